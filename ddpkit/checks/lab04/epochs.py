@@ -18,7 +18,7 @@ LATER = (1, 2, 3, 5, 10)  # epochs later: an answer may take the rest of a divis
 def epoch(
     answer: Callable[..., Any], n: int, batch_size: int, world_size: int, number: int
 ) -> Observed:
-    """What all ranks together take in an epoch, and whether other epochs differ."""
+    """Return the items that all ranks take in an epoch, and True if other epochs differ."""
     import torch
 
     torch.manual_seed(0)

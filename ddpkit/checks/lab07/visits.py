@@ -1,4 +1,4 @@
-"""Lab 07: the right ends of visits to a barrier, and what was observed, in order."""
+"""Lab 07: the right ends of visits to a barrier, and the observed ends, in order."""
 
 from __future__ import annotations
 

@@ -85,7 +85,7 @@ def covered(rng: random.Random) -> Question:
 
 
 def just_covered(rng: random.Random) -> Question:
-    """Two ranks whose signal is exactly 0, in numbers that no rounding touches."""
+    """Two ranks with a signal of exactly 0, in numbers that no rounding touches."""
     square = 2.0 ** rng.randrange(-3, 4)
     return [square, square], square / 2, rng.choice((16, 32, 64))
 

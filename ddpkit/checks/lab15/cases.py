@@ -159,7 +159,7 @@ def _counted(rng: random.Random) -> list[Row]:
 
 
 def _hidden(rng: random.Random, ms: float) -> Trace:
-    """A step whose messages take longer than its compute, but for those below backward."""
+    """A step with messages longer than the compute, but for messages below backward."""
     large = ms * 1e5
     some = [round(0.45 * large)], [round(0.7 * large)]
     return _made(rng, ms, some[1], hidden=some[0], input=_about(rng, 0.85 * ms))

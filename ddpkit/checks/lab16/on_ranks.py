@@ -122,7 +122,7 @@ def ringed_back_lean(
 
 
 def by_heads(answer: Any, x: Any, gradient: Any, sizes: list[int]) -> dict[str, Any]:
-    """Return what `passed` of lab 12 does, and the gradient where ctx has `sizes` alone.
+    """Return the result of lab 12's `passed`, and the gradient if ctx has `sizes` alone.
 
     The lesson's `ByTokens` calls backward in its own forward, so ctx has nothing else there. If
     that raises, return the exception's name for the gradient.

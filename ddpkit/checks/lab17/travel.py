@@ -213,7 +213,7 @@ class Combining:
 
 
 def _whole(generator: Any, *shape: int) -> Any:
-    """Return whole numbers, whose sums and products are exact in any order."""
+    """Return whole numbers: sums and products are exact in any order."""
     return torch.randint(-40, 41, shape, generator=generator).float()
 
 

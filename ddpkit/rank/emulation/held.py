@@ -13,7 +13,7 @@ DEVICE, HOST, PINNED, UNDECIDED = "device", "host", "pinned", ""  # places of a 
 
 @dataclass(slots=True, eq=False)
 class Held:
-    """A live storage, and what it is for."""
+    """A live storage, its use and its place."""
 
     nbytes: int
     kind: str = "activations"

@@ -1,4 +1,4 @@
-"""Two memories of a rank whose script believes in a GPU: the device's memory and the host's.
+"""Two memories for a script that believes in a GPU: the device's memory and the host's.
 
 A real GPU has a memory of its own. A script's tensor lies there if the script puts the tensor there
 (`.cuda()`, `device="cuda"`, `map_location`), and so does the result of each operation on such a

@@ -129,7 +129,7 @@ class Joining:
         *_: Any,
         **__: Any,
     ) -> Any:
-        """Call a function as the process whose number is this rank's.
+        """Call a function as the process with the number of the rank.
 
         Of more ranks than `nprocs`, the first `nprocs` call the function; all ranks go on when
         these have returned. As a process would, a call leaves the groups that it has joined, and
