@@ -35,7 +35,6 @@ OTHERWISE = {  # the points of exercises with more points, and why
     ("save_checkpoint", "nowhere"): 1.6,
     ("save_checkpoint", "files"): 2.0,
     ("save_checkpoint", "unrecorded"): 2.0,
-    ("train_fast", "unrecorded"): 10.0,  # open: the check names no least of bytes (issue 47)
 }
 MEMORY = ("bytes held", "bytes of state", "kept at rest", "blocks in memory", "memory")
 

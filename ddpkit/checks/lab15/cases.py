@@ -7,12 +7,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from ddpkit.capstone.task import GIVEN_MS, MEMORY, RANKS, TextTask
+from ddpkit.capstone.task import GIVEN_MS, MEMORY, RANKS, STEPS, TextTask
 from ddpkit.capstone.trained import begun, outcome
 from ddpkit.checks.lab15 import hints, traces
 from ddpkit.exercises.exercise import Case, Observed, exercise
 from ddpkit.trace import Trace
 
+ENOUGH = "a gradient of each rank but one, in each step"
 Answer = Callable[..., Any]
 Row = tuple[str, Trace]  # the bottleneck, and a trace that has it
 RECORDED = ("straggler", "latency", "bandwidth")
@@ -209,6 +210,7 @@ def train_fast(answer: Answer, rng: random.Random) -> Iterator[Case]:
                 "time": "recomputed",
                 "replicas": "equal",
                 "model": "the same",
+                "exchanged": ENOUGH,
                 "speed": f"at least {times} times the given script's",
             }
             | ({"memory": f"at most {memory / 1e6:.0f} MB"} if memory else {}),
@@ -219,6 +221,14 @@ def train_fast(answer: Answer, rng: random.Random) -> Iterator[Case]:
             stop_if="wrong" if times < 1.5 else "",
             measures=("ms", "loss", "sent", "peak"),
         )
+
+
+def least_sent(numbers: int) -> int:
+    """Return the least bytes of all ranks: in each step, all ranks but one send their gradients.
+
+    A byte for each number is less than bfloat16, so no honest exchange sends less.
+    """
+    return STEPS * (RANKS - 1) * numbers
 
 
 def _read(task: TextTask, times: float, memory: float, claim: Mapping[str, Any]) -> Observed:
@@ -232,6 +242,7 @@ def _read(task: TextTask, times: float, memory: float, claim: Mapping[str, Any])
         "time": came.time,
         "replicas": came.replicas,
         "model": came.model,
+        "exchanged": ENOUGH if came.sent >= least_sent(sizes) else f"{came.sent / 1e6:.2f} MB",
         "speed": f"at least {times} times the given script's"
         if fast
         else f"{GIVEN_MS / came.ms:.2f} times",
