@@ -308,7 +308,7 @@ edits(
 
 EACH = "((shared, None), (experts, same))"
 BY = "            p.grad /= dist.get_world_size()\n"
-NONE = "            if p.grad is None:\n                p.grad = torch.zeros_like(p)\n"
+NONE = "            p.grad = torch.zeros_like(p) if p.grad is None else p.grad\n"
 edits(
     ("average_gradients", "experts_over_all", "(experts, same)", "(experts, None)",
      "other experts mixed in"),
