@@ -3,10 +3,13 @@ what stays together."""
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 LESSONS = "solutions"  # all solved lessons, which are run one after the other: tests/walk.py
 CLASSES = "tests/grade/test_attacks.py", "tests/grade/test_course.py"  # two sandboxes at a time
+OF_A_LAB = re.compile(r"tests/labs/test_wrong_and_right\.py::\w+\[\d\d")  # "…::test_a_right…[03"
 LONGEST = (  # each a minute or more, with three workers on two cores
     LESSONS,
     *CLASSES,
@@ -22,13 +25,15 @@ LONGEST = (  # each a minute or more, with three workers on two cores
 
 
 def scope_of(nodeid: str) -> str:
-    """Return the tests that one worker runs: of a file, of all solved lessons, of two classes.
+    """Return the name of a worker's share: a file, all lessons, two classes, a lab's answers.
 
-    Two graded classes at once, beside other workers, would be more sandboxes than two cores serve.
+    Two graded classes at once, beside the tests, would need more sandboxes than two cores serve.
     """
     path = nodeid.partition("::")[0]
     if path.startswith(f"{LESSONS}/"):
         return LESSONS
+    if of_a_lab := OF_A_LAB.match(nodeid):
+        return of_a_lab[0]
     return CLASSES[0] if path in CLASSES else path
 
 

@@ -23,6 +23,7 @@ Where the answer raises and there is nothing to hint at, it names what it ends i
 from __future__ import annotations
 
 import ast
+import functools
 import importlib
 import inspect
 import linecache
@@ -36,6 +37,9 @@ from typing import Any, TypeVar
 import cloudpickle
 
 from ddpkit.exercises import Exercise, Verdict, find, judge
+from ddpkit.exercises.hint import Hint
+from ddpkit.exercises.seeds import Seed
+from ddpkit.grade.questions import Answer as Sealed
 
 HERE = Path(__file__).parent
 Answer = TypeVar("Answer", bound=Callable[..., Any])
@@ -170,3 +174,11 @@ def right_answers(lab: str) -> list[tuple[str, Callable[..., Any]]]:
 def run(answer: Wrong, exercise: Exercise | None = None) -> Verdict:
     """The check's verdict on a wrong answer."""
     return judge(exercise or find(answer.exercise), answer.make())
+
+
+@functools.cache
+def hints_of(exercise: Exercise) -> list[Hint]:
+    """All hints that the cases of an exercise have, each once."""
+    cases = exercise.cases(Sealed(exercise.name), Seed().rng(exercise.name))
+    found = [hint for case in cases for hint in case.hints]
+    return list({id(hint): hint for hint in found}.values())

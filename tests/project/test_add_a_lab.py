@@ -25,11 +25,16 @@ pytestmark = [pytest.mark.processes, pytest.mark.slow]
 
 PAGE = (ROOT / "CONTRIBUTING.md").read_text("utf-8").partition("\n### … add a lab\n")[2]
 PAGE = PAGE.partition("\n### ")[0]
-FILES = dict(re.findall(r"`([\w/]+\.py)`:\n```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL))
+BLOCK = r"`([\w/]+\.(?:py|md))`:\n```(?:python|markdown)\n(.*?)^```$"
+FILES = dict(re.findall(BLOCK, PAGE, re.MULTILINE | re.DOTALL))
 (COMMANDS,) = re.findall(r"^```sh\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 LESSON = next(Path(name) for name in FILES if name.startswith("solutions/"))
 NUMBER, (NAME,) = LESSON.stem[:2], re.findall(r'exercise="(\w+)"', FILES[str(LESSON)])
-OWN = (f"ddpkit/checks/lab{NUMBER}/", f"tests/labs/lab{NUMBER}/", f"solutions/{LESSON.stem}.")
+CODE = [name for name in FILES if name.endswith(".py")]
+OWN = (
+    *(f"ddpkit/checks/lab{NUMBER}/", f"tests/labs/lab{NUMBER}/", f"solutions/{LESSON.stem}."),
+    f"docs/teaching/{NUMBER}.",
+)
 MADE = {
     *(f"labs/{LESSON.stem}.ipynb", f"solutions/{LESSON.stem}.ipynb"),
     f"ddpkit/answers/lab{NUMBER}.py",
@@ -104,7 +109,7 @@ def _released(root: Path) -> Copy:
 
 
 def test_the_page_is_of_one_exercise_with_right_and_wrong_answers():
-    assert len(FILES) == 7
+    assert len(FILES) == 6
     assert all(name.startswith(OWN) for name in FILES)
     sources = {Path(name).name: text for name, text in FILES.items()}
     assert sources["right_answers.py"].count("@right(") == 1
@@ -143,9 +148,9 @@ def test_its_checks_refuse_and_pass_what_they_must(copy: Copy):
     labels = ["".join(label) for label in wrong]
     assert len(labels) == 3
     assert passed == {
-        *(f"test_a_wrong_answer_fails_with_its_hint[{NAME}-{label}]" for label in labels),
-        "test_every_hint_has_a_wrong_answer",
-        f"test_a_right_answer_of_another_make_passes[{NAME}-{right}]",
+        *(f"test_a_wrong_answer_fails_with_its_hint[{NUMBER}-{NAME}-{label}]" for label in labels),
+        f"test_every_hint_has_a_wrong_answer[{NUMBER}]",
+        f"test_a_right_answer_of_another_make_passes[{NUMBER}-{NAME}-{right}]",
         f"test_an_exercise_has_wrong_answers_with_hints_of_their_own[{NAME}]",
         f"test_the_kits_answer_passes_whatever_the_seed[{NAME}]",
         f"test_what_the_kits_answer_prints_is_the_same_again[{NAME}]",
@@ -166,7 +171,7 @@ def test_its_solved_notebook_gets_all_points(copy: Copy):
 def test_it_is_fresh_and_the_tests_of_the_tree_know_it(copy: Copy):
     assert "fresh" in copy.follow("ddpkit release --check")
     tests = ["folders.py", "tree.py", "readme.py::test_table_of_labs_is_the_labs"]
-    tree = [f"tests/project/test_{name}" for name in tests]
+    tree = [f"tests/project/test_{name}" for name in tests] + ["tests/docs/test_teaching.py"]
     done = copy.run(".venv/bin/python", "-m", "pytest", *tree)
     assert done.returncode == 0, done.stdout
     counted = copy.run(".venv/bin/python", "-m", "benchmarks.statements").stdout
@@ -177,7 +182,7 @@ def test_it_is_written_as_the_linter_wants(copy: Copy):
     if importlib.util.find_spec("ruff") is None:
         pytest.skip("ruff is not installed here")
     for words in (["check"], ["format", "--check"]):
-        done = copy.run(".venv/bin/python", "-m", "ruff", *words, "--no-cache", *FILES)
+        done = copy.run(".venv/bin/python", "-m", "ruff", *words, "--no-cache", *CODE)
         assert done.returncode == 0, done.stdout
 
 
