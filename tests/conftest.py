@@ -1,4 +1,4 @@
-"""What tests need of the machine: those that a marker names are skipped without it, and say why."""
+"""The needs of tests: a test is skipped, with the reason, if the machine lacks a marker's need."""
 
 from __future__ import annotations
 

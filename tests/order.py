@@ -1,5 +1,7 @@
-"""The order of the test files, longest first, so that no worker is left with one at the end; and
-what stays together."""
+"""The order of the test files, longest first, so that the workers end together; and the shares.
+
+A share is the tests that stay together in one worker.
+"""
 
 from __future__ import annotations
 
@@ -38,6 +40,6 @@ def scope_of(nodeid: str) -> str:
 
 
 def longest_first(items: list[pytest.Item]) -> None:
-    """Sort tests in place; files that are not named keep their order, after those that are."""
+    """Sort tests in place: files of LONGEST come first, and the other files keep their order."""
     place = {path: number for number, path in enumerate(LONGEST)}
     items.sort(key=lambda item: place.get(scope_of(item.nodeid), len(place)))

@@ -1,9 +1,8 @@
 """`make quick`: the tests that start no process, for every edit.
 
-A test is pure unless a marker says otherwise: `processes`, or one of those of the long ones below.
-What is not marked is true: under `--quick`, a test that starts a process all the same fails, and is
-told which process, and what to do. `processes("some")` is for a test of which some parameters start
-one and others none: it begins, and is skipped once it starts one.
+A test is pure unless it has a marker of IMPURE, such as `processes`. A test of `--quick` without
+such a marker fails if it starts a process, and the failure names process and marker. A test whose
+parameters differ has `processes("some")`: the test begins, and is skipped once it starts a process.
 """
 
 from __future__ import annotations

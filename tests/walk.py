@@ -31,7 +31,7 @@ _walked: set[str] = set()  # labs whose solved lesson this process has begun
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileScheduling | None:
-    """What `--dist loadfile` means here: a file in one worker, and all lessons in one."""
+    """Make `--dist loadfile` mean the shares of tests/order.py."""
     if config.getvalue("dist") != "loadfile":
         return None
     from xdist.scheduler import LoadFileScheduling
