@@ -1,28 +1,30 @@
 """Exercises, their checks, and what students take from lab to lab.
 
-exercise         what a lab's module registers: cases, points
-  hint           named hints, and what they look at
-  guard          what every answer is held to, and the hints that come first
-  raised         what an answer ended in, as data
+exercise         cases and points, registered by a lab's module
+  hint           named hints, and the values that hints look at
+  guard          demands on every answer, and the hints that come first
+  raised         an exception as data
 check            asks an answer and tells the student
   judge          the asking: every case, whatever the answer does
-  seeds          where the inputs come from
-  values         what was observed, as plain data, and as text
-  compare        the first difference from what was expected
-  counts         what was sent, in words
+  assess         the judgement of a case, here and in the grader
+  seeds          the source of the inputs
+  values         observed values, as plain data, and as text
+  compare        the first difference between observed and expected
+  counts         counts of bytes and messages, in words
   explain        an exception, and the student's own line
   limit          the time that a case may take, and Stop
   tail           the last lines that an answer prints
-  ranks          an answer on real ranks: what it returned, and what it sent to whom
+  ranks          an answer on real ranks: results, and messages with sender and receiver
   verdict, say   the telling
 carry            an earlier lab's answer
   keep, sources  an answer made into a file that runs on its own
-  progress       what went green so far
+  progress       the passed exercises
   course         the map of the course: the labs, and what is solved in each
 guess            a prediction beside what came out
 """
 
 from ddpkit.cluster.torchrun import job
+from ddpkit.exercises.assess import Assessment
 from ddpkit.exercises.carry import carry
 from ddpkit.exercises.check import check
 from ddpkit.exercises.course import course
@@ -31,11 +33,11 @@ from ddpkit.exercises.guess import beside
 from ddpkit.exercises.hint import Hint, Seen
 from ddpkit.exercises.judge import judge
 from ddpkit.exercises.values import Close, digest, show_value
-from ddpkit.exercises.verdict import CaseResult, Verdict
+from ddpkit.exercises.verdict import Verdict
 
 __all__ = [
+    "Assessment",
     "Case",
-    "CaseResult",
     "Close",
     "Exercise",
     "Hint",

@@ -98,20 +98,6 @@ class Case:
         seen = Seen(observed, self.expect, self.given, error, trouble)
         return first_that_fits([*FOR_ALL, *self.hints], seen)
 
-    def stops(self, passed: bool, trouble: Trouble | None) -> bool:
-        """Whether this end of the case is the end of the exercise: no later case is tried."""
-        return stops(self.stop_if, passed, trouble)
-
-
-def stops(stop_if: StopIf, passed: bool, trouble: Trouble | None) -> bool:
-    """Whether a case of this `stop_if` ends the exercise; `trouble` is None if it gave values.
-
-    The notebook's check and the grader ask alike: by this rule.
-    """
-    if trouble is None:
-        return stop_if == "wrong" and not passed
-    return trouble.hung or stop_if != ""
-
 
 def earned(points: float, cases: Sequence[tuple[Case, bool]]) -> float:
     """The points for cases, each of which passed or not, by their weights; all if all passed.

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from ddpkit.asked import asking
 from ddpkit.cluster.torchrun.job import NotUnderTorchrun, active
 from ddpkit.errors import LessonError
-from ddpkit.exercises.compare import Difference, difference
-from ddpkit.exercises.counts import counted, differs
+from ddpkit.exercises.assess import Assessment, Status, assess, assess_raised
+from ddpkit.exercises.counts import counted
 from ddpkit.exercises.exercise import Case, Exercise, Observed, earned
 from ddpkit.exercises.explain import (
     explain,
@@ -26,10 +27,8 @@ from ddpkit.exercises.seeds import Seed, current_seed
 from ddpkit.exercises.sources import source_of
 from ddpkit.exercises.tail import Tail, captured
 from ddpkit.exercises.values import digits_of, show_value
-from ddpkit.exercises.verdict import NOT_TRIED, CaseResult, Verdict
+from ddpkit.exercises.verdict import Verdict
 from ddpkit.rank import compiler
-
-WRONG = 3  # wrong values told of in a case's row
 
 
 class Unanswered(Exception):
@@ -53,21 +52,19 @@ def judge(
         KeyboardInterrupt: the reader pressed Stop.
     """
     seed = seed or current_seed()
-    results: list[CaseResult] = []
-    cases: list[tuple[Case, bool]] = []
-    why_skipped, stopped = list[str](), False
+    results: list[Assessment] = []
+    why_skipped, ended = list[str](), False
     try:
         with compiler.absent():
             for case in _ask_for_cases(exercise, answer, seed, limit):
-                if stopped:
-                    result = CaseResult(case.title, False, NOT_TRIED, tried=False)
-                else:
-                    result, error = _ask(exercise, case, limit)
-                    if isinstance(error, NotUnderTorchrun) and active():
-                        why_skipped.append(error.reason)
-                        continue
-                    stopped = case.stops(result.passed, result.trouble)
-                cases.append((case, result.passed))
+                if ended:
+                    results.append(Assessment(case, Status.NOT_TRIED))
+                    continue
+                result, error = _ask(exercise, case, limit)
+                if isinstance(error, NotUnderTorchrun) and active():
+                    why_skipped.append(error.reason)
+                    continue
+                ended = result.ends_exercise
                 results.append(result)
     except Unanswered as blank:
         size = size_of_blanks(source_of(answer)) or blank.size
@@ -80,7 +77,7 @@ def judge(
         exercise.name,
         passed,
         points,
-        earned(points, cases),
+        earned(points, [(each.case, each.passed) for each in results]),
         tuple(results),
         why_skipped=tuple(why_skipped),
     )
@@ -115,16 +112,17 @@ def _raise(error: BaseException) -> Any:
     return observe
 
 
-def _ask(exercise: Exercise, case: Case, limit: float) -> tuple[CaseResult, BaseException | None]:
+def _ask(exercise: Exercise, case: Case, limit: float) -> tuple[Assessment, BaseException | None]:
     output = Tail()
     try:
         with captured(output), asking(exercise.name):
-            observed = limited(lambda: case.reading(case.observe()), limit)
-        if not isinstance(observed, dict):
+            seen = limited(lambda: case.reading(case.observe()), limit)
+        if not isinstance(seen, dict):
             raise LessonError(
                 f"The check of `{exercise.name}` is broken: observe() must return a dict."
             )
-        return _compare(case, observed, output.last()), None
+        assessed = assess(replace(case, read=None), seen)
+        return replace(assessed, case=case, got=_got(assessed, seen), printed=output.last()), None
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # SystemExit and a student's own kinds too
@@ -132,50 +130,24 @@ def _ask(exercise: Exercise, case: Case, limit: float) -> tuple[CaseResult, Base
             raise
         if is_unanswered(error):
             raise Unanswered(size_of_blank(error)) from error
-        explanation, trouble = explain(error), trouble_of(error)
-        advice = case.advice({}, error, trouble)
-        return CaseResult(
-            case.title,
-            passed=False,
-            got=explanation.summary,
-            hint=advice.says if advice else None,
-            details=explanation.lines,
-            printed=output.last(),
-            hint_name=advice.name if advice else "",
-            more=advice.more if advice else "",
-            trouble=trouble,
-        ), error
+        explanation = explain(error)
+        assessed = assess_raised(
+            case,
+            error,
+            trouble_of(error),
+            kinds=[kind.__name__ for kind in type(error).__mro__],
+            headline=explanation.summary,
+            lines=explanation.lines,
+        )
+        return replace(assessed, printed=output.last()), error
 
 
-def _compare(case: Case, observed: dict[str, Any], printed: tuple[str, ...]) -> CaseResult:
-    wrong: list[str] = []
-    for key, expected in case.expect.items():
-        found = difference(observed[key], expected) if key in observed else _missing(expected)
-        if found is not None:
-            wrong.append(differs(key, found))
-    if not wrong:
-        said = (counted(key, observed[key]) for key in case.expect)
-        return CaseResult(case.title, True, ", ".join(filter(None, said)))
-    names = [*case.expect, *(key for key in observed if key not in case.expect)]
-    got = ", ".join(
-        f"{key} {show_value(observed[key], digits_of(case.expect.get(key)))}"
-        for key in names
-        if key in observed
+def _got(assessed: Assessment, seen: dict[str, Any]) -> str:
+    """All observed values as text; for a right answer, the counts of bytes and messages alone."""
+    expect = assessed.case.expect
+    if assessed.passed:
+        return ", ".join(filter(None, (counted(key, seen[key]) for key in expect)))
+    names = [*expect, *(key for key in seen if key not in expect)]
+    return ", ".join(
+        f"{key} {show_value(seen[key], digits_of(expect.get(key)))}" for key in names if key in seen
     )
-    if len(wrong) > WRONG:
-        wrong[WRONG:] = [f"and {len(wrong) - WRONG} more"]
-    advice = case.advice(observed)
-    return CaseResult(
-        case.title,
-        False,
-        got,
-        "; ".join(wrong),
-        advice.says if advice else None,
-        printed=printed,
-        hint_name=advice.name if advice else "",
-        more=advice.more if advice else "",
-    )
-
-
-def _missing(expected: object) -> Difference:
-    return Difference("", "nothing", show_value(expected))

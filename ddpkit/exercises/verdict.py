@@ -6,29 +6,14 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from ddpkit.exercises.assess import Assessment, Wrong
+from ddpkit.exercises.counts import differs
 from ddpkit.exercises.raised import Trouble
 from ddpkit.text import LINE, count, cut, sign, under
 
-NOT_TRIED = "not tried"
 NO_MORE = "(This mistake has one hint only.)"
+WRONG = 3  # wrong values told of in a case's row
 WHOLE = 120  # characters that the first message has at least, however narrow its column
-
-
-@dataclass(frozen=True)
-class CaseResult:
-    """One case: what the answer did, and what is wrong with it."""
-
-    title: str
-    passed: bool
-    got: str  # every value observed, or an exception's headline; of a right answer, what it sent
-    wrong: str = ""  # "token got 12, expected 18": only what differs; "" if it raised
-    hint: str | None = None
-    details: tuple[str, ...] = ()  # lines about an exception
-    printed: tuple[str, ...] = ()  # last lines that the answer printed
-    hint_name: str = ""  # the hint's name, if it has one
-    more: str = ""  # what the hint says on request
-    trouble: Trouble | None = None  # what the answer ended in; None if it gave values
-    tried: bool = True  # not after a case that stops the exercise
 
 
 @dataclass(frozen=True)
@@ -39,7 +24,7 @@ class Verdict:
     passed: bool
     points: float
     earned: float
-    cases: tuple[CaseResult, ...] = ()
+    cases: tuple[Assessment, ...] = ()
     blank: str | None = None  # if not answered yet, its size ("about 8 lines", or "")
     why_skipped: tuple[str, ...] = ()  # the reason for each case that was not asked, under torchrun
 
@@ -55,14 +40,14 @@ class Verdict:
         """Called by IPython in place of showing the repr."""
 
     @property
-    def first_wrong(self) -> CaseResult | None:
+    def first_wrong(self) -> Assessment | None:
         """The first case that failed; None if all passed."""
         return next((case for case in self.cases if not case.passed), None)
 
     @property
-    def hint(self) -> str | None:
-        """The hint for the first case that failed, if there is one."""
-        return self.first_wrong.hint if self.first_wrong else None
+    def hint(self) -> str:
+        """The hint for the first failed case; "" without a hint."""
+        return self.first_wrong.hint if self.first_wrong else ""
 
     @property
     def hint_name(self) -> str:
@@ -94,7 +79,7 @@ def _rows(verdict: Verdict, secret: bool) -> Iterator[str]:
     raised = 0
     for case in cases:
         lead = f"{sign(case.passed)} {case.title:<{width}}   "
-        text = case.got if case.passed or secret else case.wrong or case.got
+        text = case.got if secret or not case.wrong else _differences(case.wrong)
         if case.details:  # a message of any length: whole for the first, a line for the others
             raised += 1
             room = LINE - len(lead)
@@ -102,6 +87,16 @@ def _rows(verdict: Verdict, secret: bool) -> Iterator[str]:
         yield under(lead, text) if text else lead.rstrip()
     if left := len(verdict.cases) - len(cases):
         yield f"  {count(left, 'more case')} {'was' if left == 1 else 'were'} not tried."
+
+
+def _differences(wrong: Sequence[Wrong]) -> str:
+    """ "token got 12, expected 18": the first few wrong values."""
+    texts = [
+        differs(each.name, each.found) if each.found else f"{each.name} is missing"
+        for each in wrong[:WRONG]
+    ]
+    more = [f"and {len(wrong) - WRONG} more"] if len(wrong) > WRONG else []
+    return "; ".join([*texts, *more])
 
 
 def _help(verdict: Verdict, step: int) -> Iterator[str]:
@@ -118,7 +113,7 @@ def _help(verdict: Verdict, step: int) -> Iterator[str]:
         if step > 1:
             yield "  Hint: this mistake has no hint."
         return
-    more = verdict.first_wrong.more
+    more = verdict.first_wrong.advice.more if verdict.first_wrong.advice else ""
     if step > 1:
         yield under("  Hint: ", f"{verdict.hint} {more or NO_MORE}")
         return

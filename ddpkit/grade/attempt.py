@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ddpkit.exercises.assess import Assessment, Status, until_one_ends
 from ddpkit.grade import engine, levels
 from ddpkit.grade.course import Course
 from ddpkit.grade.judging import Judge
@@ -22,13 +23,11 @@ from ddpkit.grade.merge import Merged, PlannedCell
 from ddpkit.grade.questions import SealedCase
 from ddpkit.grade.sandbox import Limits, Sandbox
 from ddpkit.grade.score import (
-    CaseScore,
     Score,
     left_blank,
     none,
     score,
     score_case,
-    until_one_stops,
 )
 from ddpkit.grade.turns import turn
 
@@ -70,7 +69,7 @@ class InfraError(Exception):
 class _State:
     """What is known of a submission so far."""
 
-    rows: dict[str, CaseScore] = field(default_factory=dict)  # by question
+    rows: dict[str, Assessment] = field(default_factory=dict)  # by question
     errors: dict[str, str] = field(default_factory=dict)  # exercise -> what its cell raised
     helpers: dict[str, None] = field(default_factory=dict)  # what cells of one's own raised
     dropped: dict[str, tuple[str, str]] = field(default_factory=dict)  # exercise -> status, words
@@ -257,7 +256,7 @@ def _leave_out(
     words = _words(outcome.why, limits)
     status, step = STATUS.get(outcome.why, "error"), steps[outcome.stopped_at - 1]
     if isinstance(step, SealedCase):
-        state.rows[step.key] = CaseScore(step.case, status, (words,))
+        state.rows[step.key] = Assessment(step.case, Status(status), got=words)
         state.dropped[step.exercise] = (status, "not tried, because an earlier case ended the run")
         return
     state.removed.add(next(n for n, cell in enumerate(merged.cells) if cell is step))
@@ -292,7 +291,7 @@ def _score(course: Course, name: str, merged: Merged, state: _State) -> Score:
     if not any(known):
         return none(exercise, status, *notes, words)
     rows = [
-        each or CaseScore(question.case, status, (words,))
+        each or Assessment(question.case, Status(status), got=words)
         for each, question in zip(known, course.questions[name], strict=True)
     ]
-    return score(exercise, until_one_stops(rows, course.questions[name]), notes)
+    return score(exercise, until_one_ends(rows), notes)

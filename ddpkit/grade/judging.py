@@ -10,17 +10,17 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from functools import partial
+from typing import Any
 
-from ddpkit.exercises.raised import Trouble
+from ddpkit.exercises.assess import Assessment, Status
 from ddpkit.grade.apart import Allowance, TooMuch, each_apart
 from ddpkit.grade.questions import SealedCase
-from ddpkit.grade.score import CaseScore, score_case
+from ddpkit.grade.score import score_case
 
 ALLOWED = Allowance(seconds=5, memory=1 << 30)  # the limits of a judgement
 WHOLE_S = 20.0  # seconds of processor time for all judgements of a submission
 TOO_MUCH = "judging the answer's values takes far more time or memory than for a right answer"
 Claim = tuple[SealedCase, str]  # a question and the claim, as JSON
-Row = tuple[str, tuple[str, ...], str, str, Trouble | None, tuple[tuple[str, float], ...]]
 
 
 class Judge:
@@ -30,9 +30,9 @@ class Judge:
         self.left_s = WHOLE_S
         self.over: set[str] = set()  # exercises without further judgements
 
-    def judged(self, claims: Sequence[Claim]) -> dict[str, CaseScore]:
+    def judged(self, claims: Sequence[Claim]) -> dict[str, Assessment]:
         """Return the score of each claim, by its question's key. Never raises."""
-        rows: dict[str, CaseScore] = {}
+        rows: dict[str, Assessment] = {}
         while todo := [each for each in claims if each[0].key not in rows and self._may(each[0])]:
             works = [partial(_row, *each) for each in todo]
             for (question, _), (row, seconds) in zip(
@@ -43,7 +43,7 @@ class Judge:
                     self.over.add(question.exercise)
                     rows[question.key] = _too_much(question)
                     break
-                rows[question.key] = CaseScore(question.case, *row)
+                rows[question.key] = Assessment(question.case, **row)
                 if self.left_s <= 0:
                     break
         return rows | {
@@ -54,11 +54,11 @@ class Judge:
         return self.left_s > 0 and question.exercise not in self.over
 
 
-def _row(question: SealedCase, claim: str) -> Row:
-    """Judge a claim; return the fields of its score but the case, which no process can send."""
+def _row(question: SealedCase, claim: str) -> dict[str, Any]:
+    """Judge a claim; return the assessment without the case: no process can send a case."""
     row = score_case(question, json.loads(claim))
-    return row.status, row.says, row.hint, row.hint_name, row.trouble, row.measured
+    return {name: value for name, value in vars(row).items() if name != "case"}
 
 
-def _too_much(question: SealedCase) -> CaseScore:
-    return CaseScore(question.case, "error", (TOO_MUCH,))
+def _too_much(question: SealedCase) -> Assessment:
+    return Assessment(question.case, Status.ERROR, got=TOO_MUCH)

@@ -5,47 +5,22 @@ from __future__ import annotations
 import builtins
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import ddpkit.errors
 from ddpkit.errors import LessonError
-from ddpkit.exercises.compare import difference
+from ddpkit.exercises.assess import Assessment, Status, Wrong, assess, assess_raised
 from ddpkit.exercises.counts import IN_WORDS
 from ddpkit.exercises.exercise import Case, Exercise, earned
-from ddpkit.exercises.hint import Advice
-from ddpkit.exercises.raised import Trouble, from_claim
-from ddpkit.exercises.verdict import NOT_TRIED
+from ddpkit.exercises.raised import from_claim
 from ddpkit.grade.decode import decode
 from ddpkit.grade.questions import SealedCase
 from ddpkit.text import sign
 
-# By what a case ended in, where the answer raised.
-BLANK = "not answered yet"
-ENDS = {
-    "Deadlock": "deadlock",
-    "RunTimeout": "timeout",
-    "TookTooLong": "timeout",
-    "RankDied": "exited",
-}
-
-
-@dataclass(frozen=True)
-class CaseScore:
-    """One case: whether it is right, and what to tell the student."""
-
-    case: Case
-    status: str
-    says: tuple[str, ...] = ()
-    hint: str = ""
-    hint_name: str = ""  # "" for a hint without one
-    trouble: Trouble | None = None  # what the answer ended in; None if it gave values
-    measured: tuple[tuple[str, float], ...] = ()  # of a right one, what its case `measures`
-
-    @property
-    def title(self) -> str:
-        """The case's."""
-        return str(self.case.title)
+MOST_WRONG = 3  # wrong values of a case that feedback tells of
+NO_VALUES = "it gave no values"
+UNANSWERED = "not answered yet"
 
 
 @dataclass(frozen=True)
@@ -61,7 +36,7 @@ class Score:
     measured: tuple[tuple[str, float], ...] = ()  # what right cases measured, one after the other
 
 
-def score_case(question: SealedCase, claim: Any) -> CaseScore:
+def score_case(question: SealedCase, claim: Any) -> Assessment:
     """Judge one claim, whatever it is; what is no claim of ours earns nothing.
 
     Raises nothing but MemoryError.
@@ -71,20 +46,20 @@ def score_case(question: SealedCase, claim: Any) -> CaseScore:
     except MemoryError:  # the caller sets the limit of memory
         raise
     except Exception:  # forged: no claim of ours makes this raise
-        return CaseScore(question.case, "error", ("it gave no values",))
+        return Assessment(question.case, Status.ERROR, got=NO_VALUES)
 
 
-def left_blank(question: SealedCase) -> CaseScore:
-    """The score of a case whose answer is not there yet."""
-    return CaseScore(question.case, "fail", (BLANK,))
+def left_blank(question: SealedCase) -> Assessment:
+    """The assessment of a case without an answer."""
+    return Assessment(question.case, Status.BLANK)
 
 
-def _score_case(question: SealedCase, claim: Any) -> CaseScore:
+def _score_case(question: SealedCase, claim: Any) -> Assessment:
     case = question.case
     if not isinstance(claim, dict) or claim.get("key") != question.key:
-        return CaseScore(case, "error", ("it gave no values",))
+        return Assessment(case, Status.ERROR, got=NO_VALUES)
     if claim.get("undefined"):
-        return CaseScore(case, "error", (f"{question.exercise} is not defined",))
+        return Assessment(case, Status.ERROR, got=f"{question.exercise} is not defined")
     if "blank" in claim:
         return left_blank(question)
     if "seen" not in claim:
@@ -93,42 +68,29 @@ def _score_case(question: SealedCase, claim: Any) -> CaseScore:
         seen = decode(claim["seen"])
         if not isinstance(seen, dict):
             raise LessonError("the answer gave no values")
-        seen = case.reading(seen)
-        wrong = tuple(_wrong(question, seen))
+        assessed = assess(case, seen)
     except (LessonError, RecursionError) as error:
-        return CaseScore(case, "error", (str(error),))
-    if not wrong:
-        return CaseScore(
-            case, "pass", measured=tuple((name, float(seen[name])) for name in case.measures)
-        )
-    return CaseScore(case, "fail", wrong, *_advice(case.advice(seen)))
+        return Assessment(case, Status.ERROR, got=str(error))
+    return replace(assessed, wrong=tuple(_unsaid(each, question) for each in assessed.wrong))
 
 
-def _wrong(question: SealedCase, seen: Mapping[str, Any]) -> Iterator[str]:
-    for name, expected in question.case.expect.items():
-        found = difference(seen[name], expected) if name in seen else None
-        if name not in seen:
-            yield f"{name} is missing"
-        elif found is not None and name in IN_WORDS and seen[name] is False:
-            yield IN_WORDS[name]
-        elif found is not None:
-            known = f", expected {found.expected}" if name in question.shown else ""
-            yield f"{name}{found.where} is {found.got}{known}"
+def _unsaid(wrong: Wrong, question: SealedCase) -> Wrong:
+    """Hide the expected value, unless the student may know the value."""
+    if wrong.found is None or wrong.name in question.shown:
+        return wrong
+    return replace(wrong, found=replace(wrong.found, expected=""))
 
 
-def _raised(case: Case, claim: Mapping[str, Any]) -> CaseScore:
+def _raised(case: Case, claim: Mapping[str, Any]) -> Assessment:
     kinds = [str(kind) for kind in claim.get("kinds", [])][:20]
-    says = [str(claim.get("summary", "it raised"))[:400]]
-    says += [str(line)[:400] for line in claim.get("lines", [])][:8]
-    status = next((ENDS[kind] for kind in kinds if kind in ENDS), "error")
-    error = _rebuilt(kinds, str(claim.get("message", "")))
-    trouble = from_claim(claim.get("trouble"))
-    advice = _advice(case.advice({}, error, trouble))
-    return CaseScore(case, status, tuple(says), *advice, trouble)
-
-
-def _advice(advice: Advice | None) -> tuple[str, str]:
-    return (advice.says, advice.name) if advice else ("", "")
+    return assess_raised(
+        case,
+        _rebuilt(kinds, str(claim.get("message", ""))),
+        from_claim(claim.get("trouble")),
+        kinds=kinds,
+        headline=str(claim.get("summary", "it raised"))[:400],
+        lines=[str(line)[:400] for line in claim.get("lines", [])][:8],
+    )
 
 
 def _rebuilt(kinds: Sequence[str], message: str) -> Exception:
@@ -141,36 +103,14 @@ def _rebuilt(kinds: Sequence[str], message: str) -> Exception:
     return Exception(message)
 
 
-def until_one_stops(rows: Sequence[CaseScore], questions: Sequence[SealedCase]) -> list[CaseScore]:
-    """The rows, in which all after a case that stops the exercise count as not tried."""
-    kept: list[CaseScore] = []
-    stopped = False
-    for each, question in zip(rows, questions, strict=True):
-        kept.append(not_tried(question.case) if stopped else each)
-        blank = each.says == (BLANK,)  # says so itself, and stops nothing
-        stopped |= not blank and question.case.stops(each.status == "pass", each.trouble)
-    return kept
-
-
-def not_tried(case: Case) -> CaseScore:
-    """The score of a case that comes after one that stops the exercise."""
-    return CaseScore(case, "fail", (NOT_TRIED,))
-
-
-def score(exercise: Exercise, rows: Sequence[CaseScore], notes: Sequence[str] = ()) -> Score:
+def score(exercise: Exercise, rows: Sequence[Assessment], notes: Sequence[str] = ()) -> Score:
     """The score of an exercise: the points of its right cases, as `earned` counts them."""
-    status = next((each.status for each in rows if each.status != "pass"), "pass")
+    status = next((each.status.of_exercise for each in rows if not each.passed), "pass")
     points = float(exercise.points)
-    got = earned(points, [(each.case, each.status == "pass") for each in rows])
-    cases = tuple((each.title, _tried(each), each.hint_name) for each in rows)
+    got = earned(points, [(each.case, each.passed) for each in rows])
+    cases = tuple((each.title, str(each.status), each.hint_name) for each in rows)
     measured = tuple(pair for each in rows for pair in each.measured)
     return Score(exercise.name, status, points, got, (*notes, *_feedback(rows)), cases, measured)
-
-
-def _tried(row: CaseScore) -> str:
-    """The status of a case, which is its own word where nobody tried it."""
-    says = row.says[0] if len(row.says) == 1 else ""
-    return {NOT_TRIED: "not tried", BLANK: "blank"}.get(says, row.status)
 
 
 def none(exercise: Exercise, status: str, *says: str) -> Score:
@@ -178,17 +118,35 @@ def none(exercise: Exercise, status: str, *says: str) -> Score:
     return Score(exercise.name, status, float(exercise.points), 0.0, says)
 
 
-def _feedback(rows: Sequence[CaseScore]) -> Iterator[str]:
-    if rows and all(each.says == (BLANK,) for each in rows):
-        yield BLANK
+def _feedback(rows: Sequence[Assessment]) -> Iterator[str]:
+    if rows and all(each.status is Status.BLANK for each in rows):
+        yield UNANSWERED
         return
     helped = False
     for each in rows:
-        told = "; ".join(each.says[: 3 if each.status == "fail" else 1])
-        yield f"{sign(each.status == 'pass')} {each.title}{'   ' * bool(told)}{told}"
-        if each.status != "pass" and not helped:
+        text = says(each)
+        yield f"{sign(each.passed)} {each.title}{'   ' * bool(text)}{text}"
+        if not each.passed and not helped:
             helped = True
-            if each.status != "fail":
-                yield from (f"    {line}" for line in each.says[1:])
+            yield from (f"    {line}" for line in each.details)
             if each.hint:
                 yield f"  Hint: {each.hint}"
+
+
+def says(row: Assessment) -> str:
+    """The text beside a case's title in the feedback."""
+    match row.status:
+        case Status.BLANK:
+            return UNANSWERED
+        case Status.NOT_TRIED:
+            return str(Status.NOT_TRIED)
+    return "; ".join(_in_words(each) for each in row.wrong[:MOST_WRONG]) or row.got
+
+
+def _in_words(wrong: Wrong) -> str:
+    if (found := wrong.found) is None:
+        return f"{wrong.name} is missing"
+    if wrong.name in IN_WORDS and found.got == "False":
+        return IN_WORDS[wrong.name]
+    known = f", expected {found.expected}" if found.expected else ""
+    return f"{wrong.name}{found.where} is {found.got}{known}"

@@ -40,7 +40,7 @@ def doubled(stop_if: str = "") -> Exercise:
         (lambda n: n * n, "squared", "Twice 3, not its square."),
         (lambda n: n, "other", "Add n to itself."),
         (lambda n: None + n, "none", "It may be None."),
-        (lambda n: n.real.imag.gone, "", None),
+        (lambda n: n.real.imag.gone, "", ""),
     ],
 )
 def test_the_first_hint_that_fits_is_known_by_name(answer, name, says):

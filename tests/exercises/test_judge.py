@@ -137,7 +137,7 @@ def test_the_hint_is_that_of_the_first_failing_case(registry):
             say = Hint("two", say=lambda s: "Of the second." if s.expect["n"] == 2 else None)
             yield Case(str(n), lambda n=n: {"n": answer(n)}, {"n": n}, hints=[say])
 
-    assert judge(registry["toy_two"], lambda n: 0).hint is None
+    assert judge(registry["toy_two"], lambda n: 0).hint == ""
     assert judge(registry["toy_two"], lambda n: 1).hint == "Of the second."
 
 

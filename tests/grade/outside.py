@@ -8,10 +8,11 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from ddpkit.exercises import Case, Exercise
+from ddpkit.exercises import Assessment, Case, Exercise
+from ddpkit.exercises.assess import Status
 from ddpkit.grade.inside.asking import claimed
 from ddpkit.grade.questions import SealedCase
-from ddpkit.grade.score import CaseScore, not_tried, score_case
+from ddpkit.grade.score import score_case
 
 
 @dataclass
@@ -23,7 +24,7 @@ class Recorded:
 
     exercise: Exercise
     whole: bool = True
-    rows: list[CaseScore] = field(default_factory=list)
+    rows: list[Assessment] = field(default_factory=list)
 
     def recording(self) -> Exercise:
         return replace(self.exercise, cases=self._cases)
@@ -33,8 +34,8 @@ class Recorded:
             asked = len(self.rows)
             yield replace(case, observe=partial(self._observe, case))
             if len(self.rows) == asked:  # it comes after one that stops the exercise
-                self.rows.append(not_tried(case))
-            if not self.whole and self.rows[-1].status != "pass":
+                self.rows.append(Assessment(case, Status.NOT_TRIED))
+            if not self.whole and not self.rows[-1].passed:
                 return
 
     def _observe(self, case: Case) -> Any:

@@ -32,12 +32,6 @@ def test_there_are_exercises():
     assert EXERCISES, "no exercise is registered: ddpkit/checks/labNN/cases.py"
 
 
-def test_the_wrong_answers_of_every_lab_are_run():
-    """A file for each lab, for pytest-xdist keeps a file in one worker."""
-    run = {lab for lab in labs() if (ROOT / f"tests/labs/lab{lab}/test_wrong_lab{lab}.py").exists()}
-    assert run == {each.lab for each in EXERCISES.values()}
-
-
 @each_exercise
 def test_an_exercise_has_wrong_answers_with_hints_of_their_own(name):
     hints = {wrong.hint for wrong in WRONG if wrong.exercise == name}

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from ddpkit.grade.score import Score
 from ddpkit.grade.store import Result
 
-UNTRIED = ("not tried", "blank")  # statuses of cases that say nothing about the case
+UNTRIED = ("not tried", "not_run", "blank")  # statuses of cases that say nothing about the case
 
 
 def statistics(results: Sequence[Result]) -> str:

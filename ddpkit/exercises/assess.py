@@ -1,0 +1,152 @@
+"""Judges a case. The notebook's check and the grader tell the same assessment in two ways.
+
+assess(case, {"sum": 3}).wrong            # (Wrong("sum", Difference("", "3", "4")),)
+assess_raised(case, error, ...).status    # Status.DEADLOCK
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from ddpkit.exercises.compare import Difference, difference
+from ddpkit.exercises.exercise import Case, Observed
+from ddpkit.exercises.hint import Advice
+from ddpkit.exercises.raised import Trouble
+
+
+class Status(StrEnum):
+    """The end of a case."""
+
+    PASS = "pass"
+    FAIL = "fail"  # a value is wrong
+    ERROR = "error"  # the answer raised, or gave no values
+    DEADLOCK = "deadlock"
+    TIMEOUT = "timeout"
+    EXITED = "exited"
+    BLANK = "blank"  # the exercise as shipped
+    NOT_TRIED = "not tried"  # an earlier case ended the exercise
+    NOT_RUN = "not_run"  # the grader never came to the case
+
+    @property
+    def of_exercise(self) -> str:
+        """The status of an exercise with such a case: a case without a try counts as wrong."""
+        return Status.FAIL if self in (Status.BLANK, Status.NOT_TRIED) else self
+
+
+ENDS = {  # the class of an exception -> the end of the case
+    "Deadlock": Status.DEADLOCK,
+    "RunTimeout": Status.TIMEOUT,
+    "TookTooLong": Status.TIMEOUT,
+    "RankDied": Status.EXITED,
+}
+
+
+@dataclass(frozen=True)
+class Wrong:
+    """A wrong value."""
+
+    name: str
+    found: Difference | None  # None: the answer's values lack the name
+
+
+@dataclass(frozen=True)
+class Assessment:
+    """The end of a case, with everything for the check's text and the grader's feedback."""
+
+    case: Case
+    status: Status
+    wrong: tuple[Wrong, ...] = ()
+    got: str = ""  # every value observed, an exception's headline, or the reason for no values
+    details: tuple[str, ...] = ()  # lines about an exception
+    printed: tuple[str, ...] = ()  # the answer's last printed lines
+    advice: Advice | None = None
+    trouble: Trouble | None = None  # the answer's exception as data; None if there are values
+    measured: tuple[tuple[str, float], ...] = ()  # the values of `measures`, if right
+
+    @property
+    def title(self) -> str:
+        """The case's title."""
+        return str(self.case.title)
+
+    @property
+    def passed(self) -> bool:
+        """True for a right answer."""
+        return self.status is Status.PASS
+
+    @property
+    def tried(self) -> bool:
+        """False after a case that ended the exercise."""
+        return self.status is not Status.NOT_TRIED
+
+    @property
+    def hint(self) -> str:
+        """The hint's sentence; "" without a hint."""
+        return self.advice.says if self.advice else ""
+
+    @property
+    def hint_name(self) -> str:
+        """The hint's name; "" without a hint."""
+        return self.advice.name if self.advice else ""
+
+    @property
+    def ends_exercise(self) -> bool:
+        """True if no later case is tried: see `Case.stop_if`."""
+        if self.status is Status.BLANK:
+            return False
+        if self.trouble is None:
+            return self.case.stop_if == "wrong" and not self.passed
+        return self.trouble.hung or self.case.stop_if != ""
+
+
+def assess(case: Case, seen: Observed) -> Assessment:
+    """Compare the values read from `seen` with the expected values.
+
+    Raises:
+        LessonError: `read` refuses the values.
+    """
+    seen = case.reading(seen)
+    wrong = tuple(_wrong(case, seen))
+    if wrong:
+        return Assessment(case, Status.FAIL, wrong, advice=case.advice(seen))
+    measured = tuple((name, float(seen[name])) for name in case.measures)
+    return Assessment(case, Status.PASS, measured=measured)
+
+
+def _wrong(case: Case, seen: Observed) -> Iterator[Wrong]:
+    for name, expected in case.expect.items():
+        found = difference(seen[name], expected) if name in seen else None
+        if found is not None or name not in seen:
+            yield Wrong(name, found)
+
+
+def assess_raised(
+    case: Case,
+    error: BaseException,
+    trouble: Trouble,
+    *,
+    kinds: Iterable[str],
+    headline: str,
+    lines: Sequence[str],
+) -> Assessment:
+    """Find the end of the case, and the hint, for an answer that raised.
+
+    `kinds` are the names of the exception's class and base classes; `lines` say more than
+    `headline`.
+    """
+    status = next((ENDS[kind] for kind in kinds if kind in ENDS), Status.ERROR)
+    advice = case.advice({}, error, trouble)
+    return Assessment(
+        case, status, got=headline, details=tuple(lines), advice=advice, trouble=trouble
+    )
+
+
+def until_one_ends(assessments: Iterable[Assessment]) -> list[Assessment]:
+    """Mark each assessment after the end of the exercise as not tried."""
+    kept: list[Assessment] = []
+    ended = False
+    for each in assessments:
+        kept.append(Assessment(each.case, Status.NOT_TRIED) if ended else each)
+        ended |= each.ends_exercise
+    return kept
