@@ -25,8 +25,8 @@ from ddpkit.exercises.values import Between, Close
 from ddpkit.grade.inside.asking import GAP
 from ddpkit.protocol.ship import CodePickler
 
-# A lab's modules do not exist in the sandbox: what a question needs of them travels with it.
-LAB_MODULE = re.compile(r"ddpkit\.checks\.lab(\d\d)[\w.]*")
+# The sandbox has no modules of checks: a question takes its parts of them along.
+LAB_MODULE = re.compile(r"ddpkit\.checks\.(?:lab\d\d|shared)[\w.]*")
 
 
 class Answer:

@@ -1,4 +1,7 @@
 import functools
+import re
+import subprocess
+import sys
 
 import pytest
 
@@ -29,6 +32,16 @@ def test_an_unknown_name_gets_its_neighbours_and_the_list(toy_sum):
     )
     with pytest.raises(LessonError, match=r"`qqqqq`\. The exercises are: "):
         find("qqqqq")
+
+
+@pytest.mark.processes
+def test_to_find_an_exercise_imports_the_checks_of_no_other_lab():
+    code = (
+        "import sys; from ddpkit.exercises import find; find('all_gather'); "
+        "print(sorted(name for name in sys.modules if name.startswith('ddpkit.checks.lab')))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert set(re.findall(r"lab\d\d", done.stdout)) == {"lab02"}
 
 
 def test_two_labs_cannot_share_a_name(toy_sum):

@@ -100,17 +100,25 @@ def test_what_a_trace_is_does_not_know_its_files():
     assert users <= above
 
 
+def test_the_checks_of_a_lab_know_no_other_lab():
+    """Parts of several labs' checks are in checks/shared."""
+    labs = re.compile(r"ddpkit\.checks\.(lab\d\d)\b")
+    pairs = [(labs.match(found.importer), labs.match(found.imported)) for found in all_imports()]
+    found = {(one[1], other[1]) for one, other in pairs if one and other and one[1] != other[1]}
+    assert found == set()
+
+
 def test_only_carry_uses_the_answers():
     """`ddpkit.answers` is generated: only carry (and tests and benchmarks) may lean on it.
 
-    The map of the course reads its index, which names all exercises.
+    The map of the course, and `find`, read the index, which names the lab of each exercise.
     """
     users = {
         found.importer
         for found in own_imports()
         if entry(found.imported) == "ddpkit.answers" != entry(found.importer)
     }
-    assert users <= {"ddpkit.exercises.carry", "ddpkit.exercises.course"}
+    assert users <= {f"ddpkit.exercises.{name}" for name in ("carry", "course", "exercise")}
 
 
 def test_a_server_without_jupyter_can_load_the_lower_layers():

@@ -6,16 +6,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
+from ddpkit.checks.shared.hints import no_list
 from ddpkit.exercises.hint import Hint, Seen
-
-
-def no_list(kind: str) -> str:
-    """What to say of a generator, or the like."""
-    return (
-        f"A list is asked for, and you return a {kind}, which can be gone over once and has no "
-        "[0]: list(...) makes a list of it."
-    )
-
 
 NO_LIST = Hint("no list", lambda s: s.returned, lambda s: no_list(s.returned))
 # fmt: off

@@ -18,7 +18,7 @@ from ddpkit.checks.lab02.mistakes import (
     wrong_chunks,
     wrong_ranks,
 )
-from ddpkit.checks.messages import MESSAGES
+from ddpkit.checks.shared.messages import MESSAGES
 from ddpkit.exercises.compare import same
 from ddpkit.exercises.hint import Hint, Seen
 from ddpkit.exercises.ranks import who

@@ -8,7 +8,7 @@ from math import isclose
 from typing import Any
 
 from ddpkit.checks.lab03.rings import WRONG_RINGS, Ring, around
-from ddpkit.checks.messages import MESSAGES
+from ddpkit.checks.shared.messages import MESSAGES
 from ddpkit.exercises.compare import same
 from ddpkit.exercises.counts import noun
 from ddpkit.exercises.hint import Hint, Seen

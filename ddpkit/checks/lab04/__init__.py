@@ -6,5 +6,4 @@ replicas   a model with all that a broadcast may forget
 epochs     an epoch, split for every rank
 gradients  modules whose gradients differ by rank, and their averages
 sets       an answer whose sets have another order on each rank
-training   a small training: by an answer on ranks, by one process, and gone wrong
 """

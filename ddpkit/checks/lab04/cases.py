@@ -8,9 +8,10 @@ from functools import partial
 from typing import Any
 
 from ddpkit.checks.lab04 import gradients as grads
-from ddpkit.checks.lab04 import hints, replicas, training
+from ddpkit.checks.lab04 import hints, replicas
 from ddpkit.checks.lab04.epochs import LARGE, drawn, epoch
 from ddpkit.checks.lab04.sets import unordered
+from ddpkit.checks.shared import training
 from ddpkit.exercises.exercise import Case, Observed, exercise
 from ddpkit.exercises.ranks import Looks, asked, title
 from ddpkit.exercises.values import Between, Close

@@ -6,9 +6,9 @@ from functools import partial
 from itertools import chain
 from typing import Any
 
-from ddpkit.checks.lab01.hints import no_list
 from ddpkit.checks.lab04.gradients import Gradients, divided
-from ddpkit.checks.lab04.training import Loss, model, vector, whole
+from ddpkit.checks.shared.hints import no_list
+from ddpkit.checks.shared.training import Loss, model, vector, whole
 from ddpkit.exercises.compare import same
 from ddpkit.exercises.hint import Hint, Seen
 from ddpkit.text import count

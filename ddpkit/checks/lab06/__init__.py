@@ -4,8 +4,6 @@ cases     the exercises: what is asked, and what is right
 hints     what to say of which mistake, a table for each exercise
 reducer   backwards played by hand to a Reducer, with averages that only take notes
 graphs    wrapped   the cases of DistributedDataParallel
-models    models and batches for it, drawn outside and shipped to ranks
-alone     what one process makes of these
 on_ranks  what runs on each rank: answers put through their paces, beside torch's
 traces    what traces tell of all-reduces
 """

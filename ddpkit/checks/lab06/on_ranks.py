@@ -14,7 +14,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from ddpkit.checks.lab06.models import CAP_MB, Chosen, Part, loss_of
+from ddpkit.checks.shared.models import CAP_MB, Chosen, Part, loss_of
 from ddpkit.exercises.raised import named
 from ddpkit.rank.record.marks import span
 

@@ -13,11 +13,12 @@ from typing import Any
 
 from torch import nn
 
-from ddpkit.checks.lab06 import alone, on_ranks
-from ddpkit.checks.lab06.alone import vector
+from ddpkit.checks.lab06 import on_ranks
 from ddpkit.checks.lab06.hints import DDP
-from ddpkit.checks.lab06.models import Chosen, batches, linear, model, three_layers
 from ddpkit.checks.lab06.traces import all_reduces, communicated, on_their_way
+from ddpkit.checks.shared import alone
+from ddpkit.checks.shared.alone import vector
+from ddpkit.checks.shared.models import Chosen, batches, linear, model, three_layers
 from ddpkit.exercises.compare import same
 from ddpkit.exercises.exercise import Case, Observed
 from ddpkit.exercises.ranks import Did, Looks, asked, handed_in, within

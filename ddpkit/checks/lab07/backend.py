@@ -9,8 +9,8 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-from ddpkit.checks.lab06.models import Part
 from ddpkit.checks.lab07.buckets import CAP_MB, gradients_of
+from ddpkit.checks.shared.models import Part
 
 Answer = Callable[..., Any]
 

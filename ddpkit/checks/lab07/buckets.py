@@ -11,8 +11,8 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-from ddpkit.checks.lab06.models import Part, loss_of
 from ddpkit.checks.lab07 import WITH_THE_HOOK
+from ddpkit.checks.shared.models import Part, loss_of
 from ddpkit.exercises.guard import signature
 from ddpkit.rank.record.marks import span
 from ddpkit.torch_private import is_future

@@ -188,8 +188,8 @@ MOST_OF_A_STEP = 3  # times the gradients' bytes, which a rank may hand in: twic
 @exercise("train_uneven", lab="07", points=3)
 def train_uneven(answer: Answer, rng: random.Random) -> Iterator[Case]:
     """All batches of all ranks, the mean over those that have one, and one end for all."""
-    from ddpkit.checks.lab06.models import batches, linear
     from ddpkit.checks.lab07 import uneven
+    from ddpkit.checks.shared.models import batches, linear
 
     for lengths in ([3, 1, 2], [0, 2], [2, 2], [0, 0, 0], [4]):
         net, n = linear(rng.randrange(10**6)), len(lengths)
@@ -347,9 +347,9 @@ def ring_all_reduce(answer: Answer, rng: random.Random) -> Iterator[Case]:
 
 
 def _on_the_ring(answer: Answer, rng: random.Random) -> Case:
-    from ddpkit.checks.lab06 import alone
-    from ddpkit.checks.lab06.models import batches, linear
     from ddpkit.checks.lab07 import backend
+    from ddpkit.checks.shared import alone
+    from ddpkit.checks.shared.models import batches, linear
 
     net = linear(rng.randrange(10**6))
     parts = [batches(rng.randrange(10**6), 2) for _ in range(3)]

@@ -39,9 +39,9 @@ def in_ddp(
     `most` gives the bytes for a gradient of a shape; `least` is the necessary part of `most`,
     and `once` gives the bytes that may travel in the first step besides.
     """
-    from ddpkit.checks.lab06 import alone
-    from ddpkit.checks.lab06.models import batches, linear
     from ddpkit.checks.lab07 import buckets
+    from ddpkit.checks.shared import alone
+    from ddpkit.checks.shared.models import batches, linear
 
     net, steps = linear(rng.randrange(10**6)), buckets.STEPS_AS_EVER + 2
     few = run == "low_rank_in_ddp"  # a gradient of one image is of rank 1

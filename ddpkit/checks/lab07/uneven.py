@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from ddpkit.checks.lab06.models import Part, loss_of
+from ddpkit.checks.shared.models import Part, loss_of
 
 Answer = Callable[..., Any]
 MISTAKES = ("by all", "again", "repeated")

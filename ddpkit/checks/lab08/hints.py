@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from ddpkit.checks.lab08.rounds import OTHERS, by
-from ddpkit.checks.messages import MESSAGES
+from ddpkit.checks.shared.messages import MESSAGES
 from ddpkit.exercises.compare import same
 from ddpkit.exercises.hint import Hint, Seen
 from ddpkit.exercises.values import Close

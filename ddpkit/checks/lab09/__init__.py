@@ -1,7 +1,6 @@
 """Lab 09: a cost model of a training step, and what it is used for.
 
 cases     the exercises: what is asked, and what is right
-mistakes  a wrong idea as a function: an answer that gives its numbers gets its sentence
 steps     how long a step takes: by the simulator, and by wrong ideas of overlap
 fits      coefficients by least squares, and fits that are wrong
 choices   which cap to measure next, and how many servers: right and wrong

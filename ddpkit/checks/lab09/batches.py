@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
-from ddpkit.checks.lab09.mistakes import Mistake, Question
+from ddpkit.checks.shared.mistakes import Mistake, Question
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -11,9 +11,9 @@ from typing import Any
 from ddpkit.checks.lab09 import batches, choices, fits, money, steps
 from ddpkit.checks.lab09.batches import Pair
 from ddpkit.checks.lab09.choices import tuned
-from ddpkit.checks.lab09.mistakes import Idea, Mistake, Question, as_number, hints_for, telling
 from ddpkit.checks.lab09.money import planned
 from ddpkit.checks.lab09.steps import Compute, priced
+from ddpkit.checks.shared.mistakes import Idea, Mistake, Question, as_number, hints_for, telling
 from ddpkit.exercises.exercise import Case, Observed, exercise
 from ddpkit.exercises.hint import Hint, Seen
 from ddpkit.exercises.values import Close

@@ -9,7 +9,7 @@ from functools import partial
 from itertools import takewhile
 from typing import TypeAlias
 
-from ddpkit.checks.lab09.mistakes import Mistake, Question, as_number
+from ddpkit.checks.shared.mistakes import Mistake, Question, as_number
 
 Measure: TypeAlias = Callable[[float], float]
 Found: TypeAlias = list[object]  # the cap, and the caps that were measured, in order

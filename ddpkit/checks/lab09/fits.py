@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, TypeAlias
 
-from ddpkit.checks.lab09.mistakes import Mistake, Question
+from ddpkit.checks.shared.mistakes import Mistake, Question
 
 Rows: TypeAlias = Sequence[Sequence[float]]
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TypeAlias
 
-from ddpkit.checks.lab09.mistakes import Mistake, Question
+from ddpkit.checks.shared.mistakes import Mistake, Question
 
 # expected_hours
 

@@ -7,7 +7,7 @@ from functools import partial
 from itertools import accumulate
 from typing import Any, NamedTuple
 
-from ddpkit.checks.lab09.mistakes import Mistake, Question
+from ddpkit.checks.shared.mistakes import Mistake, Question
 
 MB = 2**20
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any
 
-from ddpkit.checks.lab04.training import LR, Part, model, vector
+from ddpkit.checks.shared.training import LR, Part, model, vector
 from ddpkit.exercises.ranks import Did
 
 SMALL = 16  # bytes, in which ranks can tell each other whether there is a batch, and how long

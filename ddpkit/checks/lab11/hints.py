@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from ddpkit.checks.messages import MESSAGES
+from ddpkit.checks.shared.messages import MESSAGES
 from ddpkit.exercises.compare import same
 from ddpkit.exercises.hint import Hint, Seen
 from ddpkit.exercises.values import Close, plain

@@ -4,5 +4,4 @@ cases     the exercises: what is asked, and what is right
 hints     what to say of which mistake, a table for each exercise
 mlps      attentions   strips   norms   a twin in one process for each, and what mistakes give
 on_ranks  what runs on each rank: answers put between a forward and a backward
-travel    what traces tell of the bytes that a rank sends in either
 """

@@ -120,8 +120,8 @@ def _passed(
     What is handed on as it is, "output" or "gradient", is among what is given: it is compared
     where `read` runs, so that no right answer is within reach of a rank.
     """
-    from ddpkit.checks.lab12.on_ranks import passed
-    from ddpkit.checks.lab12.travel import SENT, few
+    from ddpkit.checks.shared.functions import passed
+    from ddpkit.checks.shared.travel import SENT, few
 
     n, right = len(xs), {"output": list(outputs), "gradient": list(of_xs)}
     return Case(
@@ -185,7 +185,7 @@ def sliced_mlp(answer: Answer, rng: random.Random) -> Iterator[Case]:
 def _sliced(answer: Answer, n: int, about: Sequence[str], twin: Any, hints: Sequence[Any]) -> Case:
     """A case of a layer of which each rank has a slice; the twin knows what comes of all of it."""
     from ddpkit.checks.lab12.on_ranks import sliced
-    from ddpkit.checks.lab12.travel import SENT
+    from ddpkit.checks.shared.travel import SENT
 
     bias = twin.output[0, 0].nbytes  # the last bias: one rank may add the bias for all
     return Case(
@@ -312,7 +312,7 @@ def global_norm(answer: Answer, rng: random.Random) -> Iterator[Case]:
     """The norm of the whole model's gradient, on every rank, for one number that travels."""
     from ddpkit.checks.lab12.norms import Gradients
     from ddpkit.checks.lab12.on_ranks import norm_of
-    from ddpkit.checks.lab12.travel import SENT
+    from ddpkit.checks.shared.travel import SENT
 
     for n, about in ((2, ""), (4, "a parameter without a gradient"), (3, ""), (1, "")):
         drawn = Gradients(rng.randrange(10**6), n, missing=bool(about))

@@ -10,29 +10,13 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+from ddpkit.checks.shared.functions import BACKWARD, FORWARD
 from ddpkit.exercises.guard import returning
 from ddpkit.rank.record.marks import span
 
 Answer = Callable[..., Any]
 
-FORWARD, BACKWARD = "forward of the check", "backward of the check"  # spans around each
 STEPS, RATE = 3, 0.1
-
-
-# Functions of autograd
-
-
-def passed(function: Any, x: Any, gradient: Any, *more: Any) -> dict[str, Any]:
-    """What a function of autograd makes of x, and of a gradient; whether it left both alone."""
-    given, before = x.clone().requires_grad_(), (x.clone(), gradient.clone())
-    with span(FORWARD):
-        output = returning(function.apply)(given, *more)
-    made = output.detach().clone()
-    with span(BACKWARD):
-        if output.shape == gradient.shape:
-            output.backward(gradient)
-    kept = torch.equal(given, before[0]) and torch.equal(gradient, before[1])
-    return {"output": made, "gradient": given.grad, "kept": kept}
 
 
 # SlicedMLP

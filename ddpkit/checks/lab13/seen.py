@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from ddpkit.checks.lab12.travel import sent as sent_in
 from ddpkit.checks.lab13.on_ranks import REST, STEP
+from ddpkit.checks.shared.travel import sent as sent_in
 from ddpkit.exercises.ranks import Did
 from ddpkit.trace import Span, Trace
 

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from ddpkit.checks.lab09.mistakes import hints_for, telling
 from ddpkit.checks.lab14 import planners, seconds, storage
 from ddpkit.checks.lab14.groups import GROUPS, in_order
+from ddpkit.checks.shared.mistakes import hints_for, telling
 from ddpkit.exercises.exercise import Case, Observed, exercise
 from ddpkit.exercises.guard import Careless
 from ddpkit.exercises.hint import Hint

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import product
 
-from ddpkit.checks.lab09.mistakes import Mistake
 from ddpkit.checks.lab14.storage import bytes_of
+from ddpkit.checks.shared.mistakes import Mistake
 from ddpkit.exercises.exercise import Observed
 from ddpkit.simulate.mesh_plans import NUMBER, MeshMachine, MeshModel, MeshPlan
 

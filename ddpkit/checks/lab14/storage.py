@@ -6,7 +6,7 @@ import random
 from dataclasses import replace
 from functools import partial
 
-from ddpkit.checks.lab09.mistakes import Mistake
+from ddpkit.checks.shared.mistakes import Mistake
 from ddpkit.simulate.mesh_plans import NUMBER, MeshModel, MeshPlan
 
 OFTEN = 2 * NUMBER  # bytes of a parameter and its gradient

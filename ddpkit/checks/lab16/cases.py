@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from ddpkit.checks.lab09.mistakes import hints_for, telling
 from ddpkit.checks.lab16 import head_hints, hints, hints_on_ranks, rings, ways
 from ddpkit.checks.lab16.rings import field
+from ddpkit.checks.shared.mistakes import hints_for, telling
 from ddpkit.cluster.torchrun.job import active
 from ddpkit.exercises.exercise import Case, Observed, exercise
 from ddpkit.exercises.ranks import Did, Looks, asked, looked, title, together
@@ -251,8 +251,8 @@ def by_heads(answer: Answer, rng: random.Random) -> Iterator[Case]:
     """All heads of a rank's tokens, exchanged for a rank's heads of all tokens, and gradients."""
     import torch
 
-    from ddpkit.checks.lab12.travel import SENT
     from ddpkit.checks.lab16.on_ranks import by_heads as passed
+    from ddpkit.checks.shared.travel import SENT
 
     for sizes, heads, lies in (
         ([rng.randrange(2, 40) for _ in range(4)], 8, "contiguous"),

@@ -27,8 +27,8 @@ SLACK = 1.03  # times the time of the lesson's own answer
 
 def _sent(did: Did) -> int:
     """Return the bytes of all ranks together; a collective counts as a ring sends it."""
-    from ddpkit.checks.lab12.on_ranks import FORWARD
-    from ddpkit.checks.lab12.travel import sent
+    from ddpkit.checks.shared.functions import FORWARD
+    from ddpkit.checks.shared.travel import sent
 
     return sum(sent(did.trace, rank, FORWARD) for rank in did.trace.ranks)
 

@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-from ddpkit.checks.lab09.mistakes import Mistake
+from ddpkit.checks.shared.mistakes import Mistake
 
 Question = tuple[Any, ...]  # the last, `number`, may be missing
 WAYS = ("gather", "ring", "heads")

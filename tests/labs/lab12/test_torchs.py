@@ -12,7 +12,7 @@ from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, 
 
 from ddpkit import Cluster, span
 from ddpkit.answers.lab12 import Gathered, Scattered, SlicedMLP, global_norm
-from ddpkit.checks.lab12.travel import sent
+from ddpkit.checks.shared.travel import sent
 from ddpkit.errors import Mismatch
 
 LINK = "1 Gbit/s, 200 us"

@@ -1,4 +1,4 @@
-"""Lab 06: models and batches for a DistributedDataParallel, drawn outside and shipped to ranks."""
+"""Models and batches for a DistributedDataParallel, drawn outside and shipped to ranks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ CAP_MB = 0.0001  # 105 bytes: `model` gets 4 buckets
 
 
 def model(seed: int) -> Any:
-    """Three layers of different sizes, a batch norm for its buffers, and a frozen parameter."""
+    """Three layers of different sizes, a batch norm with buffers, and a frozen parameter."""
     a, b, c, d = WIDTHS
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -32,7 +32,7 @@ def linear(seed: int) -> Any:
 
 
 class Chosen(nn.Module):
-    """Layers of which a forward uses those it is told; the last one's gradient comes first."""
+    """Layers of which a forward uses a given choice; the last layer's gradient comes first."""
 
     def __init__(self, *layers: nn.Module) -> None:
         super().__init__()
@@ -50,7 +50,7 @@ def three_layers(seed: int) -> Any:
 
 
 def batches(seed: int, count: int) -> list[Part]:
-    """So many parts of batches."""
+    """Draw `count` parts of batches."""
     generator = torch.Generator().manual_seed(seed)
     return [
         (

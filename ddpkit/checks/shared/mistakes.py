@@ -1,8 +1,8 @@
-"""A wrong idea as a function: an answer that gives its numbers gets its sentence.
+"""A wrong idea as a function: an answer with the numbers of an idea gets the idea's sentence.
 
-A question is the arguments of an answer. The first case of an exercise asks several at once, on
-which all wrong ideas give other numbers than the right one and than each other; so its hint names
-the mistake and not one that looks alike.
+A question is the arguments of an answer. The first case of an exercise asks several questions at
+once. On these questions no two ideas, right or wrong, give equal numbers, so the hint names the
+mistake and no similar mistake.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Named: TypeAlias = tuple[str, Idea]
 
 @dataclass(frozen=True)
 class Mistake:
-    """What a wrong answer computes, and what is said of it."""
+    """A wrong idea, and the sentence for an answer with the same numbers."""
 
     name: str
     idea: Idea
@@ -32,23 +32,23 @@ class Mistake:
 
 
 def hints_for(mistakes: Iterable[Mistake], other: str) -> tuple[Hint, ...]:
-    """The table of hints: each mistake by its numbers, and what is said of any other answer."""
+    """Return the table of hints: mistakes by numbers, and `other` for the remaining answers."""
     known = (Hint(each.name, partial(answers_as, each.idea), each.says) for each in mistakes)
     return *known, Hint("other", say=other)
 
 
 def as_number(value: Any) -> Any:
-    """A number of any make as a float; a text stays one, whatever stands in it."""
+    """Convert any kind of number to a float; a text stays a text."""
     return value if isinstance(value, str | bytes) else float(value)
 
 
 def answers_as(idea: Idea, s: Seen) -> bool:
-    """Whether the answers to all questions are those of an idea, where another would be right."""
+    """True if the answers to all questions are the idea's answers."""
     return bool(s.questions) and near(s.answers, [_of(idea, each) for each in s.questions])
 
 
 def near(one: Any, other: Any) -> bool:
-    """Whether numbers, or lists of them, are the same to six digits."""
+    """True if numbers, or lists of numbers, are equal to six digits."""
     if isinstance(one, list | tuple) and isinstance(other, list | tuple):
         return len(one) == len(other) and all(map(near, one, other))
     if isinstance(one, int | float) and isinstance(other, int | float):
@@ -65,9 +65,10 @@ def telling(
     right: Idea,
     mistakes: Sequence[Mistake],
 ) -> list[Question]:
-    """So many questions on which all wrong ideas differ from the right one and from each other.
+    """Draw `count` questions that tell all ideas apart: the right idea and the wrong ideas.
 
-    They may agree on some of the questions. Ideas of one name have one sentence.
+    Two ideas may agree on some of the questions. Ideas with the same name have the same sentence,
+    and are not told apart.
     """
     ideas = [("right", right), *((each.name, each.idea) for each in mistakes)]
     alike = [(a, b) for a, b in combinations(ideas, 2) if a[0] != b[0]]
@@ -80,7 +81,7 @@ def telling(
 def _left_alike(
     alike: list[tuple[Named, Named]], questions: Sequence[Question]
 ) -> list[tuple[Named, Named]]:
-    """The pairs of ideas that agree on all questions; who differs is asked no further."""
+    """Return the pairs of ideas that agree on all questions; a pair that differs is dropped."""
     for question in questions:
         asked = {idea for pair in alike for _, idea in pair}
         said = {idea: _of(idea, question) for idea in asked}
@@ -89,7 +90,7 @@ def _left_alike(
 
 
 def _of(idea: Idea, question: Question) -> Any:
-    """What an idea answers; a text where it raises, which is near to nothing else."""
+    """Return the idea's answer; after an exception, the name of the exception's class."""
     try:
         return idea(*question)
     except ArithmeticError as error:

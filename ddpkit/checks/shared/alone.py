@@ -1,4 +1,4 @@
-"""Lab 06: what one process makes of the models and batches that ranks get."""
+"""A single process on the models and batches of all ranks: the right gradients and parameters."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from typing import Any
 
 import torch
 
-from ddpkit.checks.lab06.models import Part, loss_of
+from ddpkit.checks.shared.models import Part, loss_of
 
 
 def vector(tensors: Sequence[Any]) -> Any:
-    """All numbers of tensors in one; None has none."""
+    """Join the numbers of tensors; None has no numbers."""
     return torch.cat([tensor.flatten() for tensor in tensors if tensor is not None])
 
 
 def gradients_of(module: Any, of_ranks: Sequence[Part]) -> list[list[Any]]:
-    """Each rank's own gradients after a backward of its part."""
+    """Return each rank's gradients, after a backward of the rank's part."""
     found = []
     for part in of_ranks:
         net = deepcopy(module)
@@ -27,7 +27,7 @@ def gradients_of(module: Any, of_ranks: Sequence[Part]) -> list[list[Any]]:
 
 
 def mean(by_rank: Sequence[list[Any]]) -> list[Any]:
-    """The mean of the ranks' gradients; a missing one counts as zeros, None if no rank has it."""
+    """Average the ranks' gradients: None counts as zeros, and the mean of None alone is None."""
     columns = ([g for g in column if g is not None] for column in zip(*by_rank, strict=True))
     return [sum(column) / len(by_rank) if column else None for column in columns]
 

@@ -1,7 +1,7 @@
-"""A small classification in float64: trained by an answer on ranks, and by one process.
+"""A small classification in float64: trained by an answer on ranks, and by a single process.
 
-The one process sees the whole batches. With a loss that is a usual mistake it tells where that
-leads to, for mistakes are known by their values.
+The single process sees whole batches. With the loss of a usual mistake, the single process gives
+the mistake's parameters, so a hint can tell the mistake by the parameters.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ LR = 0.5
 
 
 def model(seed: int) -> Any:
-    """Return two layers with one shared weight: a step for each module would step it twice."""
+    """Return two layers with a shared weight, which a step for each module would step twice."""
     import torch
     from torch import nn
 
@@ -31,7 +31,7 @@ def model(seed: int) -> Any:
 
 
 def vector(net: Any) -> Any:
-    """All parameters in one."""
+    """Join all parameters."""
     import torch
 
     return torch.cat([p.detach().flatten() for p in net.parameters()])
@@ -41,10 +41,10 @@ def vector(net: Any) -> Any:
 
 
 def steps(answer: Callable[..., Any], net: Any, mine: Sequence[Part], *momentum: float) -> Any:
-    """Run on a rank; its parameters before each step and after the last.
+    """Run on a rank: train, and return the parameters before each step and after the last.
 
-    Of shape (1 + steps, parameters). Then whether the model was in the mode for training, before
-    each step. `momentum` is left out where it is the default.
+    The parameters have the shape (1 + steps, parameters). A second list says for each step if the
+    model was in training mode before. `momentum` is left out to ask for the default.
     """
     import torch
 
@@ -61,7 +61,7 @@ def steps(answer: Callable[..., Any], net: Any, mine: Sequence[Part], *momentum:
 
 
 def _by_rank(did: Did) -> Any:
-    """What `steps` gives on all ranks, (ranks, 1 + steps, parameters)."""
+    """Stack the parameters from `steps` of all ranks, (ranks, 1 + steps, parameters)."""
     import torch
 
     found = [parameters for parameters, _ in did.returned]
@@ -83,16 +83,16 @@ SEE: Looks = {
 }
 
 
-# In one process
+# In a single process
 
 
 @dataclass(frozen=True)
 class Losses:
-    """The cross entropy of all ranks' parts of a batch, as a rank may look at it."""
+    """The cross entropy of all ranks' parts of a batch, from the view of a rank."""
 
-    sums: list[Any]  # by rank, over the images of its part
-    images: list[int]  # by rank
-    rank: int  # of who looks
+    sums: list[Any]  # over the images of each rank's part
+    images: list[int]  # counted for each rank
+    rank: int  # this rank looks
 
     @property
     def n(self) -> int:
@@ -113,11 +113,11 @@ def whole(losses: Losses) -> Any:
 
 @dataclass(frozen=True)
 class Training:
-    """The images of all ranks, and what one process makes of them."""
+    """The images of all ranks, and a training by a single process."""
 
     lengths: Lengths
     momentum: float
-    seed: int  # of rank 0's model, and of the images; that of rank r's model is `seed` + r
+    seed: int  # the images' seed, and rank 0's model's; rank r's model has `seed` + r
 
     @property
     def n(self) -> int:
@@ -143,7 +143,7 @@ class Training:
     def trained(
         self, loss: Loss = whole, momentum: float | None = None, zero_grad: bool = True
     ) -> Any:
-        """The model after each step if this is the loss, (ranks, steps, parameters)."""
+        """Return the parameters after each step with `loss`, (ranks, steps, parameters)."""
         import torch
 
         momentum = self.momentum if momentum is None else momentum

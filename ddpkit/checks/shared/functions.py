@@ -1,0 +1,25 @@
+"""A function of autograd on a rank: the forward and the backward, each in a span of the check."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from ddpkit.exercises.guard import returning
+from ddpkit.rank.record.marks import span
+
+FORWARD, BACKWARD = "forward of the check", "backward of the check"
+
+
+def passed(function: Any, x: Any, gradient: Any, *more: Any) -> dict[str, Any]:
+    """Return the function's output and gradient; `kept` is false if x or `gradient` has changed."""
+    given, before = x.clone().requires_grad_(), (x.clone(), gradient.clone())
+    with span(FORWARD):
+        output = returning(function.apply)(given, *more)
+    made = output.detach().clone()
+    with span(BACKWARD):
+        if output.shape == gradient.shape:
+            output.backward(gradient)
+    kept = torch.equal(given, before[0]) and torch.equal(gradient, before[1])
+    return {"output": made, "gradient": given.grad, "kept": kept}
