@@ -14,7 +14,7 @@ PIP := PYTHONUNBUFFERED=1 $(BIN)/python -m pip install --disable-pip-version-che
 # Hundreds of processes import the kit in a test run: they should find it compiled.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: lab test quick versions release docs bench lint perfetto actionlint
+.PHONY: lab test quick touched versions release docs bench lint perfetto actionlint
 lab: $(LAB)
 	@$(BIN)/ddpkit lab --copy my_labs --opened
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/jupyter lab $(AS_ROOT) --ServerApp.root_dir=my_labs --LabApp.default_url=/lab/tree/start.ipynb $(ARGS)
@@ -23,6 +23,10 @@ test: $(READY)
 quick: $(READY)
 	$(PYTEST) --quick -q -n 2 --dist worksteal tests --ignore-glob='tests/labs/lab[0-9]*' \
 		--ignore=tests/labs/test_wrong_and_right.py $(ARGS)
+touched: $(READY) # BASE= names the commit to compare with, e.g. make touched BASE=main
+	$(BIN)/python -m tests.touched $(BASE) > $(VENV)/touched
+	@test -s $(VENV)/touched || echo "The change touches no test."
+	test ! -s $(VENV)/touched || $(PYTEST) -q -n 2 --dist loadfile --nbval-lax --nbval-current-env @$(VENV)/touched $(ARGS)
 versions: $(READY) # not in .ci/run, whose fresh clone would download 2 GB or more and exceed 4 minutes
 	$(BIN)/python -m tests.versions.run $(ARGS)
 release: $(READY)
