@@ -11,7 +11,7 @@ import torch.distributed as dist
 
 from ddpkit import busy
 from ddpkit.simulate import schedule
-from ddpkit.simulate.schedules import Recv, RecvReduce, Send, Step
+from ddpkit.simulate.messages.schedules import Recv, RecvReduce, Send, Step
 
 Cell = tuple[str, int]  # an operation, and the bytes of a rank's vector
 Moments = tuple[int, int]  # when a rank began, and when it was done, in ns

@@ -33,7 +33,7 @@ from benchmarks._report import as_markdown, as_text, machine
 from ddpkit import Cluster, Trace, answers
 from ddpkit.link import Link
 from ddpkit.simulate import Step, cost
-from ddpkit.simulate.whatif import moved
+from ddpkit.simulate.step.whatif import moved
 from ddpkit.view import timeline_model
 from ddpkit.view.timeline.figure import draw_timeline
 

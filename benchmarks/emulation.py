@@ -44,8 +44,8 @@ from benchmarks._report import as_markdown, as_text, machine
 from ddpkit import Cluster
 from ddpkit.link import Links, LinkSpec
 from ddpkit.simulate import cost, schedule, time_of
-from ddpkit.simulate.operations import collective_ns, schedule_of
-from ddpkit.simulate.timing import makespan_ns
+from ddpkit.simulate.engine.operations import collective_ns, schedule_of
+from ddpkit.simulate.engine.timing import makespan_ns
 
 LINKS: tuple[LinkSpec, ...] = (
     "1 Gbit/s, 200 us",

@@ -46,7 +46,7 @@ from benchmarks._report import Figure, Sample, as_markdown, as_text, machine, ta
 from ddpkit import Cluster
 from ddpkit.measure import measure
 from ddpkit.simulate import Step, replay
-from ddpkit.simulate.step import recorded_buckets
+from ddpkit.simulate.step.recorded import recorded_buckets
 
 LINK = "10 Gbit/s, 5 us"
 PROCESSOR = "20 TFLOP/s, 2 TB/s, 80 GB, 5 us"

@@ -30,7 +30,8 @@ from tqdm import tqdm
 from benchmarks._report import as_markdown, as_text, machine
 from ddpkit import Cluster, Run, busy
 from ddpkit.answers.lab08 import Bounded, Synchronous, done, pull, push, serve
-from ddpkit.simulate import engine, parameter_server
+from ddpkit.simulate import parameter_server
+from ddpkit.simulate.engine import play
 
 LINK, LENGTH, COMPUTE_NS, ROUNDS = "1 Gbit/s, 200 us", 250_000, 20_000_000, 3
 WORKERS, SERVERS = tuple(range(1, 17)), (1, 2, 3, 4)
@@ -101,7 +102,7 @@ def garbage(many: Sequence[int], turns: int) -> tuple[float, float]:
     usual, looked = [], []
     for _ in range(turns):
         usual.append(simulator_s(many))
-        with mock.patch.object(engine, "_no_look_for_garbage", nullcontext):
+        with mock.patch.object(play, "_no_look_for_garbage", nullcontext):
             looked.append(simulator_s(many))
     return statistics.median(usual), statistics.median(looked)
 

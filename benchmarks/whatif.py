@@ -26,7 +26,7 @@ from tqdm import tqdm
 from benchmarks._report import as_markdown, as_text, machine
 from ddpkit import Cluster, Trace
 from ddpkit.simulate import what_if
-from ddpkit.simulate.step import WARM_UP
+from ddpkit.simulate.step.recorded import WARM_UP
 
 RANKS = 2
 LAYERS, WIDTH = 12, 512  # 12 gradients of 1 MB, and a bias each

@@ -23,7 +23,7 @@ Ranks may share hosts (`Hosts`). A message inside a host moves by the ranks' own
 two hosts by the links of those hosts, which all of a host's ranks share. `ddpkit.networks` has the
 numbers of real hosts by name.
 
-`ddpkit.simulate.network` moves all messages by this: those of real ranks and simulated ones.
+`ddpkit.simulate.engine.network` moves all messages by this: those of real ranks and simulated ones.
 """
 
 import math

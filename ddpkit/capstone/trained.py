@@ -2,7 +2,7 @@
 
 `begun` runs beside the answer, in the grader's sandbox too. `outcome` judges the claim: it
 compares the parameters with those that one process gets from all shards, computes the held-out
-loss, and the time of the programs that the ranks say they ran (`ddpkit.simulate.claimed`).
+loss, and the time of the programs that the ranks say they ran (`ddpkit.simulate.engine.claimed`).
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from ddpkit.capstone.task import LINK, MACHINE, RANKS, TextTask, floor_flops, fl
 from ddpkit.cluster.torchrun.job import NoEmulatedTime, active
 from ddpkit.errors import LessonError
 from ddpkit.exercises.ranks import Did, together
-from ddpkit.simulate.claimed import MESSAGES, program_ns
-from ddpkit.simulate.operations import schedule_of
+from ddpkit.simulate.engine.claimed import MESSAGES, program_ns
+from ddpkit.simulate.engine.operations import schedule_of
 
 CLOCKS = 0.01  # relative difference between the ranks' clocks and the recomputed time
 APART = 1e-4  # difference between two ranks' parameters
 NEAR = 0.06  # the largest distance to the wanted parameters; the start is at distance 1
 MOST = 1 << 24  # bytes of programs, unpacked: 14 times those of the course's own answer
-Program = list[Any]  # of a rank, see `ddpkit.simulate.claimed`
+Program = list[Any]  # of a rank, see `ddpkit.simulate.engine.claimed`
 
 
 @dataclass(frozen=True)

@@ -174,7 +174,7 @@ def loaded(files: tuple[Path, ...]) -> Forecast:
     Raises ClickException for a step with calls that the model leaves out.
     """
     from ddpkit.simulate import forecast
-    from ddpkit.simulate.parallelism import seen
+    from ddpkit.simulate.step.parallelism import seen
 
     with said_if_long() as doing:
         doing(reading(files))

@@ -32,7 +32,7 @@ def tune(
     order in which to measure them. Stop when a measured step is shorter than the next prediction:
     no other cap can win.
     """
-    from ddpkit.simulate.buckets import DEFAULT_FIRST_MB
+    from ddpkit.simulate.step.buckets import DEFAULT_FIRST_MB
     from ddpkit.view.drawing.steps import caps
 
     model = loaded(files)

@@ -22,7 +22,7 @@ from ddpkit.rank.emulation.machine import Machine, counted_machine
 from ddpkit.rank.emulation.machine import current as emulated_machine
 from ddpkit.rank.record.marks import span
 from ddpkit.rank.record.recorder import current
-from ddpkit.simulate.claimed import program_ns
+from ddpkit.simulate.engine.claimed import program_ns
 from ddpkit.text import count
 from ddpkit.trace import Span, Trace, rounds
 from ddpkit.trace.intervals import Interval
@@ -40,7 +40,7 @@ class Did:
     returned: list[Any]  # by rank
     kept: bool  # every rank left its arguments as they were
     trace: Trace  # the trace of this call alone
-    programs: list[Any] = field(default_factory=list)  # by rank: `simulate.claimed` says of what
+    programs: list[Any] = field(default_factory=list)  # see `simulate.engine.claimed`
 
     @property
     def peak(self) -> list[int]:

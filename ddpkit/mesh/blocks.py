@@ -9,7 +9,7 @@ import torch.distributed as dist
 from torch.nn.functional import linear
 
 from ddpkit.asked import not_for
-from ddpkit.simulate.mesh_plans import MeshModel
+from ddpkit.simulate.mesh.plans import MeshModel
 
 # Newer torch has other names for these.
 reduce_scatter: Any = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor

@@ -1,6 +1,6 @@
 """`train_on_mesh`: steps of training on one rank of a mesh, by a plan.
 
-The rank follows 1F1B (`ddpkit.simulate.pipeline`) through the blocks of its stage. Its slices'
+The rank follows 1F1B (`ddpkit.simulate.step.pipeline`) through the blocks of its stage. Its slices'
 ranks do the same sums with other columns, its replicas' ranks the same with other rows.
 """
 
@@ -16,8 +16,8 @@ from torch.nn.functional import mse_loss
 
 from ddpkit.mesh.blocks import MeshBlock
 from ddpkit.rank.record.marks import span, step
-from ddpkit.simulate.mesh_plans import AXES, MeshModel, MeshPlan
-from ddpkit.simulate.pipeline import one_f_one_b, op_name
+from ddpkit.simulate.mesh.plans import AXES, MeshModel, MeshPlan
+from ddpkit.simulate.step.pipeline import one_f_one_b, op_name
 
 
 def train_on_mesh(

@@ -9,7 +9,7 @@ from torch import nn
 
 from ddpkit import Cluster, RankError
 from ddpkit.simulate import Step
-from ddpkit.simulate.step import recorded_buckets
+from ddpkit.simulate.step.recorded import recorded_buckets
 from tests.ddp.models import Branches, batch, conv, equal, ours, torchs, wide
 
 pytestmark = pytest.mark.processes

@@ -125,7 +125,7 @@ def test_every_public_name_is_described_once(html: Path):
 
 def test_names_in_descriptions_and_signatures_are_links(html: Path):
     titles = read(html / "docs" / "api.html").titles
-    by_signature = {"ddpkit.cluster.cluster.Run", "ddpkit.simulate.schedules.Schedule"}
+    by_signature = {"ddpkit.cluster.cluster.Run", "ddpkit.simulate.messages.schedules.Schedule"}
     by_text = {"ddpkit.Trace.step", "ddpkit.view.Live", "ddpkit.show", "ddpkit.simulate.Step"}
     assert (by_signature | by_text) - titles == set()
 

@@ -15,8 +15,8 @@ from ddpkit import Cluster, busy
 from ddpkit.exercises.ranks import call
 from ddpkit.link import Links
 from ddpkit.simulate import program_ns
-from ddpkit.simulate.operations import collective_ns, exchange, schedule_of
-from ddpkit.simulate.timing import makespan_ns, played
+from ddpkit.simulate.engine.operations import collective_ns, exchange, schedule_of
+from ddpkit.simulate.engine.timing import makespan_ns, played
 from ddpkit.trace.intervals import Interval
 
 pytestmark = pytest.mark.processes

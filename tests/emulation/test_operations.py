@@ -11,9 +11,9 @@ from benchmarks._on_ranks import Moments, align, carry_out
 from ddpkit import Cluster
 from ddpkit.link import Links
 from ddpkit.simulate import cost, schedule
-from ddpkit.simulate.operations import OPERATIONS, collective_ns, schedule_of
-from ddpkit.simulate.plans import ALGORITHMS
-from ddpkit.simulate.timing import played
+from ddpkit.simulate.engine.operations import OPERATIONS, collective_ns, schedule_of
+from ddpkit.simulate.engine.timing import played
+from ddpkit.simulate.messages.by_name import ALGORITHMS
 
 pytestmark = pytest.mark.processes
 

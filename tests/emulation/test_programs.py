@@ -23,7 +23,7 @@ from ddpkit.simulate import (
     shard_program,
     step_program,
 )
-from ddpkit.simulate.pipeline import pipeline_program
+from ddpkit.simulate.step.pipeline import pipeline_program
 
 pytestmark = pytest.mark.processes
 N, LINK = 4, {"default": "1 Gbit/s, 200 us", 2: "400 Mbit/s"}

@@ -106,7 +106,7 @@ def test_what_a_change_could_affect_is_graded_again(tmp_path: Path, graders: Gra
     assert graders.graded() == []
     assert change("view/drawing/chart.py") == []  # no score depends on a picture
     assert change("checks/lab05/rules.py") == ["05"]
-    assert change("simulate/schedules.py") == ["03", "05"]
+    assert change("simulate/messages/schedules.py") == ["03", "05"]
     assert change("trace/traffic.py") == ["03", "05"]
     assert change("grade/score.py") == ["03", "05"]
 

@@ -30,7 +30,7 @@ from ddpkit.grade.questions import SealedCase
 from ddpkit.grade.reading import _plan
 from ddpkit.grade.score import says
 from ddpkit.grade.submission import Submission, SubmittedCell
-from ddpkit.simulate.claimed import program_ns
+from ddpkit.simulate.engine.claimed import program_ns
 
 pytestmark = pytest.mark.processes
 

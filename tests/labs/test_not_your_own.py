@@ -52,9 +52,9 @@ from ddpkit.simulate import (
 )
 from ddpkit.simulate import assign_buckets as kits_buckets
 from ddpkit.simulate import fit_link as kits_link
-from ddpkit.simulate.collectives import reduce_scatter as kits_halves
-from ddpkit.simulate.pipeline import gpipe, one_f_one_b
-from ddpkit.simulate.schedules import elements
+from ddpkit.simulate.messages.collectives import reduce_scatter as kits_halves
+from ddpkit.simulate.messages.schedules import elements
+from ddpkit.simulate.step.pipeline import gpipe, one_f_one_b
 from tests.labs.test_trivial_answers import in_this_process
 
 MOST = 0.06  # a share of an exercise's points
@@ -331,7 +331,7 @@ def test_no_function_or_class_of_the_kit_is_an_answer(lab: str) -> None:
 def test_the_search_knows_an_answer_of_the_kit() -> None:
     with nothing_refused():
         earned = dict(handed_over("gpipe"))
-    assert earned["ddpkit.simulate.pipeline.gpipe"] == exercises()["gpipe"].points
+    assert earned["ddpkit.simulate.step.pipeline.gpipe"] == exercises()["gpipe"].points
 
 
 # Calls outside of checks, and calls of the kit for its own work
@@ -341,7 +341,10 @@ def test_outside_of_a_check_the_kit_answers() -> None:
     assert gpipe(0, 4, 1) == [("F", 0), ("B", 0)]
     with asked.asking("ring"):
         assert gpipe(0, 4, 1) == [("F", 0), ("B", 0)]
-    with asked.asking("gpipe"), pytest.raises(asked.NotYourOwn, match="simulate.pipeline.gpipe is"):
+    with (
+        asked.asking("gpipe"),
+        pytest.raises(asked.NotYourOwn, match="step.pipeline.gpipe is"),
+    ):
         gpipe(0, 4, 1)
     assert asked.now() == frozenset()
 

@@ -16,10 +16,10 @@ from ddpkit.simulate import (
     Work,
     play_program,
 )
-from ddpkit.simulate.device import COMPUTE
-from ddpkit.simulate.operations import schedule_of
-from ddpkit.simulate.program import Action
-from ddpkit.simulate.queues import DEFAULT
+from ddpkit.simulate.engine.device import COMPUTE
+from ddpkit.simulate.engine.operations import schedule_of
+from ddpkit.simulate.engine.program import Action
+from ddpkit.simulate.engine.queues import DEFAULT
 
 Times = tuple[float, float]  # of an item: its start and its end
 BYTES = "1 GB/s"  # a link that moves 1 kB in 1 us

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ddpkit.simulate import After, Launch, MessageEnd, Program, Work, play_program
-from ddpkit.simulate.device import DOWN, UP
+from ddpkit.simulate.engine.device import DOWN, UP
 from tests.properties import examples
 from tests.simulate.hosts import Host, Ran, ran
 

@@ -31,9 +31,9 @@ from ddpkit.simulate import (
     step_ends,
     step_program,
 )
-from ddpkit.simulate.data_parallel import posted_ns
-from ddpkit.simulate.pipeline import pipeline_program
-from ddpkit.simulate.streams import _one_for_all
+from ddpkit.simulate.step.data_parallel import posted_ns
+from ddpkit.simulate.step.pipeline import pipeline_program
+from ddpkit.simulate.step.streams import _one_for_all
 from tests.properties import examples
 from tests.simulate.topologies import a_link, a_step, a_topology
 

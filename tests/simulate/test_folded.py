@@ -5,9 +5,9 @@ from collections.abc import Sequence
 import pytest
 
 from ddpkit.link import Links, LinkSpec
-from ddpkit.simulate.folded import MOST_ROUNDS, can_be_folded, folded_schedule
-from ddpkit.simulate.network import Network
-from ddpkit.simulate.operations import EXCHANGES, OPERATIONS, schedule_of
+from ddpkit.simulate.engine.folded import MOST_ROUNDS, can_be_folded, folded_schedule
+from ddpkit.simulate.engine.network import Network
+from ddpkit.simulate.engine.operations import EXCHANGES, OPERATIONS, schedule_of
 
 HOSTS: LinkSpec = {"hosts of": 4, "inside": "300 GB/s, 3 us", "between": "100 Gbit/s, 10 us"}
 FOLDED = [name for name in OPERATIONS if can_be_folded(name)]

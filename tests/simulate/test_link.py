@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from ddpkit import Cluster, ClusterError, networks
 from ddpkit.link import Hosts, Link, Links, duration_ns
 from ddpkit.machine import named
-from ddpkit.simulate.prices import price_of
+from ddpkit.simulate.engine.prices import price_of
 from tests.properties import examples
 
 

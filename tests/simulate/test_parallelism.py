@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from ddpkit.commands.main import main
-from ddpkit.simulate.parallelism import seen
+from ddpkit.simulate.step.parallelism import seen
 from ddpkit.trace import Span, Trace
 
 MB = 1_000_000

@@ -17,7 +17,7 @@ from ddpkit.simulate import (
     pipeline_time,
     waits_for_ever,
 )
-from ddpkit.simulate.pipeline import Op, op_name, op_of
+from ddpkit.simulate.step.pipeline import Op, op_name, op_of
 from ddpkit.trace import Trace
 
 SIZES = [(1, 1), (1, 3), (2, 1), (4, 2), (4, 8), (5, 7), (16, 32)]  # stages, micro-batches

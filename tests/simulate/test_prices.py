@@ -24,7 +24,7 @@ from ddpkit.simulate import (
     schedule,
     step_ends,
 )
-from ddpkit.simulate.timing import makespan_ns, played
+from ddpkit.simulate.engine.timing import makespan_ns, played
 from tests.properties import examples
 from tests.simulate.topologies import a_topology
 

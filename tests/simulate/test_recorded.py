@@ -6,9 +6,9 @@ import pytest
 
 from ddpkit import Cluster
 from ddpkit.simulate import Step, what_if
-from ddpkit.simulate.forecast import forecast
-from ddpkit.simulate.step import recorded_buckets
-from ddpkit.simulate.whatif import recorded_link
+from ddpkit.simulate.step.forecast import forecast
+from ddpkit.simulate.step.recorded import recorded_buckets
+from ddpkit.simulate.step.whatif import recorded_link
 
 pytestmark = pytest.mark.processes
 

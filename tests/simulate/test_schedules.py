@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from ddpkit.simulate import ALGORITHMS, ALL_REDUCE, Recv, Schedule, Send, execute, schedule
-from ddpkit.simulate.schedules import Part, chunk, elements
+from ddpkit.simulate.messages.schedules import Part, chunk, elements
 
 RANKS = range(1, 10)
 ROOTED = ("broadcast", "scatter", "gather", "reduce")

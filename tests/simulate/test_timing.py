@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from ddpkit.link import Link, Links, LinkSpec
 from ddpkit.simulate import Recv, Schedule, Send, schedule, time_of
-from ddpkit.simulate.network import Network
-from ddpkit.simulate.operations import schedule_of
-from ddpkit.simulate.posted import UNKNOWN, End, Part
-from ddpkit.simulate.schedules import Step, elements
+from ddpkit.simulate.engine.network import Network
+from ddpkit.simulate.engine.operations import schedule_of
+from ddpkit.simulate.engine.posted import UNKNOWN, End, Part
+from ddpkit.simulate.messages.schedules import Step, elements
 from tests.properties import examples
 
 

@@ -18,8 +18,8 @@ from ddpkit.simulate import (
     replay,
     what_if,
 )
-from ddpkit.simulate.step import recorded_buckets
-from ddpkit.simulate.whatif import recorded_link
+from ddpkit.simulate.step.recorded import recorded_buckets
+from ddpkit.simulate.step.whatif import recorded_link
 from ddpkit.trace import Span, Trace
 from tests.properties import examples
 

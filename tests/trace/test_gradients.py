@@ -9,7 +9,7 @@ from click.testing import CliRunner
 
 from ddpkit.commands.main import main
 from ddpkit.simulate import forecast
-from ddpkit.simulate.step import MOST_READY, ready_of
+from ddpkit.simulate.step.recorded import MOST_READY, ready_of
 from ddpkit.trace import Span, Trace
 from ddpkit.trace.span import READY
 from tests.trace.recordings import NCCL, event, of_rank, write

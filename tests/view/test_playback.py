@@ -7,7 +7,7 @@ import torch.distributed as dist
 from ddpkit import Cluster, PerRank
 from ddpkit.errors import TraceError
 from ddpkit.simulate import ALGORITHMS, ALL_REDUCE, schedule, time_of
-from ddpkit.simulate.schedules import Schedule, Send
+from ddpkit.simulate.messages.schedules import Schedule, Send
 from ddpkit.trace import Span, Trace
 from ddpkit.view.player.model import MOST_LINES
 from ddpkit.view.player.recorded import playback_of_trace, shortened

@@ -16,7 +16,7 @@ from ddpkit.exercises.exercise import Observed
 from ddpkit.exercises.ranks import Arguments, Did, Looks, title
 from ddpkit.exercises.values import digest
 from ddpkit.simulate import Send, schedule
-from ddpkit.simulate.schedules import elements
+from ddpkit.simulate.messages.schedules import elements
 
 TREES = ("broadcast", "reduce")
 RINGS = ("all_gather", "reduce_scatter")

@@ -15,7 +15,7 @@ from ddpkit.exercises.exercise import Case, Observed, exercise
 from ddpkit.exercises.ranks import title
 from ddpkit.exercises.values import Close
 from ddpkit.simulate import ALL_REDUCE, schedule
-from ddpkit.simulate.costs import terms
+from ddpkit.simulate.messages.costs import terms
 
 Answer = Callable[..., Any]
 

@@ -23,7 +23,7 @@ from ddpkit.exercises.hint import Hint
 from ddpkit.exercises.ranks import asked, title
 from ddpkit.exercises.values import Close
 from ddpkit.protocol.per_rank import PerRank
-from ddpkit.simulate.pipeline import Op, gpipe, one_f_one_b, op_name
+from ddpkit.simulate.step.pipeline import Op, gpipe, one_f_one_b, op_name
 from ddpkit.text import count
 
 Answer = Callable[..., Any]

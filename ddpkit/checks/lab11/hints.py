@@ -10,7 +10,7 @@ from ddpkit.checks.shared.messages import MESSAGES
 from ddpkit.exercises.compare import same
 from ddpkit.exercises.hint import Hint, Seen
 from ddpkit.exercises.values import Close, plain
-from ddpkit.simulate.pipeline import Op
+from ddpkit.simulate.step.pipeline import Op
 
 
 def works(s: Seen) -> list[tuple[int, int]]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from ddpkit.errors import LessonError
 from ddpkit.exercises.exercise import Observed
-from ddpkit.simulate.pipeline import Op, held, op_name, pipeline_time, waits_for_ever
+from ddpkit.simulate.step.pipeline import Op, held, op_name, pipeline_time, waits_for_ever
 from ddpkit.text import count
 
 FORWARD, BACKWARD = 20, 40  # ms

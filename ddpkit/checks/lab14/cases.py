@@ -13,7 +13,7 @@ from ddpkit.checks.shared.mistakes import hints_for, telling
 from ddpkit.exercises.exercise import Case, Observed, exercise
 from ddpkit.exercises.guard import Careless
 from ddpkit.exercises.hint import Hint
-from ddpkit.simulate.mesh_plans import MeshModel, MeshPlan, mesh_groups
+from ddpkit.simulate.mesh.plans import MeshModel, MeshPlan, mesh_groups
 
 Answer = Callable[..., Any]
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from ddpkit.exercises.exercise import Observed
 from ddpkit.exercises.hint import Hint, Seen
-from ddpkit.simulate.mesh_plans import mesh_groups
+from ddpkit.simulate.mesh.plans import mesh_groups
 
 Groups = Mapping[str, list[list[int]]]
 

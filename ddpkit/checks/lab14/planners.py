@@ -10,7 +10,7 @@ from itertools import product
 from ddpkit.checks.lab14.storage import bytes_of
 from ddpkit.checks.shared.mistakes import Mistake
 from ddpkit.exercises.exercise import Observed
-from ddpkit.simulate.mesh_plans import NUMBER, MeshMachine, MeshModel, MeshPlan
+from ddpkit.simulate.mesh.plans import NUMBER, MeshMachine, MeshModel, MeshPlan
 
 Facts = tuple[int, int, int, int, bool]  # of a plan, as plain data
 Question = tuple[MeshModel, MeshMachine, int]

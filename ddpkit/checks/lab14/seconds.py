@@ -14,8 +14,8 @@ from functools import partial
 from ddpkit.exercises.exercise import Observed
 from ddpkit.exercises.hint import Hint, Seen
 from ddpkit.link import Link
-from ddpkit.simulate.mesh_plans import NUMBER, MeshMachine, MeshModel, MeshPlan
-from ddpkit.simulate.mesh_time import plan_time
+from ddpkit.simulate.mesh.plan_time import plan_time
+from ddpkit.simulate.mesh.plans import NUMBER, MeshMachine, MeshModel, MeshPlan
 
 NEAR = 0.1  # of the simulator's time
 CLOSER = 0.05  # of a wrong idea's, of which the simulator's time is the measure

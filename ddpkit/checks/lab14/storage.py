@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 
 from ddpkit.checks.shared.mistakes import Mistake
-from ddpkit.simulate.mesh_plans import NUMBER, MeshModel, MeshPlan
+from ddpkit.simulate.mesh.plans import NUMBER, MeshModel, MeshPlan
 
 OFTEN = 2 * NUMBER  # bytes of a parameter and its gradient
 ADAM = 2 * NUMBER  # bytes that the optimizer keeps of a parameter

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ddpkit.simulate import Gradient, Step, replay
-from ddpkit.simulate.buckets import assign_buckets
+from ddpkit.simulate.step.buckets import assign_buckets
 from ddpkit.trace import Span, Trace
 
 MS = 1_000_000  # ns

@@ -11,8 +11,8 @@ from functools import partial
 
 from ddpkit.cluster.local.kept import Operations
 from ddpkit.protocol.emulation import EVENT, Launch, TimesOf
-from ddpkit.simulate.device import COMPUTE, Item
-from ddpkit.simulate.network import Network
+from ddpkit.simulate.engine.device import COMPUTE, Item
+from ddpkit.simulate.engine.network import Network
 from ddpkit.trace.intervals import union
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from ddpkit.protocol.emulation import MEETING, PostedCollective
-from ddpkit.simulate.folded import can_be_folded, folded_schedule
-from ddpkit.simulate.network import Network
-from ddpkit.simulate.operations import AFTER_ALL, exchange_of, schedule_of
-from ddpkit.simulate.posted import Part
-from ddpkit.simulate.schedules import Schedule
+from ddpkit.simulate.engine.folded import can_be_folded, folded_schedule
+from ddpkit.simulate.engine.network import Network
+from ddpkit.simulate.engine.operations import AFTER_ALL, exchange_of, schedule_of
+from ddpkit.simulate.engine.posted import Part
+from ddpkit.simulate.messages.schedules import Schedule
 
 
 def enter(network: Network, ns: int, rank: int, post: PostedCollective, running: int) -> list[Part]:

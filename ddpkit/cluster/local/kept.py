@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from ddpkit.protocol.emulation import After
-from ddpkit.simulate.device import Item
-from ddpkit.simulate.posted import UNKNOWN, End, Part
+from ddpkit.simulate.engine.device import Item
+from ddpkit.simulate.engine.posted import UNKNOWN, End, Part
 
 KEPT = 16384  # operations of a rank whose ends are kept, once they are done
 

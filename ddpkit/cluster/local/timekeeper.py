@@ -69,8 +69,8 @@ from ddpkit.protocol.emulation import (
     StoreUsed,
     Withdrawn,
 )
-from ddpkit.simulate.network import Network
-from ddpkit.simulate.posted import End
+from ddpkit.simulate.engine.network import Network
+from ddpkit.simulate.engine.posted import End
 from ddpkit.text import count
 from ddpkit.trace import Scalar
 

@@ -35,7 +35,7 @@ from ddpkit.rank.emulation.uncomputed import Uncomputed, has_a_mask
 from ddpkit.rank.mode import PlainMode
 from ddpkit.rank.record.loose import LooseOperations
 from ddpkit.rank.record.recorder import Recorder
-from ddpkit.simulate.device import DOWN
+from ddpkit.simulate.engine.device import DOWN
 
 if TYPE_CHECKING:
     from ddpkit.rank.emulation.places import Places

@@ -1,8 +1,9 @@
 """A rank's device, as the rank's host sees the device: the host launches, and goes on.
 
-Each launch puts the host's clock forward. The timekeeper plays the launches (`simulate.device`):
-only the timekeeper knows when an item runs, because the start may depend on a collective, and so on
-other ranks' devices. The host asks the timekeeper where a GPU's host would wait.
+Each launch puts the host's clock forward. The timekeeper plays the launches, as
+`simulate.engine.device` describes. The timekeeper alone knows when an item runs, because the start
+may depend on a collective, and so on other ranks' devices. The host asks the timekeeper where a
+GPU's host would wait.
 
 It would be simpler to tell the timekeeper of each launch at once. But an operation may cost a few
 microseconds, and a message to another process ten. So the rank collects launches, and sends them
@@ -38,8 +39,8 @@ from ddpkit.rank.emulation.desk import Desk
 from ddpkit.rank.record.call import RecordedCall
 from ddpkit.rank.record.clock import DeviceMoment, Moment
 from ddpkit.rank.record.recorder import current
-from ddpkit.simulate.device import COMPUTE
-from ddpkit.simulate.queues import Queues
+from ddpkit.simulate.engine.device import COMPUTE
+from ddpkit.simulate.engine.queues import Queues
 
 MOST_LAUNCHES = 4096  # the size of a batch
 LONGEST_NS = 5_000_000  # real time after which a batch is sent

@@ -85,7 +85,7 @@ class Machine:
         self._turns: Counter[tuple[str, tuple[int, ...]]] = Counter()  # of groups, as they are made
         self.alike = alike
         self.given_up: set[Any] = set()  # operations that a wait with a limit gave up
-        self._notes: list[list[Any]] | None = None  # a program, as `simulate.claimed` has it
+        self._notes: list[list[Any]] | None = None  # a program, as `simulate.engine.claimed` has it
 
     @contextmanager
     def shown(self, recorder: Recorder) -> Iterator[None]:

@@ -27,7 +27,7 @@ from ddpkit.rank.emulation.device import Device
 from ddpkit.rank.emulation.held import DEVICE, HOST, PINNED, UNDECIDED
 from ddpkit.rank.emulation.memory import Memory
 from ddpkit.rank.emulation.meter import Meter, words
-from ddpkit.simulate.device import DOWN, UP
+from ddpkit.simulate.engine.device import DOWN, UP
 
 # Operations on tensors of both memories: copies, and indices in the host's memory.
 _COPIES = words("copy_ _foreach_copy_")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from ddpkit.link import Link, LinkSpec
 from ddpkit.simulate import Step
-from ddpkit.simulate.buckets import DEFAULT_CAP_MB
+from ddpkit.simulate.step.buckets import DEFAULT_CAP_MB
 from ddpkit.text import prose
 from ddpkit.trace import Trace
 from ddpkit.view.buckets.model import CapSweep, bucket_model

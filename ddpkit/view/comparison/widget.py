@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ddpkit import simulate
 from ddpkit.link import Link, Links, LinkSpec
 from ddpkit.simulate import Step
-from ddpkit.simulate.whatif import recorded_link
+from ddpkit.simulate.step.whatif import recorded_link
 from ddpkit.text import prose
 from ddpkit.trace import Trace, how_made
 from ddpkit.view.comparison.model import Comparison, compare_steps

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter, itemgetter
 
-from ddpkit.simulate.pipeline import op_of
+from ddpkit.simulate.step.pipeline import op_of
 from ddpkit.trace import (
     Breakdown,
     Span,

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from ddpkit.link import Links, LinkSpec
 from ddpkit.simulate import Gradient, Step
-from ddpkit.simulate.buckets import MB
+from ddpkit.simulate.step.buckets import MB
 from ddpkit.trace import Trace
 from ddpkit.view.drawing.runs import HasTrace, trace_of
 from ddpkit.view.drawing.sliders import numbers_of

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ddpkit.simulate.step import WARM_UP
+from ddpkit.simulate.step.recorded import WARM_UP
 from ddpkit.trace import Trace
 
 

@@ -8,7 +8,7 @@ from operator import add
 from statistics import median
 
 from ddpkit.errors import TraceError
-from ddpkit.simulate.step import WARM_UP
+from ddpkit.simulate.step.recorded import WARM_UP
 from ddpkit.text import columns, count, prose
 from ddpkit.trace import Trace, collectives, messages
 from ddpkit.trace.intervals import Interval, intersect

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 
-from ddpkit.simulate.mesh_plans import mesh_groups
+from ddpkit.simulate.mesh.plans import mesh_groups
 from ddpkit.text import count
 
 MOST_RANKS, MOST_DIMENSIONS = 64, 3

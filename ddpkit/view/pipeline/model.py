@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ddpkit.errors import TraceError
-from ddpkit.simulate.pipeline import Op, bubbles, held, op_of
+from ddpkit.simulate.step.pipeline import Op, bubbles, held, op_of
 from ddpkit.text import prose
 from ddpkit.trace import Span, Trace
 from ddpkit.view.drawing import words

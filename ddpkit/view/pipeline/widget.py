@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ddpkit.link import Link, duration_ns
-from ddpkit.simulate.pipeline import PIPELINES, pipeline_plans, pipeline_time
+from ddpkit.simulate.step.pipeline import PIPELINES, pipeline_plans, pipeline_time
 from ddpkit.view.drawing.shell import View
 from ddpkit.view.drawing.sliders import choice, slider
 from ddpkit.view.pipeline.model import PipelinePicture, pipeline_picture

@@ -7,8 +7,8 @@ such numbers is the set of ranks that it holds, so that nothing is worked out tw
 from dataclasses import replace
 
 from ddpkit.simulate import RecvReduce, Schedule, Send, execute, schedule
-from ddpkit.simulate.schedules import Part, chunk, elements
-from ddpkit.simulate.timing import FLOAT32
+from ddpkit.simulate.engine.timing import FLOAT32
+from ddpkit.simulate.messages.schedules import Part, chunk, elements
 from ddpkit.text import count, size
 from ddpkit.view.player.model import Message, Moment, Playback, after, check_ranks
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from ddpkit.link import Link
 from ddpkit.simulate import Scaled, Step, assign_buckets, scaling
-from ddpkit.simulate.buckets import DEFAULT_CAP_MB
+from ddpkit.simulate.step.buckets import DEFAULT_CAP_MB
 from ddpkit.text import columns, count, size
 from ddpkit.view.drawing import words
 

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from ddpkit.link import Link, LinkSpec
 from ddpkit.simulate import Step
-from ddpkit.simulate.buckets import DEFAULT_CAP_MB
-from ddpkit.simulate.prices import CHEAPEST, CHOICES
+from ddpkit.simulate.engine.prices import CHEAPEST, CHOICES
+from ddpkit.simulate.step.buckets import DEFAULT_CAP_MB
 from ddpkit.text import prose
 from ddpkit.trace import Trace
 from ddpkit.view.drawing.runs import HasTrace, skipped

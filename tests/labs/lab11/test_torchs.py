@@ -13,7 +13,7 @@ from ddpkit import Cluster
 from ddpkit.answers import lab11
 from ddpkit.errors import Deadlock
 from ddpkit.simulate import held, pipeline_plans, pipeline_time
-from ddpkit.simulate.pipeline import Op
+from ddpkit.simulate.step.pipeline import Op
 
 RANKS, MICRO, ROWS = 4, 8, 2
 LETTERS = {"FORWARD": "F", "FULL_BACKWARD": "B", "BACKWARD_INPUT": "B", "BACKWARD_WEIGHT": "W"}

@@ -1,0 +1,76 @@
+"""A device's places, each of which does one item at a time: compute, and the engines that copy.
+
+An item is ready when its host has launched it and all items that it follows have ended. A place
+takes the item that was ready first, of equals the one that was launched first. An item of a stream
+of higher priority interrupts the one that runs, which goes on afterwards: no time is won.
+
+It would be simpler to serve in the order of the launches. But a host launches far ahead, and an
+item that waits for the network would then hold up kernels of other streams that could run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from heapq import heappop, heappush
+
+from ddpkit.simulate.engine.posted import UNKNOWN
+
+COMPUTE, UP, DOWN = "compute", "copy up", "copy down"  # places: kernels, to the device, to the host
+
+
+@dataclass(slots=True, eq=False)
+class Item:
+    """A kernel or a copy. Times in ns; `UNKNOWN` until known.
+
+    turn      the number of its launch on its rank
+    priority  that of its stream: the lower number is served first
+    """
+
+    rank: int
+    ns: int
+    turn: int
+    priority: int = 0
+    ready_ns: int = UNKNOWN
+    start_ns: int = UNKNOWN
+    done_ns: int = UNKNOWN
+    then: Callable[[Item], None] | None = None  # called once `done_ns` is known
+    rest_ns: int = field(init=False)  # work that is left when it starts or goes on
+    until_ns: int = UNKNOWN  # its end, unless it is interrupted
+    runs: int = 0  # the number of times that it has started or gone on
+
+    def __post_init__(self) -> None:
+        self.rest_ns = self.ns
+
+    def finish(self, ns: int) -> None:
+        """Note when it is done."""
+        self.done_ns = ns
+        if self.then is not None:
+            self.then(self)
+
+
+@dataclass(slots=True, eq=False)
+class DevicePlace:
+    """A place of a rank's device: the item that runs, and those that are ready."""
+
+    running: Item | None = None
+    ready: list[tuple[int, int, int, Item]] = field(default_factory=list)  # a heap
+    looks_ns: int = UNKNOWN  # the time at which it looks for the next item
+
+    def add(self, item: Item) -> None:
+        """Take an item among those that are ready."""
+        heappush(self.ready, (item.priority, item.ready_ns, item.turn, item))
+
+    def next_item(self, now: int) -> Item | None:
+        """Return the item that starts or goes on now; None if that of before runs on."""
+        before = self.running
+        if not self.ready or (before is not None and self.ready[0][0] >= before.priority):
+            return None
+        if before is not None:
+            before.rest_ns = before.until_ns - now
+            self.add(before)
+        item = self.running = heappop(self.ready)[3]
+        if item.start_ns == UNKNOWN:
+            item.start_ns = now
+        item.until_ns, item.runs = now + item.rest_ns, item.runs + 1
+        return item

@@ -1,0 +1,111 @@
+"""What each collective of torch.distributed costs on emulated links: whose algorithm it takes."""
+
+from collections.abc import Sequence
+from functools import lru_cache
+
+from ddpkit.link import Links
+from ddpkit.simulate.engine.timing import makespan_ns
+from ddpkit.simulate.messages.by_name import schedule
+from ddpkit.simulate.messages.costs import cost
+from ddpkit.simulate.messages.schedules import Part, Recv, Schedule, Send, Step
+
+# The algorithm of each collective (`costs.FORMULAS`), and whether its formula counts the bytes that
+# all ranks hand in together, not those of one rank.
+OPERATIONS = {
+    "all_reduce": ("ring", False),
+    "all_gather": ("all_gather", True),
+    "all_gather_into_tensor": ("all_gather", True),
+    "reduce_scatter": ("reduce_scatter", True),  # a list, of which one part is known
+    "reduce_scatter_tensor": ("reduce_scatter", False),
+    "all_to_all": ("round_robin", False),  # a list as well
+    "all_to_all_single": ("reduce_scatter", False),  # as many rounds, of as many bytes
+    "broadcast": ("broadcast", False),
+    "reduce": ("reduce", False),
+    "scatter": ("scatter", True),
+    "gather": ("gather", True),
+    "barrier": ("barrier", False),
+}
+EXCHANGES = frozenset({"all_to_all", "all_to_all_single"})  # each rank has a part for each rank
+# They are over for no rank before all have posted their parts: gloo reduces in a ring, and the rank
+# that hands its sum down a tree would go on in emulated time, and in gloo wait for others.
+AFTER_ALL = frozenset({"reduce"})
+
+
+def schedule_of(operation: str, nbytes: int, world_size: int, root: int = 0) -> Schedule:
+    """The messages of a collective, by the byte. ``nbytes`` is what one rank hands in.
+
+    The parts of an exchange are equal; `exchange` has the messages of one with other parts.
+    """
+    operation = operation.removesuffix("_coalesced")
+    if operation in EXCHANGES:
+        return _equal_exchange(operation, nbytes, world_size)
+    algorithm, together = OPERATIONS[operation]
+    return _schedule(algorithm, world_size, nbytes * world_size if together else nbytes, root)
+
+
+_schedule = lru_cache(64)(schedule)  # a step of training has the same ones again and again
+
+
+def exchange(operation: str, parts: Sequence[Sequence[int]]) -> Schedule:
+    """Return the messages of an all-to-all in which ``parts[r][p]`` bytes go from rank r to p.
+
+    There are n - 1 rounds. In round i each rank sends to the rank i places to its right, and
+    receives from the rank i places to its left, before it begins the next round. A part without
+    bytes is no message. (Thakur et al., section 4.3, "pairwise exchange".)
+    """
+    world_size = len(parts)
+    steps = [
+        step
+        for rank, sends in enumerate(parts)
+        for step in _exchange_steps(rank, sends, [sent[rank] for sent in parts])
+    ]
+    return Schedule("exchange", operation, world_size, max(map(sum, parts), default=0), (*steps,))
+
+
+def exchange_of(operation: str, rank: int, sends: Sequence[int], takes: Sequence[int]) -> Schedule:
+    """Return one rank's share of an `exchange`: all that it knows of it.
+
+    sends, takes  bytes that the rank sends to each rank, and receives from each
+    """
+    steps = (*_exchange_steps(rank, sends, takes),)
+    return Schedule("exchange", operation, len(sends), max(sum(sends), sum(takes)), steps)
+
+
+def _exchange_steps(rank: int, sends: Sequence[int], takes: Sequence[int]) -> list[Step]:
+    n, steps = len(sends), list[Step]()
+    for round in range(n - 1):
+        peer, source = (rank + round + 1) % n, (rank - round - 1) % n
+        if sends[peer]:
+            steps.append(Send(rank, peer, _part(sends, peer), round, original=True))
+        if takes[source]:
+            steps.append(Recv(rank, source, _part(takes, source), round))
+    return steps
+
+
+def _part(sizes: Sequence[int], index: int) -> Part:
+    """The place of a part in the vector of all parts."""
+    start = sum(sizes[:index])
+    return start, start + sizes[index]
+
+
+@lru_cache(64)
+def _equal_exchange(operation: str, nbytes: int, world_size: int) -> Schedule:
+    """``nbytes`` is one part of an all_to_all, all parts of an all_to_all_single."""
+    part = nbytes if operation == "all_to_all" else nbytes // world_size
+    return exchange(operation, ((part,) * world_size,) * world_size)
+
+
+def collective_ns(operation: str, nbytes: int, links: Links) -> int:
+    """How long a collective takes, in ns, from the common start to the last rank's end.
+
+    ``nbytes`` is what one rank hands in. On equal links by the formula of its algorithm, else event
+    by event.
+    """
+    operation = operation.removesuffix("_coalesced")
+    if not links.equal:
+        return makespan_ns(schedule_of(operation, nbytes, len(links)), links, 1)
+    if operation in EXCHANGES and not nbytes:
+        return 0
+    algorithm, together = OPERATIONS[operation]
+    total = nbytes * len(links) if together else nbytes
+    return cost(algorithm, len(links), total, links.slowest)

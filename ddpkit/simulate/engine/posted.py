@@ -1,0 +1,202 @@
+"""What is posted on a `Network`: messages, collectives, and the sides that carry them."""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections import deque
+from collections.abc import Callable, Hashable, Iterator
+from dataclasses import dataclass, field
+from heapq import heappop, heappush
+from typing import TypeAlias
+
+from ddpkit.link import LinkSide
+from ddpkit.simulate.messages.schedules import Schedule, Step
+
+UNKNOWN = -1  # a time
+Number: TypeAlias = tuple[int, int]  # grows with what a rank posts; then with a part's steps
+Order: TypeAlias = tuple[int, int, Number]  # when a message was sent, by which rank, its number
+
+
+@dataclass(slots=True, eq=False)
+class End:
+    """One end of a message, as its rank has posted it. Times in ns; `UNKNOWN` until known."""
+
+    rank: int
+    posted_ns: int
+    nbytes: int = 0
+    round: int = 0
+    number: Number = (0, 0)
+    peer: int = UNKNOWN  # of a receive from anybody: known when it is matched
+    done_ns: int = UNKNOWN  # the sender's side is through; the receiver has the last byte
+    then: Callable[[End], None] | None = None  # called once `done_ns` is known
+    found: Callable[[End], None] | None = None  # of a receive from anybody: once `peer` is known
+    withdrawn: bool = False  # before it moved
+    rounds: int = 1  # for which the message stands, in a row
+
+    def find(self, peer: int) -> None:
+        """Note whose message a receive from anybody takes."""
+        self.peer = peer
+        if self.found is not None:
+            self.found(self)
+
+    def finish(self, done_ns: int) -> None:
+        """Note when this end is done."""
+        self.done_ns = done_ns
+        if self.then is not None:
+            self.then(self)
+
+
+@dataclass(slots=True, eq=False)
+class Sender(LinkSide):
+    """An outgoing side. It carries those messages that are awaited, in the order of their sends.
+
+    A message that was sent first, and is awaited only `patience_ns` after it could have left, still
+    goes first: its bytes need not be at the door before. The patience is the latency, or the
+    message's own time on the wire if that is shorter: by then its send might be over.
+
+    Messages wait in groups of equal patience. In a group the message that was sent first is also
+    the first that is due, so a look compares the groups' first messages and no others.
+    """
+
+    looks_ns: int = UNKNOWN  # when it looks again what it can carry
+    _groups: dict[int, list[tuple[Order, Matched]]] = field(default_factory=dict)  # heaps
+    _patiences: list[int] = field(default_factory=list)  # the keys of `_groups`, sorted
+    _soonest: Matched | None = None  # the message with the smallest `due`
+
+    def add(self, message: Matched) -> None:
+        """Let a message wait that is sent and awaited."""
+        if message.patience_ns not in self._groups:
+            self._groups[message.patience_ns] = []
+            insort(self._patiences, message.patience_ns)
+        heappush(self._groups[message.patience_ns], (message.order, message))
+        if self._soonest is None or message.due < self._soonest.due:
+            self._soonest = message
+
+    def soonest(self) -> Matched | None:
+        """Return the first message that is due; None if no message waits."""
+        return self._soonest
+
+    def take_due(self, now: int) -> Matched | None:
+        """Remove and return, of the messages that are due, the one that was sent first.
+
+        The caller has the side carry it, then calls `find_soonest`.
+        """
+        if self._soonest is None or self._soonest.due_ns > now:
+            return None
+        heads = self._heads(now - self.free_ns)
+        _, message = min(head for head in heads if head[1].due_ns <= now)
+        group = self._groups[message.patience_ns]
+        heappop(group)
+        if not group:
+            del self._groups[message.patience_ns]
+            self._patiences.remove(message.patience_ns)
+        return message
+
+    def find_soonest(self) -> None:
+        """Find the first message that is due, after the side is taken until another time."""
+        self._soonest = None
+        for patience in self._patiences:
+            message = self._groups[patience][0][1]
+            if self._soonest is not None and self.free_ns + patience > self._soonest.due_ns:
+                break  # no message is due before the side is free
+            if self._soonest is None or message.due < self._soonest.due:
+                self._soonest = message
+
+    def _heads(self, most: int) -> Iterator[tuple[Order, Matched]]:
+        """The first messages of the groups with a patience of at most so many ns."""
+        for patience in self._patiences:
+            if patience > most:
+                return
+            yield self._groups[patience][0]
+
+
+@dataclass(slots=True, eq=False)
+class Matched:
+    """A message both ends of which are posted, before it moves."""
+
+    send: End
+    receive: End
+    out: Sender
+    into: LinkSide
+    latency_ns: int
+    patience_ns: int
+
+    order: Order = field(init=False)  # the key of a side's choice
+
+    def __post_init__(self) -> None:
+        self.order = self.send.posted_ns, self.send.rank, self.send.number
+
+    @property
+    def due_ns(self) -> int:
+        """When its side takes it, unless it takes one that was sent before."""
+        return max(self.send.posted_ns, self.out.free_ns) + self.patience_ns
+
+    @property
+    def due(self) -> tuple[int, Order]:
+        """Key by which the first message that is due is found."""
+        return self.due_ns, self.order
+
+
+@dataclass(slots=True, eq=False)
+class Channel:
+    """The messages from one rank to another that have one end posted."""
+
+    sends: deque[End] = field(default_factory=deque)
+    receives: deque[End] = field(default_factory=deque)
+
+
+@dataclass(slots=True, eq=False)
+class Part:
+    """One rank's part in a collective."""
+
+    rank: int
+    posted_ns: int
+    number: Number
+    steps: tuple[Step, ...]
+    play: Play
+    place: int = 0  # the rank's number in the group
+    taken: int = 0  # steps
+    open: int = 1  # sends whose end is not known, and 1 until all steps are taken
+    until_ns: int = 0  # the latest end that is known
+    done_ns: int = UNKNOWN
+    ends: list[tuple[Step, End]] = field(default_factory=list)  # kept for who wants a trace
+    then: Callable[[Part], None] | None = None  # called once `done_ns` is known
+    before: Part | None = None  # in the same stream, until this one begins
+    following: Part | None = None
+    withdrawn: bool = False  # before it began
+    ended: Callable[[Part], None] | None = None  # the network's own
+
+    def closes(self, end: End) -> None:
+        """Note when a send is through."""
+        self.close(end.done_ns)
+
+    def close(self, ns: int) -> None:
+        """Note that one thing less is open; the last one ends the part."""
+        self.until_ns = max(self.until_ns, ns)
+        self.open -= 1
+        if not self.open and self.ended is not None:
+            self.ended(self)
+
+
+@dataclass(slots=True, eq=False)
+class Play:
+    """A collective: who takes part, and the messages under way in it."""
+
+    key: tuple[Hashable, Hashable]  # the stream's, and its own there
+    members: tuple[int, ...]
+    schedule: Schedule
+    itemsize: int
+    present: int  # the number of played members; each further member is a copy
+    together: bool = False  # whether no rank is done before all are
+    after_all: bool = False  # whether no rank is done before all have posted
+    channels: dict[tuple[int, int], Channel] = field(default_factory=dict)
+    posted: int = 0  # parts
+    last_ns: int = 0  # when the last of them was
+    done: list[Part] = field(default_factory=list)
+
+    def channel(self, src: int, dst: int) -> Channel:
+        """The channel from one member to another, by their numbers in the group."""
+        found = self.channels.get((src, dst))
+        if found is None:
+            found = self.channels[src, dst] = Channel()
+        return found

@@ -1,0 +1,75 @@
+"""Prices: what one all_reduce takes by an algorithm on any links, with 4,096 ranks too.
+
+A `Price` is a function, bytes -> ns. `replay` takes any: that of a ring, of the cheapest algorithm
+for each bucket as NCCL chooses it, of half as many bytes, of a table that was measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache, partial
+from typing import TypeAlias
+
+from ddpkit.asked import not_for
+from ddpkit.link import Links, LinkSpec
+from ddpkit.simulate.engine.rounds import butterfly_ends, ring_ends
+from ddpkit.simulate.engine.timing import makespan_ns
+from ddpkit.simulate.messages.by_name import ALL_REDUCE, schedule
+from ddpkit.simulate.messages.costs import cost
+
+Price: TypeAlias = Callable[[int], int]  # bytes of an all_reduce -> ns
+
+CHEAPEST = "cheapest"  # of these two, by the bytes:
+CHOICES = ("ring", "butterfly")
+MOST_EVENTS = 64  # ranks whose messages are moved one by one
+MANY = 256  # ranks; with more of them all chunks of a ring are taken as equally long
+
+
+def price_of(algorithm: str, world_size: int, link: LinkSpec) -> Price:
+    """The price of an all_reduce: a function, bytes -> ns, which remembers what it was asked.
+
+    ``algorithm`` is one of ALL_REDUCE, or "cheapest": of ring and butterfly the one that takes less
+    for these bytes. Raises ValueError for another name or a bad link.
+    """
+    if algorithm not in (CHEAPEST, *ALL_REDUCE):
+        raise ValueError(
+            f"no all_reduce is called {algorithm!r}: choose {', '.join(ALL_REDUCE)} or {CHEAPEST!r}"
+        )
+    return lru_cache(None)(partial(all_reduce_ns, algorithm, links=Links.parse(link, world_size)))
+
+
+def all_reduce_ns(algorithm: str, nbytes: int, links: Links) -> int:
+    """How long an all_reduce takes, in ns, from the common start to the last rank's end.
+
+    On equal links by its closed form; a ring on other links round by round, and everything else
+    event by event: all three are exact. For many ranks they would take long. A ring of more than
+    256 on unequal links is counted with chunks of one length, at most a byte a round too much; of
+    more than 64 ranks, recursive doubling on hosts as if all messages of a host's round had to wait
+    for each other, and other algorithms on the slowest link: each is at least the true time.
+    """
+    not_for("predict")
+    n = len(links)
+    if algorithm == CHEAPEST:
+        return min(all_reduce_ns(each, nbytes, links) for each in CHOICES)
+    if links.equal:
+        return cost(algorithm, n, nbytes, links.slowest)
+    if algorithm == "ring":
+        return max(ring_ends(-(-nbytes // n) * n if n > MANY else nbytes, links))
+    if algorithm == "butterfly" and links.host_count == 1:
+        return max(butterfly_ends(nbytes, links))
+    if n <= MOST_EVENTS:
+        return makespan_ns(schedule(algorithm, n, nbytes), links, 1)
+    if algorithm == "butterfly" and links.hosts is not None and len(set(links.each)) == 1:
+        return _butterfly_on_hosts(nbytes, links, links.hosts.size)
+    return cost(algorithm, n, nbytes, links.slowest)
+
+
+def _butterfly_on_hosts(nbytes: int, links: Links, size: int) -> int:
+    """Rounds inside a host, and rounds in which all of a host share its link, two more if odd."""
+    assert links.hosts is not None
+    n, inside, between = len(links), links.each[0], links.hosts.between
+    doubled = n.bit_length() - 1
+    near = min(doubled, size.bit_length() - 1) if size.bit_count() == 1 else 0
+    far = doubled - near + 2 * (n.bit_count() > 1)
+    near_ns = inside.latency_ns + inside.wire_ns(nbytes)
+    return near * near_ns + far * (between.latency_ns + size * between.wire_ns(nbytes))

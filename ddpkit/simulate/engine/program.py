@@ -1,0 +1,163 @@
+"""Programs: what every rank does, in order, on one lane or on several.
+
+A `Schedule` says who sends what to whom. A `Program` has work in it as well, and lanes: a rank does
+the steps of one lane one after the other, and its lanes at the same time. A schedule is a program
+of one lane without work; a step of data parallelism, a pipeline, servers with their workers and
+sharded parameters are programs (`step_program`, `pipeline_program`, `server_program`,
+`shard_program`). `simulate.engine` plays any of them on any links.
+
+    Work             the lane is busy for so long
+    MessageEnd       one end of a message, named as in torch: "isend", "irecv"; "send" and "recv"
+                     hold the lane until they are done
+    CollectivePart   the rank's part in a collective; with async_op the lane goes on at once
+    After            the lane waits for steps with these handles, of any lane of its rank
+    Launch           an item for a place of the rank's device, which does it later; the lane goes on
+
+On a rank with a device a lane is its host. There messages and collectives are launched too: with
+``follows`` they are posted when the device has come to them (`queues` says what follows what).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, TypeAlias
+
+from ddpkit.simulate.engine.device import COMPUTE
+from ddpkit.simulate.messages.schedules import Schedule
+from ddpkit.trace import Scalar
+
+BLOCKING = ("send", "recv")
+MESSAGES = (*BLOCKING, "isend", "irecv")
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """The lane is busy for ``ns``; ``kind`` is that of its span, see `Span`.
+
+    Without a name it has none: the lane only lets time pass.
+    """
+
+    ns: int
+    name: str = "work"
+    kind: str = "span"
+    bytes: int = 0
+    handle: Hashable = None
+    facts: Mapping[str, Scalar] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class MessageEnd:
+    """One end of a message. ``op`` is one of MESSAGES; a peer of None: whoever's comes first.
+
+    It is posted when the steps that it ``follows`` are done.
+    """
+
+    op: str
+    peer: int | None
+    nbytes: int
+    tag: int = 0
+    group: str = ""
+    handle: Hashable = None
+    follows: tuple[Hashable, ...] = ()
+    facts: Mapping[str, Scalar] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class CollectivePart:
+    """The rank's part in collective ``number`` of a group; a group's go one after the other.
+
+    ``schedule`` has as many ranks as ``members``, and elements of ``itemsize`` bytes; ``nbytes`` is
+    what the rank hands in. ``together``: it is done for all members at one time, as a barrier is;
+    ``after_all``: for none before all have posted it, as a reduce is. It is posted when the steps
+    that it ``follows`` are done.
+    """
+
+    schedule: Schedule
+    members: tuple[int, ...]
+    number: int
+    nbytes: int = 0
+    group: str = ""
+    itemsize: int = 1
+    together: bool = False
+    after_all: bool = False
+    async_op: bool = False
+    handle: Hashable = None
+    follows: tuple[Hashable, ...] = ()
+    facts: Mapping[str, Scalar] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class After:
+    """The lane goes on when steps with these handles are done, posted before or to be posted."""
+
+    handles: tuple[Hashable, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """An item of ``ns`` for a ``place`` of the rank's device: see `simulate.engine.device`.
+
+    It is ready when the lane has come to it and the steps that it ``follows`` are done. The launch
+    itself takes no time of the lane: put a `Work` before it. Of items that are ready, those of a
+    lower ``priority`` (a number) are served first.
+    """
+
+    ns: int
+    name: str = "kernel"
+    place: str = COMPUTE
+    follows: tuple[Hashable, ...] = ()
+    handle: Hashable = None
+    priority: int = 0
+    kind: str = "span"
+    facts: Mapping[str, Scalar] = field(default_factory=dict)
+
+
+class Resumed(NamedTuple):
+    """What a lane learns when it goes on: the time in ns, and whose message it has received."""
+
+    ns: int
+    peer: int | None = None
+
+
+Posted: TypeAlias = MessageEnd | CollectivePart
+Action: TypeAlias = Work | Posted | Launch | After
+Deciding: TypeAlias = Callable[[], Generator[Action, Resumed, None]]  # decides as it goes on
+Lane: TypeAlias = Sequence[Action] | Deciding
+
+
+@dataclass(frozen=True, repr=False)
+class Program:
+    """What every rank does: ``ranks[rank]`` has its lanes by name.
+
+    A lane is a list of steps, or a function that yields them and gets a `Resumed` for each, as a
+    server needs that answers whoever asks.
+    """
+
+    name: str
+    ranks: tuple[Mapping[str, Lane], ...]
+    facts: Mapping[str, Scalar] = field(default_factory=dict)
+
+    @property
+    def world_size(self) -> int:
+        """How many ranks take part."""
+        return len(self.ranks)
+
+    @classmethod
+    def of_lanes(cls, name: str, lanes: Iterable[Lane]) -> Program:
+        """The program of ranks that have one lane each."""
+        return cls(name, tuple({"main": lane} for lane in lanes))
+
+    @classmethod
+    def of_schedule(
+        cls, schedule: Schedule, itemsize: int = 1, starts: Mapping[int, int] | None = None
+    ) -> Program:
+        """The program of a schedule; ``starts`` is when a rank begins, in ns, 0 if not given."""
+        everybody, begin = tuple(range(schedule.world_size)), starts or {}
+        part = CollectivePart(schedule, everybody, 0, schedule.length * itemsize, itemsize=itemsize)
+        lanes: list[Lane] = [[Work(begin.get(rank, 0), ""), part] for rank in everybody]
+        return cls.of_lanes(schedule.name, lanes)
+
+    def __repr__(self) -> str:
+        lanes = max((len(each) for each in self.ranks), default=0)
+        return f"<Program {self.name}: {self.world_size} ranks, up to {lanes} lanes>"

@@ -1,0 +1,229 @@
+"""All-reduces as arrays: a round of all ranks at once, by the rules of `ddpkit.link`.
+
+`engine.network` moves one message after the other, which is exact for anything and takes minutes
+for a ring of 4,096 ranks. Here a round is a few operations on arrays, one element a rank. That is
+exact, to the nanosecond, where no two messages of a round share a side of a link: in a ring, also
+on hosts, and in recursive doubling where the ranks have links of their own.
+
+Whatever starts later by a constant ends later by it. So once all clocks stand to each other as they
+did some rounds before, the rounds that are left need not be played.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from ddpkit.asked import not_for
+from ddpkit.link import Links
+from ddpkit.simulate.messages.schedules import doublings
+
+LOOKS = 8  # rounds from one look at the clocks to the next
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    Times: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]  # ns, one a rank
+
+
+def ring_ends(nbytes: int, links: Links, starts: Sequence[int] | None = None) -> list[int]:
+    """When each rank is done with a ring all_reduce of ``nbytes`` bytes, in ns.
+
+    ``starts`` is when each rank begins, in ns; all at 0 if not given.
+    """
+
+    n = len(links)
+    at = _starts(n, starts)
+    if n == 1:
+        return [int(at[0])]
+    least, longer = divmod(nbytes, n)
+    shown = n  # ranks that are worked out
+    if starts is None and not longer and links.hosts and not n % links.hosts.size:
+        hosts = [links.each[i : i + links.hosts.size] for i in range(0, n, links.hosts.size)]
+        shown = links.hosts.size if len(set(hosts)) == 1 else n  # all hosts do the same
+    rounds, at = 2 * (n - 1), at[:shown]
+    edges = _Edges(links, [(rank, (rank + 1) % n) for rank in range(shown)])
+    if longer:
+        ends = _unequal_rounds(edges, at, rounds, least, longer)
+    else:
+        ends = _equal_rounds(edges, at, rounds, least, shown if shown < n else 1)
+    return [int(end) for end in ends] * (n // shown)
+
+
+def _unequal_rounds(edges: _Edges, at: Times, rounds: int, least: int, longer: int) -> Times:
+    """The rounds of a ring, the first ``longer`` of whose chunks have ``least`` + 1 bytes."""
+    import numpy as np
+
+    n = len(at)
+    ranks, ends = np.arange(n), at
+    for number in range(rounds):
+        # Reduce-scatter begins with the chunk left of the rank's own, all-gather with its own.
+        chunk = (ranks - number - 1) % n if number < n - 1 else (ranks - (number - n + 1)) % n
+        got, sent = edges.move(at, np.roll(at, -1), least + (chunk < longer))
+        at = np.roll(got, 1)
+        ends = np.maximum(at, sent)
+    return ends
+
+
+def _equal_rounds(edges: _Edges, at: Times, rounds: int, nbytes: int, period: int) -> Times:
+    """The rounds of a ring whose messages are alike, ``move`` written out without new arrays.
+
+    The clocks are looked at now and then: do they stand to each other as ``period`` rounds before?
+    """
+    import numpy as np
+
+    out, into = edges.wire_ns(nbytes)
+    latency, behind = edges.latency, edges.latency + np.maximum(0, out - into)
+    at, awaited, leaves = (np.array(at) for _ in range(3))
+    out_free, in_free = edges.out_free, edges.in_free
+    kept: tuple[int, Times] | None = None  # a round, and the clocks after it
+    number = 0
+    while number < rounds:
+        awaited[:-1], awaited[-1] = at[1:], at[0]
+        np.subtract(awaited, latency, out=leaves)
+        np.maximum(leaves, at, out=leaves)
+        np.maximum(leaves, out_free, out=leaves)
+        np.add(leaves, out, out=out_free)
+        np.add(leaves, behind, out=leaves)
+        np.maximum(in_free, leaves, out=in_free)
+        np.add(in_free, into, out=in_free)
+        at[1:], at[0] = in_free[:-1], in_free[-1]
+        number += 1
+        if kept is not None and number == kept[0] + period:
+            clocks = np.concatenate((at, out_free, in_free))
+            later = clocks - kept[1]
+            kept = None
+            if (later == later[0]).all():  # from now on all goes on like this
+                times = (rounds - number) // period
+                number += times * period
+                for clock in (at, awaited, out_free, in_free):
+                    clock += times * int(later[0])
+        elif kept is None and number % LOOKS == 0:
+            kept = number, np.concatenate((at, out_free, in_free))
+    return np.maximum(at, np.maximum(out_free, awaited))
+
+
+def butterfly_ends(nbytes: int, links: Links, starts: Sequence[int] | None = None) -> list[int]:
+    """When each rank is done with recursive doubling of ``nbytes`` bytes, in ns.
+
+    Ranks beyond a power of two go first and last. Raises ValueError for ranks that share hosts:
+    their messages meet on the hosts' links.
+    """
+    import numpy as np
+
+    if links.host_count > 1:
+        raise ValueError(
+            "recursive doubling on hosts cannot be computed round by round, because messages of "
+            "several ranks share a host's link: give links without hosts"
+        )
+    n = len(links)
+    began = _starts(n, starts)
+    doubled = 2 ** (n.bit_length() - 1)
+    beyond, low = n - doubled, np.arange(doubled)
+    size = np.asarray(nbytes)
+    free = _Free(links)
+    at, ends = began[:doubled].copy(), began.copy()
+    if beyond:
+        folded = free.edges([(doubled + rank, rank) for rank in range(beyond)])
+        at[:beyond], ends[doubled:] = folded.move(began[doubled:], at[:beyond], size)
+    for k in range(doublings(doubled)):
+        pairs = free.edges([(int(rank), int(rank) ^ 2**k) for rank in low])
+        got, sent = pairs.move(at, at[low ^ 2**k], size)
+        at = got[low ^ 2**k]
+        ends[:doubled] = np.maximum(at, sent)
+    if beyond:
+        handed = free.edges([(rank, doubled + rank) for rank in range(beyond)])
+        got, sent = handed.move(at[:beyond], began[doubled:], size)
+        ends[:beyond] = np.maximum(ends[:beyond], sent)
+        ends[doubled:] = np.maximum(ends[doubled:], got)
+    return [int(end) for end in ends]
+
+
+class _Edges:
+    """Messages of one round: each takes sides of links that no other one takes."""
+
+    def __init__(self, links: Links, pairs: Sequence[tuple[int, int]]) -> None:
+        import numpy as np
+
+        if links.host_count == 1:
+            src, dst = np.array(pairs).T
+            latencies, rates = _of_links(links)
+            self.latency = np.maximum(latencies[src], latencies[dst])
+            self.out_rate, self.in_rate = rates[src], rates[dst]
+        else:
+            routes = [links.route(*pair) for pair in pairs]
+            self.latency = np.array([max(r.out.latency_ns, r.into.latency_ns) for r in routes])
+            self.out_rate = np.array([route.out.bytes_per_s for route in routes])
+            self.in_rate = np.array([route.into.bytes_per_s for route in routes])
+        self.out_free, self.in_free = np.zeros((2, len(pairs)), dtype=np.int64)
+
+    def wire_ns(self, nbytes: Any) -> tuple[Times, Times]:
+        """How long messages occupy the sides that they leave and come in by."""
+        import numpy as np
+
+        rates = np.broadcast_arrays(self.out_rate, self.in_rate)
+        out, into = (np.rint(nbytes / rate * 1e9).astype(np.int64) for rate in rates)
+        return out, into
+
+    def move(self, sent: Times, awaited: Times, nbytes: Any) -> tuple[Times, Times]:
+        """When each message is received, and when its sending is over."""
+        import numpy as np
+
+        out, into = self.wire_ns(nbytes)
+        leaves = np.maximum(np.maximum(sent, awaited - self.latency), self.out_free)
+        self.out_free = leaves + out
+        arrives = leaves + self.latency + np.maximum(0, out - into)
+        self.in_free = np.maximum(arrives, self.in_free) + into
+        return self.in_free, np.maximum(self.out_free, awaited)
+
+
+class _Free:
+    """When the sides of the ranks' own links are free, from one round to the next."""
+
+    def __init__(self, links: Links) -> None:
+        import numpy as np
+
+        self.links = links
+        self.out, self.into = np.zeros((2, len(links)), dtype=np.int64)
+
+    def edges(self, pairs: Sequence[tuple[int, int]]) -> _Edges:
+        """The messages of a round, which free their sides of the links for the next."""
+        return _OwnSides(self, pairs)
+
+
+class _OwnSides(_Edges):
+    def __init__(self, free: _Free, pairs: Sequence[tuple[int, int]]) -> None:
+        import numpy as np
+
+        super().__init__(free.links, pairs)
+        self.free = free
+        self.src, self.dst = np.array(pairs).T
+        self.out_free, self.in_free = free.out[self.src], free.into[self.dst]
+
+    def move(self, sent: Times, awaited: Times, nbytes: Any) -> tuple[Times, Times]:
+        moved = super().move(sent, awaited, nbytes)
+        self.free.out[self.src], self.free.into[self.dst] = self.out_free, self.in_free
+        return moved
+
+
+@lru_cache(4)
+def _of_links(links: Links) -> tuple[Any, Any]:
+    """The latency in ns and the bytes a second of each rank's link."""
+    import numpy as np
+
+    return (
+        np.array([link.latency_ns for link in links.each]),
+        np.array([link.bytes_per_s for link in links.each]),
+    )
+
+
+def _starts(n: int, starts: Sequence[int] | None) -> Times:
+    not_for("predict")
+    import numpy as np
+
+    if starts is not None and len(starts) != n:
+        raise ValueError(
+            f"starts= has {len(starts)} times for {n} ranks: give one time for each rank"
+        )
+    return np.zeros(n, dtype=np.int64) if starts is None else np.array(starts, dtype=np.int64)

@@ -1,0 +1,80 @@
+"""Run a schedule on links: when does each message leave and arrive?
+
+Event by event, by the rules of `ddpkit.link`: a schedule is a program of one lane without work. A
+send lets its rank go on at once; a receive holds it until the last byte is in; adding takes no
+time.
+"""
+
+from collections.abc import Iterator, Mapping
+
+from ddpkit.link import Links, LinkSpec
+from ddpkit.simulate.engine.play import play_program
+from ddpkit.simulate.engine.posted import Part
+from ddpkit.simulate.engine.program import Program
+from ddpkit.simulate.messages.schedules import Schedule, Send
+from ddpkit.trace import Span, Trace, match_peers
+
+FLOAT32 = 4  # bytes
+
+
+def time_of(
+    schedule: Schedule,
+    links: LinkSpec,
+    *,
+    itemsize: int = FLOAT32,
+    starts: Mapping[int, int] | None = None,
+) -> Trace:
+    """The trace of a schedule on emulated links: every send and receive of every rank.
+
+    ``itemsize`` is bytes per element; ``starts`` when a rank begins, in ns, 0 if not given.
+    Raises ValueError for a schedule in which a rank waits for ever.
+    """
+    links = Links.parse(links, schedule.world_size)
+    facts = {
+        "backend": "simulated",
+        "emulated": str(links),
+        "algorithm": schedule.name,
+        "operation": schedule.operation,
+    }
+    spans = [span for part in played(schedule, links, itemsize, starts) for span in _spans(part)]
+    return Trace(match_peers(spans), schedule.world_size, facts)
+
+
+def makespan_ns(schedule: Schedule, links: Links, itemsize: int) -> int:
+    """How long a schedule takes, in ns, from the common start to the last rank's end."""
+    return max(part.done_ns for part in played(schedule, links, itemsize, keep_ends=False))
+
+
+def played(
+    schedule: Schedule,
+    links: Links,
+    itemsize: int,
+    starts: Mapping[int, int] | None = None,
+    *,
+    keep_ends: bool = True,
+) -> list[Part]:
+    """Each rank's part in a schedule, when all is done."""
+    done = play_program(Program.of_schedule(schedule, itemsize, starts), links, keep_ends=keep_ends)
+    if done.stuck:
+        ranks = [stuck.rank for stuck in done.stuck]
+        raise ValueError(
+            f"in this schedule, the ranks {ranks} wait forever: a send or a recv has no partner"
+        )
+    return list(done.collective_parts)
+
+
+def _spans(part: Part) -> Iterator[Span]:
+    for step, end in part.ends:
+        name = "isend" if isinstance(step, Send) else "recv"
+        yield Span(
+            part.rank,
+            "comm",
+            name,
+            "comm",
+            end.posted_ns,
+            end.done_ns,
+            bytes=end.nbytes,
+            peer=step.peer,
+            blocked_ns=end.posted_ns if name == "recv" else None,
+            args={"round": step.round, "start": step.part[0], "stop": step.part[1]},
+        )

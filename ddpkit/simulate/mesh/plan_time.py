@@ -1,0 +1,117 @@
+"""A step of a plan on a mesh, event by event: `plan_time`.
+
+Each rank follows 1F1B through its blocks, as `ddpkit.mesh.train_on_mesh` does on real ranks. Where
+slices begin and end they add up, once in each block's forward and once in its backward. In the last
+micro-batch's backward each block's gradients leave for the other replicas as soon as they are
+there. With shards they are scattered, and the new parameters gathered after the optimizer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+from ddpkit.simulate.engine.operations import schedule_of
+from ddpkit.simulate.engine.play import play_program
+from ddpkit.simulate.engine.program import Action, After, CollectivePart, MessageEnd, Program, Work
+from ddpkit.simulate.mesh.plans import NUMBER, MeshMachine, MeshModel, MeshPlan
+from ddpkit.simulate.step.pipeline import one_f_one_b, op_name
+from ddpkit.trace import Span, Trace
+
+
+def plan_time(plan: MeshPlan, model: MeshModel, machine: MeshMachine) -> Trace:
+    """The trace of one training step by a plan: every operation and message of every rank.
+
+    Raises ValueError for a plan that does not divide the model. Memory is not looked at.
+    """
+    trace = play_program(mesh_program(plan, model, machine), machine.link).trace()
+    return replace(trace, spans=tuple(_by_stage(trace.spans)))
+
+
+def mesh_program(plan: MeshPlan, model: MeshModel, machine: MeshMachine) -> Program:
+    """The program of such a step, a lane for each rank; raises ValueError as `plan_time` does."""
+    model.check(plan)
+    lanes = [_MeshLane(rank, plan, model, machine).actions() for rank in range(plan.ranks)]
+    return Program.of_lanes(f"a mesh of {plan}", (list(lane) for lane in lanes))
+
+
+def _by_stage(spans: Iterable[Span]) -> Iterator[Span]:
+    """The spans, those of a stage's blocks as one: from the first block's start to the last's end.
+
+    What slices add up meanwhile is in it, as it is in the span of a real rank.
+    """
+    stages: dict[tuple[int, str], Span] = {}
+    for span in spans:
+        if span.is_compute:
+            whole = stages.setdefault((span.rank, span.name), span)
+            end = max(whole.end_ns, span.end_ns)
+            stages[span.rank, span.name] = replace(whole, end_ns=end)
+        else:
+            yield span
+    yield from stages.values()
+
+
+class _MeshLane:
+    """What one rank does in a step."""
+
+    def __init__(self, rank: int, plan: MeshPlan, model: MeshModel, machine: MeshMachine) -> None:
+        self.rank, self.plan = rank, plan
+        self.stage = rank // plan.slices % plan.stages
+        self.blocks = model.blocks // plan.stages
+        rows = model.batch // (plan.replicas * plan.micro)
+        part = model.width * model.hidden // plan.slices
+        # A block multiplies by two matrices forward, and by four backward.
+        self.matmul_ns = round(2e9 * rows * part / machine.flops)
+        self.travels = NUMBER * rows * model.width
+        self.gradient = NUMBER * 2 * part
+        self.shard = -(-self.gradient // plan.replicas)
+        self._numbers = dict.fromkeys(plan.shape, 0)
+
+    def actions(self) -> Iterator[Action]:
+        """The step, in order."""
+        reduction = "reduce_scatter_tensor" if self.plan.shards else "all_reduce"
+        for kind, micro, *_ in one_f_one_b(self.stage, self.plan.stages, self.plan.micro):
+            forward = kind == "F"
+            matmuls = self.matmul_ns * (2 if forward else 4)
+            work = Work(matmuls, op_name((kind, micro)), facts={"micro": micro})
+            yield from self._message("recv", -1 if forward else 1)
+            for block in range(self.blocks):
+                yield work
+                if not forward and micro == self.plan.micro - 1:
+                    handle = "gradient", block
+                    yield from self._part(reduction, "replica", self.gradient, handle)
+                yield from self._part("all_reduce", "slice", self.travels)
+            # A span of no length tells where the stage's last sum ends.
+            yield replace(work, ns=0)
+            yield from self._message("isend", 1 if forward else -1)
+        if self.plan.replicas > 1:
+            yield After(tuple(("gradient", block) for block in range(self.blocks)))
+        if self.plan.shards:
+            for _ in range(self.blocks):
+                yield from self._part("all_gather_into_tensor", "replica", self.shard)
+
+    def _message(self, op: str, step: int) -> Iterator[Action]:
+        """One end of a message to the stage before (-1) or behind (1), if there is one."""
+        if 0 <= self.stage + step < self.plan.stages:
+            peer = self.rank + step * self.plan.slices
+            back = (step == 1) == (op == "recv")
+            yield MessageEnd(op, peer, self.travels, tag=int(back))
+
+    def _part(
+        self, operation: str, axis: str, nbytes: int, handle: tuple[str, int] | None = None
+    ) -> Iterator[Action]:
+        """A collective of this rank's group along a dimension, if it has other ranks.
+
+        With a handle the rank goes on at once.
+        """
+        stride, many = self.plan.strides[axis], self.plan.shape[axis]
+        if many == 1:
+            return
+        first = self.rank - self.rank // stride % many * stride
+        members = tuple(range(first, first + stride * many, stride))
+        group = f"{axis} {list(members)}"
+        yield CollectivePart(
+            schedule_of(operation, nbytes, many), members, self._numbers[axis], nbytes, group,
+            async_op=handle is not None, handle=handle, facts={"group_desc": group},
+        )  # fmt: skip
+        self._numbers[axis] += 1

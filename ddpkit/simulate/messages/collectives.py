@@ -1,0 +1,72 @@
+"""Schedules of the collectives with one root, and of the halves of a ring.
+
+Each takes the number of ranks ``n``, the ``length`` of the whole vector in elements, and the
+``root``. Where a rank owns a chunk (scatter, gather, all_gather, reduce_scatter), rank r owns chunk
+r of the one vector that every rank has room for.
+
+Sources: R. Thakur, R. Rabenseifner, W. Gropp, "Optimization of Collective Communication Operations
+in MPICH", IJHPCA 19 (2005); the dissemination barrier: D. Hensgen, R. Finkel, U. Manber, "Two
+Algorithms for Barrier Synchronization", IJPP 17 (1988).
+"""
+
+from ddpkit.simulate.messages.schedules import Recv, RecvReduce, Send, Steps, chunk, doublings
+
+
+def broadcast(n: int, length: int, root: int = 0) -> Steps:
+    """Binomial tree: in round k the 2^k ranks that have the vector send it 2^k ranks further."""
+    for k in range(doublings(n)):
+        for rank in range(min(2**k, n - 2**k)):
+            here, there = (rank + root) % n, (rank + 2**k + root) % n
+            yield Send(here, there, (0, length), k)
+            yield Recv(there, here, (0, length), k)
+
+
+def reduce(n: int, length: int, root: int = 0) -> Steps:
+    """Binomial tree, as in lab 02: in round k every other rank with a sum hands it 2^k down."""
+    for k in range(doublings(n)):
+        for rank in range(0, n - 2**k, 2 ** (k + 1)):
+            here, there = (rank + root) % n, (rank + 2**k + root) % n
+            yield Send(there, here, (0, length), k)
+            yield RecvReduce(here, there, (0, length), k)
+
+
+def scatter(n: int, length: int, root: int = 0) -> Steps:
+    """The root sends each rank its chunk. No tree does with less from the root's outgoing side."""
+    for round in range(n - 1):
+        peer = (root + round + 1) % n
+        yield Send(root, peer, chunk(length, n, peer), round)
+        yield Recv(peer, root, chunk(length, n, peer), round)
+
+
+def gather(n: int, length: int, root: int = 0) -> Steps:
+    """Each rank sends the root its chunk."""
+    for round in range(n - 1):
+        peer = (root + round + 1) % n
+        yield Send(peer, root, chunk(length, n, peer), round)
+        yield Recv(root, peer, chunk(length, n, peer), round)
+
+
+def all_gather(n: int, length: int, root: int = 0) -> Steps:
+    """Ring: each rank passes on to its right the chunk that it got last, its own one first."""
+    for round in range(n - 1):
+        for rank in range(n):
+            mine, next_one = (chunk(length, n, (rank - round - i) % n) for i in (0, 1))
+            yield Send(rank, (rank + 1) % n, mine, round)
+            yield Recv(rank, (rank - 1) % n, next_one, round)
+
+
+def reduce_scatter(n: int, length: int, root: int = 0) -> Steps:
+    """Ring: the sum of a chunk starts right of its owner, and grows on its way round to it."""
+    for round in range(n - 1):
+        for rank in range(n):
+            mine, next_one = (chunk(length, n, (rank - round - i) % n) for i in (1, 2))
+            yield Send(rank, (rank + 1) % n, mine, round)
+            yield RecvReduce(rank, (rank - 1) % n, next_one, round)
+
+
+def barrier(n: int, length: int = 0, root: int = 0) -> Steps:
+    """Dissemination: after round k each rank knows of 2^(k+1) ranks that they came. No payload."""
+    for k in range(doublings(n)):
+        for rank in range(n):
+            yield Send(rank, (rank + 2**k) % n, (0, 0), k)
+            yield Recv(rank, (rank - 2**k) % n, (0, 0), k)

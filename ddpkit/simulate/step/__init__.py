@@ -1,0 +1,19 @@
+"""Training steps: recorded ones on other clusters, and steps made from numbers.
+
+recorded       Step: the computation of a rank in a training step; `Step.of_trace` from a recording
+models         ModelTable: layers of ResNet, BERT and GPT, with parameters and FLOPs
+buckets        Gradient, Bucket; assign_buckets by the rule of torch's DDP
+events         step_program: a step of all ranks as a program, with which `replay` must agree
+streams        buckets in turns through several process groups, which share the links
+data_parallel  replay, Replay: a step on any number of ranks, over any link; sweep over caps
+shards         shard_program: parameters gathered before use, gradients scattered after
+pipeline       pipeline_plans, pipeline_time: schedules of a pipeline, as a program, and their time;
+               bubbles, held: their cost, of a recorded run too
+servers        parameter_server, Served: workers that pull and push, and servers that answer
+noise          noisy_steps: a step with ranks that are late, each step other ranks
+scaling        scaling, Scaled: a step on 1, 2, 4, … ranks, the batch growing or shared out
+whatif         what_if: a recorded run with other buckets, another link, or a slow rank: a Trace;
+               fit_link: the link that gives the recorded all_reduces their times
+parallelism    StepCalls: the kinds of parallelism in a recorded step; `predict` refuses all but one
+forecast       forecast, Forecast: a recorded run as a model of others, with its error
+"""

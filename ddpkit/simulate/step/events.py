@@ -1,0 +1,85 @@
+"""A data-parallel step of all ranks as a program, which the engine plays message by message.
+
+Each rank computes, and posts a bucket when its own gradients are ready and the ones before are
+posted; it begins its part when its part of the one before it in the same stream is done. `replay`
+says the same in closed form, and must agree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ddpkit.link import LinkSpec
+from ddpkit.simulate.engine.play import play_program
+from ddpkit.simulate.engine.program import Action, After, CollectivePart, Program, Work
+from ddpkit.simulate.messages.by_name import schedule
+from ddpkit.simulate.messages.schedules import Schedule
+from ddpkit.simulate.step.buckets import Bucket, assign_buckets
+from ddpkit.simulate.step.recorded import Step, last_of_each
+
+
+def step_program(
+    steps: Sequence[Step],
+    buckets: Sequence[Bucket] | None = None,
+    algorithm: str = "ring",
+    streams: int = 1,
+) -> Program:
+    """The program of a data-parallel step; ``steps`` has one for each rank.
+
+    ``buckets`` are those of torch's default caps if not given. ``streams``: so many process groups
+    take the buckets in turns. The groups share the links; within one, all_reduces go one after the
+    other. Raises ValueError for fewer than one stream, or for buckets that do not fit the steps.
+    """
+    if streams < 1:
+        raise ValueError(f"streams= must be 1 or more, not {streams!r}")
+    if buckets is None:
+        buckets = assign_buckets(steps[0].gradients)
+    plans = [schedule(algorithm, len(steps), bucket.bytes) for bucket in buckets]
+    lanes = [_lane(step, buckets, plans, streams) for step in steps]
+    return Program.of_lanes(f"a step of {algorithm}", lanes)
+
+
+def step_ends(
+    steps: Sequence[Step],
+    link: LinkSpec,
+    buckets: Sequence[Bucket] | None = None,
+    algorithm: str = "ring",
+    streams: int = 1,
+) -> list[int]:
+    """When each rank is through with a step, in ns: that of `step_program`, played.
+
+    Meant for up to some hundred ranks.
+    """
+    return list(play_program(step_program(steps, buckets, algorithm, streams), link).ends_ns)
+
+
+def _lane(
+    step: Step, buckets: Sequence[Bucket], plans: Sequence[Schedule], streams: int
+) -> list[Action]:
+    """What one rank does: torch's DDP posts its buckets and waits for all at the end."""
+    everybody = tuple(range(plans[0].world_size)) if plans else ()
+    last = last_of_each([gradient.name for gradient in step.gradients], buckets)
+    lane: list[Action] = [Work(step.other_ns, ""), Work(step.forward_ns, "forward", "forward")]
+
+    def post(ready: int) -> None:
+        """Post the buckets whose last gradient is this one."""
+        for number, (plan, bucket) in enumerate(zip(plans, buckets, strict=True)):
+            if last[number] == ready:
+                turn, stream = divmod(number, streams)
+                group = str(stream) if streams > 1 else ""
+                group = str(stream) if streams > 1 else ""
+                lane.append(
+                    CollectivePart(
+                        plan, everybody, turn, bucket.bytes, group,
+                        async_op=True, handle=number, facts={"bucket": number},
+                    )
+                )  # fmt: skip
+
+    post(-1)
+    for i, (gradient, gap) in enumerate(zip(step.gradients, step.gaps_ns, strict=True)):
+        named = {"gradient": gradient.name}
+        lane.append(Work(gap, "backward", "backward", gradient.bytes, facts=named))
+        post(i)
+    after = After(tuple(range(len(buckets))))
+    finish = Work(step.finish_ns, "backward", "backward")
+    return [*lane, after, finish, Work(step.optimizer_ns, "optimizer", "optimizer")]

@@ -1,0 +1,138 @@
+"""`forecast`: from one recorded run to runs that nobody has made, and how far off that is.
+
+A `Forecast` keeps what `what_if` keeps: the typical step of the slowest rank, the recorded buckets,
+the link, and what an all_reduce took beyond it. Its error is measured on the recording itself.
+Every other step after the warm-up is held out: a model of the others predicts them. That tells how
+well the model fits this run. What another cluster adds (congestion, ranks that are late) it cannot
+tell, and that makes steps longer only.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ddpkit.errors import TraceError
+from ddpkit.link import Links, LinkSpec
+from ddpkit.simulate.step.buckets import Bucket, assign_buckets
+from ddpkit.simulate.step.data_parallel import Replay, replay
+from ddpkit.simulate.step.parallelism import StepCalls
+from ddpkit.simulate.step.recorded import Step, after_warm_up, recorded_buckets
+from ddpkit.simulate.step.whatif import recorded_link
+from ddpkit.trace import Trace
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """A recorded run as a model, and the ratios by which it missed the steps held out."""
+
+    step: Step  # of the rank that computes longest
+    world_size: int  # as recorded
+    buckets: tuple[Bucket, ...]  # as recorded
+    links: Links  # as recorded, or fitted
+    overhead_ns: int  # of an all_reduce, beyond its link
+    ratios: tuple[float, ...]  # measured ÷ predicted, of each step that was held out
+    machine: str = ""  # that compute was counted for, as recorded
+    recorded: tuple[
+        int, ...
+    ] = ()  # the recorded ranks, if some are missing: the others count as copies
+    seen: StepCalls | None = None  # the calls of the typical step
+
+    @property
+    def ratio(self) -> float | None:
+        """The median of the ratios; None if the run was too short to hold steps out."""
+        return statistics.median(self.ratios) if self.ratios else None
+
+    def replay(
+        self,
+        world_size: int | None = None,
+        link: LinkSpec | None = None,
+        bucket_cap_mb: float | None = None,
+        speed: float = 1.0,
+        algorithm: str = "ring",
+        first_bucket_mb: float | None = None,
+    ) -> Replay:
+        """The step on so many ranks, each with its batch; what is not given is as recorded.
+
+        Caps are those of `assign_buckets`: ``first_bucket_mb=1`` alone is what torch does where
+        ``bucket_cap_mb`` is left out. ``speed=2``: ranks compute twice as fast. Raises TraceError
+        if the links that were recorded tell nothing of so many ranks, ValueError for a bad link or
+        a speed that is not above 0.
+        """
+        if not speed > 0:
+            raise ValueError(f"a speed must be above 0, not {speed!r}")
+        n = self.world_size if world_size is None else world_size
+        buckets = self.buckets
+        if bucket_cap_mb is not None or first_bucket_mb is not None:
+            buckets = assign_buckets(self.step.gradients, bucket_cap_mb, first_bucket_mb)
+        links = self._links(n) if link is None else Links.parse(link, n)
+        return replay(
+            self.step.slowed(1 / speed),
+            n,
+            links,
+            buckets,
+            overhead_ns=self.overhead_ns if n > 1 else 0,
+            algorithm=algorithm,
+        )
+
+    def _links(self, n: int) -> Links:
+        if n == self.world_size:
+            return self.links
+        try:
+            return Links.parse(str(self.links), n)
+        except ValueError:
+            raise TraceError(
+                f"each recorded rank had its own link ({self.links}), so the links of {n} ranks "
+                "are unknown: name one link for all"
+            ) from None
+
+
+def forecast(trace: Trace, sizes: Sequence[int] = ()) -> Forecast:
+    """Return the model of a recorded run. Ranks that were not recorded count as copies.
+
+    ``sizes``: bytes of the gradients in order of readiness, for a trace that does not hold them.
+    Raises TraceError if the trace has no step with a backward.
+    """
+    steps = list(after_warm_up(trace))
+    known, unseen = steps[::2], steps[1::2]
+    ratios, halves, wholes = [], [], []
+    for rank in trace.recorded_ranks:
+        read = [Step.of_trace(trace, k, rank, sizes) for k in steps or [-1]]
+        halves.append(Step.typical_of(read[::2]))
+        wholes.append(Step.typical_of(read))
+    if unseen:
+        model = _model(trace, sizes, known, halves)
+        predicted = model.replay().step_ns
+        ratios = [_longest(trace, k) / predicted for k in unseen]
+    whole = _model(trace, sizes, steps, wholes)
+    return Forecast(
+        whole.step,
+        whole.world_size,
+        whole.buckets,
+        whole.links,
+        whole.overhead_ns,
+        tuple(ratios),
+        str(trace.facts.get("machine", "")),
+        whole.recorded,
+    )
+
+
+def _model(
+    trace: Trace, sizes: Sequence[int], among: Sequence[int], typical: Sequence[Step]
+) -> Forecast:
+    """The model that some steps make, of which ``typical`` is the typical one of each rank."""
+    ranks = trace.recorded_ranks
+    slowest = max(typical, key=lambda step: step.compute_ns)
+    buckets = recorded_buckets(trace, rank=ranks[0], sizes=sizes)
+    buckets = buckets or assign_buckets(slowest.gradients)
+    links, overhead = recorded_link(trace, among)
+    recorded = tuple(ranks) if len(ranks) < trace.world_size else ()
+    return Forecast(slowest, trace.job_size, buckets, links, overhead, (), recorded=recorded)
+
+
+def _longest(trace: Trace, k: int) -> int:
+    """How long a step took on the rank that took longest, in ns."""
+    cut = trace.step(k)
+    windows = [cut.window_of(rank) for rank in cut.recorded_ranks]
+    return max(end - start for start, end in windows)

@@ -1,0 +1,303 @@
+"""Schedules of a pipeline as data, and their time: which micro-batch a stage works on, and when.
+
+A model is cut into layers, and a batch into micro-batches. A plan is what one rank does, in order,
+as a list of operations:
+
+    ("F", 3)     micro-batch 3 forward, through the rank's own layer
+    ("B", 3)     its backward; where the plan has a ("W", 3) too, for the layer's input alone
+    ("W", 3)     its backward for the layer's parameters, which no other rank waits for
+    ("F", 3, 5)  through layer 5: a rank may have several, and which rank has it is up to the plans
+
+Layer l passes what its forward made on to layer l + 1, and its backward a gradient to layer l - 1.
+Messages move by the rules of `ddpkit.link`, as those of ranks do: a rank posts a receive when it
+comes to the operation that needs it, and goes on at once after a send.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+from ddpkit.asked import not_for
+from ddpkit.link import LinkSpec, duration_ns
+from ddpkit.simulate.engine.play import Played, play_program
+from ddpkit.simulate.engine.program import Action, After, MessageEnd, Program, Work
+from ddpkit.trace import Trace
+
+Op: TypeAlias = tuple[str, int] | tuple[str, int, int]
+Plan: TypeAlias = Sequence[Op]
+Place: TypeAlias = tuple[str, int, int]  # an operation with its layer
+
+_NAME = re.compile(r"([FBW])(\d{1,9})(?:@(\d{1,9}))?")
+
+
+def gpipe(stage: int, stages: int, micro: int) -> list[Op]:
+    """All forwards, then all backwards.
+
+    Source: Huang et al., GPipe, 2018.
+    """
+    not_for("gpipe", "ticks")
+    return [*(("F", i) for i in range(micro)), *(("B", i) for i in range(micro))]
+
+
+def one_f_one_b(stage: int, stages: int, micro: int, warm_up: int | None = None) -> list[Op]:
+    """One backward after each forward, and first as few forwards as the stages behind need.
+
+    ``warm_up`` is how many forwards go first, ``stages - 1 - stage`` if not given.
+    Source: Narayanan et al., PipeDream, 2019; without its weight versions, Megatron-LM, 2021.
+    """
+    not_for("one_f_one_b", "gpipe", "ticks")
+    first = min(micro, stages - 1 - stage if warm_up is None else warm_up)
+    plan: list[Op] = [("F", i) for i in range(first)]
+    for i in range(micro - first):
+        plan += [("F", first + i), ("B", i)]
+    return [*plan, *(("B", i) for i in range(micro - first, micro))]
+
+
+def eager(stage: int, stages: int, micro: int) -> list[Op]:
+    """1F1B with twice the warm-up: it hides messages, and holds more."""
+    return one_f_one_b(stage, stages, micro, 2 * (stages - 1 - stage))
+
+
+def zero_bubble(stage: int, stages: int, micro: int) -> list[Op]:
+    """ZB-H1: 1F1B, its backwards split; a rank's W waits until ``stage`` others have gathered.
+
+    Source: Qi et al., Zero Bubble Pipeline Parallelism, 2023, section 2.
+    """
+    plan: list[Op] = []
+    later = 0  # the first W that is still to do
+    for op in one_f_one_b(stage, stages, micro):
+        plan.append(op)
+        if op[0] == "B" and (op[1] - later >= stage or ("F", micro - 1) in plan):
+            plan.append(("W", later))
+            later += 1
+    return [*plan, *(("W", i) for i in range(later, micro))]
+
+
+def interleaved(stage: int, stages: int, micro: int, chunks: int = 2) -> list[Op]:
+    """1F1B where a rank has ``chunks`` layers, ``stages`` apart: layer ``chunk * stages + stage``.
+
+    Raises ValueError unless ``stages`` divides ``micro``.
+    Source: Narayanan et al., Megatron-LM, 2021, section 2.2.
+    """
+    if micro % stages:
+        raise ValueError(
+            f"give the interleaved schedule a multiple of {stages} micro-batches (the number of "
+            f"stages), not {micro}"
+        )
+
+    def op(kind: str, number: int) -> Op:
+        turn, place = divmod(number, stages * chunks)
+        chunk, i = divmod(place, stages)
+        return (
+            kind,
+            turn * stages + i,
+            (chunk if kind == "F" else chunks - 1 - chunk) * stages + stage,
+        )
+
+    whole = micro * chunks
+    first = min(whole, 2 * (stages - 1 - stage) + (chunks - 1) * stages)
+    plan = [op("F", k) for k in range(first)]
+    for k in range(whole - first):
+        plan += [op("F", first + k), op("B", k)]
+    return [*plan, *(op("B", k) for k in range(whole - first, whole))]
+
+
+PIPELINES: dict[str, Callable[[int, int, int], list[Op]]] = {
+    "gpipe": gpipe,
+    "1f1b": one_f_one_b,
+    "eager 1f1b": eager,
+    "interleaved": interleaved,
+    "zero bubble": zero_bubble,
+}
+
+
+def pipeline_plans(name: str, stages: int, micro: int) -> list[list[Op]]:
+    """The plans of all ranks, by the name of a schedule in `PIPELINES`.
+
+    Raises ValueError for another name, and for fewer than one stage or micro-batch.
+    """
+    if name not in PIPELINES:
+        raise ValueError(f"there is no pipeline {name!r}: choose one of {', '.join(PIPELINES)}")
+    if stages < 1 or micro < 1:
+        raise ValueError(f"a pipeline needs 1 stage and 1 micro-batch or more: {stages=}, {micro=}")
+    return [PIPELINES[name](stage, stages, micro) for stage in range(stages)]
+
+
+def held(plan: Plan) -> int:
+    """The most micro-batches of which a rank keeps activations at one time.
+
+    A forward keeps them until the backward of the same layer is over: until its W, if there is one.
+    """
+    split = {op[1:] for op in plan if op[0] == "W"}
+    now = most = 0
+    for kind, *which in plan:
+        now += kind == "F"
+        now -= kind == "W" or (kind == "B" and tuple(which) not in split)
+        most = max(most, now)
+    return most
+
+
+def pipeline_time(
+    plans: Sequence[Plan],
+    *,
+    forward: str | float = "20 ms",
+    backward: str | float = "40 ms",
+    weights: str | float | None = None,
+    link: LinkSpec = "unlimited",
+    nbytes: int = 0,
+    blocking: bool = False,
+) -> Trace:
+    """The trace of a pipeline's step: every operation and message of every rank, by their plans.
+
+    ``forward``, ``backward`` and ``weights`` are times ("20 ms", or seconds) of one micro-batch in
+    one layer: of F, of the whole backward, and of W, by default half of the backward; where a plan
+    has a W, its B takes the rest. A message has ``nbytes`` bytes. ``blocking``: a rank goes on
+    after a send only when it is done, as with `send` in place of `isend`.
+
+    Raises ValueError if ranks wait for ever, and names what each waits for.
+    """
+    whole = duration_ns(backward)
+    times = duration_ns(forward), whole, whole // 2 if weights is None else duration_ns(weights)
+    played = play_program(pipeline_program(plans, times, nbytes, blocking), link)
+    if played.stuck:
+        stuck = _stuck(plans, played)
+        waits = ", ".join(f"rank {rank} for {op_name(op)}" for rank, op in stuck.items())
+        raise ValueError(f"these plans block forever: {waits}")
+    return played.trace()
+
+
+def waits_for_ever(plans: Sequence[Plan], *, blocking: bool = False) -> dict[int, Op]:
+    """What ranks wait for that never comes, as operations of other ranks; empty if all get through.
+
+    With ``blocking`` a rank may also wait in a send: for the operation that would receive it.
+    """
+    program = pipeline_program(plans, (1, 2, 1), 0, blocking)
+    return _stuck(plans, play_program(program, "unlimited"))
+
+
+def pipeline_program(
+    plans: Sequence[Plan], times: tuple[int, int, int], nbytes: int = 0, blocking: bool = False
+) -> Program:
+    """The program of a pipeline's plans, see `pipeline_time`.
+
+    ``times`` in ns: a forward, the whole backward, and what of it W takes.
+    """
+    cut = _Cut(plans, times, nbytes, "send" if blocking else "isend")
+    return Program.of_lanes("a pipeline", [cut.lane(rank) for rank in range(len(plans))])
+
+
+def _stuck(plans: Sequence[Plan], played: Played) -> dict[int, Op]:
+    cut = _Cut(plans, (0, 0, 0), 0, "send")
+    found = {}
+    for rank, _, step in played.stuck:
+        (place,) = step.handles if isinstance(step, After) else (step.handle,)
+        assert isinstance(place, tuple)
+        found[rank] = cut.short(place)
+    return found
+
+
+def op_name(op: Op) -> str:
+    """The name of an operation's span: "F3", or "F3@5" where it names its layer."""
+    kind, micro, *layer = op
+    return f"{kind}{micro}" + "".join(f"@{each}" for each in layer)
+
+
+def op_of(text: str) -> Op | None:
+    """The operation of that name; None if it is none."""
+    found = _NAME.fullmatch(text)
+    if found is None:
+        return None
+    kind, micro, layer = found.groups()
+    return (kind, int(micro)) if layer is None else (kind, int(micro), int(layer))
+
+
+def bubbles(trace: Trace) -> list[float]:
+    """The share of the step in which each rank works on no micro-batch, by rank.
+
+    The step is from the first operation of any rank to the last one's end; operations are the spans
+    named as `op_name` does, in a simulated trace or a recorded one. Raises ValueError if there is
+    none.
+    """
+    ops = [span for span in trace.spans if span.is_compute and op_of(span.name)]
+    if not ops:
+        raise ValueError(
+            "this trace has no spans that are named F0, B0, …: mark the forward of micro-batch 0 "
+            'with span("F0")'
+        )
+    step = max(span.end_ns for span in ops) - min(span.start_ns for span in ops)
+    busy = [sum(span.duration_ns for span in ops if span.rank == rank) for rank in trace.ranks]
+    return [1 - each / step for each in busy]
+
+
+class _Cut:
+    """A model cut into layers: who has which, and what passes from one to another."""
+
+    def __init__(
+        self, plans: Sequence[Plan], times: tuple[int, int, int], nbytes: int, send: str
+    ) -> None:
+        self.forward, self.backward, self.weights = times
+        self.plans = [[_placed(op, rank) for op in plan] for rank, plan in enumerate(plans)]
+        self.owner = {op[2]: rank for rank, plan in enumerate(self.plans) for op in plan}
+        self.split = {op[1:] for plan in self.plans for op in plan if op[0] == "W"}
+        self.nbytes, self.send = nbytes, send
+
+    def lane(self, rank: int) -> list[Action]:
+        """What a rank does. A step's handle is the operation that makes, or takes, what it has."""
+        lane: list[Action] = []
+        for op in self.plans[rank]:
+            if (needed := self.needs(op)) is not None:
+                source = self.owner[needed[2]]
+                lane.append(
+                    After((needed,)) if source == rank else self.end("recv", source, needed)
+                )
+            facts = {"micro": op[1], "layer": op[2]}
+            name = op_name(self.short(op))
+            lane.append(Work(self.duration(op), name, handle=op, facts=facts))
+            taken = self.taken_by(op)
+            if taken is not None and self.owner[taken[2]] != rank:
+                lane.append(self.end(self.send, self.owner[taken[2]], op, taken))
+        return lane
+
+    def end(self, how: str, peer: int, op: Place, handle: Place | None = None) -> MessageEnd:
+        """One end of the message that ``op`` makes."""
+        facts = {"micro": op[1]}
+        return MessageEnd(how, peer, self.nbytes, _tag(op), handle=handle or op, facts=facts)
+
+    def needs(self, op: Place) -> Place | None:
+        """The operation that makes what this one takes; None if it takes nothing."""
+        kind, micro, layer = op
+        if kind == "W":
+            return "B", micro, layer
+        if kind == "F":
+            return ("F", micro, layer - 1) if layer - 1 in self.owner else None
+        return ("B", micro, layer + 1) if layer + 1 in self.owner else ("F", micro, layer)
+
+    def taken_by(self, op: Place) -> Place | None:
+        """The operation that takes what this one makes; None if none does."""
+        kind, micro, layer = op
+        after = layer + {"F": 1, "B": -1, "W": 0}[kind]
+        return (kind, micro, after) if kind != "W" and after in self.owner else None
+
+    def short(self, op: Place) -> Op:
+        """The operation as its own rank's plan has it."""
+        alone = sum(rank == self.owner[op[2]] for rank in self.owner.values()) == 1
+        return op[:2] if alone and op[2] == self.owner[op[2]] else op
+
+    def duration(self, op: Place) -> int:
+        kind, *which = op
+        if kind == "F":
+            return self.forward
+        rest = self.backward - self.weights if tuple(which) in self.split else self.backward
+        return self.weights if kind == "W" else rest
+
+
+def _placed(op: Op, rank: int) -> Place:
+    return (*op, rank) if len(op) == 2 else op
+
+
+def _tag(op: Place) -> int:
+    """A number of a message for each operation that makes one."""
+    kind, micro, layer = op
+    return 2 * (micro * 4096 + layer) + (kind == "B")

@@ -1,0 +1,319 @@
+"""`Step`: what one rank computes in a training step, without any communication."""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate, pairwise
+
+from ddpkit.errors import TraceError
+from ddpkit.simulate.step.buckets import Bucket, Gradient
+from ddpkit.simulate.step.models import ModelTable
+from ddpkit.trace import Span, Trace, how_made
+from ddpkit.trace.intervals import Interval, subtract, total, union
+from ddpkit.trace.span import READY
+
+MOST_READY = 100_000  # gradients: a damaged number must not fill the memory
+WARM_UP = 3  # steps: torch's DDP uses one bucket in the first, and rebuilds them after it
+
+
+@dataclass(frozen=True)
+class Step:
+    """The compute of one rank in one step: forward, backward with its gradients, optimizer.
+
+    ``gradients`` are in the order in which they become ready; backward's compute ends with the last
+    of them. ``finish_ns`` is what backward still does when the buckets are reduced (DDP copies them
+    into the gradients). ``other_ns`` is time that is neither recorded compute nor a wait for
+    communication: data, ``zero_grad``, Python; it is put before the forward. ``emulated`` says that
+    these are times of an emulated machine.
+    """
+
+    forward_ns: int
+    gradients: tuple[Gradient, ...]
+    optimizer_ns: int = 0
+    finish_ns: int = 0
+    other_ns: int = 0
+    emulated: bool = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "gradients", tuple(self.gradients))
+        ready = [gradient.ready_ns for gradient in self.gradients]
+        if ready != sorted(ready):
+            raise ValueError(
+                "a step's gradients must be listed in the order in which they become ready"
+            )
+        if len({gradient.name for gradient in self.gradients}) < len(ready):
+            raise ValueError("two gradients of a step have the same name")
+
+    @property
+    def begin_ns(self) -> int:
+        """When backward begins, from the start of the step."""
+        return self.other_ns + self.forward_ns
+
+    @property
+    def backward_ns(self) -> int:
+        """Backward's compute until the last gradient is ready."""
+        return self.gradients[-1].ready_ns if self.gradients else 0
+
+    @property
+    def gaps_ns(self) -> list[int]:
+        """How long backward computed each gradient, from the one before it, in ns."""
+        ready = [0, *(gradient.ready_ns for gradient in self.gradients)]
+        return [after - before for before, after in pairwise(ready)]
+
+    @property
+    def compute_ns(self) -> int:
+        """The whole step without communication: as long as it takes on one rank alone."""
+        return self.begin_ns + self.backward_ns + self.finish_ns + self.optimizer_ns
+
+    @property
+    def bytes(self) -> int:
+        """The bytes of all gradients."""
+        return sum(gradient.bytes for gradient in self.gradients)
+
+    def slowed(self, factor: float) -> "Step":
+        """The step on a rank that takes ``factor`` times as long for everything."""
+        return Step(
+            round(self.forward_ns * factor),
+            tuple(replace(g, ready_ns=round(g.ready_ns * factor)) for g in self.gradients),
+            round(self.optimizer_ns * factor),
+            round(self.finish_ns * factor),
+            round(self.other_ns * factor),
+            self.emulated,
+        )
+
+    def batch_of(self, times: float) -> "Step":
+        """The step with so many times the samples in the batch.
+
+        Forward and backward take so many times as long. The optimizer and what finishes backward go
+        over all parameters, whatever the batch.
+        """
+        grown = self.slowed(times)
+        return replace(grown, optimizer_ns=self.optimizer_ns, finish_ns=self.finish_ns)
+
+    @classmethod
+    def of_model(cls, model: ModelTable, compute_ns: int, optimizer_ns: int = 0) -> "Step":
+        """A step of a model: ``compute_ns`` of forward and backward, shared out by multiplications.
+
+        Backward takes two thirds of it, for it makes two products where forward makes one. Its
+        gradients become ready in the opposite order, 4 bytes a number; one of a tensor that
+        multiplies nothing, as a bias, with the one before it.
+        """
+        backward_ns, macs, done = compute_ns * 2 // 3, model.macs or 1, 0
+        gradients = []
+        for layer in reversed(model.layers):
+            done += layer.macs
+            gradients.append(Gradient(layer.name, 4 * layer.parameters, backward_ns * done // macs))
+        return cls(compute_ns - backward_ns, tuple(gradients), optimizer_ns)
+
+    @classmethod
+    def of_trace(
+        cls, trace: Trace, step: int = -1, rank: int = 0, sizes: Sequence[int] = ()
+    ) -> "Step":
+        """The step that a rank computed in a recorded or simulated trace.
+
+        A span of kind "backward" ends where a gradient becomes ready. Its bytes are those of
+        ``sizes``, in order of readiness, if given; else those of the span, if it has any; else an
+        equal share of the all_reduce that came next. Of micro-batches whose gradients add up, the
+        backward that sends them counts, and all before it is computed before. Time blocked on
+        communication is left out.
+        Raises TraceError if there is no such step, or no backward in it.
+        """
+        return _StepReader(trace.step(step), rank).step(sizes)
+
+    @classmethod
+    def typical(
+        cls,
+        trace: Trace,
+        rank: int = 0,
+        sizes: Sequence[int] = (),
+        among: Sequence[int] | None = None,
+    ) -> "Step":
+        """A step of parts that are each `undisturbed` in the trace's steps after the warm-up.
+
+        A trace that is too short for that has its last step. Only steps with as many gradients as
+        the last one count. ``among``: of these steps alone.
+        """
+        chosen = after_warm_up(trace) if among is None else among
+        steps = [cls.of_trace(trace, k, rank, sizes) for k in chosen]
+        return cls.typical_of(steps or [cls.of_trace(trace, -1, rank, sizes)])
+
+    @classmethod
+    def typical_of(cls, steps: Sequence["Step"]) -> "Step":
+        """A step of parts that are each `undisturbed` in these steps of one rank."""
+        names = [gradient.name for gradient in steps[-1].gradients]
+        steps = [step for step in steps if [g.name for g in step.gradients] == names]
+        # Each gradient by what it took after the one before it: one late layer delays all others.
+        gaps = map(undisturbed, zip(*(step.gaps_ns for step in steps), strict=True))
+        ready = zip(steps[-1].gradients, accumulate(gaps), strict=True)
+        return cls(
+            undisturbed(step.forward_ns for step in steps),
+            tuple(replace(gradient, ready_ns=ns) for gradient, ns in ready),
+            undisturbed(step.optimizer_ns for step in steps),
+            undisturbed(step.finish_ns for step in steps),
+            undisturbed(step.other_ns for step in steps),
+            steps[-1].emulated,
+        )
+
+
+def after_warm_up(trace: Trace) -> range:
+    """The steps that are like those to come; of a trace that is too short, the last one."""
+    return range(WARM_UP if trace.steps > WARM_UP else max(trace.steps - 1, 0), trace.steps)
+
+
+def undisturbed(times: Iterable[int]) -> int:
+    """The lower quartile: what else a machine does makes things longer, never shorter."""
+    times = sorted(times)
+    return times[len(times) // 4]
+
+
+def last_of_each(order: Sequence[str], buckets: Sequence[Bucket]) -> list[int]:
+    """The place of the gradient that lets a rank post each bucket, -1 if it waits for none."""
+    place = {name: i for i, name in enumerate(order)}
+    if missing := [name for bucket in buckets for name in bucket.gradients if name not in place]:
+        raise ValueError(f"the buckets name a gradient {missing[0]!r} that the step does not have")
+    last, found = -1, []
+    for bucket in buckets:
+        last = max([last, *(place[name] for name in bucket.gradients)])
+        found.append(last)
+    return found
+
+
+def recorded_buckets(
+    trace: Trace, step: int = -1, rank: int = 0, sizes: Sequence[int] = ()
+) -> tuple[Bucket, ...]:
+    """The buckets in which a recorded step reduced its gradients; see `Step.of_trace`."""
+    return _StepReader(trace.step(step), rank).buckets(sizes)
+
+
+class _StepReader:
+    """One rank's part of a trace that was cut to one step."""
+
+    def __init__(self, cut: Trace, rank: int) -> None:
+        spans, self.window = cut.of(rank), cut.window_of(rank)
+        activity = cut.activity(rank)
+        # Copies of a GPU are the rank's own work: no other link or rank makes them shorter.
+        work = union([*activity.compute, *activity.copies])
+        self.starts = [start for start, _ in work]
+        self.ends = [end for _, end in work]
+        lengths = (end - start for start, end in work)
+        self.before = [*accumulate(lengths, initial=0)]  # work before each interval, in ns
+        blocked = ((s.blocked_ns, s.end_ns) for s in spans if s.blocked_ns is not None)
+        self.nothing = subtract([self.window], [*work, *blocked])
+        calls = backward_calls(spans)
+        if not calls:
+            raise TraceError(
+                f"there is no backward in this step of rank {rank}, so the step cannot be "
+                "replayed: take a step with a backward"
+            )
+        self.emulated = how_made(cut.facts) == "emulated"
+        self.end = max(span.end_ns for call in calls for span in call)
+        # Micro-batches before the first bucket only add to the gradients, as in `no_sync`.
+        posted = (calls[0][0].start_ns, self._last_post(cut, spans))
+        self.reduced = bucket_spans(spans, posted)
+        until = self.reduced[0].start_ns if self.reduced else self.end
+        first = max(i for i, call in enumerate(calls) if call[0].start_ns <= until)
+        self.begin = calls[first][0].start_ns
+        backward = sorted(
+            (span for call in calls[first:] for span in call), key=lambda span: span.end_ns
+        )
+        said = [s for s in backward if s.bytes or "gradient" in s.args]
+        said = said or [s for s in backward for _ in range(ready_of(s))]
+        self.gradients = said or backward[:-1] or backward  # the last is what came after them
+
+    def _last_post(self, cut: Trace, spans: Sequence[Span]) -> int:
+        """Return the moment until which an all_reduce can be one of gradients.
+
+        An operation begins when it is posted, in the backward. The kernel of a profiler's recording
+        begins when it runs, and the last one runs after the backward's last kernel.
+        """
+        if cut.facts.get("recorded_by") != "torch.profiler":
+            return self.end
+        later = [s.start_ns for s in spans if s.kind == "optimizer" and s.start_ns >= self.end]
+        return min(later, default=self.window[1])
+
+    def step(self, sizes: Sequence[int]) -> Step:
+        if sizes and len(sizes) != len(self.gradients):
+            raise TraceError(
+                f"{len(sizes)} sizes for {len(self.gradients)} gradients in the trace: give one "
+                "size for each gradient"
+            )
+        begin = self._until(self.begin)
+        ready = [max(0, self._until(span.end_ns) - begin) for span in self.gradients]
+        names = [str(s.args.get("gradient", f"gradient {i}")) for i, s in enumerate(self.gradients)]
+        rows = zip(names, sizes or self.sizes(), ready, strict=True)
+        start, end = self.window
+        return Step(
+            self.computed(start, self.begin),
+            tuple(Gradient(*row) for row in rows),
+            self.computed(self.end, end),
+            self.computed(self.begin, self.end) - ready[-1],
+            total(self.nothing),
+            self.emulated,
+        )
+
+    def buckets(self, sizes: Sequence[int]) -> tuple[Bucket, ...]:
+        gradients, shared = self.step(sizes).gradients, share(self.gradients, self.reduced)
+        return tuple(
+            Bucket(tuple(gradients[i].name for i in members), bucket.bytes)
+            for bucket, members in shared
+        )
+
+    def computed(self, start: int, end: int) -> int:
+        """Return the ns of compute from one moment to another."""
+        return max(0, self._until(end) - self._until(start))
+
+    def _until(self, ns: int) -> int:
+        k = bisect_right(self.starts, ns)
+        return self.before[k] - max(0, self.ends[k - 1] - ns) if k else 0
+
+    def sizes(self) -> list[int]:
+        """The bytes of each gradient, from its span or from its bucket."""
+        if any(span.bytes for span in self.gradients):
+            return [span.bytes for span in self.gradients]
+        sizes = [0] * len(self.gradients)
+        for bucket, members in share(self.gradients, self.reduced):
+            for n, i in enumerate(members):  # what does not divide goes to the first ones
+                sizes[i] = bucket.bytes // len(members) + (n < bucket.bytes % len(members))
+        return sizes
+
+
+def ready_of(span: Span) -> int:
+    """Return the number of gradients that became ready with a span of a profiler's recording."""
+    number = span.args.get(READY, 0)
+    return min(max(number, 0), MOST_READY) if isinstance(number, int) else 0
+
+
+def backward_calls(spans: Sequence[Span]) -> list[list[Span]]:
+    """The spans of a rank's backwards, a list for each: between two of them is a forward."""
+    forwards = sorted(span.start_ns for span in spans if span.kind == "forward")
+    calls: list[list[Span]] = []
+    for span in sorted((s for s in spans if s.kind == "backward"), key=lambda s: s.start_ns):
+        before, until = (calls[-1][-1].end_ns if calls else 0), span.start_ns
+        if not calls or bisect_left(forwards, before) < bisect_left(forwards, until):
+            calls.append([])
+        calls[-1].append(span)
+    return calls
+
+
+def bucket_spans(spans: Sequence[Span], backward: Interval) -> list[Span]:
+    """The all_reduces that a rank posted during a backward, in order."""
+    start, end = backward
+    posted = (s for s in spans if s.is_collective and s.name.startswith("all_reduce"))
+    inside = (span for span in posted if start <= span.start_ns <= end)
+    return sorted(inside, key=lambda span: span.start_ns)
+
+
+def share(gradients: Sequence[Span], buckets: Sequence[Span]) -> list[tuple[Span, list[int]]]:
+    """Pair each all_reduce with the gradients that became ready since the all_reduce before it.
+
+    Gradients are sorted by their ends. Gradients after the last all_reduce are left out, and so are
+    all_reduces without gradients.
+    """
+    pairs, first = [], 0
+    ends = [gradient.end_ns for gradient in gradients]
+    for bucket in buckets:
+        last = bisect_right(ends, bucket.start_ns, first)
+        if last > first:
+            pairs.append((bucket, [*range(first, last)]))
+            first = last
+    return pairs

@@ -1,0 +1,54 @@
+"""What more ranks are worth: a step on 1, 2, 4, … ranks, with the batch shared or growing."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from ddpkit.link import LinkSpec
+from ddpkit.simulate.step.buckets import Bucket
+from ddpkit.simulate.step.data_parallel import Replay, replay
+from ddpkit.simulate.step.recorded import Step
+
+
+@dataclass(frozen=True, slots=True)
+class Scaled:
+    """A step on so many ranks."""
+
+    replay: Replay
+    speed_up: float  # samples per second, in multiples of what one rank does alone
+
+    @property
+    def world_size(self) -> int:
+        """How many ranks there are."""
+        return self.replay.world_size
+
+    @property
+    def efficiency(self) -> float:
+        """Speed-up / ranks."""
+        return self.speed_up / self.world_size
+
+
+def scaling(
+    step: Step,
+    link: LinkSpec,
+    world_sizes: Iterable[int],
+    *,
+    strong: bool,
+    buckets: Sequence[Bucket] | None = None,
+    algorithm: str = "ring",
+) -> list[Scaled]:
+    """A step on each number of ranks.
+
+    Strong scaling shares the batch of ``step`` out; weak scaling gives each rank such a batch.
+
+    ``buckets`` are those of torch's default caps if not given; ``algorithm`` as by `price_of`. For
+    the terms: J. L. Gustafson,
+    Reevaluating Amdahl's Law, CACM 31 (1988).
+    """
+    scaled = []
+    for n in world_sizes:
+        done = replay(
+            step.batch_of(1 / n) if strong else step, n, link, buckets, algorithm=algorithm
+        )
+        batches = 1 if strong else n
+        scaled.append(Scaled(done, batches * step.compute_ns / (done.step_ns or 1)))
+    return scaled

@@ -1,0 +1,128 @@
+"""What if the recorded run had had other buckets, another link, or a slow rank?
+
+The ranks' compute is taken from the recording, the communication is simulated. So the answer is as
+good as two assumptions: compute takes as long beside other communication, and the recorded link is
+known. An emulated link is known: what the recorded all_reduces took beyond it (copying, waking
+threads) is added to each simulated one. For a real link, a latency and a bandwidth are fitted to
+the recorded all_reduces.
+"""
+
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+
+from ddpkit.asked import not_for
+from ddpkit.errors import TraceError
+from ddpkit.link import Link, Links, LinkSpec
+from ddpkit.simulate.engine.prices import price_of
+from ddpkit.simulate.messages.costs import terms
+from ddpkit.simulate.step.buckets import assign_buckets
+from ddpkit.simulate.step.data_parallel import Replay, replay
+from ddpkit.simulate.step.recorded import WARM_UP, Step, bucket_spans, recorded_buckets, undisturbed
+from ddpkit.trace import Trace
+
+Sample = tuple[int, int]  # an all_reduce: its bytes, and the ns for which it moved them
+
+
+def what_if(
+    trace: Trace,
+    *,
+    bucket_cap_mb: float | None = None,
+    first_bucket_mb: float | None = None,
+    link: LinkSpec | None = None,
+    slow: Mapping[int, float] | None = None,
+    step: int | None = None,
+    sizes: Sequence[int] = (),
+) -> Trace:
+    """The trace of one recorded step, replayed with the given changes and all else as recorded.
+
+    ``step`` counts as in `Trace.step`; without it the typical step after the warm-up is replayed.
+    ``sizes``: bytes of the gradients in order of readiness, for a trace that does not hold them.
+    Raises TraceError if the trace has no step with a backward, ValueError for a bad link.
+    """
+    known = {rank: _step(trace, step, rank, sizes) for rank in trace.recorded_ranks}
+    copied = list(known.values())  # for the ranks that were not recorded
+    first = trace.recorded_ranks[0]
+    buckets = recorded_buckets(trace, -1 if step is None else step, first, sizes)
+    if bucket_cap_mb is not None or first_bucket_mb is not None or not buckets:
+        buckets = assign_buckets(copied[0].gradients, bucket_cap_mb, first_bucket_mb)
+    was, overhead = recorded_link(trace)
+    n = trace.job_size
+    steps = [known.get(rank, copied[rank % len(copied)]) for rank in range(n)]
+    links = was if link is None else Links.parse(link, n)
+    done = replay(steps, n, links, buckets, overhead_ns=overhead, slow=slow)
+    changes = {"bucket_cap_mb": bucket_cap_mb, "link": link and links, "slow": slow}
+    said = ", ".join(f"{name}={value}" for name, value in changes.items() if value)
+    return Replay(done.steps, links, done.all_reduces, {**done.facts, "what_if": said}).trace()
+
+
+def recorded_link(trace: Trace, among: Sequence[int] | None = None) -> tuple[Links, int]:
+    """The links of a recorded run, and what an `undisturbed` all_reduce took beyond them, in ns.
+
+    Without an emulated link they are the links that fit the run, and 0. ``among``: as these steps
+    alone tell.
+    """
+    n, samples = trace.job_size, list(moved(trace, among))
+    emulated = str(trace.facts.get("emulated", ""))
+    if not emulated:
+        return Links.parse(fit_link(samples, n), n), 0
+    try:
+        links = Links.parse(emulated, n)
+    except ValueError as error:
+        raise TraceError(f"the trace's own link cannot be read: {error}") from None
+    price = price_of("ring", n, links)
+    beyond = [max(0, ns - price(nbytes)) for nbytes, ns in samples]
+    return links, undisturbed(beyond) if beyond else 0
+
+
+def fit_link(samples: Sequence[Sample], world_size: int) -> Link:
+    """The link on which ring all_reduces take as long as these, by least squares.
+
+    Each sample is (bytes, ns). From samples of one size alone the latency cannot be told: it is 0.
+    """
+    not_for("fit_link", "fit")
+    if world_size < 2 or not samples:
+        return Link()
+    ((latencies, payloads),) = terms("ring", world_size)
+    slope, intercept = _line(samples)  # ns per byte, ns
+    if slope <= 0 or intercept < 0:
+        slope, intercept = _line_through_0(samples)
+    if slope <= 0:
+        return Link()
+    return Link(intercept / latencies / 1e9, payloads / (slope / 1e9))
+
+
+def _line(samples: Sequence[Sample]) -> tuple[float, float]:
+    if len({nbytes for nbytes, _ in samples}) < 2:
+        return 0.0, 0.0
+    sizes, times = zip(*samples, strict=True)
+    line = statistics.linear_regression(sizes, times)
+    return line.slope, line.intercept
+
+
+def _line_through_0(samples: Sequence[Sample]) -> tuple[float, float]:
+    squares = sum(nbytes * nbytes for nbytes, _ in samples)
+    return sum(nbytes * ns for nbytes, ns in samples) / squares if squares else 0.0, 0.0
+
+
+def _step(trace: Trace, step: int | None, rank: int, sizes: Sequence[int]) -> Step:
+    if step is None:
+        return Step.typical(trace, rank, sizes)
+    return Step.of_trace(trace, step, rank, sizes)
+
+
+def moved(trace: Trace, among: Sequence[int] | None = None) -> Iterator[Sample]:
+    """Yield the bytes of each all_reduce after the warm-up, and the ns for which it moved them.
+
+    The all_reduces are those of the first recorded rank. The time counts from when all ranks had
+    posted it and the one before it was done; if not all ranks were recorded, from its start.
+    ``among``: of these steps alone.
+    """
+    rank = trace.recorded_ranks[0]
+    every = range(WARM_UP if trace.steps > WARM_UP else 0, trace.steps)
+    for k in every if among is None else among:
+        cut, before = trace.step(k), 0
+        for span in bucket_spans(cut.of(rank), cut.window_of(rank)):
+            begin = max(span.ready_ns or span.start_ns, before)
+            if span.end_ns > begin:
+                yield span.bytes, span.end_ns - begin
+            before = span.end_ns
