@@ -111,7 +111,7 @@ def test_no_block_is_without_a_test():
             "markdown",
             "sh",
         ],  # followed by tests/project/test_add_a_lab.py
-        "ARCHITECTURE.md": ["text", ""],  # the table of layers, which tests read; a drawing
+        "ARCHITECTURE.md": ["text", "mermaid", ""],  # read by tests/project; a drawing
     }
 
 
