@@ -39,7 +39,7 @@ def _is_the_kits(made: Any) -> bool:
     return module.startswith("ddpkit.") and not module.startswith("ddpkit.answers.")
 
 
-def _refuse(made: Any, *_: Any, **__: Any) -> NoReturn:
+def _refuse(made: Any, *_: object, **__: object) -> NoReturn:
     raise NotYourOwn(f"{made.__module__}.{made.__qualname__}")
 
 
@@ -63,7 +63,7 @@ def signature(answer: Callable[..., Any]) -> inspect.Signature:
     return inspect.signature(answer)
 
 
-def _return_of(answer: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+def _return_of(answer: Callable[..., Any], *arguments: object, **named: object) -> Any:
     returned = answer(*arguments, **named)
     if returned is None:
         raise Careless(RETURNED_NONE)

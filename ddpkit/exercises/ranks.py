@@ -116,7 +116,7 @@ def within(spans: Iterable[Span], name: str) -> list[Span]:
 
 def call(
     answer: Callable[..., Any],
-    *arguments: Any,
+    *arguments: object,
     world_size: int,
     link: LinkSpec | None = None,
     machine: MachineSpec | None = None,
@@ -154,7 +154,7 @@ Looks = Mapping[str, str | Callable[[Did], Any]]  # what is observed: a name of 
 
 def asked(
     answer: Callable[..., Any],
-    *arguments: Any,
+    *arguments: object,
     world_size: int,
     see: Looks,
     link: LinkSpec | None = None,

@@ -9,13 +9,16 @@ import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
 from ddpkit.checks.lab01.hints import EPOCH, PIECES, STEP
 from ddpkit.exercises.compare import same
 from ddpkit.exercises.exercise import Case, Observed, exercise
 from ddpkit.exercises.values import Close
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 Answer = Callable[..., Any]
 
@@ -245,14 +248,14 @@ def _images(rng: random.Random, n: int) -> tuple[Any, Any]:
     return x.double(), y.double()
 
 
-def _gradients(start: list[Any], x: Any, y: Any) -> list[Any]:
+def _gradients(start: list[Any], x: Tensor, y: Tensor) -> list[Any]:
     import torch
 
     parameters = _fresh(start)
     return list(torch.autograd.grad(_loss(parameters, x, y), parameters))
 
 
-def _loss(parameters: list[Any], x: Any, y: Any) -> Any:
+def _loss(parameters: list[Any], x: Tensor, y: Tensor) -> Any:
     weight, bias = parameters
     return ((x @ weight + bias - y) ** 2).mean()
 
@@ -279,13 +282,13 @@ def _accumulated(
         for p in parameters:
             p.grad = torch.ones_like(p)
 
-    def loss(x: Any, y: Any) -> Any:
+    def loss(x: Tensor, y: Tensor) -> Any:
         nonlocal most
         most = max(most, sum(map(bool, graphs)))
         lengths.append(len(y))
         graphs.append(WeakSet())
 
-        def pack(tensor: Any) -> _Saved:
+        def pack(tensor: Tensor) -> _Saved:
             saved = _Saved(tensor)
             graphs[-1].add(saved)
             return saved

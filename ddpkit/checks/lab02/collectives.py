@@ -10,13 +10,16 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ddpkit.exercises.exercise import Observed
 from ddpkit.exercises.ranks import Arguments, Did, Looks, title
 from ddpkit.exercises.values import digest
 from ddpkit.simulate import Send, schedule
 from ddpkit.simulate.messages.schedules import elements
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 TREES = ("broadcast", "reduce")
 RINGS = ("all_gather", "reduce_scatter")
@@ -113,7 +116,7 @@ def written_by(op: str) -> str:
     return "chunks" if op in ("gather", "all_gather") else "x"
 
 
-def call(op: str, answer: Callable[..., None], laid: str, *arguments: Any) -> tuple[Any, str]:
+def call(op: str, answer: Callable[..., None], laid: str, *arguments: object) -> tuple[Any, str]:
     """Run on a rank; what the answer left in what it writes, and "kept" if the rest is as before.
 
     How a tensor lies in memory does not survive shipping, so they are laid out here: `laid` is
@@ -149,7 +152,7 @@ def _memory(given: Any) -> Any:
     return [each.detach() for each in given] if isinstance(given, list) else given.detach()
 
 
-def _transposed(x: Any) -> Any:
+def _transposed(x: Tensor) -> Any:
     """The matrix again, laid out column by column."""
     return x.t().contiguous().t()
 

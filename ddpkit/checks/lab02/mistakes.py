@@ -8,11 +8,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 from itertools import product
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ddpkit.checks.lab02.collectives import total, written_by
 from ddpkit.exercises.compare import same
 from ddpkit.exercises.hint import Seen
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 def no_partner(s: Seen) -> object:
@@ -64,7 +67,7 @@ def holds(s: Seen, at: int) -> str:
     return "holds what no rank gave" if giver is None else f"holds what rank {giver} gave"
 
 
-def given_by(s: Seen, tensor: Any) -> int | None:
+def given_by(s: Seen, tensor: Tensor) -> int | None:
     """The first rank whose x this is; None if it is nobody's."""
     return next((rank for rank, x in enumerate(s.given.x) if same(tensor, x)), None)
 

@@ -7,15 +7,18 @@ sends is counted in the trace of the simulated schedule, as an answer's is in it
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ddpkit.exercises.exercise import Observed
 from ddpkit.exercises.ranks import Did
 from ddpkit.simulate import schedule, time_of
 from ddpkit.trace import Span, latencies
 
+if TYPE_CHECKING:
+    from torch import Tensor
 
-def simulated(algorithm: str, world_size: int, x: Any) -> Did:
+
+def simulated(algorithm: str, world_size: int, x: Tensor) -> Did:
     """What ranks do that follow the schedule of the algorithm; no values are returned."""
     plan = schedule(algorithm, world_size, x.numel())
     return Did([], True, time_of(plan, "1 Gbit/s, 200 us", itemsize=x.element_size()))

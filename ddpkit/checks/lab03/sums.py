@@ -5,12 +5,15 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ddpkit.checks.lab03.sent import counts
 from ddpkit.exercises.compare import same
 from ddpkit.exercises.exercise import Observed
 from ddpkit.exercises.ranks import together
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 Inputs = dict[str, list[Any]]  # name of a sum -> what is added up, by rank
 
@@ -60,7 +63,7 @@ def summed(
     }
 
 
-def _call(answer: Callable[..., Any], x: Any) -> tuple[Any, str]:
+def _call(answer: Callable[..., Any], x: Tensor) -> tuple[Any, str]:
     """Run on a rank; what the answer returns, and what became of x.
 
     A tensor of two dimensions is given to it transposed, so that it is not contiguous.

@@ -262,7 +262,7 @@ AVERAGE_FLAT = (
 # fmt: on
 
 
-def leads_there(s: Seen, **mistake: Any) -> bool:
+def leads_there(s: Seen, **mistake: object) -> bool:
     """Whether one process that makes this mistake has the answer's models."""
     return bool(s.after_each.allclose(s.trained(**mistake), rtol=1e-6))
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ddpkit.exercises.compare import same
 from ddpkit.exercises.exercise import Observed
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 Answer = Callable[..., Any]
 Shapes = tuple[tuple[int, ...], ...]
@@ -67,7 +70,7 @@ def looked_at_flat(seen: Observed, tensors: list[Any]) -> Observed:
     }
 
 
-def unflattened(answer: Answer, flat: Any, like: list[Any]) -> Observed:
+def unflattened(answer: Answer, flat: Tensor, like: list[Any]) -> Observed:
     """The pieces; the tensors, as they are then; the pieces when the flat tensor has grown by 1."""
     pieces = answer(flat, like)
     if not isinstance(pieces, list | tuple):

@@ -5,16 +5,19 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from itertools import chain
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ddpkit.exercises.compare import same
 from ddpkit.exercises.hint import Hint, Seen
 from ddpkit.exercises.values import Close
 
+if TYPE_CHECKING:
+    from torch import Tensor
+
 PARAMETERS = 7  # no table of seen answers holds all orders of so many
 
 
-def have(s: Seen, *buffers: Any) -> bool:
+def have(s: Seen, *buffers: object) -> bool:
     """Whether the wrong buffers of `average` are these, on the first ranks."""
     return s.wrong("buffers") and same(s.buffers[: len(buffers)], list(map(Close, buffers)))
 
@@ -34,7 +37,7 @@ def orders(s: Seen) -> list[list[Any]]:
     return [[i for bucket in buckets for i in bucket] for buckets in s.buckets]
 
 
-def near(got: Any, wanted: Any) -> bool:
+def near(got: Any, wanted: Tensor) -> bool:
     """Whether these are the gradients, up to rounding."""
     return same(got, Close(wanted))
 

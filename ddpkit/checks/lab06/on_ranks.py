@@ -11,7 +11,7 @@ from unittest import mock
 
 import torch
 import torch.distributed as dist
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from ddpkit.checks.shared.models import CAP_MB, Chosen, Part, loss_of
@@ -76,7 +76,7 @@ class TorchsOwn(RuntimeError):
     """The answer is torch's class, or has one within."""
 
 
-def wrap(answer: Answer, module: Any, **options: Any) -> Any:
+def wrap(answer: Answer, module: Any, **options: object) -> Any:
     """The module in the student's class, which may not make one of torch's."""
 
     def refuse(*_: object, **__: object) -> None:
@@ -187,7 +187,7 @@ def other_order(answer: Answer, layers: Any, use: Sequence[int]) -> None:
         torch.optim.SGD(ddp.parameters(), lr=0.0).step()
 
 
-def _two_backwards(ddp: Any, x: Any, use: Sequence[int]) -> list[Any]:
+def _two_backwards(ddp: Any, x: Tensor, use: Sequence[int]) -> list[Any]:
     for factor in (1, 2):
         ddp.zero_grad()
         ddp(factor * x, use).backward()
@@ -195,7 +195,7 @@ def _two_backwards(ddp: Any, x: Any, use: Sequence[int]) -> list[Any]:
 
 
 def partly_used(
-    answer: Answer, layers: Any, x: Any, use: Sequence[int]
+    answer: Answer, layers: Any, x: Tensor, use: Sequence[int]
 ) -> tuple[list[Any], list[Any]]:
     """The gradients after backwards which use only some layers, and torch's."""
     mine, theirs = Chosen(*layers), Chosen(*deepcopy(layers))

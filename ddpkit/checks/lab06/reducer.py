@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from ddpkit.exercises.exercise import Observed
 
@@ -50,7 +51,7 @@ class Notes(list[str]):
         self.buckets.on_their_way.add(index)
         return SimpleNamespace(wait=partial(self.wait, flat, flat * 10, index))
 
-    def wait(self, flat: Any, result: Any, index: int) -> Any:
+    def wait(self, flat: Tensor, result: Any, index: int) -> Any:
         """Ten times what the bucket held as it was started.
 
         As a Work does, changes it in place and gives True; of every second bucket gives a new

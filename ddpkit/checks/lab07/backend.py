@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 
 from ddpkit.checks.lab07.buckets import CAP_MB, gradients_of
@@ -54,7 +55,7 @@ def group_of(all_reduce: Answer) -> Any:
     return dist.new_group(backend="lab07")
 
 
-def summed(answer: Answer, x: Any, *, async_op: bool = False) -> Any:
+def summed(answer: Answer, x: Tensor, *, async_op: bool = False) -> Any:
     """x after an all-reduce of torch.distributed over the answer's group."""
     work = dist.all_reduce(x, group=group_of(answer), async_op=async_op)
     if work is not None:
@@ -68,13 +69,13 @@ def all_summed(answer: Answer, tensors: Sequence[Any]) -> Any:
     return list(tensors)
 
 
-def two_columns(answer: Answer, x: Any) -> Any:
+def two_columns(answer: Answer, x: Tensor) -> Any:
     """x after an all-reduce of its first two columns, which have a gap after each row."""
     dist.all_reduce(x[:, :2], group=group_of(answer))
     return x
 
 
-def refused(answer: Answer, x: Any) -> Any:
+def refused(answer: Answer, x: Tensor) -> Any:
     """Return the end of a maximum: the name of the error raised, "too late", or the tensor."""
     before = x.clone()
     options: Any = dist.AllreduceOptions()

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 
 from ddpkit.checks.lab07 import WITH_THE_HOOK
@@ -60,7 +61,7 @@ def in_turn(ranks: Sequence[int]) -> Iterator[None]:
         dist.send(token, dst=ranks[at + 1], tag=TURN)
 
 
-def averaged(hook: Answer, members: Sequence[int] | None, flat: Any) -> Any:
+def averaged(hook: Answer, members: Sequence[int] | None, flat: Tensor) -> Any:
     """What a hook makes of a bucket, on the ranks of a group; None: on all ranks."""
     group = dist.new_group(list(members)) if members else None
     ranks = members or range(dist.get_world_size())

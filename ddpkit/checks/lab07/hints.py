@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ddpkit.exercises.compare import same
 from ddpkit.exercises.guard import SENT
 from ddpkit.exercises.hint import Hint, Seen
 from ddpkit.exercises.values import Close, show_value
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 def first(s: Seen) -> Any:
@@ -15,7 +18,7 @@ def first(s: Seen) -> Any:
     return s.gave[0]
 
 
-def near(got: Any, wanted: Any, digits: int = 4) -> bool:
+def near(got: Any, wanted: Tensor, digits: int = 4) -> bool:
     """Whether these are the same numbers, up to rounding."""
     return same(got, Close(wanted, digits))
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from ddpkit.exercises.exercise import Observed
 
@@ -24,7 +25,7 @@ def events(story: Story) -> Iterator[Event]:
 
 
 def play(
-    answer: Answer, story: Story, gradients: Gradients, workers: Sequence[int], *more: Any
+    answer: Answer, story: Story, gradients: Gradients, workers: Sequence[int], *more: object
 ) -> Observed:
     """What a rule says and does in a story; its update adds the gradient.
 
@@ -32,7 +33,7 @@ def play(
     """
     flat, updates = torch.zeros_like(gradients[0]), []
 
-    def update(parameters: Any, gradient: Any) -> None:
+    def update(parameters: Any, gradient: Tensor) -> None:
         updates.append(gradient)
         parameters.add_(gradient)
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch import Tensor
 
 from ddpkit.checks.lab08.servers import DATA, DONE, HEADER, PULL, PUSH, TOKEN
 
@@ -30,7 +31,7 @@ def ramp(value: float, length: int) -> Any:
     return value * torch.arange(1.0, length + 1)
 
 
-def number_in(tensor: Any) -> Any:
+def number_in(tensor: Tensor) -> Any:
     """The number of such a gradient, or of a sum of them; of any other tensor all numbers."""
     numbers = tensor.flatten().tolist()
     alike = all(each == k * numbers[0] for k, each in enumerate(numbers, 1))
@@ -58,7 +59,7 @@ class NotedRule:
         self._pulls[worker] = self._pulls.get(worker, 0) + 1
         return self.flat
 
-    def push(self, worker: int, gradient: Any) -> None:
+    def push(self, worker: int, gradient: Tensor) -> None:
         self.events.append(f"p{worker}")
         self.gradients.append(gradient)
         self._moved += 1
@@ -114,7 +115,7 @@ class Worker:
             work.wait()
         self._open.clear()
 
-    def _post(self, start: Callable[..., Any], tensor: Any, tag: int) -> None:
+    def _post(self, start: Callable[..., Any], tensor: Tensor, tag: int) -> None:
         self._open.append((start(tensor, 0, tag=tag), tensor))
 
 

@@ -288,6 +288,6 @@ class _Bomb:
         raise Killed
 
 
-def _bomb(_: Any, state: State) -> State:
+def _bomb(_: object, state: State) -> State:
     """An optimizer's state at which the process is killed when it is written."""
     return {**state, "bomb": _Bomb()}

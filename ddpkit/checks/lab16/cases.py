@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ddpkit.checks.lab16 import head_hints, hints, hints_on_ranks, rings, ways
 from ddpkit.checks.lab16.rings import field
@@ -15,6 +15,9 @@ from ddpkit.exercises.exercise import Case, Observed, exercise
 from ddpkit.exercises.ranks import Did, Looks, asked, looked, title, together
 from ddpkit.exercises.values import Between, Close, digest
 from ddpkit.protocol.per_rank import PerRank
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 Answer = Callable[..., Any]
 
@@ -55,7 +58,7 @@ def merge(answer: Answer, rng: random.Random) -> Iterator[Case]:
         )
 
 
-def _block(scores: Any, v: Any) -> tuple[Any, Any]:
+def _block(scores: Any, v: Tensor) -> tuple[Any, Any]:
     """Return the output and the log-sum-exp of these scores; 0 and -inf where there is no key."""
     lse = scores.logsumexp(-1, keepdim=True)
     return (scores - lse).exp().nan_to_num() @ v, lse

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ddpkit.exercises.compare import same
 from ddpkit.exercises.exercise import Observed
 from ddpkit.exercises.hint import Hint, Seen
 from ddpkit.exercises.values import Close
 
+if TYPE_CHECKING:
+    from torch import Tensor
+
 # merge
 
 
-def _is(s: Seen, wanted: Any) -> bool:
+def _is(s: Seen, wanted: Tensor) -> bool:
     """True if the output is wrong, and is this tensor."""
     return s.wrong("output") and same(s.output, Close(wanted))
 
@@ -62,7 +65,7 @@ def _shapes(s: Seen) -> str | None:
     )
 
 
-def _has_nan(x: Any) -> bool:
+def _has_nan(x: Tensor) -> bool:
     return bool(x.isnan().any())
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch import Tensor
 
 from ddpkit.checks.shared.functions import FORWARD, passed
 from ddpkit.exercises.guard import returning, values
@@ -19,7 +20,7 @@ Notes = list[tuple[int, float]]  # a pair for each block: source, first number o
 # One block: the keys of a single rank
 
 
-def block(q: Any, k: Any, v: Any, mask: Any) -> tuple[Any, Any]:
+def block(q: Tensor, k: Tensor, v: Tensor, mask: Any) -> tuple[Any, Any]:
     """Return the output and the log-sum-exp of q on these keys alone."""
     scores = q @ k.mT / q.shape[-1] ** 0.5
     if mask is not None:
@@ -29,7 +30,7 @@ def block(q: Any, k: Any, v: Any, mask: Any) -> tuple[Any, Any]:
 
 
 def block_back(
-    q: Any, k: Any, v: Any, out: Any, lse: Any, of_out: Any, mask: Any
+    q: Tensor, k: Tensor, v: Tensor, out: Any, lse: Any, of_out: Any, mask: Any
 ) -> tuple[Any, Any, Any]:
     """Return the gradients of q, k and v by these keys alone."""
     scale = q.shape[-1] ** -0.5
@@ -45,7 +46,7 @@ def _mask(places: Sequence[Any], source: int, causal: bool) -> Any:
     return places[dist.get_rank()][:, None] >= places[source] if causal else None
 
 
-def _noted(notes: Notes, k: Any, source: Any) -> None:
+def _noted(notes: Notes, k: Tensor, source: Any) -> None:
     notes.append((int(source), k.flatten()[0].item()))
 
 
@@ -53,12 +54,12 @@ def _noted(notes: Notes, k: Any, source: Any) -> None:
 
 
 def ringed(
-    answer: Answer, q: Any, k: Any, v: Any, places: Sequence[Any], causal: bool
+    answer: Answer, q: Tensor, k: Tensor, v: Tensor, places: Sequence[Any], causal: bool
 ) -> dict[str, Any]:
     """Return output, log-sum-exp, and the notes of `attend`."""
     notes: Notes = []
 
-    def attend(q: Any, k: Any, v: Any, source: int) -> tuple[Any, Any]:
+    def attend(q: Tensor, k: Tensor, v: Tensor, source: int) -> tuple[Any, Any]:
         _noted(notes, k, source)
         return block(q, k, v, _mask(places, source, causal))
 
@@ -67,10 +68,12 @@ def ringed(
     return {"output": out, "lse": lse, "notes": notes}
 
 
-def ringed_lean(answer: Answer, q: Any, k: Any, v: Any, places: Sequence[Any]) -> dict[str, Any]:
+def ringed_lean(
+    answer: Answer, q: Tensor, k: Tensor, v: Tensor, places: Sequence[Any]
+) -> dict[str, Any]:
     """Return the output where all scores are 0: a block needs next to no memory."""
 
-    def attend(q: Any, k: Any, v: Any, source: int) -> tuple[Any, Any]:
+    def attend(q: Tensor, k: Tensor, v: Tensor, source: int) -> tuple[Any, Any]:
         lse = q.new_full((*q.shape[:-1], 1), float(k.shape[1])).log()
         return v.mean(1, keepdim=True).expand(*q.shape), lse
 
@@ -84,9 +87,9 @@ def ringed_lean(answer: Answer, q: Any, k: Any, v: Any, places: Sequence[Any]) -
 
 def ringed_back(
     answer: Answer,
-    q: Any,
-    k: Any,
-    v: Any,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
     rest: tuple[Any, Any, Any],
     places: Sequence[Any],
     causal: bool,
@@ -94,7 +97,7 @@ def ringed_back(
     """Return the three gradients, and the notes of `back`. `rest`: out, lse, gradient of out."""
     notes: Notes = []
 
-    def back(q: Any, k: Any, v: Any, source: int) -> tuple[Any, Any, Any]:
+    def back(q: Tensor, k: Tensor, v: Tensor, source: int) -> tuple[Any, Any, Any]:
         _noted(notes, k, source)
         return block_back(q, k, v, *rest, _mask(places, source, causal))
 
@@ -105,11 +108,11 @@ def ringed_back(
 
 
 def ringed_back_lean(
-    answer: Answer, q: Any, k: Any, v: Any, places: Sequence[Any]
+    answer: Answer, q: Tensor, k: Tensor, v: Tensor, places: Sequence[Any]
 ) -> dict[str, Any]:
     """Return the gradients where each part is the tensor itself, times the number of its source."""
 
-    def back(q: Any, k: Any, v: Any, source: int) -> tuple[Any, Any, Any]:
+    def back(q: Tensor, k: Tensor, v: Tensor, source: int) -> tuple[Any, Any, Any]:
         return q * (source + 1.0), k * 1.0, v * 1.0
 
     with span(FORWARD):
@@ -121,7 +124,7 @@ def ringed_back_lean(
 # ByHeads
 
 
-def by_heads(answer: Any, x: Any, gradient: Any, sizes: list[int]) -> dict[str, Any]:
+def by_heads(answer: Any, x: Tensor, gradient: Tensor, sizes: list[int]) -> dict[str, Any]:
     """Return the result of lab 12's `passed`, and the gradient if ctx has `sizes` alone.
 
     The lesson's `ByTokens` calls backward in its own forward, so ctx has nothing else there. If
@@ -140,7 +143,7 @@ class _Backward(torch.autograd.Function):
     """Call the backward of an answer with a ctx that has `sizes` and nothing else."""
 
     @staticmethod
-    def forward(ctx: Any, gradient: Any, answer: Any, sizes: list[int]) -> Any:
+    def forward(ctx: Any, gradient: Tensor, answer: Any, sizes: list[int]) -> Any:
         ctx.sizes = sizes
         return answer.backward(ctx, gradient)[0]
 

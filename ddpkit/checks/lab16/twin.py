@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 
@@ -51,7 +52,7 @@ class Whole:
         """The bytes of all keys and all values."""
         return self.k.nbytes + self.v.nbytes
 
-    def cut(self, x: Any) -> list[Any]:
+    def cut(self, x: Tensor) -> list[Any]:
         """Return the share of each rank."""
         return [x[:, at].contiguous() for at in self.places]
 

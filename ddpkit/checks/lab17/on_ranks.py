@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import nn
+from torch import Tensor, nn
 
 from ddpkit.exercises.guard import returning, values
 from ddpkit.rank.record.marks import span
@@ -22,7 +22,7 @@ def _group(members: Sequence[int] | None) -> Any:
 
 
 def dispatched(
-    answer: Answer, x: Any, chosen: Any, per_rank: int, members: Sequence[int] | None = None
+    answer: Answer, x: Tensor, chosen: Tensor, per_rank: int, members: Sequence[int] | None = None
 ) -> Any:
     """Return the rows, the ticket and the gradient of x; None on ranks outside the group.
 
@@ -63,9 +63,9 @@ def _unless_tensor(found: Any) -> Any:
 def combined(
     answer: Answer,
     made: Any,
-    weights: Any,
+    weights: Tensor,
     ticket: Any,
-    gradient: Any,
+    gradient: Tensor,
     members: Sequence[int] | None = None,
 ) -> Any:
     """Return the output, and the gradients of `made` and of the weights."""
@@ -86,7 +86,7 @@ def combined(
     }
 
 
-def balanced(answer: Answer, probabilities: Any, chosen: Any) -> dict[str, Any]:
+def balanced(answer: Answer, probabilities: Any, chosen: Tensor) -> dict[str, Any]:
     """Return the loss, and the gradient of the probabilities."""
     given, choices = probabilities.clone().requires_grad_(), chosen.clone()
     with span(FORWARD):
@@ -101,7 +101,7 @@ def balanced(answer: Answer, probabilities: Any, chosen: Any) -> dict[str, Any]:
     }
 
 
-def new_bias(answer: Answer, bias: Any, chosen: Any, rate: float) -> dict[str, Any]:
+def new_bias(answer: Answer, bias: Any, chosen: Tensor, rate: float) -> dict[str, Any]:
     """Return the bias of the next step; "kept" tells that the old bias is unchanged."""
     old, choices = bias.clone(), chosen.clone()
     with span(FORWARD):
@@ -134,5 +134,5 @@ def _parameter(gradient: Any) -> Any:
     return parameter
 
 
-def _copied(gradient: Any) -> Any:
+def _copied(gradient: Tensor) -> Any:
     return None if gradient is None else gradient.detach().clone()

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from ddpkit.exercises.exercise import Observed
 
@@ -43,7 +44,7 @@ class Routing:
         bias = 0.0 if self.bias is None else self.bias
         return (self.logits + bias).topk(self.k).indices
 
-    def wide(self, weights: Any, chosen: Choices) -> Any:
+    def wide(self, weights: Tensor, chosen: Choices) -> Any:
         """Return the weights as a row over all experts."""
         return torch.zeros_like(self.logits).scatter_add(1, chosen, weights.to(self.logits.dtype))
 
@@ -98,7 +99,7 @@ class Routing:
                 "choices": choices, **rest}  # fmt: skip
 
 
-def routed(answer: Callable[..., Any], logits: Any, k: int, bias: Any, probe: Any) -> Observed:
+def routed(answer: Callable[..., Any], logits: Tensor, k: int, bias: Any, probe: Any) -> Observed:
     """Return an answer's weights and choices, the gradient of the logits, and "left alone"."""
     given = logits.clone().requires_grad_()
     mine = None if bias is None else bias.clone()

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from ddpkit.exercises.exercise import Observed
 
@@ -43,7 +44,7 @@ class Journey:
         ]
         self.takes = [[sent[rank] for sent in self.sends] for rank in range(self.n)]
 
-    def _order(self, chosen: Any, generator: Any) -> Any:
+    def _order(self, chosen: Tensor, generator: Any) -> Any:
         """Return the places of choices by expert, in a random order within an expert."""
         flat = chosen.flatten()
         mixed = torch.randperm(len(flat), generator=generator)
@@ -165,7 +166,7 @@ class Combining:
             every[: len(back)] = back
         return every.view(tokens, journey.k, FEATURES)
 
-    def summed(self, rank: int, weights: Any, *, undone: bool = True) -> Any:
+    def summed(self, rank: int, weights: Tensor, *, undone: bool = True) -> Any:
         """Return the sums of a rank's tokens with these weights."""
         return (self.every(rank, undone=undone) * weights[..., None]).sum(1)
 
@@ -233,5 +234,5 @@ def _equal(one: Any, other: Any) -> bool:
     )
 
 
-def _shapes(rows: Any) -> list[Any]:
+def _shapes(rows: Tensor) -> list[Any]:
     return [list(getattr(each, "shape", ())) for each in rows]

@@ -7,6 +7,7 @@ from copy import deepcopy
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from ddpkit.checks.shared.models import Part, loss_of
 
@@ -50,7 +51,7 @@ def steps(module: Any, by_rank: Sequence[Sequence[Sequence[Part]]]) -> list[Any]
     return [*found, *(p.detach() for p in nets[0].parameters())]
 
 
-def of_chosen(module: Any, x: Any, by_rank: Sequence[Sequence[int]]) -> list[Any]:
+def of_chosen(module: Any, x: Tensor, by_rank: Sequence[Sequence[int]]) -> list[Any]:
     """The mean gradients where each rank's forward uses some layers of a `Chosen`."""
     found = []
     for use in by_rank:

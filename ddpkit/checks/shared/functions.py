@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from ddpkit.exercises.guard import returning
 from ddpkit.rank.record.marks import span
@@ -12,7 +13,7 @@ from ddpkit.rank.record.marks import span
 FORWARD, BACKWARD = "forward of the check", "backward of the check"
 
 
-def passed(function: Any, x: Any, gradient: Any, *more: Any) -> dict[str, Any]:
+def passed(function: Any, x: Tensor, gradient: Tensor, *more: object) -> dict[str, Any]:
     """Return the function's output and gradient; `kept` is false if x or `gradient` has changed."""
     given, before = x.clone().requires_grad_(), (x.clone(), gradient.clone())
     with span(FORWARD):

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 Part = tuple[Any, Any]  # images and classes, of a rank
 
@@ -38,7 +38,7 @@ class Chosen(nn.Module):
         super().__init__()
         self.layers = nn.ModuleList(layers)
 
-    def forward(self, x: Any, use: Sequence[int]) -> Any:
+    def forward(self, x: Tensor, use: Sequence[int]) -> Any:
         return sum(self.layers[i](x + i).sum() for i in use)
 
 
