@@ -328,12 +328,13 @@ beside(enough, next(m for m in range(1, 1000) if bubble(4, m) <= 0.05), "micro-b
 
 # %% exercise="pipeline_step"
 def pipeline_step(plan, stage, inputs, targets, loss, like):
-    """Run this rank's plan. `stage` is its module; `like` looks like what travels between ranks.
+    """Run this rank's plan, a list or a generator of operations. `stage` is its module.
 
-    The first rank has a list of micro-batches, `inputs`, and the last one their `targets`; in place
-    of what a rank does not have there is None. Every parameter's gradient grows by that of the mean
-    over micro-batches of `loss(output, target)`. Returns that mean on the last rank, None
-    elsewhere. No output lives longer than its backward.
+    `like` has the shape and dtype of each message. The first rank has the micro-batches in the list
+    `inputs`, the last rank has the `targets`; the other lists may hold None. Every parameter's
+    gradient grows by the gradient of the mean over micro-batches of `loss(output, target)`. The
+    last rank returns the mean, the other ranks return None. No output, and no graph of an output,
+    lives longer than the backward of its micro-batch.
     """
     # BEGIN SOLUTION
     rank, last = dist.get_rank(), dist.get_world_size() - 1
@@ -502,8 +503,8 @@ show_pipeline(gpipe_far, one_far, labels=["GPipe", "1F1B"])
 
 # %% [markdown]
 # **What to notice:** GPipe loses time to latency twice: when the pipeline fills, and when the
-# pipeline empties. 1F1B loses time in each round: a stage sends a forward's output down, and waits a
-# round trip for the gradient.
+# pipeline empties. 1F1B also loses time in between: a stage sends a forward's output down, and waits
+# a round trip for the gradient. With $p$ stages, $p$ micro-batches share each round trip.
 #
 # With a longer warm-up, a stage has other forwards to compute during the round trip. The kit's
 # "eager 1f1b" has a warm-up of twice the length:
@@ -519,8 +520,9 @@ show_pipeline(one_far, far.run(train, eager), labels=["1F1B", "twice the warm-up
 #
 # <details><summary>An answer</summary>
 #
-# Only for a latency of 0. With more micro-batches, the bubble of filling and emptying becomes a
-# smaller share, but in 1F1B each micro-batch adds a round trip: the share of latency stays.
+# With 8 micro-batches, only for a latency of 0. With 1 or 2 micro-batches both are equally fast for
+# any latency. With 64 micro-batches, the bubble of filling and emptying is a smaller share. But the
+# share of latency stays: in 1F1B each round of $p$ micro-batches waits for $2(p-1)$ messages.
 #
 # </details>
 
@@ -584,10 +586,11 @@ print("all gradients are equal:", all(torch.allclose(a, b) for a, b in pairs))
 
 # %% exercise="split_backward"
 def split_backward(y, x, gradient, parameters):
-    """Backward in two parts: the gradient of `x`, and a function that does the rest, later.
+    """Return the gradient of `x`, and a function for the second part of the backward.
 
-    `gradient` is that of `y`. The function adds to the `.grad` of `parameters`, a list, and then
-    the graph is not needed any more. Before it is called, nothing is computed for them.
+    `gradient` is the gradient of `y`. The function adds to the `.grad` of `parameters`, a list, and
+    frees the graph. Before the call, nothing is computed for the parameters. A parameter without
+    use in `y` keeps its `.grad`, which may be None.
     """
     # BEGIN SOLUTION
     (of_x,) = torch.autograd.grad(y, x, gradient, retain_graph=True)

@@ -62,12 +62,13 @@ def bubble(stages: int, micro: int) -> float:
 
 
 def pipeline_step(plan, stage, inputs, targets, loss, like):
-    """Run this rank's plan. `stage` is its module; `like` looks like what travels between ranks.
+    """Run this rank's plan, a list or a generator of operations. `stage` is its module.
 
-    The first rank has a list of micro-batches, `inputs`, and the last one their `targets`; in place
-    of what a rank does not have there is None. Every parameter's gradient grows by that of the mean
-    over micro-batches of `loss(output, target)`. Returns that mean on the last rank, None
-    elsewhere. No output lives longer than its backward.
+    `like` has the shape and dtype of each message. The first rank has the micro-batches in the list
+    `inputs`, the last rank has the `targets`; the other lists may hold None. Every parameter's
+    gradient grows by the gradient of the mean over micro-batches of `loss(output, target)`. The
+    last rank returns the mean, the other ranks return None. No output, and no graph of an output,
+    lives longer than the backward of its micro-batch.
     """
     rank, last = dist.get_rank(), dist.get_world_size() - 1
     held, sends, mean = {}, [], 0.0
@@ -105,10 +106,11 @@ def one_f_one_b(stage: int, stages: int, micro: int) -> list[tuple[str, int]]:
 
 
 def split_backward(y, x, gradient, parameters):
-    """Backward in two parts: the gradient of `x`, and a function that does the rest, later.
+    """Return the gradient of `x`, and a function for the second part of the backward.
 
-    `gradient` is that of `y`. The function adds to the `.grad` of `parameters`, a list, and then
-    the graph is not needed any more. Before it is called, nothing is computed for them.
+    `gradient` is the gradient of `y`. The function adds to the `.grad` of `parameters`, a list, and
+    frees the graph. Before the call, nothing is computed for the parameters. A parameter without
+    use in `y` keeps its `.grad`, which may be None.
     """
     (of_x,) = torch.autograd.grad(y, x, gradient, retain_graph=True)
     return of_x, lambda: y.backward(gradient, inputs=parameters)

@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import product
+from math import floor
 from typing import Any
 
 from ddpkit.checks.lab11.hints import (
@@ -18,17 +19,21 @@ from ddpkit.checks.lab11.hints import (
     TICKS,
 )
 from ddpkit.checks.lab11.replay import BACKWARD, FORWARD, in_words, replayed
+from ddpkit.cluster.torchrun.job import active
+from ddpkit.errors import LessonError
 from ddpkit.exercises.exercise import Case, Observed, exercise
 from ddpkit.exercises.hint import Hint
-from ddpkit.exercises.ranks import asked, title
-from ddpkit.exercises.values import Close
+from ddpkit.exercises.ranks import asked, timed, title
+from ddpkit.exercises.values import Between, Close
 from ddpkit.protocol.per_rank import PerRank
-from ddpkit.simulate.step.pipeline import Op, gpipe, one_f_one_b, op_name
+from ddpkit.simulate.step.pipeline import Op, gpipe, one_f_one_b, op_name, pipeline_time
 from ddpkit.text import count
 
 Answer = Callable[..., Any]
 
 
+MACHINE = "laptop core"  # emulated where a case has a link
+SLACK = 1.03  # times the predicted time: small operations take a little
 MANY = 16  # stages and pieces; a table of answers could hold all cases with fewer
 
 # ticks
@@ -80,14 +85,14 @@ def _sorted(observed: Observed) -> Observed:
 # rnn_layer
 
 
-@exercise("rnn_layer", lab="11", points=3)
+@exercise("rnn_layer", lab="11", points=3, returns=False)
 def rnn_layer(answer: Answer, rng: random.Random) -> Iterator[Case]:
     """One layer of a recurrent net on each rank, its outputs sent on one by one."""
     import torch
     from torch import nn
 
     from ddpkit.checks.lab11.alone import outputs_of
-    from ddpkit.checks.lab11.on_ranks import forwards_and_sends, layer_of_rank, waits_ahead
+    from ddpkit.checks.lab11.on_ranks import F_S, forwards_and_sends, layer_of_rank, waits_ahead
 
     for n, steps, kind in ((2, 3, nn.RNNCell), (4, 5, nn.GRUCell), (1, 3, nn.RNNCell)):
         torch.manual_seed(rng.randrange(10**6))
@@ -122,6 +127,45 @@ def rnn_layer(answer: Answer, rng: random.Random) -> Iterator[Case]:
             given={"n": n, "expect_first": fresh[0]},
             trivial=n == 1,
         )
+        if n == 4 and not active():  # a job emulates no link
+            # A message takes as long as a step, and travels while its rank computes the next step.
+            link, due = "20 ms", (steps + n - 1 + n - 1) * 1e3 * F_S
+            yield Case(
+                title(n, count(steps, "step"), f"a link of {link}"),
+                asked(
+                    partial(layer_of_rank, answer),
+                    PerRank(cells),
+                    PerRank([xs, *[empty] * (n - 1)]),
+                    start,
+                    True,
+                    world_size=n,
+                    see={"outputs": "returned", "programs": "programs"},
+                    machine=MACHINE,
+                    link=link,
+                ),
+                {
+                    "outputs": [*[[]] * (n - 1), Close(outputs_of(cells, xs, start))],
+                    "ms": _about(due),
+                },
+                read=partial(_timed, link),
+                hints=RNN_LAYER,
+                given={"n": n, "expect_first": fresh[0], "link": link},
+            )
+
+
+def _about(ms: float) -> Between:
+    """Return the times that may be measured where `ms` are predicted."""
+    return Between(floor(ms), floor(SLACK * ms))
+
+
+def _timed(link: str, observed: Observed) -> Observed:
+    """Return what was observed with the step's ms; "not counted" for operations of a thread."""
+    try:
+        seen = timed(observed, MACHINE, link)
+    except LessonError:
+        rest = {name: value for name, value in observed.items() if name != "programs"}
+        return {**rest, "ms": "not counted"}
+    return {**seen, "ms": floor(seen["ms"])}
 
 
 # gpipe and one_f_one_b
@@ -219,12 +263,13 @@ def _backwards_as_they_like(stage: int, stages: int, micro: int) -> list[Op]:
     return [("F", 0), ("F", 1), ("B", 1), ("F", 2), ("B", 0), ("B", 2)]
 
 
-STEPS = (  # about, plan, ranks, micro-batches
-    ("GPipe", gpipe, 2, 2),
-    ("1F1B", one_f_one_b, 2, 4),
-    ("another plan", _backwards_as_they_like, 3, 3),
-    ("1F1B", one_f_one_b, 4, 5),
-    ("1F1B", one_f_one_b, 1, 3),
+STEPS = (  # about, plan, ranks, micro-batches, link
+    ("GPipe", gpipe, 2, 2, None),
+    ("1F1B", one_f_one_b, 2, 4, None),
+    ("GPipe", gpipe, 3, 4, "10 ms"),
+    ("a generator's plan", _backwards_as_they_like, 3, 3, None),
+    ("1F1B", one_f_one_b, 4, 5, None),
+    ("1F1B", one_f_one_b, 1, 3, None),
 )
 
 
@@ -234,9 +279,10 @@ def pipeline_step(answer: Answer, rng: random.Random) -> Iterator[Case]:
     import torch
 
     from ddpkit.checks.lab11.alone import whole_batch
-    from ddpkit.checks.lab11.on_ranks import BEFORE, lopsided, of_ranks, step_of_rank
+    from ddpkit.checks.lab11.on_ranks import B_S, BEFORE, F_S, lopsided, of_ranks, step_of_rank
 
-    for about, make, n, micro in STEPS:
+    for about, make, n, micro, between in STEPS:
+        link, once = None if active() else between, "generator" in about
         torch.manual_seed(rng.randrange(10**6))
         plans = [make(stage, n, micro) for stage in range(n)]
         weights = [torch.randn(3, 3) for _ in range(n)]
@@ -247,7 +293,7 @@ def pipeline_step(answer: Answer, rng: random.Random) -> Iterator[Case]:
         nothing = [None] * micro
         expected = [BEFORE + gradient for gradient in gradients]
         yield Case(
-            title(n, about, count(micro, "micro-batch")),
+            title(n, about, count(micro, "micro-batch"), *([f"link {link}"] if link else [])),
             asked(
                 partial(step_of_rank, answer),
                 PerRank(plans),
@@ -255,6 +301,8 @@ def pipeline_step(answer: Answer, rng: random.Random) -> Iterator[Case]:
                 PerRank([inputs, *[nothing] * (n - 1)]),
                 PerRank([*[nothing] * (n - 1), targets]),
                 torch.zeros(2, 3),
+                once,
+                link is not None,
                 world_size=n,
                 see={
                     "gradient": of_ranks("gradient"),
@@ -263,8 +311,12 @@ def pipeline_step(answer: Answer, rng: random.Random) -> Iterator[Case]:
                     "messages": "messages",
                     "collectives": "collectives",
                     "too long": of_ranks("too long"),
+                    "graphs kept": of_ranks("graphs kept"),
                     "module": of_ranks("module"),
+                    **({"programs": "programs"} if link else {}),
                 },
+                machine=MACHINE if link else None,
+                link=link,
             ),
             {
                 "gradient": Close(expected),
@@ -273,18 +325,28 @@ def pipeline_step(answer: Answer, rng: random.Random) -> Iterator[Case]:
                 "messages": inner,
                 "collectives": [],
                 "too long": [0] * n,
+                "graphs kept": [0] * n,
                 "module": ["as it was"] * n,
+                **({"ms": _about(_predicted(plans, link, F_S, B_S))} if link else {}),
             },
+            read=partial(_timed, link) if link else None,
             hints=PIPELINE_STEP,
             given={
                 "n": n,
                 "micro": micro,
                 "before": BEFORE,
+                "once": once,
+                "link": link,
                 "expect_gradients": expected,
                 "turned": turned,
             },
             trivial=n == 1,
         )
+
+
+def _predicted(plans: Sequence[Any], link: str, forward: float, backward: float) -> float:
+    """Return the ms of a step by the simulator."""
+    return pipeline_time(plans, forward=forward, backward=backward, link=link).duration_ms
 
 
 # split_backward
@@ -318,6 +380,7 @@ def split_backward(answer: Answer, rng: random.Random) -> Iterator[Case]:
                 "grads": [*map(Close, grown), None],
                 "x.grad": [None] * micro,
                 "freed": True,
+                "with a graph": 0,
             },
             hints=SPLIT_BACKWARD,
             given={"expect_alone": made[-1][1]},

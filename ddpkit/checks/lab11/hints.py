@@ -57,6 +57,9 @@ TICKS = (
     Hint("too early", lambda s: s.ticks,
          "A piece is at a stage before the stage in front of it has passed it on."),
 )
+THREAD = Hint("a thread", lambda s: s["ms"] == "not counted",
+    "Operations in a thread of your own are not counted. No thread is needed: isend starts a "
+    "message and returns at once.")
 RNN_LAYER = (
     *MESSAGES[1:],
     Hint("has returned", lambda s: s.stuck == "returned",
@@ -74,8 +77,16 @@ RNN_LAYER = (
     Hint("all received first", lambda s: s.wrong("waits ahead"),
          "A rank waits here for later inputs while it has one that it could begin with: no wave "
          "goes through the ranks."),
+    Hint("None for []", lambda s: isinstance(s.outputs[-1], list) and None in s.outputs[:-1],
+         "The last rank returns its outputs. The other ranks return None here: return an empty "
+         "list, []."),
     Hint("no list", lambda s: not all(isinstance(each, list) for each in s.outputs),
          "Return a list, on every rank: of the outputs, or an empty one."),
+    THREAD,
+    Hint("late on a link", lambda s: s.wrong("ms") and not s.wrong("outputs"),
+         lambda s: f"Right, but with a link of {s.link} it takes {s['ms']} ms, and "
+         f"{s.expect['ms'].least} would do. Does a rank wait until a message has arrived (send, or "
+         "wait() in the loop) before it computes the next step?"),
     Hint("everywhere", lambda s: any(s.outputs[:-1]),
          "Only the last rank returns outputs: the others an empty list."),
     Hint("hidden not carried on", lambda s: near(s.outputs[-1][0], s.expect_first),
@@ -156,11 +167,20 @@ PIPELINE_STEP = (
     Hint("needs no gradient", lambda s: s.kind in ("None", "no graph"),
          "Nothing goes back: what arrives must require a gradient before it goes through the "
          "stage, and then x.grad is what to send."),
+    Hint("no length", lambda s: s.once and s.kind == "iterator",
+         "The plan may be a generator, which gives one operation after the other: it has no "
+         "length and no index. `targets` and `inputs` are lists."),
+    Hint("walked once", lambda s: s.once and not any(s.order),
+         "No operation is carried out. The plan may be a generator: after the first loop over it, "
+         "nothing is left for a second one."),
     Hint("own order", lambda s: s.wrong("order"),
          lambda s: f"A rank does {first_wrong(s)}: take what the plan says, in its order."),
     Hint("outputs kept", lambda s: any(s.observed["too long"]),
          "Outputs live on after their backward: take them out of what you hold (pop), and send "
          "y.detach(), for a Work keeps what it sends."),
+    Hint("graph kept", lambda s: any(s["graphs kept"]),
+         "A micro-batch's graph lives on after its backward. Does a sum of losses, or what you "
+         "return, hold it? Add numbers: y.item(), or y.detach()."),
     Hint("zeroed", lambda s: s.gradient is not None and near(
         s.gradient, [g - s.before for g in s.expect_gradients]),
          "What was in .grad before is gone: a step adds to it, as backward() does."),
@@ -180,6 +200,11 @@ PIPELINE_STEP = (
          "all."),
     Hint("messages", lambda s: s.wrong("messages"),
          "Each forward sends one message on, each backward one back."),
+    THREAD,
+    Hint("late on a link", lambda s: s.link and s.wrong("ms") and not s.wrong("gradient"),
+         lambda s: f"The gradients are right, but with a link of {s.link} the step takes "
+         f"{s['ms']} ms, and the simulator predicts {s.expect['ms'].least}. Does a rank wait "
+         "until a message has arrived (send, or wait() in the loop) before its next operation?"),
     Hint("more than gradients", lambda s: s.wrong("module") and not s.wrong("gradient"),
          lambda s: f"The gradients are right, but the module is left {s.module[-1]}: a worker "
          "makes gradients, and changes nothing else of it."),
@@ -193,7 +218,8 @@ SPLIT_BACKWARD = (
          "The first of the two passes has freed the graph: it keeps it for the second by "
          "retain_graph=True."),
     Hint("unused parameter", lambda s: s.kind == "not in the graph",
-         "A parameter may not be used by this stage: it has no gradient, and that is no error."),
+         "A parameter that this stage does not use has no gradient, and that is no error: "
+         "autograd.grad gives None for it with allow_unused=True."),
     Hint("no function", lambda s: s.kind == "not callable",
          "The second part is for later: return a function, which does it when it is called."),
     Hint("both at once", lambda s: s.early,
@@ -209,6 +235,9 @@ SPLIT_BACKWARD = (
          "What was in .grad before is gone: micro-batches before this one are lost. Add."),
     Hint("in x too", lambda s: not s.wrong("grads") and s.wrong("x.grad"),
          "The parameters alone have a .grad afterwards: name them as inputs of the backward."),
+    Hint("with a graph", lambda s: not s.wrong("grads", "of x") and s["with a graph"],
+         "The gradients are right, but they have a graph of their own, which keeps the "
+         "activations alive: create_graph=True is for gradients of gradients."),
     Hint("never freed", lambda s: not s.wrong("grads") and not s.freed,
          "The graph lives on when both parts are done: the second pass need not retain it."),
     Hint("other gradients", say="Afterwards each parameter has grown by its own gradient, once."),

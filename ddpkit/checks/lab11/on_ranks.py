@@ -11,18 +11,28 @@ import torch.distributed as dist
 from torch import nn
 
 from ddpkit.exercises.ranks import Did
+from ddpkit.rank.emulation.busy import busy
 
 Answer = Callable[..., Any]
+
+
+F_S, B_S = 0.02, 0.04  # stated compute of a step or a micro-batch, forward and backward
 
 
 # rnn_layer
 
 
-def layer_of_rank(rnn_layer: Answer, cell: Any, xs: Any, hidden: Any) -> Any:
-    """What the answer returns, without its graph."""
+def layer_of_rank(rnn_layer: Answer, cell: Any, xs: Any, hidden: Any, slow: bool = False) -> Any:
+    """Return the answer's outputs without their graph; a slow cell takes F_S for each step."""
+    if slow:
+        cell.register_forward_hook(_takes_its_time)
     with torch.no_grad():
         outputs = rnn_layer(cell, list(xs), hidden)
     return [each.detach().clone() for each in outputs] if isinstance(outputs, list) else outputs
+
+
+def _takes_its_time(*_: Any) -> None:
+    busy(F_S)
 
 
 def forwards_and_sends(did: Did) -> list[str]:
@@ -57,35 +67,52 @@ class Noted(torch.autograd.Function):
     def forward(ctx: Any, x: Any, layer: Layer, i: int) -> Any:
         ctx.layer, ctx.i = layer, i
         layer.order.append(f"F{i}")
+        layer.works(F_S)
         return x.clone()
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
         ctx.layer.order.append(f"B{ctx.i}")
+        ctx.layer.works(B_S)
         return gradients[0], None, None
 
 
 class Layer(nn.Module):
-    """One layer, which notes the micro-batches that pass, and outputs that live too long."""
+    """One layer, which notes the micro-batches that pass, and outputs that live too long.
 
-    def __init__(self, weight: Any, forwards: Sequence[int]) -> None:
+    The graph of an output may live longer than the output, for example in a sum of losses.
+    """
+
+    def __init__(self, weight: Any, forwards: Sequence[int], slow: bool) -> None:
         super().__init__()
         self.weight = nn.Parameter(weight)
         self.forwards = forwards  # micro-batches as the plan has them
         self.order: list[str] = []
         self.outputs: list[Any] = []  # weak references
-        self.too_long = 0
+        self.graphs: list[Any] = []  # weak references to the nodes of autograd
+        self.too_long = self.graph_too_long = 0
+        self.slow = slow
 
     def forward(self, x: Any) -> Any:
-        alive = sum(output() is not None for output in self.outputs)
         due = sum(1 if name[0] == "F" else -1 for name in self.order)
         # The output of the backward before may still have a name.
-        self.too_long = max(self.too_long, alive - due - 1)
+        self.too_long = max(self.too_long, _alive(self.outputs) - due - 1)
+        self.graph_too_long = max(self.graph_too_long, _alive(self.graphs) - due - 1)
         passed = len(self.outputs)
         number = self.forwards[passed] if passed < len(self.forwards) else passed
         y = cast(Any, Noted).apply(torch.tanh(x @ self.weight), self, number)
         self.outputs.append(weakref.ref(y))
+        self.graphs.append(weakref.ref(y.grad_fn))
         return y
+
+    def works(self, seconds: float) -> None:
+        """State the time of a forward or a backward, if the layer is slow."""
+        if self.slow:
+            busy(seconds)
+
+
+def _alive(references: Sequence[Any]) -> int:
+    return sum(reference() is not None for reference in references)
 
 
 BEFORE = 1.0  # in every gradient, before the step
@@ -97,12 +124,25 @@ def lopsided(output: Any, target: Any) -> Any:
 
 
 def step_of_rank(
-    pipeline_step: Answer, plan: Any, weight: Any, inputs: Any, targets: Any, like: Any
+    pipeline_step: Answer,
+    plan: Any,
+    weight: Any,
+    inputs: Any,
+    targets: Any,
+    like: Any,
+    once: bool,
+    slow: bool,
 ) -> dict[str, Any]:
-    """What a step does to a layer that has gradients from before, and what it returns."""
-    stage = Layer(weight.clone(), [i for kind, i in plan if kind == "F"])
+    """What a step does to a layer that has gradients from before, and what it returns.
+
+    once  the plan is an iterator
+    slow  operations take their time
+    """
+    stage = Layer(weight.clone(), [i for kind, i in plan if kind == "F"], slow)
     stage.weight.grad = torch.full_like(weight, BEFORE)
-    returned = pipeline_step(plan, stage, inputs, targets, lopsided, like)
+    given = iter(plan) if once else plan
+    returned = pipeline_step(given, stage, inputs, targets, lopsided, like)
+    has_graph = isinstance(returned, torch.Tensor) and returned.requires_grad
     if isinstance(returned, torch.Tensor):
         returned = returned.detach()  # else float() would warn, in the student's output
     last = dist.get_rank() == dist.get_world_size() - 1
@@ -112,6 +152,7 @@ def step_of_rank(
         "gradient": None if gradient is None else gradient.clone(),
         "order": " ".join(stage.order),
         "too long": stage.too_long,
+        "graphs kept": max(stage.graph_too_long, int(has_graph)),
         "module": "as it was"
         if stage.training and torch.equal(stage.weight, weight)
         else "with other weights"
@@ -168,7 +209,13 @@ def both_parts(
         "grads": [None if p.grad is None else p.grad.clone() for p in (*parameters, unused)],
         "x.grad": [x.grad for x in inputs],
         "freed": all(_is_freed(y, parameters[0]) for y in outputs),
+        "with a graph": _with_graph([*of_x, *(p.grad for p in parameters)]),
     }
+
+
+def _with_graph(gradients: Sequence[Any]) -> int:
+    """Return the number of gradients that autograd could differentiate once more."""
+    return sum(isinstance(each, torch.Tensor) and each.requires_grad for each in gradients)
 
 
 def _is_freed(y: Any, parameter: Any) -> bool:

@@ -32,20 +32,6 @@ def of_a_table(stages, pieces):
 
 
 @right("rnn_layer")
-def sends_and_waits(cell, xs, hidden):
-    rank, n = dist.get_rank(), dist.get_world_size()
-    outputs = []
-    for x in xs:
-        if rank:
-            dist.recv(x, src=rank - 1)
-        hidden = cell(x, hidden)
-        if rank + 1 < n:
-            dist.send(hidden, dst=rank + 1)
-        outputs.append(hidden)
-    return outputs if rank + 1 == n else []
-
-
-@right("rnn_layer")
 def receives_ahead(cell, xs, hidden):
     rank, n = dist.get_rank(), dist.get_world_size()
     came = [dist.irecv(x, src=rank - 1) for x in xs] if rank else [None] * len(xs)
@@ -149,7 +135,7 @@ def by_counting(stage, stages, micro):
 
 @right("pipeline_step")
 def with_tags(plan, stage, inputs, targets, loss, like):
-    """Messages by tag; Works are let go as soon as they are done; losses of all are kept."""
+    """Messages by tag; Works are let go as soon as they are done."""
     rank, n = dist.get_rank(), dist.get_world_size()
     held, works, losses = {}, [], []
     for kind, i in plan:
@@ -164,8 +150,8 @@ def with_tags(plan, stage, inputs, targets, loss, like):
             if rank + 1 < n:
                 works.append(dist.isend(y.detach().clone(), rank + 1, tag=i))
             else:
-                losses.append(loss(y, targets[i]))
-                y = losses[-1]
+                y = loss(y, targets[i])
+                losses.append(y.detach())
             held[i] = (x, y)
             continue
         x, y = held[i]
@@ -181,7 +167,7 @@ def with_tags(plan, stage, inputs, targets, loss, like):
         del x, y
     for work in works:
         work.wait()
-    return torch.stack([each.detach() for each in losses]).mean() if losses else None
+    return torch.stack(losses).mean() if losses else None
 
 
 @right("pipeline_step")

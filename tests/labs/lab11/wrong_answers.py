@@ -1,6 +1,7 @@
 """Wrong answers to lab 11."""
 
 import torch
+import torch.distributed as dist
 
 from tests.labs.answers import edits, wrong
 
@@ -93,7 +94,31 @@ edits(
       "isend(hidden,": "isend(torch.stack([hidden, hidden]),"}, "one message"),
     ("rnn_layer", "doubles", "receive(x,", "receive(x.double(),", "two dtypes"),
     ("rnn_layer", "no_wait", RETURNS, "    return outputs", "never waited for"),
+    ("rnn_layer", "waits_in_the_loop", SENDS,
+     "            dist.isend(hidden, dst=rank + 1).wait()\n", "late on a link"),
+    ("rnn_layer", "none_for_a_list", "return outputs", "return outputs or None", "None for []"),
+    ("rnn_layer", "nothing_returned", "return outputs", "pass", "no list"),
+    ("rnn_layer", "a_thread",
+     {SENDS: "            works.append(Thread(target=dist.send, args=(hidden, rank + 1)))\n"
+      "            works[-1].start()\n", "work.wait()": "work.join()",
+      "    outputs, works = [], []\n":
+      "    from threading import Thread\n    outputs, works = [], []\n"}, "a thread"),
 )
+
+
+@wrong("rnn_layer", "late on a link")
+def sends_and_waits(cell, xs, hidden):
+    rank, n = dist.get_rank(), dist.get_world_size()
+    outputs = []
+    for x in xs:
+        if rank:
+            dist.recv(x, src=rank - 1)
+        hidden = cell(x, hidden)
+        if rank + 1 < n:
+            dist.send(hidden, dst=rank + 1)
+        outputs.append(hidden)
+    return outputs if rank + 1 == n else []
+
 
 FORWARDS, BACKWARDS = '[("F", i) for i in range(micro)]', '[("B", i) for i in range(micro)]'
 edits(
@@ -190,6 +215,21 @@ edits(
      "    torch.optim.SGD(stage.parameters(), 0.1).step()\n    return mean", "more than gradients"),
     ("pipeline_step", "eval_mode", "    held, sends,", "    stage.eval()\n    held, sends,",
      "more than gradients"),
+    ("pipeline_step", "sends_on_and_waits", SEND_ON, "dist.send(y.detach(), dst=rank + 1)",
+     "late on a link"),
+    ("pipeline_step", "threads_send_on",
+     {SEND_ON: "sends.append(Thread(target=dist.send, args=(y.detach(), rank + 1)))\n"
+      "                sends[-1].start()",
+      "work.wait()": "work.join() if isinstance(work, Thread) else work.wait()",
+      "    held, sends,": "    from threading import Thread\n    held, sends,"}, "a thread"),
+    ("pipeline_step", "a_sum_with_graphs", "mean += y.item()", "mean += y", "graph kept"),
+    ("pipeline_step", "a_sum_with_graphs_inside",
+     {"mean += y.item()": "mean = mean + y", "return mean if": "return float(mean) if"},
+     "graph kept"),
+    ("pipeline_step", "length_of_the_plan", "/ len(targets)", "/ (len(plan) / 2)", "no length"),
+    ("pipeline_step", "walks_the_plan_twice",
+     {"    held, sends,": "    count = sum(kind == 'F' for kind, _ in plan)\n    held, sends,",
+      "/ len(targets)": "/ count"}, "walked once"),
     ("pipeline_step", "no_wait", "    for work in sends:\n        work.wait()\n", "",
      "never waited for"),
 )
@@ -203,6 +243,8 @@ edits(
      "another gradient"),
     ("split_backward", "at_once", LATER, "y.backward(gradient, inputs=parameters)",
      "no function"),
+    ("split_backward", "a_graph_of_gradients", "retain_graph=True", "create_graph=True",
+     "with a graph"),
     ("split_backward", "for_x_too", ", inputs=parameters", "", "in x too"),
     ("split_backward", "without_the_gradient", "y.backward(gradient,", "y.sum().backward(",
      "other gradients"),
