@@ -38,6 +38,7 @@ KINDS: tuple[tuple[str, str], ...] = (
     ("no view", r"view size is not compatible"),
     ("no ranks", r"Default process group has not been initialized"),
     ("freed", r"out of bounds for storage of size 0"),
+    ("storage too small", r"out of bounds for storage"),  # behind "freed": its size is not 0
     ("wrong size", r"invalid for input of size"),
     ("split sizes", r"split_with_sizes expects split_sizes to sum"),
     ("unequal lists", r"invalid tensor size at index"),  # gloo, all_to_all of lists
@@ -66,7 +67,9 @@ KINDS: tuple[tuple[str, str], ...] = (
     ("iterator", r"iterator|generator"),
     ("dtypes", r"dtype|different type|scalar type"),
     ("gradient's shape", r"returned an invalid gradient"),
-    ("shapes", r"[Ss]izes? of tensor|dimension|must match the size|be multiplied|multiply up to"),
+    ("factors", r"be multiplied|multiply up to"),
+    ("state sizes", r"size mismatch for"),  # load_state_dict
+    ("shapes", r"[Ss]izes? of tensor|dimension|must match the size"),
 )
 
 MOST = 60  # characters of a word of a claim

@@ -38,7 +38,7 @@ def wrong_begin(s: Seen) -> str:
 FLAT = (
     Hint("no view", lambda s: s.kind == "no view",
          "A transposed tensor has no view in one dimension: reshape copies if it must."),
-    Hint("not 1-D first", lambda s: s.kind == "shapes",
+    Hint("not 1-D first", lambda s: s.kind in ("shapes", "factors"),
          "torch.cat joins tensors of one dimension: make each 1-D first."),
     Hint("no tensor", lambda s: s.kind == "not a tensor",
          "Give back a tensor: an all-reduce takes no list, and no array of numpy's."),

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from ddpkit.checks.lab12.on_ranks import learned
+from ddpkit.checks.lab12.on_ranks import learns
 
 HEAD_DIM, BATCH, TOKENS = 3, 2, 4
 
@@ -41,7 +41,8 @@ class Attention:
         output = SelfAttention(self.attention)(given)
         (self.gradient_of_x,) = torch.autograd.grad(output, given, self.gradient)
         self.output = output.detach()
-        self.learned = learned(SelfAttention(deepcopy(self.attention)), self.x, self.gradient)
+        twin = deepcopy(self.attention)
+        self.learned, self.learns = learns(twin, SelfAttention(twin), self.x, self.gradient)
 
     def held(self, n: int) -> list[int]:
         """Bytes of each rank's heads: their weights and biases, and the last bias."""
@@ -85,6 +86,9 @@ class Attention:
         each = self.heads // n
         return {
             "n": n,
+            "last_bias": "the bias of `out_proj`",
+            "dealt": self._by_heads(layers, [range(rank, self.heads, n) for rank in range(n)]),
+            "first_part": self._by_heads(layers, [range(mine[0].shape[1])] * n),
             "whole": 4 * 3 * self.width * self.width,
             "of_x": self.gradient_of_x,
             "bias_in_each": self.output + (n - 1) * bias,
@@ -95,21 +99,35 @@ class Attention:
             "cut_off": self._made(layers, self._rows[:, : each * n].tensor_split(n, dim=1)),
         }
 
+    def _by_heads(self, layers: Sequence[Any], heads: Sequence[Sequence[int]]) -> Any:
+        """Return the output if rank r takes these heads of its own layer, each whole."""
+        parts = [self._rows[:, list(mine)] for mine in heads]
+        return self._made(layers, parts, columns=[rows[0].flatten() for rows in parts])
+
     def _fits(self, n: int) -> bool:
         return self.heads % n == 0
 
     @torch.no_grad()
-    def _made(self, layers: Sequence[Any], parts: Sequence[Any], *, biased: bool = True) -> Any:
+    def _made(
+        self,
+        layers: Sequence[Any],
+        parts: Sequence[Any],
+        *,
+        biased: bool = True,
+        columns: Sequence[Any] = (),
+    ) -> Any:
         """Return the output of heads on ranks with these layers.
 
-        The rows ``parts[rank]`` [3, head, …] make the queries, keys and values of a rank's heads.
+        The rows ``parts[rank]`` [3, head, …] make the queries, keys and values of a rank's heads,
+        and ``columns[rank]`` of the last weight use the heads; by default those that come next.
         """
         total, at = self.attention.out_proj.bias, 0
-        for layer, rows in zip(layers, parts, strict=False):
+        for rank, (layer, rows) in enumerate(zip(layers, parts, strict=False)):
             weight, bias = layer.in_proj_weight, layer.in_proj_bias
             made = self.x @ weight[rows.flatten()].t() + biased * bias[rows.flatten()]
             q, k, v = made.unflatten(-1, rows.shape).permute(2, 0, 3, 1, 4)
             y = nn.functional.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2)
-            total = total + y @ layer.out_proj.weight[:, at : at + y.shape[-1]].t()
+            used = columns[rank] if columns else slice(at, at + y.shape[-1])
+            total = total + y @ layer.out_proj.weight[:, used].t()
             at += y.shape[-1]
         return total

@@ -70,6 +70,11 @@ def _ring(n: int, size: int, least: int | None = None) -> Between:
     return Between(least if n > 1 else 0, -(-2 * (n - 1) * size // n))
 
 
+def _one_number(n: int) -> Between:
+    """Return the bytes from each rank for one number: summed, or gathered from all ranks."""
+    return Between(4 if n > 1 else 0, 8 * (n - 1))
+
+
 def _moved(n: int, part: int, *, own: bool) -> Between:
     """Return the bytes from each rank where parts of size `part` are gathered, or sums scattered.
 
@@ -197,6 +202,7 @@ def _sliced(answer: Answer, n: int, about: Sequence[str], twin: Any, hints: Sequ
                 "output": _field("output"),
                 "gradient of x": _field("gradient"),
                 "after 3 steps": _field("learned"),
+                "numbers": _field("numbers"),
                 "bytes held": _field("held"),
                 "left alone": _all_kept,
                 **SENT,
@@ -206,15 +212,34 @@ def _sliced(answer: Answer, n: int, about: Sequence[str], twin: Any, hints: Sequ
             "output": [Close(twin.output)] * n,
             "gradient of x": [Close(twin.gradient_of_x)] * n,
             "after 3 steps": [Close(twin.learned, digits=3)] * n,
+            "numbers that learn otherwise": [0] * n,
             "left alone": True,
             "bytes held": [Between(each - bias, each) for each in twin.held(n)],
             "sent forward": [_ring(n, twin.output.nbytes)] * n,
             "sent backward": [_ring(n, twin.x.nbytes)] * n,
         },
+        read=partial(_apart, twin.learns),
         hints=hints,
         given=twin.models(n),
         trivial=n == 1,
     )
+
+
+def _apart(learns: Mapping[float, float], seen: Any) -> dict[str, Any]:
+    """Count the numbers of each rank's parameters that do not learn as in one process.
+
+    A number is known by its first value, wherever and in whichever shape a rank keeps it. Numbers
+    that the layer of one process does not have do not count.
+    """
+    found = [_otherwise(learns, one) for one in seen["numbers"]]
+    rest = {name: value for name, value in seen.items() if name != "numbers"}
+    return {**rest, "numbers that learn otherwise": found}
+
+
+def _otherwise(learns: Mapping[float, float], numbers: Any) -> int:
+    first, last = (map(float, each) for each in numbers)
+    pairs = [(learns[a], b) for a, b in zip(first, last, strict=True) if a in learns]
+    return sum(not abs(want - got) <= 0.01 * abs(want) + 0.001 for want, got in pairs)
 
 
 # Halo
@@ -330,7 +355,7 @@ def global_norm(answer: Answer, rng: random.Random) -> Iterator[Case]:
             {
                 "norm": [Close(drawn.norm(), digits=5)] * n,
                 "left alone": True,
-                "sent forward": [_ring(n, 8, least=4)] * n,
+                "sent forward": [_one_number(n)] * n,
             },
             hints=hints.NORM,
             given=drawn.models(),

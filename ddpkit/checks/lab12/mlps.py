@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from ddpkit.checks.lab12.on_ranks import learned
+from ddpkit.checks.lab12.on_ranks import learns
 
 INPUTS, OUTPUTS, TOKENS = 8, 4, (2, 6)
 
@@ -27,7 +27,8 @@ class Twin:
         output = self.mlp(given)
         (self.gradient_of_x,) = torch.autograd.grad(output, given, self.gradient)
         self.output = output.detach()
-        self.learned = learned(deepcopy(self.mlp), self.x, self.gradient)
+        twin = deepcopy(self.mlp)
+        self.learned, self.learns = learns(twin, twin, self.x, self.gradient)
         self.hidden, self.seed = hidden, seed
 
     def held(self, n: int) -> list[int]:
@@ -57,23 +58,32 @@ class Twin:
 
     def models(self, n: int) -> Mapping[str, Any]:
         """What some mistakes give."""
-        _, activation, second = self.mlp
-        layers, size = self.layers(n), self.hidden // n
+        second, layers, size = self.mlp[2], self.layers(n), self.hidden // n
+        numbers = torch.arange(self.hidden)
+        mine = numbers.tensor_split(n)
         with torch.no_grad():
-            cut = second.bias.clone()
-            for rank, (up, _, down) in enumerate(layers):
-                mine = slice(rank * size, (rank + 1) * size)
-                cut = cut + activation(up(self.x)[..., mine]) @ down.weight[:, mine].t()
             return {
                 "n": n,
+                "last_bias": "the second bias",
+                "dealt": self._made(layers, [numbers[rank::n] for rank in range(n)]),
+                "first_part": self._made(layers, [mine[0]] * n),
+                "no_activation": self._made(layers, mine, activated=False),
                 "whole": 4 * self.hidden * (INPUTS + OUTPUTS),
                 "right": self.output,
                 "of_x": self.gradient_of_x,
                 "bias_in_each": self.output + (n - 1) * second.bias,
                 "no_bias": self.output - second.bias,
-                "cut_off": cut,
+                "cut_off": self._made(layers, numbers[: n * size].tensor_split(n)),
                 "after_parts": self._after_parts(layers),
             }
+
+    def _made(self, layers: Sequence[Any], parts: Sequence[Any], *, activated: bool = True) -> Any:
+        """Return the output if rank r makes the hidden numbers ``parts[r]``, by its own layer."""
+        total = self.mlp[2].bias
+        for (up, activation, down), mine in zip(layers, parts, strict=True):
+            hidden = up(self.x)[..., mine]
+            total = total + (activation(hidden) if activated else hidden) @ down.weight[:, mine].t()
+        return total
 
     def _after_parts(self, layers: Sequence[Any]) -> Any:
         """The output if each rank takes the activation of its part of a sum."""

@@ -48,7 +48,9 @@ class Gradients:
             "squared": whole + squares,
         }
         by_rank = {name: [value] * n for name, value in mistakes.items()}
-        return {"n": n, "norm_of_all": self.norm(), "own": norms, **by_rank}
+        mixed_up = [math.sqrt(n * whole + each) for each in self.squares]
+        every = {"norm_of_all": self.norm(), "own": norms, "mixed_up": mixed_up}
+        return {"n": n, **every, **by_rank}
 
     def _norms_added(self) -> float:
         """The norms of all slices and of each whole gradient, added up without a square."""

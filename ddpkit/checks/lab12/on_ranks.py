@@ -32,13 +32,27 @@ def sliced(answer: Answer, mlp: Any, x: Any, gradient: Any) -> dict[str, Any]:
         output = returning(net)(given)
     with span(BACKWARD):
         output.backward(gradient)
+    first = _numbers(net)
     return {
         "output": output.detach().clone(),
         "gradient": given.grad,
         "held": max(made, held(net)),
         "learned": learned(net, x, gradient),
+        "numbers": [first, _numbers(net)],
         "kept": all(map(torch.equal, source.parameters(), mlp.parameters())),
     }
+
+
+def _numbers(net: Any) -> list[float]:
+    """Return all numbers of a module's parameters."""
+    return [number for p in net.parameters() for number in p.detach().flatten().tolist()]
+
+
+def learns(net: Any, wrapped: Any, x: Any, gradient: Any) -> tuple[Any, dict[float, float]]:
+    """Return what `learned` returns, and the last value of each number by its first value."""
+    first = _numbers(net)
+    output = learned(wrapped, x, gradient)
+    return output, dict(zip(first, _numbers(net), strict=True))
 
 
 def held(net: Any, source: Any = None) -> int:

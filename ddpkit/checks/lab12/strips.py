@@ -56,6 +56,10 @@ class Strips:
             "instead": [
                 self._instead(*each) for each in zip(range(self.n), own, down, up, strict=True)
             ],
+            "instead_at_rims": [
+                self._instead(None, *each) for each in zip(own, down, up, strict=True)
+            ],
+            "own_rims": _joined([tops[0], *above[1:]], self.strips, [*below[:-1], bottoms[-1]]),
         }
 
     def _extents(self) -> list[tuple[int, int]]:
@@ -63,11 +67,12 @@ class Strips:
         sizes = [strip.shape[2] for strip in self.strips]
         return [(sum(sizes[:rank]), size) for rank, size in enumerate(sizes)]
 
-    def _instead(self, rank: int, own: Any, first: Any, last: Any) -> Any:
+    def _instead(self, rank: int | None, own: Any, first: Any, last: Any) -> Any:
+        """Return the gradient with other ranks' rows in place of a rank's own, or None: all's."""
         made = own.clone()
-        if rank:
+        if rank is None or rank:
             made[:, :, : self.k] = first
-        if rank < self.n - 1:
+        if rank is None or rank < self.n - 1:
             made[:, :, -self.k :] = last
         return made
 

@@ -294,7 +294,7 @@ LOSS = (
     Hint("no fractions", lambda s: s.kind == "no cast",
          "A count is a tensor of integers, and `/=` cannot write a fraction into it: write "
          "total = total / n."),
-    Hint("shapes", lambda s: s.mismatch != "" or s.kind == "shapes",
+    Hint("shapes", lambda s: s.mismatch != "" or s.kind in ("shapes", "factors"),
          "The ranks have different numbers of tokens, so tensors of tokens do not fit together: "
          "sum first, then all-reduce one number."),
     Hint("inf", lambda s: s.about == "losses of inf" and not all(s.finite),

@@ -21,7 +21,7 @@ def _added(why: str) -> Any:
 
 # fmt: off
 MINLENGTH = Hint(
-    "minlength", lambda s: s.mismatch or s.kind == "shapes",
+    "minlength", lambda s: s.mismatch or s.kind in ("shapes", "factors"),
     "bincount stops at the largest number that was chosen, so the counts of two ranks may have "
     "different lengths: give the number of experts as minlength.")
 LOSS = (
