@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import isfinite
 
 from ddpkit.capstone.task import RATE
 from ddpkit.exercises.hint import Hint, Seen
@@ -84,6 +85,9 @@ TRAIN = (
          lambda s: f"The ranks have computed {s.share:.0%} of the matrix products that the "
          "gradients of all stretches take. Each stretch of each step goes through forward and "
          "backward once, by torch, in the main thread."),
+    Hint("diverged", lambda s: not (isfinite(s.apart) and isfinite(s.loss)),
+         "After training, parameters are no finite numbers: the training has diverged. Do the "
+         "ranks average the gradients, and does the optimizer step at the given rate?"),
     Hint("drift", lambda s: s.replicas != s.expect["replicas"],
          lambda s: f"After training, parameters of the ranks differ by up to {s.apart:.2g}: they "
          "are four models. Average the gradients of every step, on all ranks."),

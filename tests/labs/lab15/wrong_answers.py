@@ -82,6 +82,7 @@ edits(
     ("train_fast", "smaller_model", "    parameters = list(model.parameters())\n",
      "    model.blocks = model.blocks[:1]\n    parameters = list(model.parameters())\n",
      "another model"),
+    ("train_fast", "far_too_far", "0.01", "1e30", "diverged"),
     ("train_fast", "another_rate", "0.01", "0.012", "not the same steps"),
     ("train_fast", "another_optimizer", "AdamW", "Adagrad", "not the same steps"),
     ("train_fast", "no_zero_grad", "        optimizer.zero_grad()\n", "", "not the same steps"),
