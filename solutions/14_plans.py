@@ -120,8 +120,8 @@ model = MeshModel(blocks=4, width=128, hidden=512, batch=1024)
 # Take two replicas of two slices. Either the slices of a replica share a host, and gradients travel
 # between hosts. Or the replicas share a host, and the sums of the slices travel between hosts.
 #
-# **Predict:** the bytes are the same. Which layout is faster, and by which factor? Slices add up
-# twice in each block; gradients travel once.
+# **Predict:** the bytes are the same. Which layout is faster? Slices add up twice in each block;
+# gradients travel once.
 
 # %%
 mixed = MeshPlan(replicas=2, slices=2)
@@ -499,8 +499,8 @@ for each in sorted(table, key=table.get)[:5]:
 # %% [markdown]
 # ## Optional: one host is slower
 #
-# Machines are bought at different times, and the second host computes half as fast (HetSeq trains on
-# such hosts).
+# Machines are bought at different times, and the second host computes half as fast. (HetSeq, Ding et
+# al. 2021, is a package that trains on such unequal hosts.)
 #
 # **Predict:** which plans lose most? In which plans do fast ranks wait for slow ranks all the time?
 

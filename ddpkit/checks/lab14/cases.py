@@ -120,6 +120,8 @@ PLANNERS = (
     Hint("other", say=planners.OTHER),
 )
 NONE_FITS = (
+    Hint("another error", lambda s: s.raised,
+         lambda s: f"No plan fits, and {s.raised} was raised: the task asks for ValueError."),
     Hint("must raise", say="No plan fits: raise ValueError, and say so."),
 )
 # fmt: on

@@ -160,17 +160,26 @@ SLICES = (
           "not once a step."),
     _idea("once a micro-batch", lambda q, right: right / q[1].blocks, "Slices add up in every "
           "block, not once a micro-batch."),
-    _idea("forward sums alone", _times(lambda p: 1 / 2), "Slices add up forward, where they end, "
-          "and backward, where they begin."),
+    _idea("half of the sums", _times(lambda p: 1 / 2), "That is half of the sums' time. Slices add "
+          "up forward, where they end, and backward, where they begin; and a number has 4 bytes."),
     _idea("inside", _sums, "These slices do not fit into one host: `machine.all_reduce` has to "
           "know how many there are, and that they are 1 apart."),
     Hint("other", say="Nothing takes time here but the slices' sums: an all-reduce of rows × width "
          "numbers of 4 bytes, twice for each block and micro-batch."),
 )
+STAGED_SLICES = (
+    *UNITS,
+    _idea("sums of micro turns", _times(lambda p: p.micro / _turns(p)), "With stages, a step has "
+          "micro + stages - 1 turns, and the slices add up in each turn, twice for each block of a "
+          "stage."),
+    Hint("other", say="Nothing takes time here but the slices' sums: an all-reduce of rows × width "
+         "numbers of 4 bytes, twice for each block of a stage and each turn."),
+)
 MESSAGES = (
     *UNITS,
     _idea("nothing travels", lambda q, right: 0.0, "What travels between stages takes time too."),
-    _idea("one way", _times(lambda p: 1 / 2), "Activations go forward, and gradients come back."),
+    _idea("half of the messages", _times(lambda p: 1 / 2), "That is half of the messages' time. "
+          "Activations go forward, and gradients come back; and a number has 4 bytes."),
     _idea("a message more", _times(lambda p: p.stages / (p.stages - 1)), "Between 4 stages there "
           "are 3 boundaries."),
     _then("one after the other", lambda p: p.micro * p.stages / _turns(p), "A micro-batch does not "
@@ -261,7 +270,10 @@ def terms(rng: random.Random) -> Iterator[Term]:
     messages = [(MeshPlan(stages=4, micro=micro), large, alone) for micro in (1, 3)]
     messages.append((MeshPlan(stages=2, slices=2), large, apart))
     yield Term("messages between stages", messages, MESSAGES)
-    apart = replace(apart, between=_link(rng, 100, 200))
+    apart = replace(wired, between="unlimited")
+    sums = [(MeshPlan(stages=2, slices=2, micro=3), large, apart)]
+    yield Term("2 stages of 2 slices", sums, STAGED_SLICES)
+    apart = replace(wired, inside="unlimited", between=_link(rng, 100, 200))
     gradients = [(MeshPlan(2, 2, micro=3), model, apart), (MeshPlan(2, 1, 2), model, apart)]
     yield Term("gradients", gradients, GRADIENTS)
     hidden = [_hidden(model, free, share, micro) for share, micro in ((1.5, 1), (1.0, 1), (1.0, 2))]

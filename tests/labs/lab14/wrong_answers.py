@@ -82,13 +82,29 @@ edits(
     ("step_cost", "sums_once_a_step", ADDED, f"{ADDED} / plan.micro", "once a step"),
     ("step_cost", "sums_once_a_stage", ADDED, f"{ADDED} / blocks", "once a micro-batch"),
     ("step_cost", "sums_forward", "4 * rows * weights / machine.flops + added",
-     "4 * rows * weights / machine.flops", "forward sums alone"),
+     "4 * rows * weights / machine.flops", "half of the sums"),
+    ("step_cost", "sums_in_two_bytes", ADDED, "added = machine.all_reduce(travels // 2, "
+     "plan.slices, 1)", "half of the sums"),
+    ("step_cost", "sums_of_micro_turns", "step = turns * blocks * (forward + backward)",
+     "step = turns * blocks * (forward + backward - 2 * added)\n"
+     "    step += plan.micro * blocks * 2 * added", "sums of micro turns"),
+    ("step_cost", "sums_of_each_stage", "step = turns * blocks * (forward + backward)",
+     "step = turns * blocks * (forward + backward + (plan.stages - 1) * 2 * added)", "other"),
+    ("step_cost", "sums_twice_backward", "4 * rows * weights / machine.flops + added",
+     "4 * rows * weights / machine.flops + 2 * added", "other"),
+    ("step_cost", "messages_in_two_bytes", "machine.message(travels, plan",
+     "machine.message(travels // 2, plan", "half of the messages"),
+    ("step_cost", "hidden_messages", "machine.message(travels, plan",
+     "machine.message(4 * rows * model.hidden, plan", "other"),
+    ("step_cost", "parameters_of_one_block", "step += blocks * reduced", "step += reduced",
+     "as without"),
     ("step_cost", "always_inside", ADDED,
      "added = machine.all_reduce(travels / plan.slices * 2, 2, 1) * (plan.slices - 1)", "inside"),
     ("step_cost", "hidden_sums", "travels = 4 * rows * model.width",
      "travels = 4 * rows * model.hidden", "other"),
     ("step_cost", "no_messages", TRIP, "", "nothing travels"),
-    ("step_cost", "one_way", "trip = 2 * (plan.stages - 1)", "trip = (plan.stages - 1)", "one way"),
+    ("step_cost", "one_way", "trip = 2 * (plan.stages - 1)", "trip = (plan.stages - 1)",
+     "half of the messages"),
     ("step_cost", "four_boundaries", "trip = 2 * (plan.stages - 1)", "trip = 2 * plan.stages",
      "a message more"),
     ("step_cost", "one_after_the_other", TRIP, "step += trip * plan.micro",
@@ -157,6 +173,11 @@ edits(
      "replicas share all"),
     ("plan_bytes", "inputs_in_slices", "kept = model.width + model.hidden // plan.slices",
      "kept = (model.width + model.hidden) // plan.slices", "inputs in slices"),
+    ("plan_bytes", "one_stage_less", HELD, "held = min(plan.stages - 1, plan.micro)", "other"),
+    ("plan_bytes", "the_larger", HELD, "held = max(plan.stages, plan.micro)", "other"),
+    ("plan_bytes", "numbers_not_bytes", "* kept * 4", "* kept", "other"),
+    ("plan_bytes", "adam_of_12", "8 * mine + 8 * mine //", "4 * mine + 12 * mine //", "other"),
+    ("plan_bytes", "outputs_too", "kept = model.width + ", "kept = 2 * model.width + ", "other"),
     ("plan_bytes", "no_inputs", "kept = model.width + ", "kept = ", "other"),
 )
 
@@ -198,6 +219,10 @@ edits(
     ("best_plan", "nothing", "    if not fitting:\n        raise ValueError(f\"no plan of {ranks} "
      "ranks fits into {machine.memory} bytes\")", "    if not fitting:\n        return None",
      "must raise"),
+    ("best_plan", "another_error", "raise ValueError(", "raise RuntimeError(", "another error"),
+    ("best_plan", "few_micro_batches", "divisors(model.batch)):", "divisors(ranks)):", "no plan"),
+    ("best_plan", "cost_of_the_best", PRICED,
+     "return min(cost(plan, model, machine) for plan in fitting)", "no plan"),
     ("best_plan", "some_plan", "        raise ValueError(f\"no plan of {ranks} ranks fits into "
      "{machine.memory} bytes\")", "        return MeshPlan()", "must raise"),
     ("best_plan", "dearest_but_one", PRICED,
@@ -205,6 +230,35 @@ edits(
      "other"),
 )
 # fmt: on
+
+
+@wrong("groups_of", "other")
+def names_in_reverse(shape):
+    mesh = torch.arange(torch.tensor(list(shape.values())).prod()).reshape(*shape.values())
+    axes = reversed(range(len(shape)))
+    return {
+        name: mesh.movedim(axis, -1).reshape(-1, shape[name]).tolist()
+        for name, axis in zip(shape, axes, strict=True)
+    }
+
+
+@wrong("groups_of", "other")
+def as_far_apart_as_there_are_groups(shape):
+    ranks = range(int(torch.tensor(list(shape.values())).prod()))
+    return {
+        name: [list(ranks[at :: len(ranks) // size]) for at in range(len(ranks) // size)]
+        for name, size in shape.items()
+    }
+
+
+@wrong("groups_of", "names")
+def without_groups_of_one(shape):
+    mesh = torch.arange(torch.tensor(list(shape.values())).prod()).reshape(*shape.values())
+    return {
+        name: mesh.movedim(axis, -1).reshape(-1, shape[name]).tolist()
+        for axis, name in enumerate(shape)
+        if shape[name] > 1
+    }
 
 
 @wrong("step_cost", "not your own")
