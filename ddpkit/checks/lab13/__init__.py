@@ -2,6 +2,7 @@
 
 cases     the exercises: what is asked, and what is right
 hints     what to say of which mistake, a table for each exercise
+piece_hints  hints for pieces of shards
 training  an optimizer's twin in one process: parameters, gradients, what comes of them
 blocks    blocks of a model, whole and on ranks: as they learn, what is there of them, and when
 fetching  units that note when they begin to gather, for those who fetch ahead

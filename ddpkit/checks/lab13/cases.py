@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 from ddpkit.checks.lab13 import hints
+from ddpkit.checks.lab13.piece_hints import PIECES
 from ddpkit.exercises.compare import same
 from ddpkit.exercises.exercise import Case, exercise
 from ddpkit.exercises.ranks import Did, asked, title
@@ -66,7 +67,7 @@ def sharded_optimizer(answer: Answer, rng: random.Random) -> Iterator[Case]:
     decay = {"lr": 0.1, "weight_decay": 0.1}
     rows = (
         (4, "AdamW, one parameter of 360 numbers", Stepping(seed(), "AdamW", decay)),
-        (2, "AdamW, frozen and unused", Stepping(seed(), "AdamW", decay, frozen=(1,), unused=(3,))),
+        (2, "AdamW, frozen and unused", Stepping(seed(), "AdamW", decay, frozen=(0,), unused=(3,))),
         (3, "Adam, lr changes", Stepping(seed(), "Adam", {"lr": 0.1}, rates=(0.1, 0.3, 0.03, 0.2))),
         (
             *(2, "SGD, two groups, lr changes"),
@@ -86,6 +87,7 @@ def sharded_optimizer(answer: Answer, rng: random.Random) -> Iterator[Case]:
 def _training(answer: Answer, n: int, about: str, drawn: Any) -> Case:
     from ddpkit.checks.lab13 import seen
     from ddpkit.checks.lab13.on_ranks import stepped
+    from ddpkit.checks.lab13.training import LOSS
 
     return Case(
         title(n, about),
@@ -95,6 +97,7 @@ def _training(answer: Answer, n: int, about: str, drawn: Any) -> Case:
             see={
                 "parameters": seen.field("parameters"),
                 "same on all ranks": _same_on_all,
+                "loss": seen.field("loss"),
                 "bytes of state": seen.field("state"),
                 "state of all": _state_of_all,
                 "kept at rest": seen.kept_at_rest,
@@ -109,6 +112,7 @@ def _training(answer: Answer, n: int, about: str, drawn: Any) -> Case:
         {
             "parameters": [Close(drawn.learned())] * n,
             "same on all ranks": True,
+            "loss": [LOSS] * n,
             "bytes of state": [Between(0, drawn.state(n))] * n,
             "state of all": Between(4 * drawn.kept * drawn.used, n * drawn.state(n)),
             "kept at rest": [Between(-ANY, drawn.at_rest(n))] * n,
@@ -265,6 +269,7 @@ def _learning(answer: Answer, about: str, drawn: Any, dtype: str) -> Case:
         given={
             "n": n,
             "right": right,
+            "own": drawn.own_shards(),
             "dtype": dtype,
             "backwards": drawn.backwards,
             "unused": "unused" in drawn.kinds,
@@ -311,7 +316,7 @@ def pieces(answer: Answer, rng: random.Random) -> Iterator[Case]:
             f"{length} numbers, {count(old, 'rank')}, then {new}",
             partial(_read, answer, length, old, new),
             {"reads": [_wanted(length, old, new, rank) for rank in range(new)]},
-            hints=hints.PIECES,
+            hints=PIECES,
             given={"length": length, "old": old, "new": new},
             trivial=length < old,
         )

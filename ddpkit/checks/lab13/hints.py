@@ -65,6 +65,8 @@ BYTES = (
          "bytes."),
     Hint("gigabytes", lambda s: s.bytes < s.parameters / s.n,
          "Bytes are asked for, no kilobytes or gigabytes."),
+    Hint("other", say=lambda s: f"In stage {s.stage} the first {s.stage} of three are shared out: "
+         "the optimizer's 12 bytes of each parameter, 2 of the gradient, 2 of the parameter."),
 )
 
 
@@ -133,6 +135,9 @@ OPTIMIZER = (
     Hint("kept elsewhere", lambda s: s.wrong("kept at rest") and not s.wrong("parameters"),
          lambda s: f"Right, but after the steps a rank has {size(max(s['kept at rest']))} more in "
          f"memory than before them, and {size(s.expect['kept at rest'][0].most)} would do."),
+    Hint("frozen sent", lambda s: s.frozen and s.wrong("sent") and not s.wrong("parameters"),
+         lambda s: f"Right, but a rank sends {size(max(s.sent))} and {most(s)} would do. Do frozen "
+         "parameters travel? Nothing steps them, so they are not shared out."),
     Hint("more bytes", lambda s: s.wrong("sent") and not s.wrong("parameters"),
          lambda s: f"Right, but a rank sends {size(max(s.sent))} and {most(s)} would "
          "do: gradients are averaged already, and each stepped number travels once."),
@@ -142,6 +147,12 @@ OPTIMIZER = (
          lambda s: not s["gradients let go"] and not s.wrong("parameters"),
          "Right, but after zero_grad() a whole gradient is still in memory: a piece's `grad` is a "
          "view of it. Clear those of the pieces too, when they are stepped."),
+    Hint("loss of the closure", lambda s: s.wrong("loss") and not s.wrong("parameters"),
+         "Right, but `step(closure)` does not return the closure's loss, as torch's optimizers "
+         "do."),
+    Hint("closure not called", lambda s: close(s.parameters[0], s.without_the_last),
+         "The last step has a closure, which computes the gradients, and nothing has moved in that "
+         "step: call the closure before you look at the gradients."),
     Hint("never stepped", lambda s: close(s.parameters[0], s.start),
          "Nothing has moved: do your pieces share memory with the parameters, and have they "
          "gradients?"),
@@ -159,6 +170,8 @@ def by_rank(got: Any, wanted: Any) -> bool:
 
 
 TO_OWNER = (
+    Hint("another dtype", lambda s: s.raised == "RankDied" or s.kind == "dtypes",
+         "Has the tensor for the chunk the dtype of `flat`?"),
     Hint("sum", lambda s: s.n > 1 and by_rank(s.chunk, s.total.chunk(s.n)),
          "That is the sum, and the mean was asked for."),
     Hint("own batch", lambda s: by_rank(s.chunk, [x.chunk(s.n)[k] for k, x in enumerate(s.own)]),
@@ -182,6 +195,9 @@ TO_OWNER = (
          "do: the rest is for chunks of others, which it throws away."),
     Hint("a view", lambda s: s.wrong("memory") and not s.wrong("chunk"),
          "Right, but it is a view, and keeps the whole line in memory. A clone() does not."),
+    Hint("other", lambda s: s.wrong("chunk"),
+         "That is no mean of the ranks' lines: add up all ranks' numbers of this rank's chunk, "
+         "each once, and divide by the number of ranks."),
 )
 
 
@@ -195,7 +211,11 @@ def alive(s: Seen, when: str) -> int:
 
 def gradients(s: Seen, times: float) -> bool:
     """Whether the ranks' gradients are the right ones so many times."""
-    wanted = [[times * each for each in mine] for mine in s.right]
+    return learns(s, [[times * each for each in mine] for mine in s.right])
+
+
+def learns(s: Seen, wanted: Any) -> bool:
+    """True if these are the ranks' gradients of shards."""
     pairs = zip(s.gradients, wanted, strict=True)
     return all(close(one, each, 1 if s.dtype else 3) for one, each in pairs)
 
@@ -225,6 +245,12 @@ SHARDED = (
     Hint("another dtype", lambda s: s.error and s.dtype,
          "`flat` is in bfloat16 here, and the shard in float32: what travels is in flat's dtype, "
          "and shard.grad in the shard's."),
+    Hint("too little memory", lambda s: s.kind == "storage too small",
+         "The memory of `flat` is too small for the numbers: resize_ of a storage counts bytes, "
+         "and `nbytes` has them."),
+    Hint("another line", lambda s: s.kind == "unequal lists",
+         "all_gather wants a line of n chunks. Has `flat` still all its numbers? Its memory goes "
+         "away by resize_(0) of its storage, and its shape stays."),
     Hint("sum", lambda s: s.n > 1 and gradients(s, s.n),
          lambda s: f"The gradient is {s.n} times too large: the ranks' mean was asked for."),
     Hint("divided twice", lambda s: s.n > 1 and gradients(s, 1 / s.n),
@@ -232,7 +258,10 @@ SHARDED = (
     Hint("last backward alone", lambda s: s.backwards > 1 and s.wrong("gradients"),
          "shard.grad *grows* by each backward, as a gradient does: add to what is there, and leave "
          "nothing in the views."),
-    Hint("stale", lambda s: close(s.output[0], s.untrained, 3),
+    Hint("own batch", lambda s: s.n > 1 and learns(s, s.own),
+         "These are the gradients of the rank's own batch: the gradients of other ranks' batches "
+         "do not arrive."),
+    Hint("stale", lambda s: not s.wrong("gradients") and close(s.output[0], s.untrained, 3),
          "The gradients are right, and the net computes with the parameters that it had at first: "
          "gather from the shards as they are now."),
     Hint("not freed", lambda s: alive(s, "between") > 0,
@@ -245,6 +274,9 @@ SHARDED = (
          lambda s: f"{s.operations} operations in a step, and {s.expect['operations'].most} would "
          "do: "
          "two gathers and one reduction for a block, however many parameters it has."),
+    Hint("another width", lambda s: s.dtype and s.wrong("sent") and not s.wrong("gradients"),
+         lambda s: f"Right, but a rank sends {size(max(s.sent))} in a step, and {most(s)} would do "
+         f"in {s.dtype}. Gathers and reduce-scatters are in flat's dtype."),
     Hint("more bytes", lambda s: s.wrong("sent"),
          lambda s: f"Right, but a rank sends {size(max(s.sent))} in a step, and {most(s)} would "
          "do: only one's own chunk of the gradient is needed."),
@@ -298,95 +330,5 @@ AHEAD = (
     Hint("nothing ahead", lambda s: s["computes while one is fetched"] == "nothing",
          "Each unit is gathered when it is needed: begin the next one too, before k computes."),
     Hint("other", say=lambda s: f"It happens so: {s.order}. It should: {s.expect['order']}."),
-)
-
-
-# pieces
-
-
-def shards(s: Seen, cut: Any) -> list[list[tuple[int, int, int]]]:
-    """What ranks read if `cut(length, n)` gives the sizes of shards."""
-    ends = _ends(cut(s.length, s.old)), _ends(cut(s.length, s.new))
-    return [
-        [(k, max(a, c) - c, min(b, d) - c) for k, (c, d) in enumerate(ends[0])
-         if max(a, c) < min(b, d)]
-        for a, b in ends[1]
-    ]
-
-
-def _ends(sizes: Any) -> list[tuple[int, int]]:
-    return [(sum(sizes[:k]), sum(sizes[: k + 1])) for k in range(len(sizes))]
-
-
-def evenly(length: int, n: int) -> list[int]:
-    """Sizes that differ by one at most, as tensor_split has them."""
-    return [length // n + (k < length % n) for k in range(n)]
-
-
-def down(length: int, n: int) -> list[int]:
-    """Sizes rounded down, the rest with the last."""
-    return [*([length // n] * (n - 1)), length - length // n * (n - 1)]
-
-
-def flat(reads: Any) -> list[tuple[int, int, int]]:
-    """All that is read, by all ranks."""
-    return [each for mine in reads for each in mine]
-
-
-def within(s: Seen) -> bool:
-    """Whether what is read lies within the old shards."""
-    wide = -(-s.length // s.old)
-    return all(stop <= min(wide, s.length - k * wide) for k, _, stop in flat(s.reads))
-
-
-def lacks_between(s: Seen) -> bool:
-    """Whether ranks read the first and the last piece of theirs, and not all between."""
-    pairs = list(zip(s.reads, s.expect["reads"], strict=True))
-    ends = all(mine[:1] == want[:1] and mine[-1:] == want[-1:] for mine, want in pairs)
-    return ends and any(len(mine) < len(want) for mine, want in pairs)
-
-
-def past_the_end(s: Seen) -> bool:
-    """Whether all begins well, and something ends behind the line's last number."""
-    wide, read = -(-s.length // s.old), flat(s.reads)
-    begins = all(0 <= start < wide for _, start, _ in read)
-    return begins and any(k * wide + stop > s.length for k, _, stop in read)
-
-
-def numbers(reads: Any) -> int:
-    """How many numbers are read."""
-    return sum(stop - start for _, start, stop in flat(reads))
-
-
-PIECES = (
-    Hint("no list", lambda s: isinstance(s.reads[0], str),
-         lambda s: f"A list was asked for: who looks at a {s.reads[0]} twice finds nothing."),
-    Hint("even sizes", lambda s: s.reads == shards(s, evenly),
-         "Your shards are as even as can be. torch's chunks are all as large as the first, until "
-         "the numbers end: 10 numbers on 4 ranks are 3, 3, 3, 1."),
-    Hint("rounded down", lambda s: s.reads == shards(s, down),
-         "Your shards are rounded down, and the last one takes the rest. torch's chunks are "
-         "rounded up, and the last one has less."),
-    Hint("inclusive", lambda s: s.reads == [
-         [(k, start, stop - 1) for k, start, stop in mine] for mine in s.expect["reads"]],
-         "`stop` is the first number that is not read any more, as in a slice."),
-    Hint("how many", lambda s: s.reads == [
-         [(k, start, stop - start) for k, start, stop in mine] for mine in s.expect["reads"]],
-         "`stop` is where to stop, and not how many numbers there are."),
-    Hint("empty ones", lambda s: any(start >= stop for _, start, stop in flat(s.reads)),
-         "A piece without numbers is none: leave it out."),
-    Hint("between", lacks_between,
-         "A new rank may need more than two of the old ones: what lies between is missing."),
-    Hint("some missing", lambda s: numbers(s.reads) < s.length,
-         lambda s: f"{numbers(s.reads)} numbers are read of {s.length}: who has the last ones?"),
-    Hint("past the end", past_the_end,
-         lambda s: f"The line has {s.length} numbers, and something behind them is read: the last "
-         "shards have fewer, old and new."),
-    Hint("global", lambda s: not within(s),
-         "A piece lies beyond the end of its old shard: count from where that shard begins."),
-    Hint("whole shards", lambda s: numbers(s.reads) > s.length,
-         lambda s: f"{numbers(s.reads)} numbers are read for {s.length}: of a shard only what the "
-         "new rank needs."),
-    Hint("other", say="Draw both cuts of the line, one above the other: where do they overlap?"),
 )
 # fmt: on

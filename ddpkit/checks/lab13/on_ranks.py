@@ -35,7 +35,9 @@ def stepped(answer: Answer, asked: Mapping[str, Any]) -> dict[str, Any]:
         made = getattr(torch.optim, asked["name"])
         optimizer = returning(answer)(sets, made, **asked["options"])
         with span(STEP):
-            memory = training.take_steps(optimizer, parameters, asked["gradients"], asked["rates"])
+            memory, loss = training.take_steps(
+                optimizer, parameters, asked["gradients"], asked["rates"]
+            )
             busy("1 us", LAST)
     optimizer.zero_grad()
     cleared = all(p.grad is None or not p.grad.any() for p in parameters)
@@ -45,6 +47,7 @@ def stepped(answer: Answer, asked: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "parameters": [p.detach().clone() for p in parameters],
         "state": _bytes_of_state(found),
+        "loss": loss,
         "cleared": cleared,
         "let go": all(reference() is None for reference in memory),
     }

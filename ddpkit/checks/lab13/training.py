@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -13,6 +14,7 @@ HUGE = ((40, 9), (5,), (4, 3), (2,), (7,))  # one parameter has nearly all numbe
 EVEN = ((6, 5), (6,), (5, 6), (5,))
 TINY_FIRST = ((1,), (6, 5), (5, 6), (5,))  # on two ranks one has nothing of the first
 STEPS = 4
+LOSS = 1.5  # returned by the closure in the last step
 
 
 class Stepping:
@@ -120,6 +122,7 @@ class Stepping:
             "one_group": self.learned(groups=None) if self.groups else None,
             "first_group": range(self.groups[0]) if self.groups else (),
             "zeros": self.learned(gradients=zeros) if self.unused else None,
+            "without_the_last": self.learned(gradients=self.gradients[:-1]),
         }
 
 
@@ -145,22 +148,37 @@ def take_steps(
     gradients: Sequence[Sequence[Any]],
     rates: Sequence[float],
     heard: int = 2,
-) -> list[Any]:
-    """Step with these gradients, one list after the other; returns references to the last ones'
-    memory, which are dead when nobody holds it.
+) -> tuple[list[Any], Any]:
+    """Step with these gradients, one list after the other; the last step has a closure.
+
+    Return references to the memory of the last gradients, which are dead when nobody holds the
+    memory, and the value that the last step returns.
     """
     memory: list[Any] = []
+    returned = None
     for number, each in enumerate(gradients):
         optimizer.zero_grad()
         memory.clear()
-        for p, gradient in zip(parameters, each, strict=True):
-            p.grad = None
-            if gradient is not None:
-                array = gradient.numpy().copy()
-                p.grad = torch.from_numpy(array)
-                memory.append(weakref.ref(array))
-                del array
+        backward = partial(_backward, parameters, each, memory)
         for place, group in enumerate(optimizer.param_groups[:heard] if rates else ()):
             group["lr"] = rates[number] / 2**place
-        optimizer.step()
-    return memory
+        if number < len(gradients) - 1:
+            backward()
+            optimizer.step()
+        else:
+            returned = optimizer.step(backward)
+    return memory, returned
+
+
+def _backward(
+    parameters: Sequence[nn.Parameter], gradients: Sequence[Any], memory: list[Any]
+) -> float:
+    """Give each parameter a copy of its gradient, and note the memory; return a loss."""
+    for p, gradient in zip(parameters, gradients, strict=True):
+        p.grad = None
+        if gradient is not None:
+            array = gradient.numpy().copy()
+            p.grad = torch.from_numpy(array)
+            memory.append(weakref.ref(array))
+            del array
+    return LOSS

@@ -81,7 +81,7 @@ class FromOwners(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure=None):
-        rank = dist.get_rank()
+        rank, loss = dist.get_rank(), closure() if closure else None
         for group, inner in zip(self.param_groups, self.inner.param_groups, strict=True):
             inner.update({name: group[name] for name in group if name != "params"})
         before = [flat.clone() for flat in self.flats]
@@ -100,6 +100,7 @@ class FromOwners(torch.optim.Optimizer):
             for p in group:
                 p.copy_(numbers[: p.numel()].view(p.shape))
                 numbers = numbers[p.numel() :]
+        return loss
 
 
 # reduce_to_owner

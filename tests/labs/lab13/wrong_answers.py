@@ -35,6 +35,9 @@ edits(
      "each = [12 * parameters, 2 * parameters, 2 * parameters]\n"
      "    return sum(-(-b // ranks) if stage > i else b for i, b in enumerate(each))",
      "cut by bytes"),
+    ("state_bytes", "one_stage_alone",
+     {"stage >= 1": "stage == 1", "stage >= 2": "stage == 2", "stage >= 3": "stage == 3"}, "other"),
+    ("state_bytes", "four_bytes_of_gradient", "2 * gradients", "4 * gradients", "other"),
     ("state_bytes", "gigabytes", f"return {ALL}", f"return ({ALL}) // 10**9", "gigabytes"),
 )
 edits(
@@ -46,6 +49,15 @@ edits(
      "        self.local.state.update(getattr(self, 'hidden', {}))\n        self.local.step()\n"
      "        self.hidden = dict(self.local.state)\n        self.local.state.clear()\n",
      "no state"),
+    ("ShardedOptimizer", "frozen_shared_out",
+     {'trainable = [p for p in group["params"] if p.requires_grad]\n        own':
+      'trainable = group["params"]\n        own',
+      'trainable = [p for p in group["params"] if p.requires_grad]\n            flat':
+      'trainable = group["params"]\n            flat'}, "frozen sent"),
+    ("ShardedOptimizer", "loss_not_returned", "        return loss\n", "",
+     "loss of the closure"),
+    ("ShardedOptimizer", "closure_unheard", "                loss = closure()\n",
+     "                pass\n", "closure not called"),
     ("ShardedOptimizer", "unsharded", LOOP, "in [(p, 0, p.numel()) for p in trainable]:",
      "state of all"),
     ("ShardedOptimizer", "not_gathered", "p.copy_(values)", "pass", "not gathered"),
@@ -106,7 +118,8 @@ class Bare:
         for p in self.params:
             p.grad = None
 
-    def step(self):
+    def step(self, closure=None):
+        loss = closure() if closure is not None else None
         n, rank = dist.get_world_size(), dist.get_rank()
         for p, piece in zip(self.params, self.pieces, strict=True):
             piece.grad = None if p.grad is None else p.grad.view(-1).tensor_split(n)[rank]
@@ -116,6 +129,7 @@ class Bare:
             for owner, part in enumerate(p.data.view(-1).tensor_split(n)):
                 if len(part):
                     dist.broadcast(part, owner)
+        return loss
 
 
 edits(
@@ -126,6 +140,13 @@ edits(
     ("reduce_to_owner", "in_half", "    reduce_scatter(mine, flat / n)\n",
      "    half = mine.half()\n    reduce_scatter(half, (flat / n).half())\n"
      "    mine = half.to(flat.dtype)\n", "rounded"),
+    ("reduce_to_owner", "in_float32", "    reduce_scatter(mine, flat / n)\n",
+     "    wide = mine.float()\n    reduce_scatter(wide, flat.float() / n)\n"
+     "    mine = wide.to(flat.dtype)\n", "rounded"),
+    ("reduce_to_owner", "float32_alone", "torch.empty_like(flat[: len(flat) // n])",
+     "torch.empty(len(flat) // n)", "another dtype"),
+    ("reduce_to_owner", "divided_twice", "flat / n", "flat / n**2", "other"),
+    ("reduce_to_owner", "whole_numbers", "flat / n", "flat // n", "other"),
     ("reduce_to_owner", "nothing_sent", "    reduce_scatter(mine, flat / n)\n",
      "    mine.copy_(flat.chunk(n)[dist.get_rank()])\n", "own batch"),
 )
@@ -179,6 +200,16 @@ edits(
     ("FullyShard", "frees_nothing", "self.flat.untyped_storage().resize_(0)", "pass", "stays"),
     ("FullyShard", "keeps_gradients", "            view.grad = None\n", "            pass\n",
      "stays"),
+    ("FullyShard", "reduces_in_float32", MEAN, MEAN.replace(
+     "dist.get_world_size())", "dist.get_world_size()).float()"), "another width"),
+    ("FullyShard", "own_batch", MEAN,
+     "        whole = line(gradients, dist.get_world_size())\n        mine = "
+     "whole.chunk(dist.get_world_size())[dist.get_rank()].clone().to(self.shard.dtype)\n",
+     "own batch"),
+    ("FullyShard", "numbers_for_bytes", "resize_(self.nbytes)", "resize_(self.flat.numel())",
+     "too little memory"),
+    ("FullyShard", "no_numbers_left", "self.flat.untyped_storage().resize_(0)",
+     "self.flat.data = torch.empty(0)", "another line"),
     ("FullyShard", "two_ahead", "self.before(1)", "self.before(2)", "another direction"),
     ("FullyShard", "sums", ".to(self.shard.dtype)",
      ".to(self.shard.dtype) * dist.get_world_size()", "sum"),

@@ -1,0 +1,99 @@
+"""Lab 13: hints for wrong pieces of shards that other ranks read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ddpkit.exercises.hint import Hint, Seen
+
+
+def shards(s: Seen, cut: Any) -> list[list[tuple[int, int, int]]]:
+    """What ranks read if `cut(length, n)` gives the sizes of shards."""
+    ends = _ends(cut(s.length, s.old)), _ends(cut(s.length, s.new))
+    return [
+        [
+            (k, max(a, c) - c, min(b, d) - c)
+            for k, (c, d) in enumerate(ends[0])
+            if max(a, c) < min(b, d)
+        ]
+        for a, b in ends[1]
+    ]
+
+
+def _ends(sizes: Any) -> list[tuple[int, int]]:
+    return [(sum(sizes[:k]), sum(sizes[: k + 1])) for k in range(len(sizes))]
+
+
+def evenly(length: int, n: int) -> list[int]:
+    """Sizes that differ by one at most, as tensor_split has them."""
+    return [length // n + (k < length % n) for k in range(n)]
+
+
+def down(length: int, n: int) -> list[int]:
+    """Sizes rounded down, the rest with the last."""
+    return [*([length // n] * (n - 1)), length - length // n * (n - 1)]
+
+
+def flat(reads: Any) -> list[tuple[int, int, int]]:
+    """All that is read, by all ranks."""
+    return [each for mine in reads for each in mine]
+
+
+def within(s: Seen) -> bool:
+    """Whether what is read lies within the old shards."""
+    wide = -(-s.length // s.old)
+    return all(stop <= min(wide, s.length - k * wide) for k, _, stop in flat(s.reads))
+
+
+def lacks_between(s: Seen) -> bool:
+    """Whether ranks read the first and the last piece of theirs, and not all between."""
+    pairs = list(zip(s.reads, s.expect["reads"], strict=True))
+    ends = all(mine[:1] == want[:1] and mine[-1:] == want[-1:] for mine, want in pairs)
+    return ends and any(len(mine) < len(want) for mine, want in pairs)
+
+
+def past_the_end(s: Seen) -> bool:
+    """Whether all begins well, and something ends behind the line's last number."""
+    wide, read = -(-s.length // s.old), flat(s.reads)
+    begins = all(0 <= start < wide for _, start, _ in read)
+    return begins and any(k * wide + stop > s.length for k, _, stop in read)
+
+
+def numbers(reads: Any) -> int:
+    """How many numbers are read."""
+    return sum(stop - start for _, start, stop in flat(reads))
+
+
+# fmt: off
+PIECES = (
+    Hint("no list", lambda s: isinstance(s.reads[0], str),
+         lambda s: f"A list was asked for: who looks at a {s.reads[0]} twice finds nothing."),
+    Hint("even sizes", lambda s: s.reads == shards(s, evenly),
+         "Your shards are as even as can be. torch's chunks are all as large as the first, until "
+         "the numbers end: 10 numbers on 4 ranks are 3, 3, 3, 1."),
+    Hint("rounded down", lambda s: s.reads == shards(s, down),
+         "Your shards are rounded down, and the last one takes the rest. torch's chunks are "
+         "rounded up, and the last one has less."),
+    Hint("inclusive", lambda s: s.reads == [
+         [(k, start, stop - 1) for k, start, stop in mine] for mine in s.expect["reads"]],
+         "`stop` is the first number that is not read any more, as in a slice."),
+    Hint("how many", lambda s: s.reads == [
+         [(k, start, stop - start) for k, start, stop in mine] for mine in s.expect["reads"]],
+         "`stop` is where to stop, and not how many numbers there are."),
+    Hint("empty ones", lambda s: any(start >= stop for _, start, stop in flat(s.reads)),
+         "A piece without numbers is none: leave it out."),
+    Hint("between", lacks_between,
+         "A new rank may need more than two of the old ones: what lies between is missing."),
+    Hint("some missing", lambda s: numbers(s.reads) < s.length,
+         lambda s: f"{numbers(s.reads)} numbers are read of {s.length}: who has the last ones?"),
+    Hint("past the end", past_the_end,
+         lambda s: f"The line has {s.length} numbers, and something behind them is read: the last "
+         "shards have fewer, old and new."),
+    Hint("global", lambda s: not within(s),
+         "A piece lies beyond the end of its old shard: count from where that shard begins."),
+    Hint("whole shards", lambda s: numbers(s.reads) > s.length,
+         lambda s: f"{numbers(s.reads)} numbers are read for {s.length}: of a shard only what the "
+         "new rank needs."),
+    Hint("other", say="Draw both cuts of the line, one above the other: where do they overlap?"),
+)
+# fmt: on
