@@ -514,15 +514,17 @@ eager = pipeline_plans("eager 1f1b", 4, 8)
 show_pipeline(one_far, far.run(train, eager), labels=["1F1B", "twice the warm-up"])
 
 # %% [markdown]
-# More memory hides the latency: the column "held" shows the number of micro-batches in memory. Move
-# the sliders: for which latency is 1F1B as fast as GPipe? How do 64 micro-batches change the bubble,
+# More memory hides the latency: the column "held" shows the number of micro-batches in memory.
+
+# %% [markdown]
+# Move the sliders: for which latency is 1F1B as fast as GPipe? How do 64 micro-batches change the bubble,
 # and how do they change the share of latency?
 #
 # <details><summary>An answer</summary>
 #
 # With 8 micro-batches, only for a latency of 0. With 1 or 2 micro-batches both are equally fast for
-# any latency. With 64 micro-batches, the bubble of filling and emptying is a smaller share. But the
-# share of latency stays: in 1F1B each round of $p$ micro-batches waits for $2(p-1)$ messages.
+# any latency. With 64 micro-batches, the bubble is a smaller share. But the share of latency stays:
+# in 1F1B each round of $p$ micro-batches waits for $2(p-1)$ messages.
 #
 # </details>
 

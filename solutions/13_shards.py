@@ -129,6 +129,10 @@ cluster = Cluster(4, link=LINK, machine="laptop core")
 # that a rank sends, as in lab 12: an all-reduce sends $2 \cdot \frac{3}{4}$ of its bytes, an
 # all-gather sends three times its input, and a reduce-scatter sends $\frac{3}{4}$ of its input.
 
+# %% [markdown]
+# In lab 12 the factor of a reduce-scatter was 3: given a list, torch reports the bytes of one part,
+# and given one tensor, the bytes of all four. Both factors count three parts.
+
 
 # %%
 TIMES = {"all_gather_into_tensor": 3, "reduce_scatter_tensor": 3 / 4, "all_reduce": 2 * 3 / 4}
@@ -630,8 +634,8 @@ as_before(fits)
 show(third, step=1)
 
 # %% [markdown]
-# **What to notice:** the training runs. But the timeline is full of holes: a rank asks for a block's
-# parameters only when the block is due to compute, and then all ranks wait for the network.
+# **What to notice:** the training runs. But no rank computes while a block's parameters travel: a
+# rank asks for the parameters only when the block is due to compute, and then waits for the network.
 #
 # **Predict:** which gathers could have started earlier? When?
 
