@@ -7,7 +7,7 @@ import pytest
 import ddpkit
 from ddpkit.exercises import Case, Hint, exercise
 from ddpkit.exercises.exercise import REGISTRY
-from tests.labs import answers, both_ways
+from tests.labs import answers, test_wrong_and_right
 from tests.labs.answers import Wrong, edits, right, wrong
 
 HINTS = (Hint("last left out", lambda s: s.total == sum(s.numbers[:-1]), "The last counts too."),)
@@ -102,7 +102,7 @@ def test_what_it_ends_in_stands_where_there_is_no_hint(toy_sum):
 
     verdict = answers.run(answers.WRONG[0])
     assert verdict.trouble.words == "ZeroDivisionError"
-    assert both_ways._got(answers.WRONG[0], verdict) == "ZeroDivisionError"
+    assert test_wrong_and_right._got(answers.WRONG[0], verdict) == "ZeroDivisionError"
 
 
 def test_wrong_answers_have_names_and_a_hint_or_an_end():
@@ -116,10 +116,10 @@ def test_wrong_answers_have_names_and_a_hint_or_an_end():
 
 
 def test_a_hint_that_nobody_gets_is_named(toy_sum, monkeypatch):
-    monkeypatch.setattr(both_ways, "exercises", lambda: {"toy_sum": toy_sum})
+    monkeypatch.setattr(test_wrong_and_right, "exercises", lambda: {"toy_sum": toy_sum})
     found = [Wrong("toy_sum", "a", "another", lambda: None)]
-    monkeypatch.setattr(both_ways, "wrong_answers", lambda lab: found)
+    monkeypatch.setattr(test_wrong_and_right, "wrong_answers", lambda lab: found)
     with pytest.raises(AssertionError, match="toy_sum: last left out"):
-        both_ways.every_hint_is_met("90")()
+        test_wrong_and_right.test_every_hint_has_a_wrong_answer("90")
     found.append(Wrong("toy_sum", "b", "last left out", lambda: None))
-    both_ways.every_hint_is_met("90")()
+    test_wrong_and_right.test_every_hint_has_a_wrong_answer("90")
