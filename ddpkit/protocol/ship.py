@@ -12,6 +12,7 @@ import importlib
 import inspect
 import io
 import mmap
+import operator
 import os
 import pickle
 import struct
@@ -106,7 +107,7 @@ def unpack_result(parts: list[Any]) -> Any:
 
 
 class CodePickler(cloudpickle.Pickler):  # type: ignore[misc]
-    """Pickles code together with the name of its file, and modules such as `torch.ops` by name.
+    """Pickles code with the name of a file, and `torch.ops` and torch's operations by name.
 
     cloudpickle 3.1.3 replaces the name of the file by "<dynamic-code>". A rank could then not name
     the line of a cell, nor tell the user's code from a library's.
@@ -115,6 +116,8 @@ class CodePickler(cloudpickle.Pickler):  # type: ignore[misc]
     def reducer_override(self, obj: Any) -> Any:
         if is_module_by_name(obj):
             return importlib.import_module, (obj.__name__,)
+        if name := _operation(obj):
+            return operator.attrgetter(name), (sys.modules["torch"].ops,)
         if isinstance(obj, types.CodeType):
             make, args = self.dispatch_table[types.CodeType](obj)
             return _code, (obj.co_filename, make, args)
@@ -160,6 +163,24 @@ def is_module_by_name(value: Any) -> bool:
     return sys.modules.get(value.__name__) is value
 
 
+def _operation(value: Any) -> str:
+    """Return the name in `torch.ops` of an operation or an overload; "" for other values.
+
+    torch does not pickle overloads, and cloudpickle would make a second higher-order operation.
+    """
+    torch: Any = sys.modules.get("torch")
+    if torch is None or not type(value).__module__.startswith("torch."):
+        return ""
+    mm = torch.ops.aten.mm
+    name = f"higher_order.{getattr(value, '__name__', '')}"
+    if isinstance(value, (type(mm), type(mm.default))):
+        name = str(value)
+    try:
+        return name if operator.attrgetter(name)(torch.ops) is value else ""
+    except AttributeError:
+        return ""
+
+
 def _tensor(
     buffer: Any, dtype: Any, shape: tuple[int, ...], requires_grad: bool, parameter: bool
 ) -> Any:
@@ -187,14 +208,38 @@ def _why_unpicklable(
     name = getattr(function, "__name__", repr(function))
     for label, value in (*enumerate(args), *kwargs.items()):
         if not _picklable(value):
+            if said := _uses(*_of_user(value)):
+                return said
             return (
                 f"argument {label!r} of {name} is a {_type(value)}, which cannot be sent to "
                 f"another process ({_reason(value)}). "
                 f"Send the data that it is made from, and make it inside {name}."
             )
-    chain = _culprit(function, {id(function)})
-    if chain is None:
-        return f"{name} cannot be sent to the ranks: {type(error).__name__}: {error}"
+    found = _culprit(function, {id(function)})
+    if said := _uses(name, function, found):
+        return said
+    return f"{name} cannot be sent to the ranks: {type(error).__name__}: {error}"
+
+
+def _of_user(value: Any) -> tuple[str, Any, list[tuple[str, Any]] | None]:
+    """Return the user's function in an argument, the function's name, and the steps to a variable.
+
+    A check sends an answer inside partials and functions of the kit.
+    """
+    chain = _culprit(value, {id(value)}) if _has_code(value) else None
+    while chain and not (isinstance(value, types.FunctionType) and _is_users(value)):
+        (_, value), *chain = chain
+    return getattr(value, "__name__", ""), value, chain
+
+
+def _is_users(function: types.FunctionType) -> bool:
+    return is_user_file(function.__code__.co_filename)
+
+
+def _uses(name: str, function: Any, chain: list[tuple[str, Any]] | None) -> str:
+    """Return the sentence about a variable without a pickle; "" without steps to a variable."""
+    if not chain:
+        return ""
     variable, value = chain[-1]
     said, holder = name, function
     maker = name  # the innermost function on the way

@@ -5,9 +5,12 @@ import threading
 import warnings
 
 import pytest
+import torch
 import torch.distributed as dist
+from torch.utils.flop_counter import flop_registry
 
 from ddpkit import Cluster, ClusterError, PerRank, torchrun
+from ddpkit.exercises.ranks import call
 from ddpkit.protocol.ship import pack_call
 
 pytestmark = pytest.mark.processes
@@ -111,6 +114,37 @@ def test_the_variable_that_cannot_be_sent_is_named(cluster, function, words):
         cluster.run(function) if "partial" not in repr(function) else cluster.run(function, 1)
     assert words in str(caught.value)
     assert "process" in str(caught.value)
+
+
+PRODUCTS = torch.ops.aten.mm, torch.ops.aten.addmm.default, torch.ops.higher_order.flex_attention
+
+
+def knows_operations():
+    return all(each in (torch.ops.aten.mm, torch.ops.aten.addmm.default) for each in PRODUCTS[:2])
+
+
+def knows_formulas():
+    return [each in flop_registry for each in (*PRODUCTS[::2], torch.ops.aten.add)]
+
+
+def test_operations_of_torch_are_sent_by_name(cluster):
+    """A policy of torch's checkpoint lists them in a variable of the notebook."""
+    assert cluster.run(knows_operations).results == [True, True]
+    assert cluster.run(knows_formulas).results == [[True, True, False]] * 2
+
+
+def _of_the_kit(answer):
+    return answer()
+
+
+@pytest.mark.parametrize("answer", [uses_global, functools.partial(_of_the_kit, uses_global)])
+def test_a_check_names_the_variable_of_the_student(answer):
+    with pytest.raises(ClusterError) as caught:
+        call(answer, world_size=2)
+    assert str(caught.value).endswith(
+        "uses_global uses the variable 'guard', a _thread.lock, which cannot be sent to another "
+        "process. Make it inside uses_global instead."
+    )
 
 
 @pytest.mark.parametrize(
