@@ -2,7 +2,7 @@
 
 show         the still pictures in a notebook: `show`, `compare`, `stack`, `heat_map`,
              `show_pipeline`, `show_blocks`, `show_mesh`, `show_attention`,
-             `show_routing`
+             `show_routing`, `show_held`
 drawing/     what all pictures are made with: pages, plots, bars, colours, words, the widget's shell
 timeline/    who did what, when, and where the time went
 comparison/  several runs on one axis of time; `what_if` beside the recorded run
@@ -18,6 +18,7 @@ pipeline/    `explore_pipeline`: which micro-batch each stage works on, and when
 attention/   `show_attention`: the rank that computes each tile of queries and keys
 mesh/        `show_mesh`: the ranks of a mesh, and the groups along each dimension
 routing/     `show_routing`: the rows from each rank to each expert
+held/        `show_held`: the bytes that a rank holds over time, a line for each run
 live_run/    `live`: a run while it trains
 explorer/    `explore`: every span, to point at; `write_page`: the same as an HTML file
 
@@ -42,6 +43,7 @@ from ddpkit.view.show import (
     show,
     show_attention,
     show_blocks,
+    show_held,
     show_mesh,
     show_pipeline,
     show_routing,
@@ -68,6 +70,7 @@ __all__ = [
     "show",
     "show_attention",
     "show_blocks",
+    "show_held",
     "show_mesh",
     "show_pipeline",
     "show_routing",

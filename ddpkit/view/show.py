@@ -12,6 +12,7 @@ from ddpkit.view.comparison.model import comparison
 from ddpkit.view.drawing.display import display_png, in_ipython
 from ddpkit.view.drawing.runs import HasTrace, skipped, trace_of
 from ddpkit.view.heat.model import heat_of
+from ddpkit.view.held.model import held_picture
 from ddpkit.view.mesh.model import mesh_picture
 from ddpkit.view.pipeline.model import pipeline_picture
 from ddpkit.view.routing.model import routing_picture
@@ -228,6 +229,45 @@ def show_routing(counts: Sequence[Iterable[Any]], per_rank: int | None = None) -
         return draw_routing(model)
 
     return _present(draw, f"{model.title}. {model.finding}", model.text)
+
+
+def show_held(
+    runs: Mapping[str, HasTrace | Trace],
+    *,
+    limit: float | None = None,
+    rank: int = 0,
+    kind: str | None = "activations",
+) -> Figure | None:
+    """Draw the bytes that a rank of a modelled machine holds over time, a line for each run.
+
+    ``runs`` has a label for each run: ``show_held({"all kept": run, "again": other}, limit=30e6)``.
+    ``kind`` is one of parameters, gradients, optimizer, buckets and activations; None stands for
+    all bytes. A dashed line marks ``limit``, in bytes, and a cross the end of a run that went out
+    of memory. The picture is shown and returned as by `show`. Raises ValueError for no run, more
+    than 6 runs, or an unknown kind, and TraceError if a run has no memory levels of the rank. If no
+    run has memory levels, as under torchrun, a sentence is printed.
+    """
+    if why := skipped("show_held", *runs.values(), several=True):
+        print(why)
+        return None
+    failed = [label for label, each in runs.items() if _out_of_memory(each, rank)]
+    traces = {label: trace_of(each) for label, each in runs.items()}
+    if traces and not any(trace.memory for trace in traces.values()):
+        print("No picture: the runs have no memory levels. Only a modelled machine counts memory.")
+        return None
+    model = held_picture(traces, failed, rank=rank, kind=kind, limit=limit)
+
+    def draw() -> Figure:
+        from ddpkit.view.held.figure import draw_held
+
+        return draw_held(model)
+
+    return _present(draw, f"{model.title}. {model.finding}", model.text)
+
+
+def _out_of_memory(run: HasTrace | Trace, rank: int) -> bool:
+    raised = getattr(getattr(run, "error", None), "raised", {})
+    return rank in raised and raised[rank].type == "OutOfMemoryError"
 
 
 def _present(draw: Callable[[], Figure], finding: str, text: str) -> Figure | None:

@@ -24,6 +24,7 @@ SAYS = {  # what each picture's text says
     "explore": "Step 4 on 2 ranks, ",
     "what_if": "10 Gbit/s, 50 us: ",
     "explore_plan": "In 24 h the cheapest is ",
+    "show_held": r"the last: \d+ kB at .*, within the limit of 1 MB",
     "live": r"Step 9 on 2 ranks: loss [\d.]+, ",
     "Trace.load": "Run on 2 ranks, ",
 }
@@ -50,7 +51,9 @@ def test_a_reader_meets_it(name: str):
     assert any(used.search(cell) for cell in CELLS) or used.search(LABS)
 
 
-@pytest.mark.parametrize("name", ["heat_map", "explore", "what_if", "explore_plan", "live"])
+@pytest.mark.parametrize(
+    "name", ["heat_map", "explore", "what_if", "explore_plan", "show_held", "live"]
+)
 def test_each_picture_says_when_to_use_it(name: str):
     _, about = PAGE.split(f"## `{name}`: ")
     assert re.search(rf"^.*\bUse (the\b|`{name}`)", about.partition("```")[0], re.MULTILINE)
