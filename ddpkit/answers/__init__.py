@@ -7,6 +7,7 @@ from importlib import import_module
 from typing import Any
 
 LABS: dict[str, str] = {
+    "Again": "lab18",
     "Asynchronous": "lab08",
     "Bounded": "lab08",
     "ByHeads": "lab16",
@@ -16,6 +17,7 @@ LABS: dict[str, str] = {
     "Gathered": "lab12",
     "GradientBuckets": "lab05",
     "Halo": "lab12",
+    "LossScale": "lab18",
     "Reducer": "lab06",
     "RemoteRows": "lab08",
     "Scattered": "lab12",
@@ -56,13 +58,17 @@ LABS: dict[str, str] = {
     "flatten": "lab05",
     "fp16_hook": "lab07",
     "gather": "lab02",
+    "gather_fp8": "lab18",
     "global_norm": "lab12",
     "gossip_hook": "lab07",
     "gpipe": "lab11",
     "gradients_of": "lab04",
     "groups_of": "lab14",
+    "kept": "lab18",
     "load_checkpoint": "lab10",
     "master_worker": "lab03",
+    "mean_by_halves": "lab18",
+    "memory_plan": "lab18",
     "merge": "lab16",
     "minibatches": "lab01",
     "monitored_barrier": "lab07",
@@ -135,6 +141,7 @@ LABS: dict[str, str] = {
     "unused_parameters": "lab06",
     "who_waits": "lab00",
     "within_capacity": "lab17",
+    "worth_keeping": "lab18",
     "zigzag": "lab16",
 }
 
@@ -158,6 +165,7 @@ TITLES: dict[str, tuple[str, str]] = {
     "lab15": ("15_capstone", "90"),
     "lab16": ("16_context", "90"),
     "lab17": ("17_experts", "90"),
+    "lab18": ("18_memory", "90"),
 }
 
 

@@ -17,6 +17,7 @@ PATHS = {  # numbers of labs; none: all
     "a term": (),
     "a job where training is slow": ("06", "07", "09", "14"),
     "a job with long sequences": ("02", "12", "16"),
+    "a job that runs out of memory": ("04", "13", "18"),
 }
 QUARTERS = ("", "¼", "½", "¾")
 

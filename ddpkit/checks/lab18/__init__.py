@@ -1,0 +1,11 @@
+"""Lab 18: memory of activations, and low precision between ranks.
+
+cases     the exercises: questions, and right values
+keeping   modules that keep tensors for their backward, and counts of bytes by wrong ideas
+plans     times and memory of plans, the best plan, and plans by wrong ideas
+low       right numbers of low precision, and numbers by wrong ideas
+on_ranks  answers at work on a rank
+hints     sentences for wrong answers in one process: kept, memory_plan
+hints_on_ranks  sentences for wrong answers on ranks: Again, worth_keeping
+low_hints       sentences for wrong answers in low precision
+"""

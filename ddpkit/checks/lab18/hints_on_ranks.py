@@ -1,0 +1,159 @@
+"""Lab 18: sentences for wrong answers on ranks: Again, worth_keeping."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ddpkit.exercises.compare import same
+from ddpkit.exercises.hint import Hint, Seen
+from ddpkit.text import size
+
+# Again
+
+
+def _values_wrong(s: Seen) -> bool:
+    return bool(s.wrong("output", "of inputs", "of parameters"))
+
+
+def _missing(gradient: Any) -> bool:
+    return bool(gradient.numel() == 0)
+
+
+def _seeded(s: Seen) -> bool:
+    """True if ranks with other seeds have the same output, and the twins have not."""
+    return bool(s.n > 1 and not s.times and s.wrong("output") and _all_same(s.output))
+
+
+def _all_same(tensors: Any) -> bool:
+    return all(each.equal(tensors[0]) for each in tensors[1:])
+
+
+def _no_parameters(s: Seen) -> bool:
+    grads = [g for each in s.of_parameters for block in each for g in block]
+    return not s.wrong("output") and all(map(_missing, grads))
+
+
+def _last_bias(s: Seen) -> Any:
+    return s.of_parameters[0][-1][-1]
+
+
+def _other_loss(s: Seen) -> bool:
+    last = _last_bias(s)
+    return not s.wrong("output") and bool((last == s.rows).all()) and not _missing(last)
+
+
+def _stops(s: Seen) -> bool:
+    """True if the last block has right gradients, and the blocks before have none."""
+    own, due = s.of_parameters[0], s.expect["of parameters"][0]
+    before = [g for block in own[:-1] for g in block]
+    return same(own[-1], due[-1]) and not any(bool(g.any()) for g in before)
+
+
+def _other_dropout(s: Seen) -> bool:
+    """True if only the last bias has a right gradient, which does not depend on dropout."""
+    due = s.expect["of parameters"][0][-1]
+    own = s.of_parameters[0][-1]
+    right = [same(a, b) for a, b in zip(own, due, strict=True)]
+    return not s.wrong("output") and right[-1] and not all(right)
+
+
+def _more_calls(s: Seen) -> int:
+    return max((each for calls in s.calls for each in calls if each > 2), default=0)
+
+
+def _once(s: Seen) -> bool:
+    return all(each == 1 for calls in s.calls for each in calls)
+
+
+# fmt: off
+KEEPS = Hint(
+    "keeps everything", _once,
+    "Each function was called once: nothing was computed again, so everything was kept. Call the "
+    "function in backward a second time.")
+CALLS = Hint(
+    "computed too often", _more_calls,
+    lambda s: f"A function was called {_more_calls(s)} times: once in forward and once in backward "
+    "are enough for all inputs, and parameters' gradients add up at each backward.")
+AGAIN = (
+    Hint("no graph", lambda s: s.kind == "no graph",
+         "In forward and in backward no graph is made unless you ask for it: torch.enable_grad()."),
+    Hint("none for the function", lambda s: s.kind == "gradient count",
+         "Backward returns one thing for each argument of forward: None for the function."),
+    Hint("not cut off", lambda s: s.kind == "graph freed",
+         "Your backward ran on into the blocks before: detach the inputs, and let them require a "
+         "gradient."),
+    Hint("an index", lambda s: s.kind == "dtypes",
+         "An input may be an index, which cannot require a gradient: ask each input for its own "
+         "requires_grad."),
+    KEEPS,
+    CALLS,
+    Hint("seeded", _seeded,
+         "All ranks drop the same numbers now: keep the state that is there, and make none."),
+    Hint("stops here", _stops,
+         "The last block's gradients are right, and no block before it has any: detached inputs "
+         "need requires_grad_() where the original had it, and their gradients are returned."),
+    Hint("parameters get nothing", _no_parameters,
+         "No parameter has a gradient: torch.autograd.grad returns gradients of inputs alone. Call "
+         "backward."),
+    Hint("another loss", _other_loss,
+         "The gradients are those of a sum: backward is given a gradient, so hand it on."),
+    Hint("rewound", lambda s: s.wrong("next number") and not _values_wrong(s),
+         "All gradients are right, and the next random number is not: the next step would drop the "
+         "same numbers again. Leave the generator as you found it."),
+    Hint("other numbers", _other_dropout,
+         "The gradients are those of another dropout than the output: restore the generator's "
+         "state first."),
+)
+LEAN = (
+    KEEPS,
+    CALLS,
+    Hint("holds more", lambda s: s.peak > s.expect["peak"].most,
+         lambda s: f"{size(s.peak)} are held at the highest, and "
+         f"{size(s.expect['peak'].most)} would do: between forward and "
+         "backward keep the inputs alone."),
+)
+# fmt: on
+
+# worth_keeping
+
+
+def _values(s: Seen) -> bool:
+    return not s.wrong("output", "gradient")
+
+
+def _slow(s: Seen) -> bool:
+    return bool(s.ns > s.expect["ns"].most)
+
+
+def _sent(s: Seen) -> bool:
+    return bool(s["all-reduces"] > s.sums)
+
+
+def _full(s: Seen) -> bool:
+    return bool(s.peak > s.expect["peak"].most)
+
+
+def _due_ns(s: Seen) -> int:
+    flops: int = s.flops
+    return round(3 * flops / 1e3)
+
+
+# fmt: off
+POLICY = (
+    Hint("upside down", lambda s: _values(s) and _slow(s) and _full(s),
+         lambda s: f"{s.ns:,} ns where {_due_ns(s):,} would do, and {size(s.peak)} are held: "
+         "expensive outputs are computed again, and cheap outputs are kept."),
+    Hint("nothing", lambda s: _values(s) and s.ns > 3.98 * s.flops / 1e3,
+         lambda s: f"{s.ns:,} ns where {_due_ns(s):,} would do: every product runs twice.",
+         more="An operation comes as one of its overloads: torch.ops.aten.mm.default."),
+    Hint("travels again", lambda s: _values(s) and _sent(s),
+         lambda s: f"Nothing is multiplied twice, and {s['all-reduces']} all-reduces are sent "
+         f"where {s.sums} would do."),
+    Hint("multiplies again", lambda s: _values(s) and _slow(s),
+         lambda s: f"{s.ns:,} ns where {_due_ns(s):,} would do: products run again.",
+         more="A linear layer with a bias is an addmm, and a batched product a bmm."),
+    Hint("everything", lambda s: _values(s) and _full(s),
+         lambda s: f"Right, and {size(s.peak)} are held where {size(s.expect['peak'].most)} would "
+         "do: element-wise work is cheap to repeat."),
+)
+# fmt: on

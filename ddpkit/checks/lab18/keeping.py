@@ -1,0 +1,161 @@
+"""Lab 18: modules that keep tensors for their backward, and counts of the bytes by wrong ideas."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import nn
+from torch.autograd.graph import saved_tensors_hooks
+
+from ddpkit.exercises.exercise import Observed
+
+Answer = Callable[..., Any]
+
+
+class Wide(nn.Module):
+    """A block of an MLP, with an input that is added at the end."""
+
+    def __init__(self, width: int, hidden: int) -> None:
+        super().__init__()
+        self.wide, self.narrow = nn.Linear(width, hidden), nn.Linear(hidden, width, bias=False)
+
+    def forward(self, x: Any) -> Any:
+        return x + self.narrow(nn.functional.dropout(nn.functional.gelu(self.wide(x)), 0.1))
+
+
+class TwoTanh(nn.Module):
+    """Both results of tanh are factors: two operations save the same storage."""
+
+    def forward(self, x: Any) -> Any:
+        y = x.tanh()
+        return y * y.tanh()
+
+
+class Slices(nn.Module):
+    """Products of two views of the input, one of which is saved twice."""
+
+    def forward(self, x: Any) -> Any:
+        third = len(x) // 3
+        one, other = x[:third], x[third : 2 * third]
+        return one * other * one
+
+
+class Most(nn.Module):
+    """Dropout keeps factors, and a maximum keeps places, of 8 bytes each."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.first = nn.Linear(width, 2 * width)
+
+    def forward(self, x: Any) -> Any:
+        hidden: Any = nn.functional.dropout(self.first(x).relu(), 0.25)
+        return hidden.max(dim=0).values.square()
+
+
+class Gated(nn.Module):
+    """Two views of one output of a layer are saved."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.both = nn.Linear(width, 2 * width)
+
+    def forward(self, x: Any) -> Any:
+        one, other = self.both(x).chunk(2, dim=-1)
+        return one * other
+
+
+class Mixed(nn.Module):
+    """Two inputs, in bfloat16."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.layer = nn.Linear(width, width, dtype=torch.bfloat16)
+
+    def forward(self, x: Any, y: Any) -> Any:
+        return self.layer(x).exp() * y
+
+
+def drawn(rng: random.Random) -> list[tuple[str, Any, tuple[Any, ...]]]:
+    """Return a name, a module and inputs for each case."""
+
+    def rows() -> int:
+        return rng.randrange(5, 60)
+
+    def width() -> int:
+        return rng.randrange(3, 40)
+
+    def x(*shape: int, dtype: Any = torch.float32) -> Any:
+        return torch.zeros(*shape, dtype=dtype).add(0.5).requires_grad_()
+
+    w, v, u, t = width(), width(), width(), width()
+    r = rows()
+    return [
+        ("a block of an MLP", Wide(w, rng.randrange(50, 300)), (x(rows(), w),)),
+        ("a tensor that two operations save", TwoTanh(), (x(rows(), width()),)),
+        ("two slices", Slices(), (x(3 * rows() + 1, width()),)),
+        ("dropout and a maximum", Most(v), (x(rows(), v),)),
+        ("two halves of an output", Gated(u), (x(rows(), u),)),
+        (
+            "two inputs in bfloat16",
+            Mixed(t),
+            (x(r, t, dtype=torch.bfloat16), x(r, t, dtype=torch.bfloat16)),
+        ),
+        ("nothing to keep", nn.Identity(), (x(rows(), width()),)),
+    ]
+
+
+def asked(answer: Answer, module: Any, inputs: tuple[Any, ...]) -> Observed:
+    """Return the answer's count of bytes."""
+    with torch.random.fork_rng(devices=[]):
+        return {"bytes": answer(module, *inputs)}
+
+
+def models(module: Any, inputs: tuple[Any, ...]) -> Mapping[str, Any]:
+    """Return the right count of bytes and the counts of some mistakes."""
+    own = {p.untyped_storage().data_ptr() for p in module.parameters()}
+    saved: list[Any] = []
+    outputs: list[int] = []
+
+    def note(tensor: Any) -> Any:
+        saved.append(tensor)  # keeps the storage alive, so that no address comes twice
+        return tensor
+
+    hooks = [
+        part.register_forward_hook(lambda _, __, made: outputs.append(made.nbytes))
+        for part in module.modules()
+    ]
+    with torch.random.fork_rng(devices=[]), saved_tensors_hooks(note, lambda tensor: tensor):
+        module(*inputs)
+    for hook in hooks:
+        hook.remove()
+    inner = [t for t in saved if t.untyped_storage().data_ptr() not in own]
+    by_storage = {t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in inner}
+    all_storages = {t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in saved}
+    no_classes = {
+        t.untyped_storage().data_ptr(): t.untyped_storage().nbytes()
+        for t in saved
+        if not isinstance(t, nn.Parameter)
+    }
+    first_views: dict[int, int] = {}
+    for t in inner:
+        first_views.setdefault(t.untyped_storage().data_ptr(), t.nbytes)
+    last_views = {t.untyped_storage().data_ptr(): t.nbytes for t in inner}
+    return {
+        "right": sum(by_storage.values()),
+        "every": [sum(t.untyped_storage().nbytes() for t in inner), sum(t.nbytes for t in inner)],
+        "views": [
+            sum(first_views.values()),
+            sum(last_views.values()),
+            sum({t.data_ptr(): t.nbytes for t in inner}.values()),
+        ],
+        "apart": sum({t.data_ptr(): t.untyped_storage().nbytes() for t in inner}.values()),
+        "with_own": [sum(all_storages.values()), sum(no_classes.values())],
+        "outputs": [sum(outputs), sum(outputs[:-1])],
+        "fours": sum(
+            4 * (t.untyped_storage().nbytes() // t.itemsize)
+            for t in {t.untyped_storage().data_ptr(): t for t in inner}.values()
+        ),
+    }

@@ -1,0 +1,237 @@
+"""Lab 18: answers at work on a rank: blocks computed again, policies, means, scales, gathers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+import torch.distributed as dist
+import torch.distributed._functional_collectives as functional
+from torch import nn
+from torch.utils.checkpoint import checkpoint, create_selective_checkpoint_contexts
+
+from ddpkit.checks.lab12.on_ranks import FORWARD
+from ddpkit.exercises.guard import returning
+from ddpkit.rank.record.marks import span
+
+Answer = Callable[..., Any]
+
+# Again
+
+
+class DropoutBlock(nn.Module):
+    """A block with dropout, which counts its calls.
+
+    times    the ranks of a sum at the end, all with the same numbers; 0 without a sum
+    """
+
+    def __init__(self, number: int, like: Any, times: int, *, alone: bool) -> None:
+        super().__init__()
+        width = like.shape[-1]
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(number)
+            self.wide = nn.Linear(width, 2 * width, dtype=like.dtype)
+            self.narrow = nn.Linear(2 * width, width, dtype=like.dtype)
+        self.times, self.alone, self.calls = times, alone, 0
+
+    def forward(self, x: Any, *more: Any) -> Any:
+        self.calls += 1
+        if more:
+            scale, at = more
+            x = (x * scale)[at]
+        x = self.narrow(nn.functional.dropout(self.wide(x).tanh(), 0.3))
+        if self.times and self.alone:
+            return _applied(TimesForward, x, self.times)
+        return _applied(Summed, x) if self.times else x
+
+
+def _applied(function: Any, *given: Any) -> Any:
+    """Return `function.apply`; torch gives it no types."""
+    return function.apply(*given)
+
+
+class Summed(torch.autograd.Function):
+    """Forward: the sum over the ranks. Backward: nothing to do."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Any) -> Any:
+        found: Any = functional
+        return found.wait_tensor(found.all_reduce(x, "sum", dist.group.WORLD))
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Any) -> Any:
+        return gradient
+
+
+class TimesForward(torch.autograd.Function):
+    """`Summed` over ranks with the same numbers, in one process."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Any, times: int) -> Any:
+        return times * x
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Any) -> Any:
+        return gradient, None
+
+
+def in_a_row(
+    answer: Answer | None, seed: int, x: Any, gradient: Any, more: Sequence[Any], times: int
+) -> dict[str, Any]:
+    """Return the results of three blocks in a row; without an answer all tensors are kept.
+
+    The first block has the inputs ``more`` too. A gradient that is missing is an empty tensor.
+    """
+    torch.manual_seed(seed)
+    alone = answer is None
+    blocks = [DropoutBlock(number, x, times, alone=alone) for number in range(3)]
+    given = x.clone().requires_grad_()
+    extra = [each.clone().requires_grad_(each.is_floating_point()) for each in more]
+    y: Any = 2 * given  # no leaf
+    for number, block in enumerate(blocks):
+        own = (y, *(extra if number == 0 else ()))
+        y = block(*own) if answer is None else returning(answer.apply)(block, *own)  # type: ignore[attr-defined]
+    output = y.detach().clone()
+    y.backward(gradient)
+    grads = [given, *(each for each in extra if each.is_floating_point())]
+    return {
+        "output": output,
+        "of inputs": [_gradient(each) for each in grads],
+        "of parameters": [[_gradient(p) for p in block.parameters()] for block in blocks],
+        "next number": torch.rand(1).item(),
+        "calls": [block.calls for block in blocks],
+    }
+
+
+def twin(seed: int, x: Any, gradient: Any, more: Sequence[Any], times: int) -> dict[str, Any]:
+    """Return the results of `in_a_row` where all tensors are kept, in one process."""
+    with torch.random.fork_rng(devices=[]):
+        return in_a_row(None, seed, x, gradient, more, times)
+
+
+def _gradient(tensor: Any) -> Any:
+    return torch.empty(0, dtype=tensor.dtype) if tensor.grad is None else tensor.grad.clone()
+
+
+def lean(answer: Answer, rows: int) -> dict[str, Any]:
+    """Run six blocks where memory is counted; return the calls of each block."""
+    blocks = [Lean(number) for number in range(6)]
+    y: Any = torch.ones(rows, 32, requires_grad=True)
+    for block in blocks:
+        y = returning(answer.apply)(block, y)  # type: ignore[attr-defined]
+    y.square().mean().backward()
+    return {"calls": [block.calls for block in blocks]}
+
+
+class Lean(nn.Module):
+    """A block of 32 → 256 → 32 numbers."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__()
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(number)
+            self.wide, self.narrow = nn.Linear(32, 256), nn.Linear(256, 32)
+        self.calls = 0
+
+    def forward(self, x: Any) -> Any:
+        self.calls += 1
+        return self.narrow(self.wide(x).tanh())
+
+
+# worth_keeping
+
+
+class PolicyBlock(nn.Module):
+    """A block with element-wise work, products of all kinds, and an all-reduce if there are ranks.
+
+    Element-wise work follows each product and the sum, so that all outputs are needed again.
+    """
+
+    def __init__(self, number: int, width: int, *, bias: bool, alone: bool) -> None:
+        super().__init__()
+        self.alone = alone
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(number)
+            self.wide = nn.Linear(width, 4 * width, bias=bias)
+            self.narrow = nn.Linear(4 * width, width, bias=bias)
+            self.mix = nn.Parameter(torch.randn(1, width, width) / width**0.5)
+        self.summed = bias
+
+    def forward(self, x: Any) -> Any:
+        y = self.narrow(nn.functional.gelu(self.wide(x)).sin())
+        if self.summed:
+            y = _applied(TimesForward, y, 2) if self.alone else _applied(Summed, y)
+        y = y.sigmoid().exp()
+        return torch.bmm(y[None], self.mix)[0].tanh().sin()
+
+
+def by_policy(
+    answer: Answer | None, x: Any, gradient: Any, count: int, bias: bool
+) -> dict[str, Any]:
+    """Return output and gradients of blocks under a policy; without an answer all are kept."""
+    blocks = [
+        PolicyBlock(number, x.shape[-1], bias=bias, alone=answer is None) for number in range(count)
+    ]
+    given = x.clone().requires_grad_()
+    y = given
+
+    def contexts() -> Any:
+        return create_selective_checkpoint_contexts(returning(answer))  # type: ignore[arg-type, no-untyped-call]
+
+    for block in blocks:
+        if answer is None:
+            y = block(y)
+        else:
+            y = checkpoint(block, y, use_reentrant=False, context_fn=contexts)
+    output = y.detach().clone()
+    y.backward(gradient)
+    return {"output": output, "gradient": given.grad}
+
+
+# mean_by_halves
+
+
+def mean(answer: Answer, flat: Any) -> dict[str, Any]:
+    """Return the mean by an answer, and whether its argument is unchanged."""
+    mine = flat.clone()
+    with span(FORWARD):
+        found = returning(answer)(mine)
+    return {"mean": found, "kept": torch.equal(mine, flat)}
+
+
+# LossScale
+
+
+def scaled(
+    answer: Answer, gradients: Sequence[Sequence[Any]], start: Sequence[Any], how: tuple[float, int]
+) -> dict[str, Any]:
+    """Return the results of steps with these gradients: a list for each step.
+
+    None stands for a missing gradient. The second parameter has a group of its own.
+    """
+    scaler = answer(*how)
+    parameters = [nn.Parameter(each.clone()) for each in start]
+    groups = [{"params": [p]} for p in parameters]
+    optimizer = torch.optim.SGD(groups, lr=0.5, momentum=0.5)
+    took, scales, moved = [], [], []
+    for each in gradients:
+        for p, g in zip(parameters, each, strict=True):
+            p.grad = None if g is None else g.clone()
+        with span(FORWARD):
+            took.append(returning(scaler.step)(optimizer))
+        scales.append(float(scaler.scale))
+        moved.append([p.detach().clone() for p in parameters])
+    return {"stepped": took, "scales": scales, "parameters": moved}
+
+
+# gather_fp8
+
+
+def gathered(answer: Answer, shards: Sequence[Any]) -> dict[str, Any]:
+    """Return the whole tensors by an answer, and whether its shards are unchanged."""
+    mine = [each.clone() for each in shards]
+    with span(FORWARD):
+        whole = returning(answer)(mine)
+    kept = len(mine) == len(shards) and all(map(torch.equal, mine, shards))
+    return {"whole": list(whole), "kept": kept}
