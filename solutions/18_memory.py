@@ -677,8 +677,7 @@ show_held(runs, kind=None, limit=20e6)
 # %% [markdown]
 # **What to notice:** without a plan the first stage needs 50 MB; with the plan 19 MB fit into 20 MB, and
 # all stages are about equally full. The loss is the same for all plans. The first stage computes five
-# blocks again and the last stage one, so now the first stage is the slowest. What else could the first
-# stage give away?
+# blocks again and the last stage one, so now the first stage is slowest. What else could it give away?
 #
 # <details><summary>An answer</summary>
 #
@@ -962,8 +961,7 @@ def moved(way, seed_by_rank):
     generator = torch.Generator().manual_seed(seed_by_rank * dist.get_rank())
     for _ in range(400):
         w = ROUNDING[way](w - 0.001 * 2 * (w - aims), generator)
-    spread = w.clone()
-    dist.all_reduce(spread, dist.ReduceOp.MAX)
+    dist.all_reduce(spread := w.clone(), dist.ReduceOp.MAX)
     apart = (spread - w).abs().max()
     dist.all_reduce(apart, dist.ReduceOp.MAX)
     return (w - aims).square().mean().item(), (w != 1).float().mean().item(), apart.item()

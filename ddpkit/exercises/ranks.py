@@ -197,6 +197,15 @@ def _look(told: Callable[[], Did], see: Looks) -> Observed:
     }
 
 
+def field(name: str) -> Callable[[Did], list[Any]]:
+    """Make a look: the value under `name` in the dict that each rank returned."""
+    return partial(_of_each, name)
+
+
+def _of_each(name: str, did: Did) -> list[Any]:
+    return [each[name] for each in did.returned]
+
+
 def title(world_size: int, *more: object) -> str:
     """ "1 rank", "3 ranks, int64[5]"."""
     return ", ".join([count(world_size, "rank"), *map(str, more)])

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ddpkit.checks.lab16 import hints_on_ranks as hints
 from ddpkit.cluster.torchrun.job import active
 from ddpkit.exercises.exercise import Case, Observed
-from ddpkit.exercises.ranks import Did, asked, timed, title
+from ddpkit.exercises.ranks import Did, asked, field, timed, title
 from ddpkit.exercises.values import Between, Close
 from ddpkit.protocol.per_rank import PerRank
 
@@ -31,14 +31,6 @@ def _sent(did: Did) -> int:
     from ddpkit.checks.shared.travel import sent
 
     return sum(sent(did.trace, rank, FORWARD) for rank in did.trace.ranks)
-
-
-def field(name: str) -> Callable[[Did], list[Any]]:
-    return partial(_of_each, name)
-
-
-def _of_each(name: str, did: Did) -> list[Any]:
-    return [each[name] for each in did.returned]
 
 
 def _most(did: Did) -> int:

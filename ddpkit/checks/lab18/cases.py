@@ -7,11 +7,10 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
-from ddpkit.checks.lab16.rings import field
 from ddpkit.checks.lab18 import hints, hints_on_ranks, low_hints, plans
 from ddpkit.cluster.torchrun.job import active
 from ddpkit.exercises.exercise import Case, Observed, exercise
-from ddpkit.exercises.ranks import Did, asked, looked, timed, title, together
+from ddpkit.exercises.ranks import Did, asked, field, looked, timed, title, together
 from ddpkit.exercises.values import Between, Close
 from ddpkit.protocol.per_rank import PerRank
 
@@ -252,8 +251,8 @@ def mean_by_halves(answer: Answer, rng: random.Random) -> Iterator[Case]:
 
 def all_sent(did: Did) -> int:
     """Return the bytes of all ranks together; a collective counts as a ring sends it."""
-    from ddpkit.checks.lab12.on_ranks import FORWARD
-    from ddpkit.checks.lab12.travel import sent
+    from ddpkit.checks.shared.functions import FORWARD
+    from ddpkit.checks.shared.travel import sent
 
     return sum(sent(did.trace, rank, FORWARD) for rank in did.trace.ranks)
 
