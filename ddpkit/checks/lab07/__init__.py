@@ -8,9 +8,8 @@ hints_more  the same of the other exercises
 buckets   what runs on each rank for hooks: buckets as DDP has them, and torch's DDP itself
 low_rank  gradients of a known rank, and what PowerSGD makes of their mean
 uneven    batches of different numbers, and what one process makes of them
-meeting   ranks with a clock of their own, that come to a store when the check says
+barriers  visits to a barrier by ranks with a clock of their own (`ddpkit.checks.shared.meeting`)
 visits    the right ends of such visits, and what was observed, in order
-store     that store: one of c10d's, which waits by the ranks' clock
 backend   a backend of c10d's around an answer, on ranks
 """
 

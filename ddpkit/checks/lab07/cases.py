@@ -244,8 +244,8 @@ def _trained_read(seen: Observed) -> Observed:
 @exercise("monitored_barrier", lab="07", points=2, returns=False)
 def monitored_barrier(answer: Answer, rng: random.Random) -> Iterator[Case]:
     """A barrier that says within its time who is missing, on every rank that waits."""
-    from ddpkit.checks.lab07.meeting import alone_of
-    from ddpkit.checks.lab07.meeting import visits as visited
+    from ddpkit.checks.lab07.barriers import alone_of
+    from ddpkit.checks.lab07.barriers import visits as visited
 
     name, n = rng.choice(["start", "epoch", "end"]), 5
     absent = sorted(rng.sample(range(n), 2))

@@ -1,8 +1,8 @@
-"""Lab 07: ranks with a clock of their own, that come to a store when the check says.
+"""Ranks with a clock of their own, which come to a store when the check says.
 
-Each rank is a thread, and one of them runs at a time: it has the floor until it waits in the store
-or sleeps. Then the next one that can go on has it, and if none can, the clock goes on. So what
-happens when is the same in every run, and a minute of waiting takes no time.
+Each rank is a thread, and a single thread runs at a time: the rank has the floor until the rank
+waits in the store or sleeps. Then the next rank that can go on has the floor; if no rank can, the
+clock goes on. The order of events is the same in every run, and a minute of waiting takes no time.
 """
 
 from __future__ import annotations
@@ -15,18 +15,14 @@ from dataclasses import dataclass, field
 from typing import Any
 from unittest import mock
 
-from torch.distributed import HashStore
+from ddpkit.checks.shared.store import Kept, fake_store
 
-from ddpkit.checks.lab07.store import Kept, LooksForEver, fake_store
-from ddpkit.exercises.raised import listed
-
-Answer = Callable[..., Any]
 CLOCKS = ("time", "monotonic", "perf_counter", "sleep")
 
 
 @dataclass(eq=False)
 class Visitor:
-    """A rank: it has the floor, or waits until something is true or a time has come."""
+    """A rank with the floor, or a rank that waits for a condition or for a time."""
 
     ready: Callable[[], bool]
     until: float
@@ -35,7 +31,7 @@ class Visitor:
 
 
 class Room:
-    """The clock, and who has the floor."""
+    """The clock, and the rank with the floor."""
 
     def __init__(self) -> None:
         self.now, self.people = 0.0, dict[int, Visitor]()
@@ -45,7 +41,7 @@ class Room:
         return self.people.get(threading.get_ident())
 
     def wait(self, until: float, ready: Callable[[], bool] = lambda: False) -> bool:
-        """Give the floor to others until something is true, or a time has come: whether it is."""
+        """Give the floor away until a condition or a time; return the condition."""
         me = self.people[threading.get_ident()]
         me.ready, me.until = ready, until
         me.floor.clear()
@@ -54,7 +50,7 @@ class Room:
         return ready()
 
     def next(self) -> None:
-        """Give the floor to the first who can go on; if none can, when the next one's time came."""
+        """Give the floor to the first rank that can go on; if none can, go on to the next time."""
         here = [each for each in self.people.values() if not each.left]
         if not here:
             return
@@ -64,14 +60,14 @@ class Room:
             self.now = able[0].until
         able[0].floor.set()
 
-    # Clocks of the ranks: those of all other threads of the process stay as they are
+    # Clocks of the ranks; the clocks of further threads of the process do not change
 
     def sleep(self, seconds: float) -> None:
         self.wait(self.now + seconds) if self.me else SLEEP(seconds)
 
     @contextmanager
     def clocks(self) -> Iterator[None]:
-        """Inside, ranks see this room's time."""
+        """Show the time of the room to the ranks inside the block."""
         changed: dict[str, Any] = {"sleep": self.sleep}
         for name in CLOCKS[:-1]:
             real = getattr(time, name)
@@ -83,11 +79,12 @@ class Room:
 SLEEP = time.sleep
 
 
-Visit = tuple[str, float]  # the barrier's name, and how long after its last visit a rank comes
+Visit = tuple[str, float]  # the visit's name, and the seconds after the rank's last visit
+End = Callable[[Any, str, int], Any]  # (store, name, rank) -> the end of the visit
 
 
-def visits(answer: Answer, plans: Sequence[Sequence[Visit]], timeout: float) -> dict[str, Any]:
-    """How each visit ended (`_end`) and its seconds, by rank; whether a key was deleted."""
+def meet(end: End, plans: Sequence[Sequence[Visit]]) -> tuple[list[list[tuple[Any, float]]], Kept]:
+    """Return the end and the seconds of each visit, by rank, and the contents of the store."""
     room = Room()
     kept, found = Kept(), [list[tuple[Any, float]]() for _ in plans]
     stores = [fake_store(room, kept) for _ in plans]
@@ -110,8 +107,8 @@ def visits(answer: Answer, plans: Sequence[Sequence[Visit]], timeout: float) -> 
         for name, later in plans[rank]:
             room.wait(room.now + later)
             begin = room.now
-            end = _end(answer, stores[rank], name, rank, len(plans), timeout)
-            found[rank].append((end, round(room.now - begin, 3)))
+            ended = end(stores[rank], name, rank)
+            found[rank].append((ended, round(room.now - begin, 3)))
 
     threads = [threading.Thread(target=live, args=(r,), daemon=True) for r in range(len(plans))]
     with room.clocks():
@@ -123,32 +120,4 @@ def visits(answer: Answer, plans: Sequence[Sequence[Visit]], timeout: float) -> 
             thread.join()
     if blank:
         raise blank[0]
-    return {
-        "ends": [[end for end, _ in of_rank] for of_rank in found],
-        "took": [[seconds for _, seconds in of_rank] for of_rank in found],
-        "deleted": kept.deleted,
-    }
-
-
-def alone_of(
-    answer: Answer, name: str, world_size: int, timeout: float
-) -> dict[str, list[list[Any]]]:
-    """How rank 0's visit ends in a real store, to which nobody else comes."""
-    return {"ends": [[_end(answer, HashStore(), name, 0, world_size, timeout)]]}
-
-
-def _end(
-    answer: Answer, store: Any, name: str, rank: int, world_size: int, timeout: float
-) -> list[int] | str:
-    """The ranks that the answer's RuntimeError names; "passes", or what else it raised."""
-    try:
-        answer(store, name, rank, world_size, timeout)
-    except LooksForEver:
-        return "looks for ever"
-    except NotImplementedError:
-        raise
-    except RuntimeError as error:
-        return listed(error)
-    except Exception as error:
-        return type(error).__name__
-    return "passes"
+    return found, kept

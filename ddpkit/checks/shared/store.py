@@ -1,4 +1,4 @@
-"""Lab 07: a store of c10d's whose waiting takes the time of a room (`meeting`)."""
+"""A store of c10d in which a wait takes the invented time of a room (`meeting`)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from torch.distributed import DistStoreError, Store
 
 Value = str | bytes
-LOOKS = 10_000  # of a rank at the store: who looks oftener without sleeping looks for ever
+LOOKS = 10_000  # the limit for a rank that does not sleep: a rank beyond looks forever
 
 
 class LooksForEver(BaseException):
@@ -27,24 +27,24 @@ class Waits(Protocol):
 
 @dataclass
 class Kept:
-    """What the stores of all ranks share, as the clients of a TCPStore do."""
+    """The contents that the stores of all ranks share, like clients of a TCPStore."""
 
     values: dict[str, bytes] = field(default_factory=dict)
     queues: defaultdict[str, deque[bytes]] = field(default_factory=lambda: defaultdict(deque))
-    deleted: bool = False  # whether a key that was set has been deleted
+    deleted: bool = False  # true after a key was deleted
 
 
 def fake_store(room: Waits, kept: Kept) -> Any:
-    """A rank's store, one of c10d's; a PrefixStore may be around it.
+    """Return a rank's store, a store of c10d; a PrefixStore may be around the store.
 
-    Its class is made here: one that is C++'s cannot be sent to a sandbox.
+    The class is made here: a class of C++ cannot be sent to a sandbox.
     """
     made = types.new_class("FakeStore", (Overrides, Store))
     return made(room, kept)
 
 
 class Overrides:
-    """What a fake store does itself. Of the rest c10d makes `timeout`, `set_timeout`, `barrier`."""
+    """The methods of a fake store; c10d has `timeout`, `set_timeout` and `barrier`."""
 
     timeout: timedelta
 
@@ -53,7 +53,7 @@ class Overrides:
         self.room, self.kept, self.looks = room, kept, 0
 
     def seen(self) -> dict[str, bytes]:
-        """The values, for one look at them."""
+        """Return the values for a single look."""
         self.looks += 1
         if self.looks > LOOKS:
             raise LooksForEver
@@ -117,9 +117,9 @@ class Overrides:
         return there
 
     def clone(self) -> Overrides:
-        return self  # c10d would not keep another one alive
+        return self  # c10d would not keep a second store alive
 
-    # The names by which a PrefixStore calls two of these
+    # The names by which a PrefixStore calls two methods
 
     deleteKey, getNumKeys = delete_key, num_keys
 

@@ -1,0 +1,52 @@
+"""Lab 07: visits to a barrier in a store: the end of each visit, and the seconds that it took."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from torch.distributed import HashStore
+
+from ddpkit.checks.shared.meeting import Visit, meet
+from ddpkit.checks.shared.store import LooksForEver
+from ddpkit.exercises.raised import listed
+
+Answer = Callable[..., Any]
+
+
+def visits(answer: Answer, plans: Sequence[Sequence[Visit]], timeout: float) -> dict[str, Any]:
+    """Return the end (`_end`) and the seconds of each visit, by rank, and if a key was deleted."""
+
+    def end(store: Any, name: str, rank: int) -> list[int] | str:
+        return _end(answer, store, name, rank, len(plans), timeout)
+
+    found, kept = meet(end, plans)
+    return {
+        "ends": [[each for each, _ in of_rank] for of_rank in found],
+        "took": [[seconds for _, seconds in of_rank] for of_rank in found],
+        "deleted": kept.deleted,
+    }
+
+
+def alone_of(
+    answer: Answer, name: str, world_size: int, timeout: float
+) -> dict[str, list[list[Any]]]:
+    """How rank 0's visit ends in a real store, to which nobody else comes."""
+    return {"ends": [[_end(answer, HashStore(), name, 0, world_size, timeout)]]}
+
+
+def _end(
+    answer: Answer, store: Any, name: str, rank: int, world_size: int, timeout: float
+) -> list[int] | str:
+    """The ranks that the answer's RuntimeError names; "passes", or what else it raised."""
+    try:
+        answer(store, name, rank, world_size, timeout)
+    except LooksForEver:
+        return "looks for ever"
+    except NotImplementedError:
+        raise
+    except RuntimeError as error:
+        return listed(error)
+    except Exception as error:
+        return type(error).__name__
+    return "passes"
