@@ -33,6 +33,15 @@ def test_a_pixel_shows_the_most_of_its_levels():
     assert max(sum(parts) for _, _, parts in track.steps) == track.peak.total == 10_000
 
 
+def test_a_peak_at_the_very_end_has_its_dot():
+    model = timeline_model(trace(*range(0, 11_000, 1000)))  # the last level begins with the end
+    assert model.memory is not None
+    assert model.memory.peak.ns == 1000
+    assert model.memory.steps[-1][2] == model.memory.peak.nbytes
+    drawn = [text.get_text() for text in draw_timeline(model).texts]
+    assert "most: 11 kB" in drawn
+
+
 def test_text_and_picture_say_what_was_held():
     model = timeline_model(trace(1000, 5000))
     said = " ".join(model.text.split())

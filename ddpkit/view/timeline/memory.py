@@ -26,9 +26,10 @@ def memory_track(trace: Trace, pixel_ns: float) -> MemoryTrack | None:
     rank = max(peaks, key=lambda rank: peaks[rank].total)
     start, end = trace.window_of(rank)
     left = trace.start_ns
-    levels = inside(trace.memory[rank], start, end)
+    last = max(end, peaks[rank].ns)  # the peak may come when no more time passes
+    levels = inside(trace.memory[rank], start, last + (last == peaks[rank].ns))
     steps: list[tuple[int, int, tuple[int, ...]]] = []
-    times = [max(level.ns, start) - left for level in levels] + [end - left]
+    times = [max(level.ns, start) - left for level in levels] + [last - left]
     for level, since, until in zip(levels, times, times[1:], strict=False):
         if steps and since - steps[-1][0] < pixel_ns:  # of what one pixel shows, the most
             most = max(steps[-1][2], level.nbytes, key=sum)
