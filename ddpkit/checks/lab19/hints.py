@@ -1,0 +1,188 @@
+"""Lab 19: the hints for steps between exchanges, the outer optimizer and the stream."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from ddpkit.checks.lab19.plans import first_of
+from ddpkit.exercises.compare import same
+from ddpkit.exercises.hint import Hint, Seen
+from ddpkit.exercises.values import Between, Close
+
+
+def is_model(found: Any, model: Any) -> bool:
+    """True if each rank's value is that of a mistake, up to rounding."""
+    return all(same(one, Close(other)) for one, other in zip(found, model, strict=True))
+
+
+def right_but(s: Seen, *names: str) -> bool:
+    """True if some of these values are wrong, and no other value."""
+    return s.wrong(*names) and not s.wrong(*(name for name in s.expect if name not in names))
+
+
+def too_much(s: Seen, name: str) -> tuple[int, int]:
+    """Return the bytes of the first rank that hands in too much, and the bytes that would do."""
+    pairs = ((got, due.most) for got, due in zip(s[name], s.expect[name], strict=True))
+    return next(pair for pair in pairs if pair[0] > pair[1])
+
+
+def gave_more(s: Seen) -> bool:
+    """True if only the bytes are wrong, and some rank hands in more bytes than it may."""
+    return right_but(s, "handed in", "exchanges") and any(
+        isinstance(due, Between) and got > due.most
+        for got, due in zip(s["handed in"], s.expect["handed in"], strict=True)
+    )
+
+
+# steps_between
+
+
+def _as(name: str) -> Any:
+    return lambda s: s.steps == max(1, math.ceil(s.ideas[name]))
+
+
+# fmt: off
+STEPS = (
+    Hint("no whole number", lambda s: type(s.steps) is not int,
+         "Return an int: there is no part of a step."),
+    Hint("zero", lambda s: s.steps == 0,
+         "0 steps are no training: the least number is 1, also where an exchange takes no time."),
+    Hint("one latency", _as("one latency"),
+         lambda s: f"A ring of {s.n} ranks has {2 * (s.n - 1)} rounds, and each round waits for "
+         "the link."),
+    Hint("half a ring", _as("half a ring"),
+         lambda s: f"A ring all-reduce goes round twice: {2 * (s.n - 1)} rounds, and not "
+         f"{s.n - 1}."),
+    Hint("whole line", _as("whole line"),
+         lambda s: f"In each round a rank sends one part of {s.n}, and not all bytes."),
+    Hint("n rounds", _as("n rounds"),
+         lambda s: f"{2 * (s.n - 1)} rounds will do for {s.n} ranks: a rank sends its part to "
+         "the others, not to itself."),
+    Hint("bits", _as("bits"), "A link of 1 Gbit/s carries a billion bits a second: 8 bits are a "
+         "byte."),
+    Hint("share of what", lambda s: _as("share of what")(s) or _as("share of the step")(s),
+         "The share counts of all the time, the exchange's own time included: steps and exchange "
+         "together are 1."),
+    Hint("a step short", lambda s: s.steps == math.floor(s.ideas["right"]),
+         "One step is missing, and the exchanges take more than the share: round up."),
+    Hint("other steps", say=lambda s: "An exchange of this case takes "
+         f"{s.exchange_ms:.4g} ms. Compare your time of an exchange first, then the share."),
+)
+
+# Outer
+
+
+def _went(name: str) -> Any:
+    return lambda s: s.wrong("after") and is_model(s.after, s.models[name])
+
+
+def _went_one_of(*names: str) -> Any:
+    return lambda s: any(_went(name)(s) for name in names)
+
+
+def _values_right(s: Seen) -> bool:
+    return not s.wrong("after")
+
+
+OUTER = (
+    Hint("no such attribute", lambda s: s.attribute,
+         lambda s: f"There is no attribute {s.attribute}: begin makes attributes, end reads them."),
+    Hint("uphill", _went("uphill"),
+         "The first step goes the wrong way: the gradient is start - parameters."),
+    Hint("not divided", _went("summed"),
+         lambda s: f"Each difference counts fully, so a step goes {s.n} times too far: divide the "
+         "sum by the number of ranks."),
+    Hint("own step", _went("own"),
+         "Each rank steps by a difference of the rank alone: the step is the mean over the ranks."),
+    Hint("no outer step", _went("averages"),
+         "The parameters are averaged: right for lr 1 and momentum 0 alone."),
+    Hint("heavy ball", _went("heavy"),
+         "The step is the velocity. Nesterov's step is mean + momentum * velocity, with the new "
+         "velocity."),
+    Hint("old velocity", _went("old velocity"),
+         "The step has the velocity of the round before: update the velocity first."),
+    Hint("damped", _went("damped"),
+         lambda s: f"The first step is {s.lr * (1 + s.momentum * (1 - s.momentum)):.2f} of the "
+         f"mean difference, and {s.lr * (1 + s.momentum):.2f} of it was due: the velocity takes "
+         "the whole mean."),
+    Hint("no velocity", _went_one_of("forgets", "no momentum"),
+         "Each step is like a first round: the velocity keeps momentum times the old velocity."),
+    Hint("no lr", _went("no lr"), "The steps are as long as with lr 1."),
+    Hint("first start", _went("first start"),
+         "From the second round on, the difference is counted from the very first start."),
+    Hint("not put back", _went("not put back"),
+         "The ranks still have different parameters: copy the new start into the parameters."),
+    Hint("one memory", _went("one memory"),
+         "Round 0 is right, and then nothing is learned: the parameters are views of start, so "
+         "every inner step moves start too. Copy."),
+    Hint("late difference", _went("late difference"),
+         "The difference also counts the steps after begin: take the difference in begin."),
+    Hint("keep", lambda s: s.keep and _went_one_of("keep ignored", "keep turned",
+                                                   "keeps the old")(s),
+         lambda s: f"With keep = {s.keep:g}, a parameter of now counts {s.keep:g}, and its value "
+         f"in the new start counts {1 - s.keep:g}."),
+    Hint("other step", lambda s: s.wrong("after") and s.n != 1,
+         "SGD with Nesterov's momentum on the mean difference leads to other parameters. "
+         "Compare the first round by hand: a step of lr * (1 + momentum) times the mean."),
+    Hint("step", lambda s: s.wrong("after"),
+         "step(mean) does not take the outer step: it gets a mean difference, and sends nothing."),
+    Hint("start", lambda s: right_but(s, "start"),
+         "The parameters are right, but `start` is not the line of where all replicas were last."),
+    Hint("ranks differ", lambda s: right_but(s, "ranks agree"),
+         "The parameters of two ranks differ in their last bits: compute them from numbers that "
+         "all ranks have alike."),
+    Hint("one by one", lambda s: right_but(s, "exchanges", "handed in")
+         and max(s.exchanges) > s.rounds,
+         lambda s: f"{max(s.exchanges)} exchanges, and {s.rounds} would do: each waits "
+         f"{2 * (s.n - 1)} times for a latency."),
+    Hint("more bytes", gave_more,
+         lambda s: "The values are right, but a rank hands in {:,} bytes where {:,} would "
+         "do.".format(*too_much(s, "handed in"))),
+    Hint("no overlap", lambda s: s["ns"] > s.expect["ns"].most,
+         lambda s: f"The values are right, and the step takes {s['ns'] / 1e6:.1f} ms where "
+         "2.5 ms would do: start the exchange in begin, and wait in end."),
+    Hint("no exchange", lambda s: s["ns"] < s.expect["ns"].least,
+         "The products of the check take longer than this: no work is left out."),
+)
+
+# stream
+
+
+def _begins_as(name: str) -> Any:
+    return lambda s: s.wrong("begin") and s.begin == s.models[name]
+
+
+def _at(s: Seen, which: str, verb: str) -> str | None:
+    step, got, due = s[f"{which}s at"]
+    if not isinstance(got, list):
+        return "Return two lists: fragments that begin, and fragments that end."
+    more = first_of([k for k in got if k not in due])
+    if more is not None:
+        return f"Fragment {more} {verb} after step {step}, and is not due then."
+    missing = first_of([k for k in due if k not in got])
+    return f"Fragment {missing} is due after step {step}, and does not {which} then."
+
+
+STREAM = (
+    Hint("no lists", lambda s: any(not isinstance(each, list) for each in s.begin + s.end),
+         "Return two lists: fragments that begin, and fragments that end."),
+    Hint("all at once", lambda s: s.fragments > 1 and _begins_as("all at once")(s),
+         lambda s: f"After step {s.every} all {s.fragments} fragments begin: then the line has "
+         "everything to carry at once, and nothing is gained."),
+    Hint("exchanged", lambda s: s.delay and s.begin == s.models["end"]
+         and s.end == s.models["begin"],
+         "The first list is for fragments that begin, the second list for fragments that end."),
+    Hint("drifts", lambda s: s.every % s.fragments and _begins_as("by turns")(s),
+         lambda s: f"{s.fragments} does not divide {s.every}: fragments that begin every "
+         f"{s.every // s.fragments} steps come earlier in each period. Each fragment has a period "
+         f"of {s.every} steps."),
+    Hint("other fragment", lambda s: s.fragments > 1 and _begins_as("reversed")(s),
+         lambda s: f"Fragment {s.fragments - 1} begins where fragment 0 is due."),
+    Hint("first time", lambda s: s.wrong("begin"), lambda s: _at(s, "begin", "begins")),
+    Hint("ends first", lambda s: s["ends first"],
+         lambda s: f"After step {s['ends first'][0]} fragment {s['ends first'][1]} ends, and has "
+         "not begun."),
+    Hint("delay", lambda s: s.wrong("end"), lambda s: _at(s, "end", "ends")),
+)
+# fmt: on

@@ -1,0 +1,295 @@
+"""Lab 19: the hints for means by bytes and by steps, for a quorum, and for catching up."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ddpkit.checks.lab19.hints import gave_more, is_model, right_but, too_much
+from ddpkit.exercises.compare import same
+from ddpkit.exercises.hint import Hint, Seen
+from ddpkit.exercises.ranks import who
+from ddpkit.exercises.values import Close
+from ddpkit.text import size
+
+CHANGED = "An argument was changed: return new tensors, and leave the arguments as they are."
+
+
+def _as_either(s: Seen, name: str) -> bool:
+    mean, error = s.models[name]
+    return is_model(s.mean, mean) and is_model(s["error"], error)
+
+
+def _as(*names: str) -> Any:
+    return lambda s: s.wrong("mean", "error") and any(_as_either(s, name) for name in names)
+
+
+def _more_bytes(s: Seen) -> str:
+    got, enough = too_much(s, "handed in")
+    return (f"The values are right, but a rank hands in {size(got)} where {size(enough)} would "
+            "do: ")  # fmt: skip
+
+
+def _exchanges(s: Seen) -> bool:
+    return right_but(s, "exchanges", "handed in") and any(
+        got > due for got, due in zip(s.exchanges, s.expect["exchanges"], strict=True)
+    )
+
+
+# fmt: off
+BYTES = (
+    Hint("changed", lambda s: s.wrong("left alone"), CHANGED),
+    Hint("old error lost", _as("old error lost"),
+         "Round 0 is right. From then on, the numbers that were rounded away in the round before "
+         "never arrive: exchange x + error."),
+    Hint("forgets", _as("forgets"),
+         "The new error counts from x + error: the part that was still owed is forgotten."),
+    Hint("whose error", _as("of the mean"),
+         "The error belongs to the numbers of the rank, and is not the distance to the mean."),
+    Hint("counted twice", _as("counted twice"),
+         "The old error is in x + error already: added once more, it is sent twice."),
+    Hint("sign", _as("sign"),
+         "The error has the wrong sign: the part still owed is the wanted number minus the sent "
+         "number."),
+    Hint("no error", _as("no error"),
+         "The means of round 0 are right, and the new error is 0: it has to be the part that "
+         "rounding has taken."),
+    Hint("not rounded", _as("truncated", "floored"),
+         "Each number is off by up to a whole level: round to the nearest level."),
+    Hint("overflow", _as("128", "no abs"),
+         "A number went beyond the levels of int8 and came back with the other sign: the largest "
+         "absolute value is level 127."),
+    Hint("scales of others", _as("own scale"),
+         "The levels of a rank are in units of the scale of the rank: multiply levels by the scale "
+         "of the sender."),
+    Hint("unsigned", _as("unsigned"),
+         "Negative levels came back as 128 and more: read the bytes as int8."),
+    Hint("not a mean", _as("sum"), "The sum over the ranks is returned: divide by their number."),
+    Hint("nan", lambda s: any(each.isnan().any() for each in s.mean + s["error"]),
+         "A line of zeros has the scale 0, and 0 / 0 is nan: keep the scale above 0."),
+    Hint("own mean", lambda s: right_but(s, "mean", "handed in", "exchanges")
+         and sum(s.exchanges) == 0,
+         "Each rank has a mean of its own numbers alone: no number was sent."),
+    Hint("two collectives", _exchanges,
+         lambda s: f"{max(s.exchanges)} collectives in {s.rounds} rounds: a rank's scale can "
+         "travel with its levels, in one all-gather."),
+    Hint("more bytes", gave_more, lambda s: _more_bytes(s) + "a number needs one byte, and a line "
+         "4 bytes for its scale."),
+    Hint("other error", lambda s: right_but(s, "error"),
+         "The means are right, and the new error is not x + error minus the rank's own sent "
+         "numbers."),
+    Hint("other mean", lambda s: s.wrong("mean"),
+         "The mean of all ranks' rounded numbers is another: a number is a level times the scale "
+         "of its rank, and the scale is the largest absolute value / 127."),
+)
+
+# mean_of
+
+
+def _meant(name: str) -> Any:
+    return lambda s: s.wrong("mean") and is_model(s.mean, s.models[name])
+
+
+def _is_nan(s: Seen) -> bool:
+    return s.wrong("mean") and any(not each.isfinite().all() for each in s.mean)
+
+
+MEAN = (
+    Hint("other group", lambda s: len(s.ranks) < s.n and (s.stuck or s.mismatch or
+                                                              _meant("all ranks")(s)),
+         lambda s: f"The group has {who(s.ranks)} alone: each exchange has to be that of `group`."),
+    Hint("must take part", lambda s: s.stuck,
+         lambda s: f"{who(s.idle).capitalize()} took no step and stays away, and the other ranks "
+         "wait: a rank with 0 steps takes part in the all-reduce."
+         if s.idle else "The ranks wait for each other: every rank of the group makes the same "
+         "all-reduce."),
+    Hint("changed", lambda s: s.wrong("left alone"), CHANGED),
+    Hint("length", lambda s: any(each.numel() != s.numbers for each in s.mean),
+         lambda s: f"A difference has {s.numbers} numbers, and the mean has "
+         f"{s.mean[0].numel()}: the weight behind the difference is no part of the mean."),
+    Hint("nobody", lambda s: not any(s.taken) and _is_nan(s),
+         "No rank has taken a step, and the result is nan: it has to be 0."),
+    Hint("nan", lambda s: len(s.idle) and _is_nan(s),
+         lambda s: f"{who(s.idle).capitalize()} took no step, and its nan is in the mean: nan * 0 "
+         "is nan, so leave the difference out."),
+    Hint("unweighted", lambda s: _meant("unweighted")(s) or _meant("unweighted by all")(s),
+         lambda s: f"{max(s.taken)} steps and {min(t for t in s.taken if t)} steps count alike."),
+    Hint("by all", _meant("by all"),
+         lambda s: f"The sum is divided by {len(s.ranks)}, and the weights add up to "
+         f"{sum(s.taken)}."),
+    Hint("not divided", _meant("summed"), "The weighted sum is returned: divide by the sum of the "
+         "steps."),
+    Hint("own weight", _meant("own weight"),
+         "Each rank divides by its own steps: divide by the steps of all ranks of the group."),
+    Hint("own mean", _meant("own"), "Each rank returns its own difference: exchange them."),
+    Hint("rounded", lambda s: s.wrong("mean") and all(
+        same(one, Close(other, digits=1)) for one, other in zip(s.mean, s.right, strict=True)),
+         "The mean is nearly right: some numbers were rounded on the way. Stay in float32."),
+    Hint("two collectives", _exchanges,
+         lambda s: f"The values are right, but a rank makes {max(s.exchanges)} collectives: each "
+         "costs its latencies, and the weight fits behind the difference."),
+    Hint("more bytes", gave_more, lambda s: _more_bytes(s) + "one number more than the difference "
+         "has."),
+    Hint("other mean", lambda s: s.wrong("mean"),
+         "The mean is not the sum of steps * difference divided by the sum of the steps."),
+)
+
+# quorum
+
+
+def _at(s: Seen) -> tuple[int, int, Any, Any]:
+    rank, at = s["wrong at"][0]
+    return rank, at, s.lists[rank][at], s.expect["lists"][rank][at]
+
+
+def _of(kind: Any, wanted: Any) -> Any:
+    def fits(s: Seen) -> bool:
+        _, _, got, due = _at(s)
+        return isinstance(got, kind) and isinstance(due, wanted)
+
+    return fits
+
+
+def _later(s: Seen) -> str:
+    rank, _, took, due, _ = s.slow[0]
+    return f"Rank {rank} waited {took:.1f} s, and {due:.1f} s were due: "
+
+
+def _waits_long(s: Seen) -> bool:
+    _, _, took, due, _ = s.slow[0]
+    return bool(took > due)
+
+
+def _whole(s: Seen) -> bool:
+    """True if all ranks ask in the first round."""
+    return all(s.plans)
+
+
+def _several(s: Seen) -> bool:
+    """True if two ranks were told different lists in the same round."""
+    rounds = max(map(len, s.lists))
+    for k in range(rounds):
+        found = [each[k] for each in s.lists if k < len(each) and isinstance(each[k], list)]
+        if any(each != found[0] for each in found):
+            return True
+    return False
+
+
+def _different(s: Seen) -> str:
+    for k in range(max(map(len, s.lists))):
+        told = [(r, each[k]) for r, each in enumerate(s.lists)
+                if k < len(each) and isinstance(each[k], list)]
+        other = [pair for pair in told if pair[1] != told[0][1]]
+        if other:
+            (a, one), (b, two) = told[0], other[0]
+            return (f"Rank {a} has {one} and rank {b} has {two}: one of them would wait in a "
+                    "group that the other has not made. One rank decides, all read.")
+    return ""
+
+
+QUORUM = (
+    Hint("looks forever", lambda s: any("looks forever" in each for each in s.lists),
+         "A rank looks at the store again and again without a pause, so no time passes: wait, or "
+         "sleep between two looks."),
+    Hint("no list", lambda s: any(isinstance(end, str) and end.startswith("a ")
+                                  for each in s.lists for end in each),
+         "Return a list of ints."),
+    Hint("rank 0 is away", lambda s: s.plans[0] == [] and s.slow[0][2] > 3 * s.seconds,
+         lambda s: _later(s) + "rank 0 does not come, so any rank has to be able to decide."),
+    Hint("wants all", lambda s: _of(str, list)(s) and _at(s)[2] == "RuntimeError"
+         and len(_at(s)[3]) < s.n,
+         lambda s: f"Rank {_at(s)[0]} raises, and {len(_at(s)[3])} ranks have asked where "
+         f"{s.least} are needed: a round goes on without the others."),
+    Hint("another exception", _of(str, list | str),
+         lambda s: f"Rank {_at(s)[0]} ends in {_at(s)[2]}: only a rank whose time is over while "
+         f"fewer than {s.least} have asked raises, and it raises RuntimeError."),
+    Hint("too few", _of(list, str),
+         lambda s: f"{len(_at(s)[2])} ranks have asked when the time is over, and {s.least} are "
+         "needed: that is a RuntimeError."),
+    Hint("old round", lambda s: _at(s)[1] > 0 and not _several(s)
+         and _at(s)[2] == s.lists[_at(s)[0]][0],
+         "The list of the second round is the list of the first round: the keys of a round begin "
+         "with the name of the round."),
+    Hint("adds itself", lambda s: s.late is not None and _at(s)[1] == 0
+         and s.late in s.lists[s.late][0],
+         lambda s: f"Rank {s.late} asked after the decision, and is in its list "
+         f"{s.lists[s.late][0]}: it gets the list that was decided, without itself."),
+    Hint("lists differ", _several, _different),
+    Hint("unsorted", lambda s: sorted(_at(s)[2]) == _at(s)[3] and _at(s)[2] != _at(s)[3],
+         "The list has the right ranks, and not in order: sort it."),
+    Hint("not there", lambda s: _of(list, list)(s) and set(_at(s)[2]) < set(_at(s)[3]),
+         lambda s: f"{who(sorted(set(_at(s)[3]) - set(_at(s)[2]))).capitalize()} had asked before "
+         f"the decision, and the list is {_at(s)[2]}: a rank marks itself before it waits."),
+    Hint("away", lambda s: _of(list, list)(s) and set(_at(s)[2]) > set(_at(s)[3]),
+         lambda s: f"The list {_at(s)[2]} has ranks that had not asked by the decision."),
+    Hint("other list", lambda s: s.wrong("lists"),
+         lambda s: f"Rank {_at(s)[0]} has {_at(s)[2]}, and {_at(s)[3]} was due."),
+    Hint("waits for nothing", lambda s: _whole(s) and s.late is None and _waits_long(s),
+         lambda s: _later(s) + "all ranks had asked by then."),
+    Hint("does not hear", lambda s: _waits_long(s) and s.slow[0][4],
+         lambda s: _later(s) + "the decision had been there before. Wait for the decision, not "
+         "for the ranks."),
+    Hint("late decision", _waits_long,
+         lambda s: _later(s) + "the first rank whose time is over decides for all."),
+    Hint("impatient", lambda s: s.slow,
+         lambda s: _later(s) + "the round is open until all have asked, or until one rank has "
+         f"waited for {s.seconds:g} s."),
+)
+
+# catch_up
+
+
+def _still_old(s: Seen) -> bool:
+    return all(
+        all(same(one, old) for one, old in zip(s.values[rank], s.before[rank], strict=True))
+        for rank in s.lack
+    )
+
+
+def _first_alone(s: Seen) -> bool:
+    return all(
+        same(s.values[rank][0], s.expect["values"][rank][0])
+        and same(s.values[rank][-1], s.before[rank][-1])
+        for rank in s.lack
+    )
+
+
+def _again(s: Seen) -> int | None:
+    """Return a rank that had the tensors and was sent some."""
+    return next((r for r in s.have if s.received[r]), None)
+
+
+CATCH_UP = (
+    Hint("from itself", lambda s: s.kind == "to itself",
+         "A rank sends to itself: the source has to be a rank in `have`."),
+    Hint("away takes part", lambda s: len(s.have) + len(s.lack) < s.n and s.stuck,
+         "Ranks in neither list are away, and do nothing: no collective of all ranks."),
+    Hint("one each", lambda s: s.stuck in ("send", "receive", "returned", "cycle"),
+         "A rank waits for a message without a sender, or sends a message without a receiver: "
+         "each rank in lack receives from one rank in have, and both have to choose alike."),
+    Hint("to all", lambda s: s.wrong("collectives"),
+         lambda s: f"{', '.join(s.collectives)} sends to every rank: {who(s.have)} "
+         "would get again the tensors that they have."),
+    Hint("sent again", lambda s: _again(s) is not None,
+         lambda s: f"Rank {_again(s)} has the tensors, and was sent them again."),
+    Hint("not filled", lambda s: s.wrong("values") and _still_old(s) and sum(s.received),
+         "The tensors came, and the rank's own tensors are as before: receive into them, or copy."),
+    Hint("nothing sent", lambda s: s.wrong("values") and _still_old(s) and not sum(s.received),
+         lambda s: f"Nothing was sent: {who(s.lack)} still has its old tensors."),
+    Hint("parameters alone", lambda s: s.wrong("values") and _first_alone(s),
+         "The first tensor came, and the others did not. Without the velocity and the count, the "
+         "rank steps otherwise from the next round on."),
+    Hint("lacking source", lambda s: s.wrong("values") and any(
+        same(s.values[rank], s.before[other]) for rank in s.lack for other in s.lack),
+         "A rank was sent the old tensors of another rank in `lack`: the source has to be "
+         "in `have`."),
+    Hint("other values", lambda s: s.wrong("values"),
+         "A rank's tensors differ from the tensors of the ranks in `have`, bit by bit."),
+    Hint("one does it all", lambda s: right_but(s, "sent by have") and not s.passed_on,
+         lambda s: f"The ranks {s.have} send to {s.shares} ranks: the sending can be shared, so "
+         "that all are done earlier."),
+    Hint("passes on", lambda s: s.wrong("sent by have") and s.passed_on,
+         "A rank in `lack` sends on: the ranks in `have` share the sending."),
+    Hint("twice", lambda s: right_but(s, "received", "sent by have"),
+         "A rank was sent more bytes than the tensors have."),
+)
+# fmt: on

@@ -1,0 +1,135 @@
+"""Lab 19: a quorum in invented time: rounds that ranks ask for, and the right lists."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ddpkit.checks.meeting import Visit, meet
+from ddpkit.checks.store import LooksForEver
+from ddpkit.exercises.exercise import Observed
+
+Answer = Callable[..., Any]
+Plans = Sequence[Sequence[Visit]]
+LATE = 0.05  # seconds: an answer may look again and return after the right moment
+
+
+def lists(answer: Answer, plans: Plans, least: int, seconds: float) -> Observed:
+    """Return the list or the exception of each visit, and the seconds, by rank."""
+
+    def end(store: Any, name: str, rank: int) -> Any:
+        return _end(answer, store, name, rank, len(plans), least, seconds)
+
+    found, _ = meet(end, plans)
+    return {
+        "lists": [[each for each, _ in of_rank] for of_rank in found],
+        "took": [[seconds for _, seconds in of_rank] for of_rank in found],
+    }
+
+
+def _end(
+    answer: Answer, store: Any, name: str, rank: int, n: int, least: int, seconds: float
+) -> Any:
+    try:
+        found = answer(store, name, rank, n, least, seconds)
+    except LooksForEver:
+        return "looks forever"
+    except NotImplementedError:
+        raise
+    except Exception as error:
+        return "RuntimeError" if isinstance(error, RuntimeError) else type(error).__name__
+    numbers = isinstance(found, list | tuple) and all(type(each) is int for each in found)
+    return list(found) if numbers else f"a {type(found).__name__}"
+
+
+def right(plans: Plans, least: int, seconds: float) -> tuple[list[list[Any]], list[list[float]]]:
+    """Return the right end of each visit, and its seconds, by rank.
+
+    The visits of a name happen in the order of time; each rank comes to a name once at most.
+    """
+    n = len(plans)
+    asked: dict[str, dict[int, float]] = {}
+    ends: list[list[Any]] = [[] for _ in plans]
+    took: list[list[float]] = [[] for _ in plans]
+    now = [0.0] * n
+    for visit in range(max(map(len, plans))):
+        here = [rank for rank in range(n) if visit < len(plans[rank])]
+        for rank in here:
+            name, later = plans[rank][visit]
+            now[rank] += later
+            asked.setdefault(name, {})[rank] = now[rank]
+        for rank in here:
+            name = plans[rank][visit][0]
+            end, until = _decided(asked[name], rank, n, least, seconds)
+            ends[rank].append(end)
+            took[rank].append(round(until - now[rank], 3))
+            now[rank] = until
+    return ends, took
+
+
+def _decided(
+    came: dict[int, float], rank: int, n: int, least: int, seconds: float
+) -> tuple[Any, float]:
+    """Return the end of a rank's visit and its moment."""
+    if len(came) == n:
+        moments = sorted([*(at + seconds for at in came.values()), max(came.values())])
+    else:
+        moments = sorted(at + seconds for at in came.values())
+    for moment in moments:
+        there = sorted(each for each, at in came.items() if at <= moment)
+        whole = len(there) == n
+        over = any(at + seconds == moment for at in came.values())
+        if whole or (over and len(there) >= least):
+            if came[rank] + seconds < moment:
+                break  # the rank gave up before
+            return there, max(moment, came[rank])
+    return "RuntimeError", came[rank] + seconds
+
+
+def read(plans: Plans, least: int, seconds: float, seen: Observed) -> Observed:
+    """Compare the seconds of each visit with the right seconds.
+
+    "slow" has [rank, visit, seconds, right seconds, known] of each visit that took other seconds;
+    known  True if a rank had its list in the same round before this visit ended
+    """
+    ends, due = right(plans, least, seconds)
+    done = _moments(plans, seen)
+    slow = [
+        [rank, at, took, wanted, _first(done, seen, at) < done[rank][at] - LATE]
+        for rank, (of_rank, of_due) in enumerate(zip(seen["took"], due, strict=True))
+        for at, (took, wanted) in enumerate(zip(of_rank, of_due, strict=False))
+        if abs(took - wanted) > LATE
+    ]
+    pairs = zip(seen["lists"], ends, strict=True)
+    return {
+        "lists": seen["lists"],
+        "in time": not slow,
+        "slow": slow,
+        "wrong at": [
+            [rank, at]
+            for rank, (got, wanted) in enumerate(pairs)
+            for at, (one, other) in enumerate(zip(got, wanted, strict=False))
+            if one != other
+        ],
+    }
+
+
+def _moments(plans: Plans, seen: Observed) -> list[list[float]]:
+    """Return the moment at which each visit ended, by rank."""
+    found = []
+    for plan, of_rank in zip(plans, seen["took"], strict=True):
+        now, ended = 0.0, []
+        for (_, later), took in zip(plan, of_rank, strict=False):
+            now += later + took
+            ended.append(now)
+        found.append(ended)
+    return found
+
+
+def _first(done: Sequence[Sequence[float]], seen: Observed, at: int) -> float:
+    """Return the first moment at which a rank had its list of a round."""
+    pairs = zip(done, seen["lists"], strict=True)
+    return min(
+        (moments[at] for moments, ends in pairs if at < len(ends) and isinstance(ends[at], list)),
+        default=float("inf"),
+    )

@@ -1,0 +1,1049 @@
+# ---
+# jupyter:
+#   ddpkit:
+#     builds: "training over slow links: an outer optimizer, fragments, bytes, joining and leaving replicas"
+#     minutes: 90
+#     needs: labs 02, 04, 07 and 10
+#   jupytext:
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#   kernelspec:
+#     display_name: Python 3 (ipykernel)
+#     language: python
+#     name: python3
+# ---
+# %% [markdown]
+# # 19 · Local SGD
+#
+# **You will build** a training over slow links: an outer optimizer, fragments that travel while the
+# ranks compute, exchanges of one byte a number, and a training that replicas leave and join.
+#
+# **You need** labs 02, 04, 07 and 10. About 90 minutes.
+
+# %%
+import torch, torch.distributed as dist
+from ddpkit import Cluster, beside, check, show
+
+# %%
+import contextlib, itertools, math, time
+from datetime import timedelta
+
+from torch import nn
+from ddpkit.data import load_digits
+
+# %% [markdown]
+# ## Four sites
+#
+# Sometimes no single place has enough machines. A **site** is a replica behind a slow link: here
+# four sites with 20 ms from each site to each other site, and 1 Gbit/s. The model is small, and so is
+# a site: 1 GFLOP/s.
+
+# %%
+sites = Cluster(4, machine="1 GFLOP/s", link="1 Gbit/s, 20 ms")
+
+# %% [markdown]
+# The model has six linear layers: 75,658 parameters, 302,632 B.
+
+
+# %%
+def net(seed=0):
+    sizes = [64, 128, 128, 128, 128, 128, 10]
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        pairs = [(nn.Linear(a, b), nn.ReLU()) for a, b in itertools.pairwise(sizes)]
+    return nn.Sequential(*itertools.chain(*pairs))[:-1]
+
+
+# %% [markdown]
+# The data are the digits of lab 01: 1,400 images to learn from, and 397 held out. The sites share
+# out the images in one of two ways. With the *same digits*, a site has every fourth image. With
+# digits of its *own*, a site has a quarter of the images sorted by digit: two or three of the ten
+# digits.
+
+
+# %%
+def data(own=False):
+    x, y = map(torch.from_numpy, load_digits())
+    order = torch.randperm(len(x), generator=torch.Generator().manual_seed(0))
+    learn, held = order[:1400], order[1400:]
+    n, rank = dist.get_world_size(), dist.get_rank()
+    by_digit = learn[y[learn].argsort(stable=True)]
+    mine = by_digit.chunk(n)[rank] if own else learn[rank::n]
+    return (x[mine], y[mine]), (x[held], y[held])
+
+
+# %% [markdown]
+# `Site` has all parts of a replica. An **inner step** is a step of a site alone: AdamW, on 32 drawn
+# images. `average` may change the gradients before the step.
+
+
+# %%
+class Site:
+    def __init__(self, own=False, seed=0):
+        self.images, self.held = data(own)
+        self.drawn = torch.Generator().manual_seed(1000 * seed + dist.get_rank())
+        self.model = net(seed)
+        self.params = list(self.model.parameters())
+        self.optimizer = torch.optim.AdamW(self.params, 2e-3, weight_decay=0.1)
+
+    def step(self, average=lambda params: None):
+        x, y = self.images
+        at = torch.randint(len(x), (32,), generator=self.drawn)
+        self.optimizer.zero_grad()
+        nn.functional.cross_entropy(self.model(x[at]), y[at]).backward()
+        average(self.params)
+        self.optimizer.step()
+
+
+# %%
+@torch.no_grad()
+def held_loss(site):
+    x, y = site.held
+    return nn.functional.cross_entropy(site.model(x), y).item()
+
+
+# %% [markdown]
+# Your functions work on a **line**: all numbers of the model in one tensor.
+
+
+# %% tags=["answers"]
+def all_gather(whole, mine):
+    """Fill `whole` with the tensors `mine` of all ranks, in the order of the ranks."""
+    gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
+    return gather(whole, mine)
+
+
+def line(parameters):
+    """Return all numbers of some parameters in one line: a copy."""
+    return torch.cat([p.detach().flatten() for p in parameters])
+
+
+@torch.no_grad()
+def put(values, parameters):
+    """Copy a line of numbers into some parameters."""
+    for p, part in zip(parameters, values.split([p.numel() for p in parameters])):
+        p.copy_(part.view_as(p))
+
+
+# %% [markdown]
+# ## How much of a step is the network?
+#
+# First, data parallel training as in lab 04: the ranks average their gradients in each step.
+# `on_its_own` takes the same step without an exchange.
+
+
+# %%
+def averaged(params, group=None):
+    both = torch.cat([p.grad.flatten() for p in params])
+    dist.all_reduce(both, group=group)
+    both /= dist.get_world_size(group)
+    for p, part in zip(params, both.split([p.numel() for p in params])):
+        p.grad.copy_(part.view_as(p))
+
+
+def every_step(steps, own=False, seed=0):
+    site = Site(own, seed)
+    for _ in range(steps):
+        site.step(averaged)
+    return site
+
+
+def on_its_own():
+    Site().step()
+
+
+# %%
+def timed(cluster, way, *arguments):
+    return cluster.run(lambda: way(*arguments) and None)
+
+
+print(f"a step of a site alone: {timed(sites, on_its_own).trace.duration_ms:.4f} ms")
+
+# %% [markdown]
+# The kit notes different parameters on the ranks. In this lab the ranks drift apart on purpose.
+#
+# **Predict:** a ring all-reduce of four ranks has six rounds. Each round waits 20 ms and carries a
+# quarter of the 302,632 B, at 125,000 B a ms. How many ms does a step take with the exchange?
+
+# %% guess="step_ms"
+step_ms = 13.8772 + 6 * (20 + 302632 / 4 / 125e3)  # your prediction, in ms
+
+# %%
+with_sum = timed(sites, every_step, 1)
+show(with_sum)
+beside(step_ms, with_sum.trace.duration_ms, "ms")
+
+# %% [markdown]
+# **What to notice:** nine tenths of the step are network, and six latencies are nearly all of the
+# network. No bucket and no overlap of lab 06 can hide 124 ms behind 14 ms.
+#
+# **Local SGD** takes many inner steps between two exchanges, and each exchange averages the
+# *parameters* ([Stich 2019](https://arxiv.org/abs/1805.09767)). An exchange is the communication
+# of one outer step.
+
+# %% [markdown]
+# ## Your turn: steps between exchanges
+
+
+# %% exercise="steps_between"
+def steps_between(step_ms, nbytes, n, latency_ms, gbit, share):
+    """Return the least number of steps between exchanges, at least 1: an int.
+
+    An exchange is a ring all-reduce of `nbytes` over n ranks on links of `gbit` Gbit/s, exposed
+    in full. A step takes `step_ms`. Exchanges may take at most `share` of all time.
+    """
+    # BEGIN SOLUTION
+    exchange_ms = 2 * (n - 1) * (latency_ms + nbytes / n * 8 / gbit / 1e6)
+    return max(1, math.ceil(exchange_ms * (1 - share) / (share * step_ms)))
+    # END SOLUTION
+
+
+# %% check="steps_between"
+check(steps_between)
+
+# %%
+print(steps_between(13.8772, 302632, 4, 20, 1, 0.1), "steps, for a tenth of the time")
+print(steps_between(100, 4e10, 14, 60, 1, 0.05), "steps of ten billion parameters")
+
+# %% [markdown]
+# Nobody sends ten billion parameters whole. You will see two ways around that: fragments, and fewer
+# bytes a number.
+
+# %% [markdown]
+# ## How far do the sites come apart?
+#
+# Between exchanges, each site goes its own way. `drift` averages the parameters every 16 steps and
+# returns the distance of the sites from their mean after each step.
+#
+# **Predict:** does the distance grow like the number of steps, or like its root? Is the distance
+# larger if each site has digits of its own?
+
+
+# %%
+def drift(own, steps=32, every=16):
+    site, n, far = Site(own), dist.get_world_size(), []
+    for t in range(1, steps + 1):
+        site.step()
+        mine, mean = line(site.params), line(site.params) / n
+        dist.all_reduce(mean)
+        square = (mine - mean).square().sum() / n
+        dist.all_reduce(square)
+        far.append(square.sqrt().item())
+        if t % every == 0:
+            put(mean, site.params)
+    return far
+
+
+# %%
+import matplotlib.pyplot as plt
+
+plt.style.use("ddpkit.view.plain")
+plt.figure(figsize=(6, 3))
+for about, own in (("same digits", False), ("own digits", True)):
+    far = Cluster(4).run(drift, own).results[0] or []  # a job may skip the run
+    plt.plot(range(1, len(far) + 1), far, label=about)
+    print(
+        f"{about}: after steps 1, 4, 8, 16, 17:", *(f"{far[t - 1]:.2f}" for t in (1, 4, 8, 16, 17))
+    )
+plt.xlabel("step"), plt.ylabel("distance"), plt.ylim(0), plt.legend()
+plt.show()
+
+# %% [markdown]
+# **What to notice:** neither. Noise alone would double the distance from step 4 to step 16; here it
+# grows 2.5 times. With digits of their own, the sites also pull in different directions. Averaging
+# parameters that are far apart does not average the knowledge in them.
+
+# %% [markdown]
+# **Predict:** two sites have solved one task in two ways. Does the mean of the weights solve the task?
+#
+# <details><summary>An answer</summary>
+#
+# Often the mean is worse than both. For example, two hidden units can change places, and the network
+# computes the same function as before. The mean of the two networks then has one blurred unit twice.
+#
+# </details>
+
+# %% [markdown]
+# ## A common place to go on from
+#
+# After some inner steps, the sites stand at four places. Averaging takes the mean of the places.
+# An **outer optimizer** takes the mean *difference* from the last common start as a gradient, and
+# steps from the start: DiLoCo uses SGD with Nesterov's momentum ([Douillard and others
+# 2023](https://arxiv.org/abs/2311.08105)).
+
+# %% [markdown]
+# With the mean difference $g$, momentum $\mu$ and velocity $v$, Nesterov's step is
+#
+# $$ v \leftarrow \mu v + g \qquad \text{start} \leftarrow \text{start} - \text{lr}\,(g + \mu v) $$
+#
+# **Predict:** lr is 0.7 and the momentum is 0.9. How many times the mean difference does the first
+# step go?
+
+# %% guess="first_step"
+first_step = 0.7 * (1 + 0.9)  # your prediction
+
+# %% [markdown]
+# **Predict:** which of the learning rate, the momentum, the start and the velocity must be equal on
+# all ranks?
+#
+# <details><summary>An answer</summary>
+#
+# All four. Then all ranks compute the same next start from the same mean, and only the differences
+# travel.
+#
+# </details>
+
+# %% [markdown]
+# ## Your turn: an outer optimizer
+#
+# `begin` starts the exchange, and `end` waits: between the calls, the ranks may go on. `keep` says
+# how much of those steps stays. One all-reduce is enough for all parameters, and `step` sends
+# nothing.
+
+
+# %% exercise="Outer"
+class Outer:
+    """The outer optimizer of some parameters: SGD with Nesterov's momentum, alike on all ranks.
+
+    `start`, a line, is the last common place of all replicas. The gradient of an outer step is the
+    mean over the ranks of the distance from there: start - parameters.
+    """
+
+    def __init__(self, parameters, lr=0.7, momentum=0.9):
+        self.parameters, self.lr, self.momentum = list(parameters), lr, momentum
+        self.start = line(self.parameters)
+        self.velocity = torch.zeros_like(self.start)
+
+    def begin(self):
+        """Start the exchange, and return at once: the replicas may go on meanwhile."""
+        # BEGIN SOLUTION
+        self.mean = self.start - line(self.parameters)
+        self.work = dist.all_reduce(self.mean, async_op=True)
+        # END SOLUTION
+
+    def end(self, keep=0.0):
+        """Wait for the exchange, and take the step."""
+        # BEGIN SOLUTION
+        self.work.wait()
+        self.step(self.mean / dist.get_world_size(), keep)
+        # END SOLUTION
+
+    def step(self, mean, keep=0.0):
+        """Step `start` by lr, momentum and the mean difference.
+
+        Then a parameter p becomes keep * p + (1 - keep) * (the value in the new start).
+        """
+        # BEGIN SOLUTION
+        self.velocity = self.momentum * self.velocity + mean
+        self.start = self.start - self.lr * (mean + self.momentum * self.velocity)
+        put(keep * line(self.parameters) + (1 - keep) * self.start, self.parameters)
+        # END SOLUTION
+
+
+# %% check="Outer"
+check(Outer)
+
+
+# %%
+def one_outer_step():
+    model = net()
+    outer = Outer(model.parameters())
+    put(outer.start - 1, model.parameters())  # every site has gone 1 down
+    before = outer.start
+    outer.begin()
+    outer.end()
+    return (before - outer.start).mean().item()
+
+
+beside(first_step, Cluster(2).run(one_outer_step).results[0] or first_step, "times the difference")
+
+# %% [markdown]
+# `trained` takes an outer step after every `every` inner steps. With lr 1 and momentum 0, the outer
+# step is averaging.
+
+
+# %%
+def trained(every, steps, own=False, seed=0, lr=1.0, momentum=0.0):
+    site = Site(own, seed)
+    outer = Outer(site.params, lr, momentum)
+    for t in range(1, steps + 1):
+        site.step()
+        if t % every == 0:
+            outer.begin()
+            outer.end()
+    return site
+
+
+# %% [markdown]
+# **Predict:** with an exchange every 16 steps, how many ms does a step take?
+
+# %% guess="each_ms"
+each_ms = 13.8772 + 123.632 / 16  # your prediction, in ms
+
+# %%
+every_16 = timed(sites, trained, 16, 16)
+beside(each_ms, every_16.trace.duration_ms / 16, "ms a step")
+
+# %% [markdown]
+# Now the loss on the held-out images after 128 steps, with two seeds.
+
+
+# %%
+def losses(way, *arguments, seeds=2, **named):
+    return [held_loss(way(*arguments, seed=seed, **named)) for seed in range(seeds)]
+
+
+def tell(about, found):
+    if found:  # a job may skip the run
+        print(f"{about:30} loss", " and ".join(f"{each:.3f}" for each in found))
+
+
+# %% [markdown]
+# **Predict:** in 2.75 s there is time for 20 steps with a sum of gradients each, or for 128 steps with
+# an exchange every 16. Which loss is lower? And if each site has digits of its own?
+
+# %%
+four = Cluster(4)
+tell("20 steps, gradients each step", four.run(losses, every_step, 20).results[0])
+tell("128 steps, averaged every 16", four.run(losses, trained, 16, 128).results[0])
+tell("the same, own digits", four.run(losses, trained, 16, 128, own=True).results[0])
+
+# %% [markdown]
+# **What to notice:** a step of local SGD teaches a little less, and in the same time there are six
+# times as many of them. With digits of their own the loss is several times as large: that is the price
+# of the drift.
+#
+# Does the outer optimizer help? The next cell takes 32 exchanges, with digits of their
+# own and one seed.
+#
+# **Predict:** which ends lower: averaging, or lr 0.7 with momentum 0.9?
+
+# %%
+for lr, momentum in ((1.0, 0.0), (0.7, 0.9)):
+    options = {"own": True, "lr": lr, "momentum": momentum}
+    run = four.run(losses, trained, 16, 512, seeds=1, **options)
+    tell(f"lr {lr}, momentum {momentum}", run.results[0])
+
+# %% [markdown]
+# **What to notice:** momentum helps where the differences of many rounds point the same way, and no
+# single round arrives. Momentum 0.9 needs more than $1/(1-0.9) = 10$ rounds, and a model that is nearly
+# done overshoots. One seed shows a direction, and no more. A language model may behave in another way: DiLoCo found
+# 0.7 and 0.9 with 500 inner steps and eight workers.
+
+# %% [markdown]
+# ## Exchanges meanwhile
+#
+# A thinner line now, 10 Mbit/s, and an exchange every 64 steps. `one piece` begins the exchange and
+# ends it some steps later.
+
+# %%
+thin = Cluster(4, machine="1 GFLOP/s", link="10 Mbit/s, 20 ms")
+
+# %% [markdown]
+# **Predict:** the exchange takes `6 * (20 + 302632 / 4 / 1.25e3)` ms, and a step takes 13.8772 ms.
+# How many steps of delay hide the exchange?
+
+# %% guess="enough"
+enough = 6 * (20 + 302632 / 4 / 1.25e3) / 13.8772  # your prediction, in steps
+
+# %% [markdown]
+# The fewer bytes an exchange has, the shorter the delay. A **fragment** is a part of the parameters
+# that is exchanged by itself. Fragment k has the layers k and k + 3, and the fragments take turns
+# ([Streaming DiLoCo](https://arxiv.org/abs/2501.18512)).
+
+# %% [markdown]
+# ## Your turn: a stream of fragments
+
+
+# %% exercise="stream"
+def stream(step, fragments, every, delay):
+    """Return the fragments that begin and that end after inner step `step`, counted from 1.
+
+    Two lists. Fragment k begins every `every` steps, for the first time after step
+    (k + 1) * every // fragments. A fragment ends `delay` steps after the begin; delay < every.
+    """
+    # BEGIN SOLUTION
+    first = [(k + 1) * every // fragments for k in range(fragments)]
+
+    def due(t):
+        return [k for k, f in enumerate(first) if t >= f and (t - f) % every == 0]
+
+    return due(step), due(step - delay)
+    # END SOLUTION
+
+
+# %% check="stream"
+check(stream)
+
+
+# %%
+def parts(model, fragments):
+    linear = [each for each in model if isinstance(each, nn.Linear)]
+    chosen = [linear[k::fragments] for k in range(fragments)]
+    return [[p for each in some for p in each.parameters()] for some in chosen]
+
+
+# %%
+def streamed(fragments, delay, every, steps, seed=0, keep=0.0):
+    site, under_way = Site(seed=seed), set()
+    outers = [Outer(some, 0.7, 0.5) for some in parts(site.model, fragments)]
+    for t in range(1, steps + 1):
+        site.step()
+        begin, end = stream(t, fragments, every, delay)
+        for k in begin:
+            outers[k].begin()
+        for k in end:
+            outers[k].end(keep)
+        under_way = (under_way | set(begin)) - set(end)
+    for k in under_way:  # the last exchanges
+        outers[k].end(keep)
+    return site
+
+
+# %%
+def exposed_ms(fragments, delay, steps):
+    run = timed(thin, streamed, fragments, delay, 64, steps)
+    return run.trace.duration_ms - 13.8772 * steps
+
+
+waited = exposed_ms(1, 0, 64)
+for fragments, delay in ((1, 21), (1, 35), (3, 8), (3, 20)):
+    late = exposed_ms(fragments, delay, 64 + delay)
+    print(f"fragments {fragments}, {delay:2} steps later: {late:7.3f} ms exposed")
+beside(enough, waited / 13.8772, "steps")
+
+# %% [markdown]
+# **What to notice:** the largest fragment takes 278.5 ms, so 20.07 steps hide it. Fragments send the
+# same bytes and pay three times the latencies. They buy a
+# shorter delay, and a line that never carries more than a third of the parameters at once. On a link
+# of 1 Gbit/s they would buy nothing, for there an exchange is latency.
+
+# %%
+show(timed(thin, streamed, 3, 20, 64, 84))
+
+# %% [markdown]
+# **Predict:** a fragment's new start comes 8 steps late. With `keep` 0 these 8 steps are lost, with
+# `keep` 1 all of them stay. Which `keep` gives the lower loss?
+
+# %%
+for keep in (0.0, 1.0):
+    run = four.run(losses, streamed, 3, 8, 32, 256, keep=keep, seeds=1)
+    tell(f"keep {keep}", run.results[0])
+
+# %% [markdown]
+# **What to notice:** with `keep` 1 the new start never reaches a replica, so the sites train alone.
+# The paper keeps one half.
+
+# %% [markdown]
+# ## One byte a number
+#
+# A number of a difference has 4 bytes. **int8** has 1 byte: the levels −128 to 127, times a scale.
+# Rounding takes a part of each number away. Error feedback (lab 07) keeps that part, and adds it to the
+# next exchange ([Karimireddy and others 2019](https://arxiv.org/abs/1901.09847)).
+
+# %% [markdown]
+# ## Your turn: a mean by bytes
+#
+# Each rank needs the scales of the other ranks too. A scale can travel with its levels: four bytes,
+# `scale.view(1).view(torch.uint8)`.
+
+
+# %% exercise="mean_by_bytes"
+def mean_by_bytes(x, error):
+    """Return the mean over the ranks of x + error, each rounded to int8, and this rank's new error.
+
+    x and error are float32 lines. A rank's levels are -127 to 127 times the rank's scale: the
+    largest absolute value / 127. The new error is the part that rounding takes from the rank's
+    numbers. A single all-gather: a byte a number, and 4 for the scale. A line of zeros stays zero.
+    """
+    # BEGIN SOLUTION
+    n, wanted = dist.get_world_size(), x + error
+    scale = wanted.abs().max().clamp(min=2**-100) / 127
+    levels = (wanted / scale).round().to(torch.int8)
+    mine = torch.cat([scale.view(1).view(torch.uint8), levels.view(torch.uint8)])
+    whole = mine.new_empty(n * len(mine))
+    all_gather(whole, mine)
+    scales, numbers = whole.view(n, -1).split([4, len(x)], dim=1)
+    scales = scales.flatten().view(torch.float32).view(n, 1)
+    numbers = numbers.flatten().view(torch.int8).view(n, -1)
+    return (numbers * scales).mean(0), wanted - levels * scale
+    # END SOLUTION
+
+
+# %% check="mean_by_bytes"
+check(mean_by_bytes)
+
+# %% [markdown]
+# **Predict:** on the thin line, an all-gather of four ranks has three rounds, and each round carries
+# 75,662 B at 1,250 B a ms. How many ms does an exchange take?
+
+# %% guess="byte_ms"
+byte_ms = 3 * (20 + (75658 + 4) / 1.25e3)  # your prediction, in ms
+
+
+# %%
+def one_exchange(bytewise):
+    x = torch.ones(75658)
+    if bytewise:
+        mean_by_bytes(x, torch.zeros_like(x))
+    else:
+        dist.all_reduce(x)
+
+
+floats, by_bytes = thin.run(one_exchange, False), thin.run(one_exchange, True)
+print(f"by floats {floats.trace.duration_ms:.3f} ms")
+beside(byte_ms, by_bytes.trace.duration_ms, "ms")
+
+# %% [markdown]
+# **What to notice:** half of the time, and not a quarter: an all-gather hands each line to all ranks.
+# From eight ranks on nothing is won; then an exchange takes two steps, as torchft does
+# ([#201](https://github.com/pytorch/torchft/pull/201)).
+#
+# With 2 bits, the levels are −1, 0 and 1 times the largest number.
+#
+# **Predict:** how many percent of the numbers of a line are then not 0?
+
+
+# %%
+def to_levels(x, bits):
+    scale = x.abs().max() / (2 ** (bits - 1) - 1)
+    return (x / scale).round() * scale
+
+
+def share_left(bits):
+    site = Site()
+    start = line(site.params)
+    for _ in range(16):
+        site.step()
+    return (to_levels(start - line(site.params), bits) != 0).double().mean().item()
+
+
+for bits in (8, 2):
+    print(
+        f"{bits} bits: {100 * (Cluster(1).run(share_left, bits).results[0] or 0):.3f} % are not 0"
+    )
+
+# %% [markdown]
+# **Predict:** how much does the error help the loss, at 8 bits and at 2?
+
+
+# %%
+def rounded(bits, feedback, steps=128, seed=0):
+    site, error = Site(seed=seed), 0.0
+    outer = Outer(site.params, 0.7, 0.5)
+    for t in range(1, steps + 1):
+        site.step()
+        if t % 16 == 0:
+            wanted = outer.start - line(site.params) + error
+            sent = to_levels(wanted, bits)
+            error = wanted - sent if feedback else 0.0
+            dist.all_reduce(sent)
+            outer.step(sent / dist.get_world_size())
+    return site
+
+
+# %%
+for bits, feedback in ((8, False), (2, False), (2, True)):
+    about = "error carried on" if feedback else "error dropped"
+    tell(f"{bits} bits, {about}", four.run(losses, rounded, bits, feedback).results[0])
+
+# %% [markdown]
+# **What to notice:** with 8 bits the training goes on without the error. With 2 bits, about
+# six of seven numbers become 0, and the error carries the training. INTELLECT-1 sent int8 between continents ([2024](
+# https://arxiv.org/abs/2412.01152)), and Streaming DiLoCo 4 bits.
+
+# %% [markdown]
+# ## One site is slow
+#
+# Site 3 now computes at half the speed. Every site takes 16 steps between exchanges.
+#
+# **Predict:** the slow site takes 32 · 13.8772 ms and ends the ring after five rounds. How many ms
+# does a round of 16 steps take?
+
+# %% guess="slow_ms"
+slow_ms = 32 * 13.8772 + 5 * (20 + 302632 / 4 / 125e3)  # your prediction, in ms
+
+# %%
+slow = Cluster(4, machine="1 GFLOP/s", link="1 Gbit/s, 20 ms", speed={3: 0.5})
+one, two = (timed(slow, trained, 16, 16 * each) for each in (1, 2))
+show(one)
+beside(slow_ms, two.trace.duration_ms - one.trace.duration_ms, "ms a round")
+
+# %% [markdown]
+# **What to notice:** the three fast sites compute for 222 ms and wait for the rest. If site 3 takes
+# 8 steps in place of 16, nobody waits. Then its difference stands for fewer steps, and the mean has
+# to know that.
+
+# %% [markdown]
+# ## Your turn: a mean by steps
+
+
+# %% exercise="mean_of"
+def mean_of(difference, steps, group=None):
+    """Return the mean of the group's differences, each weighted by its number of steps.
+
+    A rank with 0 steps takes part, but the difference does not count, even if nan is in there. The
+    result is 0 if no rank has taken a step. A single all-reduce: the difference and a number more.
+    """
+    # BEGIN SOLUTION
+    mine = difference * steps if steps else torch.zeros_like(difference)
+    both = torch.cat([mine, mine.new_tensor([float(steps)])])
+    dist.all_reduce(both, group=group)
+    return both[:-1] / both[-1].clamp(min=1)
+    # END SOLUTION
+
+
+# %% check="mean_of"
+check(mean_of)
+
+
+# %%
+def by_steps():
+    site, steps = Site(), 8 if dist.get_rank() == 3 else 16
+    outer = Outer(site.params)
+    for _ in range(steps):
+        site.step()
+    outer.step(mean_of(outer.start - line(site.params), steps))
+
+
+print(f"8 steps on site 3: {slow.run(by_steps).trace.duration_ms:.3f} ms a round")
+
+# %% [markdown]
+# **What to notice:** by steps is right if all sites see the same data. If site 3 alone has the nines,
+# half of its steps make the nines count half. Choosing the weight is a decision.
+
+# %% [markdown]
+# ## One goes, one comes back
+#
+# Sites fail, and come back. A **quorum** is the list of the ranks that take part in a round. All of
+# them need the same list, because each rank uses the list to choose its group. The ranks agree
+# through a store (lab 07), before they exchange tensors.
+
+# %% [markdown]
+# `store.set(key, value)` writes, `store.add(key, 1)` counts, `store.check([key])` looks, and
+# `store.wait([key], timedelta(seconds=s))` waits for a key, or raises an error. The call
+# `store.compare_set(key, "", value)` writes if the key is not there, and returns the value that is
+# there then: so one writer wins.
+
+# %% [markdown]
+# ## Your turn: a quorum
+
+
+# %% exercise="quorum"
+def quorum(store, name, rank, world_size, least, seconds):
+    """Return the ranks that take part in round `name`: a sorted list, equal on all ranks.
+
+    The list is decided when all world_size ranks have asked, or when a rank has waited for
+    `seconds`; all ranks that have asked by then are in the list. No rank waits after the decision:
+    a late rank gets the list at once, without itself. A rank raises RuntimeError if the rank's time
+    is over while fewer than `least` ranks have asked. `store` is any store of c10d.
+    """
+    # BEGIN SOLUTION
+    members = f"{name}/members"
+    store.set(f"{name}/{rank}", "here")
+    if store.add(f"{name}/count", 1) < world_size:
+        with contextlib.suppress(RuntimeError):  # the time is over, and no rank has decided
+            store.wait([members], timedelta(seconds=seconds))
+    here = [r for r in range(world_size) if store.check([f"{name}/{r}"])]
+    if len(here) < least and not store.check([members]):
+        raise RuntimeError(f"{len(here)} ranks are there, and {least} are needed")
+    agreed = store.compare_set(members, "", " ".join(map(str, here)))
+    return [int(r) for r in agreed.split()]
+    # END SOLUTION
+
+
+# %% check="quorum"
+check(quorum)
+
+# %% [markdown]
+# **Predict:** a replica is back from yesterday. Which numbers does the replica need before it may
+# take part?
+#
+# <details><summary>An answer</summary>
+#
+# The start and the velocity of the outer optimizer. The state of the inner optimizer stays at home.
+#
+# </details>
+
+# %% [markdown]
+# ## Your turn: catch up
+
+
+# %% exercise="catch_up"
+def catch_up(tensors, have, lack):
+    """Fill the tensors of each rank in `lack` with the tensors of a rank in `have`.
+
+    have and lack are lists of ranks; ranks in neither list are away, and do nothing. All tensors
+    are sent, parameters or not, and only to ranks in `lack`. The ranks in `have` share the sending:
+    each sends to equally many ranks, or to one rank more.
+    """
+    # BEGIN SOLUTION
+    for i, late in enumerate(lack):
+        source = have[i % len(have)]
+        for tensor in tensors:
+            if dist.get_rank() == source:
+                dist.send(tensor, late)
+            elif dist.get_rank() == late:
+                dist.recv(tensor, source)
+    # END SOLUTION
+
+
+# %% check="catch_up"
+check(catch_up)
+
+# %% [markdown]
+# **Predict:** sites 1 and 3 lack two lines of 302,632 B, and sites 0 and 2 have them. The first
+# message waits for 20 ms. How many ms does catching up take?
+
+# %% guess="caught_ms"
+caught_ms = 20 + 2 * 302632 / 125e3  # your prediction, in ms
+
+
+# %%
+def two_lines():
+    catch_up([torch.zeros(75658), torch.zeros(75658)], [0, 2], [1, 3])
+
+
+beside(caught_ms, sites.run(two_lines).trace.duration_ms, "ms")
+
+# %% [markdown]
+# Now six rounds with four inner steps each. Site 3 is away for 1.9 s before round 1, and site 2 goes
+# before round 4. All groups are made beforehand, because `new_group` needs every rank.
+
+
+# %%
+def all_groups():
+    n = dist.get_world_size()
+    sets = [each for size in range(2, n + 1) for each in itertools.combinations(range(n), size)]
+    return {members: dist.new_group(list(members)) for members in sets}
+
+
+def take_part(k, here, store, outer, groups):
+    before = [int(r) for r in store.get(f"round {k - 1}/members").split()] if k else here
+    have, lack = [r for r in here if r in before], [r for r in here if r not in before]
+    catch_up([outer.start, outer.velocity], have, lack)
+    difference = outer.start - line(outer.parameters)
+    steps = 0 if dist.get_rank() in lack else 4
+    outer.step(mean_of(difference, steps, groups[tuple(here)]))
+    return lack
+
+
+# %%
+def rounds(count=6):
+    rank, n, groups = dist.get_rank(), dist.get_world_size(), all_groups()
+    store, site = dist.distributed_c10d._get_default_store(), Site()
+    outer, told, began = Outer(site.params), [], time.monotonic()
+    for k in range(count):
+        if (rank, k) == (2, 4):
+            return told  # site 2 is gone
+        time.sleep(1.9 * ((rank, k) == (3, 1)))  # site 3 is away for a while
+        for _ in range(4):
+            site.step()
+        here = quorum(store, f"round {k}", rank, n, least=2, seconds=0.6)
+        if rank in here:
+            lack = take_part(k, here, store, outer, groups)
+            told.append((k, here, lack, line(site.params).sum().item(), time.monotonic() - began))
+    return told
+
+
+# %% [markdown]
+# **Predict:** in the round in which site 3 comes back, by how many steps is the sum divided? How long
+# does a round with a missing site take?
+
+# %%
+run = sites.run(rounds)
+for k, here, lack, _, seconds in run.results[0] or []:
+    late = f", {lack} catches up" if lack else ""
+    print(f"round {k} at {seconds:.2f} s: {here}{late}")
+last = {round(each[-1][3], 2) for each in run.results if each and each[-1][0] == 5}
+print("the sites that are left have equal parameters:", len(last) == 1)
+
+# %% [markdown]
+# **What to notice:** the sum was divided by 12 steps: three sites with 4 steps each, and the late one with none. A missing
+# site costs every other site its patience of 0.6 s, in each round. torchft asks for the heartbeat of a
+# replica, so that a dead one is left out at once ([#35](https://github.com/pytorch/torchft/pull/35)).
+
+# %% [markdown]
+# **In words:** a quorum of 3 out of 4 goes on. The fourth site was not dead, only slow, and has taken
+# 40 more steps on its own. How do you use these steps, or why not?
+
+# %% [markdown]
+# *Your words:*
+
+# %% [markdown]
+# ## Sites of two ranks
+#
+# A real site has many GPUs. Take two sites of two ranks: gradients are summed inside a site in each
+# step, and every 16 steps the ranks of the same number exchange between the sites.
+
+# %%
+two_sites = Cluster(
+    4,
+    machine="1 GFLOP/s",
+    link={"hosts of": 2, "inside": "100 Gbit/s, 5 us", "between": "1 Gbit/s, 20 ms"},
+)
+
+# %% [markdown]
+# **Predict:** a sum inside a site takes 0.034 ms, and an exchange between the sites takes 43 ms, every
+# 16 steps. How many ms does a step take?
+
+# %% guess="sites_ms"
+sites_ms = 13.877 + 0.034 + 43.0 / 16  # your prediction, in ms
+
+
+# %%
+def in_sites(steps):
+    rank, site = dist.get_rank(), Site()
+    inside, between = (
+        [dist.new_group(each) for each in pairs][at]
+        for pairs, at in (([[0, 1], [2, 3]], rank // 2), ([[0, 2], [1, 3]], rank % 2))
+    )
+    outer = Outer(site.params)
+    for t in range(1, steps + 1):
+        site.step(lambda params: averaged(params, inside))
+        if t % 16 == 0:
+            outer.step(mean_of(outer.start - line(site.params), 16, between))
+
+
+# %%
+flat = timed(two_sites, every_step, 1).trace.duration_ms
+print(f"all four in every step: {flat:.3f} ms a step")
+beside(sites_ms, two_sites.run(in_sites, 16).trace.duration_ms / 16, "ms a step")
+
+# %% [markdown]
+# **What to notice:** the fast links work in every step, and the slow link works rarely. Each replica
+# of DiLoCo is such a site.
+
+# %% [markdown]
+# **In words:** ten billion parameters, 14 sites, 60 ms and 1 Gbit/s between them, 100 ms a step.
+# Which numbers do you exchange, how often, and which losses do you accept for it?
+
+# %% [markdown]
+# *Your words:*
+
+# %% [markdown]
+# ## Rollouts, optional
+#
+# Reinforcement learning on texts has slow links of another kind. Eight ranks generate **rollouts**,
+# texts of very different lengths. Rank 0 trains on eight rollouts a step, and sends its new weights
+# with each request. A rollout is `age` versions old when it is used. The bound says how many versions
+# away the step of a new rollout may be.
+
+# %%
+import random
+
+from ddpkit import busy
+
+
+def ask(rank, version, number):
+    dist.send(
+        torch.tensor([version, number] + [0.0] * 998), rank
+    )  # the version, the number, and the weights
+
+
+def take(there):
+    answer = torch.empty(3)
+    rank = dist.recv(answer)  # any rank's answer
+    there[int(answer[0])] = int(answer[1])
+    return rank
+
+
+# %%
+def trainer(bound, steps, batch):
+    free = list(range(1, dist.get_world_size()))
+    version, asked, there, ages = 0, 0, {}, []
+    while version < steps:
+        while free and asked // batch - version <= bound:  # the step for the next rollout is near
+            ask(free.pop(0), version, asked)
+            asked += 1
+        free.append(take(there))
+        numbers = range(version * batch, (version + 1) * batch)
+        if all(k in there for k in numbers):
+            ages += [version - there.pop(k) for k in numbers]
+            busy("20 ms", "train")
+            version += 1
+    return ages, free
+
+
+# %%
+def generator():
+    drawn, x = random.Random(dist.get_rank()).paretovariate, torch.empty(1000)
+    while dist.recv(x, 0) == 0 and x[0] >= 0:
+        ms = 10 * drawn(1.5)
+        busy(f"{ms} ms", "generate")
+        dist.send(torch.tensor([x[1].item(), x[0].item(), ms]), 0)
+
+
+def rollouts(bound):
+    if dist.get_rank():
+        return generator()
+    ages, free = trainer(bound, 40, 8)
+    while len(free) < dist.get_world_size() - 1:
+        free.append(take({}))
+    for rank in free:
+        ask(rank, -1, -1)  # the end
+    return max(ages)
+
+
+# %% [markdown]
+# **Predict:** the slowest of eight rollouts takes 120 ms on average, and a step of training takes
+# 20 ms. How many ms does a step take with bound 0?
+
+# %% guess="sync_ms"
+sync_ms = 120 + 20  # your prediction, in ms
+
+# %%
+nine, found = Cluster(9, link="10 Gbit/s, 50 us", speed=math.inf), {}
+for bound in (0, 2, 8):
+    run = nine.run(rollouts, bound)
+    found[bound] = run.trace.duration_ms / 40
+    oldest = run.results[0]
+    print(f"bound {bound}: {found[bound]:5.1f} ms a step, the oldest rollout {oldest} versions")
+beside(sync_ms, found[0], "ms a step")
+
+# %% [markdown]
+# **What to notice:** a bound of eight versions halves the time, and no rollout is dropped. A trainer
+# that takes rollouts as they come and drops the old ones would learn from short texts alone, because
+# long ones are old when they arrive ([AReaL](https://arxiv.org/abs/2505.24298) also limits the age).
+
+# %% [markdown]
+# ## The way out
+#
+# DiLoCo in plain torch: AdamW inside, SGD with Nesterov's momentum outside.
+#
+# ```python
+# import torch, torch.distributed as dist
+# dist.init_process_group("gloo")
+# torch.manual_seed(0)
+# net = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU(), torch.nn.Linear(64, 10))
+# start = torch.nn.utils.parameters_to_vector(net.parameters()).detach().requires_grad_()
+# inner = torch.optim.AdamW(net.parameters(), lr=2e-3)
+# outer = torch.optim.SGD([start], lr=0.7, momentum=0.9, nesterov=True)
+# torch.manual_seed(dist.get_rank())  # from here on each rank has its own data
+# for step in range(1, 33):
+#     x = torch.randn(32, 64)
+#     inner.zero_grad()
+#     torch.nn.functional.cross_entropy(net(x), x[:, :10].argmax(1)).backward()
+#     inner.step()
+#     if step % 8 == 0:
+#         here = torch.nn.utils.parameters_to_vector(net.parameters()).detach()
+#         start.grad = (start.detach() - here) / dist.get_world_size()
+#         dist.all_reduce(start.grad)
+#         outer.step()
+#         torch.nn.utils.vector_to_parameters(start.detach().clone(), net.parameters())
+# dist.destroy_process_group()
+# ```
+#
+# [torchft](https://github.com/pytorch/torchft) has `local_sgd.DiLoCo` around the same two optimizers.
+
+# %% [markdown]
+# ## In this lab you have
+#
+# - replaced a sum in every step by an exchange every 16 steps;
+# - seen replicas drift apart, with the same data and with data of their own;
+# - stepped by an outer optimizer, and hidden its exchange in fragments;
+# - sent one byte a number, and carried the error on;
+# - let a slow site take fewer steps, and replicas leave and come back.
+#
+# **Next:** a model of your own, under `ddpkit run`, on a cluster that you name.
