@@ -35,6 +35,15 @@ def _exchanges(s: Seen) -> bool:
     )
 
 
+def _first_error(s: Seen) -> bool:
+    """True if the means of round 0 are right, and the errors are wrong."""
+    pairs = zip(s.mean, s.expect["mean"], strict=True)
+    return all(same(got[0], Close(due.value[0])) for got, due in pairs) and not all(
+        same(got[0], Close(due.value[0], digits=3))
+        for got, due in zip(s["error"], s.expect["error"], strict=True)
+    )
+
+
 # fmt: off
 BYTES = (
     Hint("changed", lambda s: s.wrong("left alone"), CHANGED),
@@ -74,9 +83,9 @@ BYTES = (
          "travel with its levels, in one all-gather."),
     Hint("more bytes", gave_more, lambda s: _more_bytes(s) + "a number needs one byte, and a line "
          "4 bytes for its scale."),
-    Hint("other error", lambda s: right_but(s, "error"),
-         "The means are right, and the new error is not x + error minus the rank's own sent "
-         "numbers."),
+    Hint("other error", _first_error,
+         "The means of round 0 are right, and the new error is not x + error minus the rank's own "
+         "sent numbers."),
     Hint("other mean", lambda s: s.wrong("mean"),
          "The mean of all ranks' rounded numbers is another: a number is a level times the scale "
          "of its rank, and the scale is the largest absolute value / 127."),

@@ -75,13 +75,18 @@ def outer_timed(answer: Any, numbers: int, products: int, width: int) -> None:
     outer.end()
 
 
+def _equal(one: Any, other: Any) -> bool:
+    """True if two tensors have equal numbers; nan equals nan."""
+    return torch.equal(one.nan_to_num(7.5), other.nan_to_num(7.5))
+
+
 def by_bytes(answer: Answer, lines: Any) -> dict[str, Any]:
     """Return the means and the errors of some rounds, [round, number]."""
     error, means, errors, kept = torch.zeros_like(lines[0]), [], [], True
     for x in lines:
         mine, old = x.clone(), error.clone()
         mean, new = values(returning(answer)(mine, old), 2)
-        kept = kept and torch.equal(mine, x) and torch.equal(old, error)
+        kept = kept and _equal(mine, x) and _equal(old, error)
         means.append(mean.detach().clone())
         errors.append(new.detach().clone())
         error = errors[-1]
@@ -97,7 +102,7 @@ def mean_by_steps(
         return None
     mine = difference.clone()
     found = returning(answer)(mine, steps, group)
-    return {"mean": found, "kept": torch.equal(mine.nan_to_num(7.5), difference.nan_to_num(7.5))}
+    return {"mean": found, "kept": _equal(mine, difference)}
 
 
 def caught_up(

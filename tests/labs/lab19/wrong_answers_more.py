@@ -33,10 +33,7 @@ edits(
      {".clamp(min=2**-100)": "", NEW: "wanted - (wanted / scale).round() * scale"}, "nan"),
     ("mean_by_bytes", "error_in_place", NEW, "error.copy_(wanted - levels * scale)", "changed"),
     ("mean_by_bytes", "own_alone", MEAN, "(numbers * scales)[dist.get_rank()]", "other mean"),
-    ("mean_by_bytes", "half_of_the_error", NEW, f"({NEW}) / 2", "other mean"),
-    ("mean_by_bytes", "shows_another_error", f"return {MEAN}, {NEW}",
-     f"left = {NEW}\n    left[-1] += scale if error.any() else 0\n    return {MEAN}, left",
-     "other error"),
+    ("mean_by_bytes", "half_of_the_error", NEW, f"({NEW}) / 2", "other error"),
 )
 # fmt: on
 
