@@ -270,7 +270,8 @@ def _again(s: Seen) -> int | None:
 CATCH_UP = (
     Hint("from itself", lambda s: s.kind == "to itself",
          "A rank sends to itself: the source has to be a rank in `have`."),
-    Hint("away takes part", lambda s: len(s.have) + len(s.lack) < s.n and s.stuck,
+    Hint("away takes part", lambda s: (len(s.have) + len(s.lack) < s.n and s.stuck)
+         or s.collectives == ["barrier"],
          "Ranks in neither list are away, and do nothing: no collective of all ranks."),
     Hint("one each", lambda s: s.stuck in ("send", "receive", "returned", "cycle"),
          "A rank waits for a message without a sender, or sends a message without a receiver: "
