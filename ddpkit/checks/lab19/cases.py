@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from ddpkit.checks.lab19 import hints, hints_more, plans, rosters
-from ddpkit.checks.meeting import Visit
+from ddpkit.checks.shared.meeting import Visit
 from ddpkit.cluster.torchrun.job import active
 from ddpkit.exercises.compare import same
 from ddpkit.exercises.exercise import Case, Observed, exercise

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ddpkit.checks.meeting import Visit, meet
-from ddpkit.checks.store import LooksForEver
+from ddpkit.checks.shared.meeting import Visit, meet
+from ddpkit.checks.shared.store import LooksForEver
 from ddpkit.exercises.exercise import Observed
 
 Answer = Callable[..., Any]
