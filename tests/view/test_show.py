@@ -73,8 +73,7 @@ def test_plots_of_lessons_have_the_colours_of_the_kit() -> None:
     from matplotlib.colors import to_hex
 
     with sheets.context("ddpkit.view.plain"):
-        curves = {to_hex(each["color"]).upper() for each in rcParams["axes.prop_cycle"]}
+        curves = [to_hex(each["color"]).upper() for each in rcParams["axes.prop_cycle"]]
         greys = [to_hex(rcParams[key]).upper() for key in ("axes.edgecolor", "grid.color")]
-    assert len(curves) == 6
-    assert curves <= {*style.FACE.values(), style.EXPOSED, style.INK}
+    assert curves == list(style.CURVES)
     assert greys == [style.GREY, style.GRID]

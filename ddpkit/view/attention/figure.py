@@ -34,9 +34,9 @@ def _square(page: Page, model: AttentionPicture) -> None:
         face = style.tint(rank)
         own = [tile for tile in model.tiles if tile.rank == rank]
         full = [_box(tile, inch) for tile in own if not tile.masked]
-        page.bars(full, facecolor=face, edgecolor="white", linewidth=0.6)
+        page.bars(full, **style.filled(face, "white"))
         masked = [_box(tile, inch) for tile in own if tile.masked]
-        look = {"facecolor": style.lighter(face), "edgecolor": face, "hatch": HATCH}
+        look = {"facecolor": style.lighter(face), "edgecolor": style.outline(face), "hatch": HATCH}
         page.bars(masked, linewidth=0.6, **look)
     for tile in model.tiles:
         box = _box(tile, inch)
@@ -62,7 +62,7 @@ def _bars(page: Page, model: AttentionPicture) -> None:
         middle, end = TOP + row * (rank + 0.5), BARS + ROOM * pairs / most
         page.write(BARS - 0.1, middle, f"rank {rank}", 9, ha="right")
         box = BARS, middle - 0.36 * row, end, middle + 0.36 * row
-        page.bars([box], facecolor=style.tint(rank), edgecolor="white", linewidth=0.6)
+        page.bars([box], **style.filled(style.tint(rank), "white"))
         page.write(end + 0.08, middle, f"{pairs:,}", 9)
     pale: dict[str, Any] = {"facecolor": "#FFFFFF", "edgecolor": style.ARROW, "linewidth": 0.8}
     entries: list[tuple[str, dict[str, Any]]] = [

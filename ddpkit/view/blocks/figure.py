@@ -74,7 +74,7 @@ def _matrix(page: Page, matrix: Matrix, ranks: int, box: Box) -> None:
         for rank in reversed(range(ranks)):  # rank 0 in front
             x, y = left + SHEET * rank, top + behind - SHEET * rank
             sheet = x, y, x + right - left - behind, y + bottom - top - behind
-            page.bars([sheet], facecolor=style.tint(rank), edgecolor="white", linewidth=0.6)
+            page.bars([sheet], **style.filled(style.tint(rank), "white"))
         front = left, top + behind, right - behind, bottom
         page.label(front, ["a sum of all ranks'", "a sum"], 8.5, color=style.ink_on(style.tint(0)))
     elif matrix.halo:
@@ -93,7 +93,7 @@ def _block(page: Page, rank: int, box: Box, *, named: bool = True) -> None:
     if box[0] == box[2] or box[1] == box[3]:
         return  # more ranks than rows
     face = style.tint(rank)
-    page.bars([box], facecolor=face, edgecolor="white", linewidth=0.6)
+    page.bars([box], **style.filled(face, "white"))
     if named and box[3] - box[1] >= 0.12:
         page.label(box, [f"rank {rank}", str(rank)], 8.5, color=style.ink_on(face))
 

@@ -64,9 +64,9 @@ def _step(page: Page, model: CapSweep) -> None:
 def _legend() -> list[tuple[str, dict[str, Any]]]:
     kinds = {"forward": "forward", "backward": "backward", "optimizer": "optimizer"}
     swatches: list[tuple[str, dict[str, Any]]] = [
-        (word, {"facecolor": style.FACE[kind]}) for kind, word in kinds.items()
+        (word, style.filled(style.FACE[kind])) for kind, word in kinds.items()
     ]
-    swatches.append(("all-reduce", {"facecolor": style.MOVING}))
+    swatches.append(("all-reduce", style.filled(style.MOVING)))
     swatches.append(("overlap", {**OVERLAP, "linewidth": 0}))
     return [*swatches, ("exposed", {**EXPOSED, "linewidth": 0.8})]
 

@@ -34,7 +34,7 @@ def _looks(parts: Breakdown) -> Iterator[tuple[int, Look, Look]]:
     exposed = {"color": style.EXPOSED, "boxed": True}
     yield parts.exposed_ns, {**EXPOSED, "linewidth": 0.8}, exposed
     yield parts.copy_ns, {"facecolor": style.COPY}, {"color": "white"}
-    yield parts.idle_ns, {"facecolor": style.IDLE}, {}
+    yield parts.idle_ns, style.filled(style.IDLE), {}
 
 
 def write_numbers(page: Page, y: float, row: RankRow, whole: str, *, compute: bool) -> None:
@@ -64,4 +64,4 @@ def part_kinds(parts: Sequence[Breakdown], *, compute: bool) -> Iterator[tuple[s
         yield "exposed", {**EXPOSED, "linewidth": 0.8}
     if any(each.copy_ns for each in parts):
         yield "copy", {"facecolor": style.COPY}
-    yield "idle", {"facecolor": style.IDLE}
+    yield "idle", style.filled(style.IDLE)

@@ -1,11 +1,17 @@
 """The look of all pictures.
 
-The colours are Okabe and Ito's, which the colour-blind tell apart. No two neighbours
-differ by hue alone: some are light, some dark, and two are hatched.
+The colours are Okabe and Ito's, which the colour-blind tell apart, some lighter and some darker.
+No two neighbours differ by hue alone: some are light, some dark, and two are hatched.
+
+tests/view/test_contrast.py computes the rules. In the light theme, in the dark theme of a notebook,
+which inverts pictures, and in the dark theme of the explorer, text has a contrast of at least
+4.5 to 1 with its ground. A fill has at least 3 to 1, or an outline of at least 3 to 1.
 """
 
+from typing import Any
+
 INK = "#1F2933"  # titles, labels on light bars
-GREY = "#7B8794"  # axes, lanes, secondary text
+GREY = "#5B6875"  # axes, lanes, secondary text
 BAND = "#F4F6FA"  # behind a rank's row
 ARROW = "#52606D"  # the arrow of a message
 GRID = "#E1E5EB"
@@ -13,15 +19,15 @@ IDLE = "#D9DEE4"
 
 FORWARD = "#8FC6EA"
 BACKWARD = "#0072B2"
-OPTIMIZER = "#009E73"
-SPAN = "#CC79A7"
-MOVING = "#E69F00"
+OPTIMIZER = "#008561"
+SPAN = "#DDA7C5"
+MOVING = "#ECB740"
 WAITING = "#F7E1AE"
 WAITING_INK = "#6B4E00"
-DONE = "#9AA5B1"
+DONE = "#66727F"
 COPY = "#882255"  # Tol's wine, the darkest colour of a bar
-EXPOSED = "#D55E00"
-EXPOSED_THIN = "#EBA678"  # of its hatching, seen from far away
+EXPOSED = "#B84F00"
+EXPOSED_THIN = "#CC7A45"  # of its hatching, seen from far away
 
 FACE = {
     "forward": FORWARD,
@@ -40,13 +46,13 @@ LABEL = {
     "span": INK,
     "moving": INK,
     "waiting": WAITING_INK,
-    "done": INK,
+    "done": "white",
     "copy": "white",
 }
-EDGE = {"waiting": MOVING}  # of others it is white
 TINTS = (  # Okabe and Ito's, and one of Tol's: of rank or micro-batch 0 to 7, and round again
-    *("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#B8A800", "#882255"),
+    *("#0072B2", "#ECB740", "#008561", "#DDA7C5", "#7BC4EE", "#C05500", "#C9BD3D", "#882255"),
 )
+OUTLINED = 3.1  # contrast of a fill, or of its outline, with the ground
 THIN = 0.2  # of a lane's height: a bar of what is done, but not collected
 
 OVERLAP_HATCH = "\\\\\\\\\\"
@@ -65,16 +71,53 @@ def tint(number: int) -> str:
 def lighter(color: str) -> str:
     """A colour made pale, as a forward has it."""
     parts = (int(color[at : at + 2], 16) for at in (1, 3, 5))
-    return "#" + "".join(f"{round(255 - 0.42 * (255 - part)):02X}" for part in parts)
+    return "#" + "".join(f"{round(255 - 0.38 * (255 - part)):02X}" for part in parts)
+
+
+def light(color: str) -> float:
+    """Return the relative luminance of a colour, from 0 to 1, as WCAG 2 defines it."""
+    parts = (int(color[at : at + 2], 16) / 255 for at in (1, 3, 5))
+    red, green, blue = (x / 12.92 if x <= 0.04045 else ((x + 0.055) / 1.055) ** 2.4 for x in parts)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def contrast(one: str, other: str) -> float:
+    """Return the contrast of two colours, from 1 to 21, as WCAG 2 defines it."""
+    low, high = sorted((light(one), light(other)))
+    return (high + 0.05) / (low + 0.05)
+
+
+def outline(fill: str, ground: str = BAND, toward: str = "#000000") -> str:
+    """Return ``fill`` moved toward black, or another colour, as far as it stands out on ``ground``.
+
+    A fill that stands out by itself, by 3 to 1, is returned unchanged.
+    """
+    ends = [[int(color[at : at + 2], 16) for at in (1, 3, 5)] for color in (fill, toward)]
+    shares = (share / 50 for share in range(51))
+    mixed = ([round(a + share * (b - a)) for a, b in zip(*ends, strict=True)] for share in shares)
+    named = ("#" + "".join(f"{part:02X}" for part in parts) for parts in mixed)
+    return next((color for color in named if contrast(color, ground) >= OUTLINED), toward)
 
 
 def ink_on(color: str) -> str:
-    """White on what is dark: so a label can be read."""
-    red, green, blue = (int(color[at : at + 2], 16) for at in (1, 3, 5))
-    return "white" if 0.3 * red + 0.59 * green + 0.11 * blue < 127.5 else INK
+    """Return the ink for a label on this colour: white or `INK`, by contrast."""
+    return max("white", INK, key=lambda ink: contrast("#FFFFFF" if ink == "white" else ink, color))
 
 
+def filled(color: str, between: str = "none") -> dict[str, Any]:
+    """Return a patch's look, as matplotlib takes it: a pale fill has an outline.
+
+    ``between`` is the colour of the edge of any other fill.
+    """
+    pale = contrast(color, BAND) < OUTLINED
+    edge = outline(color) if pale else between
+    return {"facecolor": color, "edgecolor": edge, "linewidth": 0.0 if edge == "none" else 0.8}
+
+
+EDGE = {kind: outline(face) for kind, face in FACE.items() if filled(face)["linewidth"]}
 for _number, _tint in enumerate(TINTS):  # of spans F3, B3, W3: operations on micro-batches
     FACE |= {f"F{_number}": lighter(_tint), f"B{_number}": _tint, f"W{_number}": "#FFFFFF"}
-    EDGE[f"W{_number}"] = _tint
+    EDGE |= {f"{_part}{_number}": outline(_tint) for _part in "FW"}
+    EDGE |= {f"B{_number}": outline(_tint)} if filled(_tint)["linewidth"] else {}
 LABEL |= {kind: ink_on(FACE[kind]) for kind in FACE if kind[1:].isdigit()}
+CURVES = BACKWARD, EDGE["moving"], OPTIMIZER, EDGE["span"], EXPOSED, INK  # lines on white

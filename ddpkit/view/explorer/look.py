@@ -1,6 +1,20 @@
-"""What canvas.js draws with, on white paper and on dark: fills, labels and inks."""
+"""The code of the explorer, its words and its colours on white paper and on dark."""
+
+from pathlib import Path
 
 from ddpkit.view.drawing import style
+
+FILES = "canvas.js", "controls.js"
+WORDS = {
+    "forward": "forward",
+    "backward": "backward",
+    "optimizer": "optimizer",
+    "span": "a span of your own",
+    "moving": "communication",
+    "waiting": "waits for a peer",
+    "exposed": "exposed communication",
+    "done": "done, not collected",
+}
 
 LOOK = {
     "face": {**style.FACE},
@@ -12,14 +26,26 @@ LOOK = {
         "grid": style.GRID,
         "band": style.BAND,
         "exposed": style.EXPOSED,
-        "paper": "white",
+        "paper": "#FFFFFF",
+        "edge": {**style.EDGE},
     },
 }
+BAND = "#222B34"
 DARK = {
     "text": style.GRID,
-    "grey": style.DONE,
+    "grey": "#9AA5B1",
     "grid": "#3E4C59",
-    "band": "#27313B",
-    "exposed": style.EXPOSED,
+    "band": BAND,
+    "exposed": "#E37A2A",
     "paper": "#1B2229",
+    "edge": {
+        kind: style.outline(face, BAND, "#FFFFFF")
+        for kind, face in style.FACE.items()
+        if style.contrast(face, BAND) < style.OUTLINED
+    },
 }
+
+
+def code() -> str:
+    """Return the JavaScript of the explorer, a module."""
+    return "".join(Path(__file__).with_name(name).read_text("utf-8") for name in FILES)

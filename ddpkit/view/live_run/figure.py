@@ -25,7 +25,7 @@ def draw_progress(model: RunProgress) -> Figure:
     loss = _axes(page, LEFT, LOSS, "Loss (thin: each rank)")
     steps = min(map(len, model.losses.values()), default=0)
     for curve in model.losses.values():
-        _curve(loss, list(enumerate(curve)), style.FORWARD, 0.8)
+        _curve(loss, list(enumerate(curve)), style.EDGE["forward"], 0.8)
     mean = [
         (k, sum(curve[k] for curve in model.losses.values()) / len(model.losses))
         for k in range(steps)

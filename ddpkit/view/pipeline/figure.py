@@ -101,7 +101,8 @@ def _look(kind: str, micro: int) -> dict[str, Any]:
     """Pale for a forward, full for a backward, framed where it is of the weights alone."""
     tint = style.tint(micro)
     face = {"F": style.lighter(tint), "B": tint, "W": "#FFFFFF"}[kind]
-    return {"facecolor": face, "edgecolor": tint if kind == "W" else "white", "linewidth": 0.8}
+    edge = "white" if kind == "B" and face == style.outline(tint) else style.outline(tint)
+    return {"facecolor": face, "edgecolor": edge, "linewidth": 0.8}
 
 
 def _ink(box: OpBox) -> str:

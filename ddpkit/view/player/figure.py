@@ -107,7 +107,7 @@ class _Drawer:
             for c in range(len(holds))
         ]  # fmt: skip
         page, full = self.page, self.playback.full
-        page.bars(frames, facecolor="white", edgecolor=style.IDLE, linewidth=0.6, zorder=2.2)
+        page.bars(frames, facecolor="white", edgecolor=style.GREY, linewidth=0.6, zorder=2.2)
         for complete, face in ((False, PART), (True, WHOLE)):
             chosen = [c for c, held in enumerate(holds) if (held >= full) == complete]
             pieces = [piece for c in chosen for piece in _pieces(frames[c], holds[c], full)]
@@ -231,7 +231,7 @@ def _headings(page: Page, playback: Playback) -> None:
     kinds = {m.adds for moment in playback.moments for m in moment.messages}
     entries: list[tuple[str, dict[str, Any]]] = []
     if playback.full > 1:
-        entries.append((f"sum of fewer than {playback.full} ranks", {"facecolor": PART}))
+        entries.append((f"sum of fewer than {playback.full} ranks", style.filled(PART)))
     done = f"sum of all {playback.full}" if playback.full > 1 else "holds it"
     entries.append((done, {"facecolor": WHOLE}))
     if kinds:
@@ -262,7 +262,7 @@ def _sent(page: Page, playback: Playback, moment: Moment) -> None:
         frames.append((left, y - 0.07, left + room * last[rank] / most, y + 0.07))
         page.write(style.WIDTH - 0.2, y, size(sent), 9, ha="right")
     page.bars(frames, facecolor="white", edgecolor=style.IDLE, linewidth=0.8, zorder=2)
-    page.bars(boxes, facecolor=style.MOVING, linewidth=0, zorder=2.1)
+    page.bars(boxes, zorder=2.1, **style.filled(style.MOVING))
 
 
 def _progress(page: Page, playback: Playback, step: int, y: float) -> None:

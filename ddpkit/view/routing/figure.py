@@ -69,7 +69,7 @@ def _rows(page: Page, model: RoutingPicture, to: int, box: Box) -> None:
     rows = model.rows[to]
     face = style.MOVING if rows > model.mean else style.FORWARD
     page.bars([box], facecolor=style.BAND, linewidth=0)
-    page.bars([(left, top, left + rows * inch, bottom)], facecolor=face, linewidth=0)
+    page.bars([(left, top, left + rows * inch, bottom)], **style.filled(face))
     middle = left + model.mean * inch
     page.bars([(middle - 0.01, top - 0.05, middle + 0.01, bottom + 0.05)], facecolor=style.INK,
               linewidth=0)  # fmt: skip

@@ -19,13 +19,13 @@ BESIDE = 1.9  # to the right of the longest bar: how long it took, and the gain
 WHITE = {"facecolor": "white", "edgecolor": "none", "pad": 1.0}  # under words, over the grid
 
 LOOKS: dict[str, tuple[Look, Look]] = {  # of a part, and of the word on it
-    "forward": ({"facecolor": style.FORWARD}, {"color": style.INK}),
+    "forward": (style.filled(style.FORWARD), {"color": style.INK}),
     "backward": ({"facecolor": style.BACKWARD}, {"color": "white"}),
-    "other compute": ({"facecolor": style.SPAN}, {"color": style.INK}),
+    "other compute": (style.filled(style.SPAN), {"color": style.INK}),
     "exposed comm": ({**EXPOSED, "linewidth": 0.8}, {"color": style.EXPOSED, "boxed": True}),
     "optimizer": ({"facecolor": style.OPTIMIZER}, {"color": "white"}),
     "copies": ({"facecolor": style.COPY}, {"color": "white"}),
-    "idle": ({"facecolor": style.IDLE}, {"color": style.INK}),
+    "idle": (style.filled(style.IDLE), {"color": style.INK}),
 }
 
 

@@ -12,7 +12,13 @@ GAP, HIGH = 0.44, 0.62  # inches: below the axis of time, and the track
 COLOR = dict(
     zip(
         MEMORY_KINDS,
-        (style.BACKWARD, style.EXPOSED, style.OPTIMIZER, style.MOVING, style.FORWARD),
+        (
+            style.BACKWARD,
+            style.EXPOSED,
+            style.OPTIMIZER,
+            style.EDGE["moving"],
+            style.EDGE["forward"],
+        ),
         strict=True,
     )
 )
