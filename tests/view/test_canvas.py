@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import base64
 import json
-from pathlib import Path
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import pytest
 
 from ddpkit.trace import Span, Trace
 from ddpkit.view.drawing import style
-from ddpkit.view.explorer import canvas
+from ddpkit.view.explorer import canvas, look
 from ddpkit.view.explorer.model import SpanColumns, span_columns
 from tests.view import examples
 
@@ -40,13 +40,20 @@ CanvasRenderingContext2D.prototype.fillText = function (text, ...place) {
 """
 
 
-def opened(browser: Browser, columns: SpanColumns, failed: list[str], first: str = "") -> Page:
+def opened(
+    browser: Browser,
+    columns: SpanColumns,
+    failed: list[str],
+    first: str = "",
+    few: Sequence[int] = (),
+) -> Page:
     """A page with the canvas; errors of its code come into `failed`. `first` runs before it."""
-    code = Path(canvas.__file__).with_name("canvas.js").read_text("utf-8")
     parts = {
-        "CODE": first + code.replace("export default { render };", ""),
+        "CODE": first + look.code().replace("export default { render };", ""),
         "PACKED": json.dumps(base64.b64encode(columns.packed()).decode()),
-        "PICTURE": json.dumps({**columns.described(), **canvas.LOOK, "title": "of a test"}),
+        "PICTURE": json.dumps(
+            {**columns.described(), **canvas.LOOK, "title": "of a test", "few": [*few]}
+        ),
     }
     html = PAGE
     for name, text in parts.items():

@@ -9,7 +9,7 @@ from typing import Any
 from ddpkit.trace import Trace
 from ddpkit.view.drawing.changes import KIND_HEADS, changes
 from ddpkit.view.explorer.document import EXPLORER, document, drawn, legend, table
-from ddpkit.view.timeline.model import timeline_model
+from ddpkit.view.timeline.model import few, timeline_model
 
 LABELS = ("first run", "second run")
 
@@ -37,7 +37,7 @@ def page_beside(
         f"<pre>{escape(found.text())}</pre>",
     ]
     runs = [
-        drawn(trace, k, f"{label}: {model.title}")
+        drawn(trace, k, f"{label}: {model.title}", few(model))
         for trace, k, label, model in zip(traces, found.steps, labels, models, strict=True)
     ]
     _on_one_scale([run["picture"] for run in runs])

@@ -1,26 +1,50 @@
 // The timeline explorer: spans on a canvas, with hover, pan and zoom. canvas.py sends them as
-// columns; model.py says what these mean. Times are in ticks until they are shown.
+// columns; model.py says what these mean. Times are in ticks until they are shown. The canvas is as
+// high as its box, which scrolls: it draws the rows in sight, so that any number of ranks can be seen.
 
 const LEFT = 104, AXIS = 24; // pixels: names left of the rows, times above them
-const HELP = "Point at a bar for its numbers. Drag or ← → to move; +, − or the wheel (after a click) " +
-  "to zoom; Home for all; ↑ ↓ for the bars in the middle of the rows.";
+const EDGE = 4, BETWEEN = 12, BOX = 560; // pixels: above the rows, between ranks, the highest canvas
+const CELL = 2; // pixels: shorter bars share a cell
+const HELP = "Point at a bar or tap it for its numbers. Drag to move; +, − or the wheel (after a click), " +
+  "or two fingers, to zoom; Home for all; ← → for the next bar, ↑ ↓ for the next row.";
 const TYPES = { f8: Float64Array, i4: Int32Array, u4: Uint32Array, u1: Uint8Array };
 
 const ms = (ns, digits = 4) => `${Number((ns / 1e6).toPrecision(digits))} ms`;
+
+/** The time at a line of the axis, whose lines are `step` ns apart, in a unit that fits. */
+function when(ns, step, longest) {
+  const units = [["s", 1e9], ["ms", 1e6], ["µs", 1e3], ["ns", 1]];
+  const [unit, size] = units.find(([, size]) => longest >= size && step >= size / 1000) ?? units[3];
+  return `${Number((ns / size).toPrecision(9))} ${unit}`;
+}
 
 function size(bytes) {
   const power = bytes < 1000 ? 0 : Math.min(4, Math.floor(Math.log10(bytes) / 3));
   return `${Number((bytes / 1000 ** power).toPrecision(3))} ${["B", "kB", "MB", "GB", "TB"][power]}`;
 }
 
+/** The columns as model.py packs them: bytes of one place together, times as differences. */
 async function unpack(model) {
   const picture = { ...model.get("picture") }, packed = new Blob([model.get("spans")]);
   const stream = packed.stream().pipeThrough(new DecompressionStream("deflate"));
-  const buffer = await new Response(stream).arrayBuffer();
+  const bytes = new Uint8Array(await new Response(stream).arrayBuffer()), n = picture.count;
   let at = 0;
   for (const [name, type] of picture.columns) {
-    picture[name] = new TYPES[type](buffer, at, picture.count);
-    at += picture[name].byteLength;
+    const column = new TYPES[type](n), wide = column.BYTES_PER_ELEMENT;
+    const place = new Uint8Array(column.buffer);
+    for (let byte = 0; byte < wide; byte++)
+      for (let i = 0; i < n; i++) place[i * wide + byte] = bytes[at++];
+    picture[name] = column;
+  }
+  const { start, end, over, ready } = picture, reach = picture.reach = new Int32Array(n);
+  for (const { first, last } of picture.rows) {
+    for (let i = first; i < last; i++) {
+      if (i > first) start[i] += start[i - 1];
+      end[i] += start[i];
+      over[i] += end[i];
+      ready[i] += start[i];
+      reach[i] = i > first && reach[i - 1] > over[i] ? reach[i - 1] : over[i];
+    }
   }
   return picture;
 }
@@ -44,11 +68,32 @@ function search(low, high, is) {
 }
 
 class Explorer {
-  constructor(picture, canvas, said) {
-    Object.assign(this, picture, { canvas, said, row: 0, picked: -1, view: [0, picture.length] });
+  constructor(picture, canvas, said, box, room) {
+    Object.assign(this, picture, { canvas, said, box, room, picked: -1, view: [0, picture.length] });
     this.pen = canvas.getContext("2d");
+    this.rows.forEach((row, number) => { row.number = number; });
     this.fills = this.kinds.map((kind) => this.face[kind] ?? hatch(this.ink.exposed, this.ink.paper));
+    this.fold(this.few.length > 0);
     this.tell(-1);
+  }
+
+  fold(folded) { // show few ranks, or all
+    this.folded = folded;
+    this.shown = this.rows.filter((row) => !folded || this.few.includes(row.rank));
+    let y = EDGE, last;
+    for (const row of this.shown) {
+      const next = last && row === this.rows[last.number + 1]; // as model.py has placed it
+      if (last) y += next ? row.top - last.top - last.height : BETWEEN;
+      row.y = y;
+      y += row.height;
+      last = row;
+    }
+    this.full = y + EDGE; // height of all shown rows
+    this.high = Math.min(this.full + AXIS, BOX); // height of the canvas
+    this.canvas.style.height = this.box.style.height = `${this.high}px`;
+    this.room.style.height = `${this.full + AXIS - this.high}px`; // for the box to scroll
+    this.box.scrollTop = 0;
+    this.later();
   }
 
   get scale() { return (this.wide - LEFT) / (this.view[1] - this.view[0]); } // pixels a tick
@@ -84,20 +129,26 @@ class Explorer {
     if (!canvas.clientWidth) return; // hidden for a moment, as while the theme changes: keep it
     this.wide = canvas.clientWidth;
     canvas.width = this.wide * dots; // which also clears it
-    canvas.height = (this.height + AXIS) * dots;
+    canvas.height = this.high * dots;
     pen.scale(dots, dots);
     pen.textBaseline = "middle";
-    for (const row of this.rows) {
-      const middle = AXIS + row.top + row.height / 2;
+    const down = AXIS - this.box.scrollTop;
+    const rows = this.shown.filter(({ y, height }) => y + down + height > AXIS && y + down < this.high);
+    pen.save();
+    pen.rect(0, AXIS, this.wide, this.high - AXIS);
+    pen.clip();
+    for (const row of rows) {
+      const middle = row.y + down + row.height / 2;
       this.write(row.title, 6, middle, this.ink.text, "bold 12px sans-serif");
       this.write(row.name, LEFT - 54, middle, this.ink.grey);
       pen.fillStyle = this.ink.band;
-      pen.fillRect(LEFT, AXIS + row.top, this.wide - LEFT, row.height);
+      pen.fillRect(LEFT, row.y + down, this.wide - LEFT, row.height);
     }
-    pen.rect(LEFT, 0, this.wide - LEFT, this.height + AXIS);
-    pen.clip();
+    pen.restore();
     this.axis();
-    for (const row of this.rows) this.bars(row, AXIS + row.top);
+    pen.rect(LEFT, AXIS, this.wide - LEFT, this.high - AXIS);
+    pen.clip();
+    for (const row of rows) this.bars(row, row.y + down);
   }
 
   axis() { // a line and its time at every 1, 2 or 5 of some power of ten
@@ -105,11 +156,19 @@ class Explorer {
     const power = 10 ** Math.floor(Math.log10((to - from) / 7));
     const step = power * [1, 2, 5, 10].find((digit) => digit * power >= (to - from) / 7);
     for (let n = Math.ceil(from / step); n * step <= to; n++) {
-      const x = this.x((n * step) / this.tick_ns);
+      const x = this.x((n * step) / this.tick_ns), text = when(n * step, step, Math.abs(to));
       this.pen.fillStyle = this.ink.grid;
-      this.pen.fillRect(x, AXIS - 6, 1, this.height + 6);
-      this.write(ms(n * step, 9), x + 3, 10, this.ink.grey);
+      this.pen.fillRect(x, AXIS - 6, 1, this.high + 6 - AXIS);
+      this.pen.font = "11px sans-serif";
+      const wide = this.pen.measureText(text).width;
+      this.write(text, Math.min(x + 3, this.wide - wide - 1), 12, this.ink.grey); // the last is whole
     }
+    const [first, last] = this.extent, inch = (this.wide - LEFT) / (last - first);
+    this.pen.fillStyle = this.ink.grid; // the map: all that there is, and the part in view
+    this.pen.fillRect(LEFT, 0, this.wide - LEFT, 4);
+    this.pen.fillStyle = this.ink.grey;
+    const [a, b] = this.view;
+    this.pen.fillRect(LEFT + (a - first) * inch, 0, Math.max(2, (b - a) * inch), 4);
   }
 
   write(text, x, y, color, font = "11px sans-serif") {
@@ -117,29 +176,53 @@ class Explorer {
     this.pen.fillText(text, x, y);
   }
 
-  bars(row, y) { // those under a pixel share one bar, of the kind that fills most of their pixel
-    let pixel = -1;
-    const { start, end, kind, scale } = this, filled = this.kinds.map(() => 0);
-    const [from, to] = this.view;
-    const flush = () => {
-      this.pen.fillStyle = this.fills[filled.indexOf(Math.max(...filled))];
-      if (pixel >= 0) this.pen.fillRect(pixel, y, 1, row.height);
-      filled.fill(0);
-      pixel = -1;
-    };
-    const begin = search(row.first, row.last, (i) => this.reach[i] >= from);
+  bars(row, y) {
+    const { start, end, over, scale } = this, [from, to] = this.view, small = this.cells();
+    const begin = search(row.first, row.last, (i) => this.reach[i] >= from), large = [];
     for (let i = begin; i < row.last && start[i] < to; i++) {
-      const x = LEFT + (start[i] - from) * scale, wide = (end[i] - start[i]) * scale;
-      if (wide >= 1 || Math.floor(x) !== pixel) flush();
-      if (this.over[i] > end[i]) this.thin(x + wide, y, (this.over[i] - end[i]) * scale, row.height);
-      if (wide >= 1) {
-        this.bar(i, x, y, wide, row.height);
-      } else {
-        pixel = Math.floor(x);
-        filled[kind[i]] += wide + 1e-9;
+      const late = over[i] > end[i] && (over[i] - end[i]) * scale;
+      if (late >= 1) this.thin(this.x(end[i]), y, late, row.height);
+      if ((end[i] - start[i]) * scale >= CELL) large.push(i);
+      else this.add(i, small);
+    }
+    this.heap(small, y, row.height);
+    for (const i of large)
+      this.bar(i, this.x(start[i]), y, (end[i] - start[i]) * scale, row.height);
+  }
+
+  cells() { // pixels that each kind fills of each cell; the last kind is waiting
+    const count = (this.kinds.length + 1) * Math.ceil((this.wide - LEFT) / CELL + 1);
+    if (this.filled?.length !== count) this.filled = new Float64Array(count);
+    return this.filled.fill(0);
+  }
+
+  add(i, cells) { // a bar shorter than a cell: its waiting and its work, to one cell or to two
+    const kinds = this.kinds.length + 1, scale = this.scale / CELL, zero = this.view[0];
+    const parts = [[this.start[i], this.ready[i], kinds - 1], [this.ready[i], this.end[i], this.kind[i]]];
+    for (let [a, b, kind] of parts) {
+      a = (a - zero) * scale;
+      b = (b - zero) * scale;
+      const cell = Math.floor(a), next = Math.min(b, cell + 1);
+      if (b <= a && kind === kinds - 1) continue;
+      if (cell >= 0) cells[cell * kinds + kind] += next - a + 1e-3; // an instant can be seen, too
+      if (b > next) cells[(cell + 1) * kinds + kind] += b - next;
+    }
+  }
+
+  heap(cells, y, high) { // each cell as layers, as high as their shares of its time
+    const kinds = this.kinds.length + 1;
+    for (let at = 0, x = LEFT; at < cells.length; at += kinds, x += CELL) {
+      let sum = 0, top = y + high;
+      for (let kind = 0; kind < kinds; kind++) sum += cells[at + kind];
+      if (!sum) continue;
+      const unit = Math.max(high, 2 / sum) / Math.max(1, sum); // at least 2 pixels: never nothing
+      for (let kind = 0; kind < kinds; kind++) {
+        if (!cells[at + kind]) continue;
+        const share = Math.min(cells[at + kind] * unit, top - y);
+        this.pen.fillStyle = this.fills[kind] ?? this.face.waiting;
+        this.pen.fillRect(x, top -= share, CELL, share);
       }
     }
-    flush();
   }
 
   thin(x, y, wide, high) { // done, and not yet collected
@@ -154,6 +237,9 @@ class Explorer {
     pen.fillRect(x, y, wide - edge, high);
     pen.fillStyle = this.face.waiting;
     pen.fillRect(x, y, Math.min(waits, wide - edge), high);
+    const outline = this.ink.edge[kind];
+    Object.assign(pen, { strokeStyle: outline, lineWidth: 1 });
+    if (outline && edge) pen.strokeRect(x + 0.5, y + 0.5, wide - edge - 1, high - 1);
     Object.assign(pen, { strokeStyle: this.ink.text, lineWidth: 4 });
     if (i === this.picked) pen.strokeRect(x, y, wide, high);
     const left = Math.max(x, LEFT) + 4, room = Math.min(x + wide, this.wide) - left - 4;
@@ -173,18 +259,71 @@ class Explorer {
   }
 
   point(x, y) {
-    const row = this.rows.find(({ top, height }) => y - AXIS >= top && y - AXIS < top + height);
+    const at = y - AXIS + this.box.scrollTop;
+    const row = y >= AXIS && this.shown.find(({ y, height }) => at >= y && at < y + height);
     if (row && x >= LEFT) this.pick(row, x); else this.tell(-1);
   }
 
-  step(by) { // through the rows
-    this.row = Math.min(Math.max(this.row + by, 0), this.rows.length - 1);
-    if (this.row >= 0) this.pick(this.rows[this.row], (LEFT + this.wide) / 2);
+  nearest(row, at) { // the span of a row that is nearest to this tick
+    let i = search(row.first, row.last, (i) => this.start[i] > at) - 1;
+    while (i > row.first && this.end[i] < at && this.reach[i] >= at) i--;
+    const next = i + 1 < row.last && this.start[i + 1] - at < at - this.end[i];
+    return i < row.first || next ? i + 1 : i;
+  }
+
+  down(by) { // to the next row; before any, to the first in sight
+    const at = this.shown.indexOf(this.row);
+    const first = this.shown.findIndex(({ y }) => y >= this.box.scrollTop);
+    const row = this.shown[at < 0 ? first : Math.min(Math.max(at + by, 0), this.shown.length - 1)];
+    if (!row) return;
+    const middle = this.picked < 0 ? (this.view[0] + this.view[1]) / 2
+      : (this.start[this.picked] + this.end[this.picked]) / 2;
+    this.reveal(this.nearest(row, Math.min(Math.max(middle, this.view[0]), this.view[1])), row);
+  }
+
+  along(by) { // to the next bar of the row
+    if (this.picked < 0) return this.down(0);
+    const i = this.picked + by;
+    if (i >= this.row.first && i < this.row.last) this.reveal(i, this.row);
+  }
+
+  reveal(i, row) { // pick a span, and move so that it is in sight
+    if (!this.shown.includes(row)) this.onfold(false);
+    const { box } = this, low = row.y + row.height + AXIS + EDGE - this.high;
+    box.scrollTop = Math.min(Math.max(box.scrollTop, low), row.y - EDGE);
+    const [from, to] = this.view, long = to - from;
+    if (this.end[i] < from || this.start[i] > to) {
+      const middle = (this.start[i] + this.end[i]) / 2;
+      this.look(middle - long / 2, middle + long / 2);
+    }
+    this.tell(i, row);
+  }
+
+  step(by) { // to the next step, or the one before
+    const [from, to] = this.view, near = (to - from) / 1000;
+    const later = ([start]) => start > from + near, earlier = ([start]) => start < from - near;
+    const step = by > 0 ? this.steps.find(later) : this.steps.findLast(earlier);
+    if (from <= this.extent[0] && to >= this.extent[1] && by > 0) this.look(...this.steps[0]);
+    else if (step) this.look(...step);
+  }
+
+  find(text) { // a rank by its number, or the next bar with these letters in its name
+    const rank = /^(?:rank )?(\d+)$/i.exec(text.trim())?.[1], { rows } = this;
+    const row = rank && rows.find((row) => row.rank === Number(rank));
+    if (row) return this.reveal(this.nearest(row, (this.view[0] + this.view[1]) / 2), row);
+    const like = this.names.map((name) => name.toLowerCase().includes(text.trim().toLowerCase()));
+    const count = this.name.length;
+    for (let n = 1; n <= count; n++) {
+      const i = (this.picked + n) % count;
+      if (like[this.name[i]]) return this.reveal(i, rows.find(({ last }) => i < last));
+    }
+    this.said.textContent = `There is no rank and no bar "${text}".`;
   }
 
   tell(i, row) {
     if (i !== this.picked) this.later();
     this.picked = i;
+    if (row) this.row = row;
     const [from, to, ready, over] = ["start", "end", "ready", "over"].map(
       (name) => this[name][i] * this.tick_ns);
     this.said.textContent = i < 0 ? HELP : [
@@ -195,48 +334,3 @@ class Explorer {
     ].filter(Boolean).join("  ·  ");
   }
 }
-
-function listen(canvas, explorer) {
-  const part = (share) => share * (explorer.wide - LEFT);
-  const keys = { "+": () => explorer.zoom(0.5), "=": () => explorer.zoom(0.5),
-    "-": () => explorer.zoom(2), Home: () => explorer.look(...explorer.extent),
-    ArrowLeft: () => explorer.pan(part(-0.2)), ArrowRight: () => explorer.pan(part(0.2)),
-    ArrowUp: () => explorer.step(-1), ArrowDown: () => explorer.step(1) };
-  canvas.onkeydown = (event) => {
-    if (event.ctrlKey || event.metaKey || event.altKey || !keys[event.key]) return;
-    event.preventDefault();
-    keys[event.key]();
-  };
-  canvas.onwheel = (event) => { // before a click, the page scrolls
-    if (document.activeElement !== canvas && !event.ctrlKey) return;
-    event.preventDefault();
-    explorer.zoom(1.0015 ** event.deltaY, event.offsetX);
-  };
-  canvas.onpointerdown = (event) => canvas.setPointerCapture(event.pointerId);
-  canvas.onpointermove = (event) => {
-    if (event.buttons) explorer.pan(-event.movementX);
-    else explorer.point(event.offsetX, event.offsetY);
-  };
-  canvas.onpointerleave = () => explorer.tell(-1);
-  canvas.onfocus = () => { canvas.style.outline = `2px solid ${explorer.face.backward}`; };
-  canvas.onblur = () => { canvas.style.outline = "none"; };
-}
-
-async function render({ model, el }) {
-  const picture = await unpack(model);
-  const canvas = document.createElement("canvas"), said = document.createElement("div");
-  Object.assign(canvas, { tabIndex: 0, role: "application", ariaLabel: `${picture.title}. ${HELP}` });
-  canvas.style = `width: 100%; height: ${picture.height + AXIS}px; background: ${picture.ink.paper}; ` +
-    "display: block; outline-offset: -2px; touch-action: pan-y";
-  Object.assign(said, { role: "status", style: "min-height: 2.6em; font: 13px sans-serif" });
-  el.dataset.lmSuppressShortcuts = "true"; // JupyterLab would take the arrow keys
-  el.append(said, canvas);
-  const explorer = new Explorer(picture, canvas, said);
-  el.explorer = explorer;
-  listen(canvas, explorer);
-  const observer = new ResizeObserver(() => explorer.later());
-  observer.observe(canvas);
-  return () => observer.disconnect();
-}
-
-export default { render };

@@ -12,13 +12,12 @@ import hashlib
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from html import escape
-from pathlib import Path
 from typing import Any
 
 from ddpkit.text import NAME, cut
 from ddpkit.trace import Trace
 from ddpkit.view.drawing import style
-from ddpkit.view.explorer.look import DARK, LOOK
+from ddpkit.view.explorer.look import DARK, LOOK, WORDS, code
 from ddpkit.view.explorer.model import span_columns
 from ddpkit.view.timeline.model import Timeline
 
@@ -33,9 +32,10 @@ const places = document.querySelectorAll(".explorer");
 const night = matchMedia("(prefers-color-scheme: dark)");
 async function drawn({ picture, spans }) {
   picture = { ...picture, ink: night.matches ? given.dark : picture.ink };
-  spans = Uint8Array.from(atob(spans), (letter) => letter.charCodeAt(0));
+  const letters = atob(spans), bytes = new Uint8Array(letters.length);
+  for (let n = 0; n < letters.length; n++) bytes[n] = letters.charCodeAt(n);
   const el = document.createElement("div");
-  await render({ model: { get: (name) => ({ picture, spans })[name] }, el });
+  await render({ model: { get: (name) => ({ picture, spans: bytes })[name] }, el });
   return el;
 }
 async function draw() {
@@ -72,25 +72,13 @@ ul.kinds {{ list-style: none; display: flex; flex-wrap: wrap; gap: .3rem 1.2rem;
 pre {{ overflow-x: auto; font-size: 13px; }}
 """
 
-KINDS = {
-    "forward": style.FORWARD,
-    "backward": style.BACKWARD,
-    "optimizer": style.OPTIMIZER,
-    "a span of your own": style.SPAN,
-    "communication": style.MOVING,
-    "waits for a peer": style.WAITING,
-    "exposed communication": style.EXPOSED,
-    "done, not collected": style.DONE,
-}
-
-
 HATCH = "repeating-linear-gradient(-45deg, {} 0 1.5px, transparent 1.5px 5px)"
 
 
 def document(title: str, body: Iterable[str], runs: Sequence[dict[str, Any]]) -> str:
     """Return a page: ``runs`` are `drawn`, one for each `EXPLORER` of the body."""
-    code = script()
-    digest = base64.b64encode(hashlib.sha256(code.encode()).digest()).decode()
+    program = script()
+    digest = base64.b64encode(hashlib.sha256(program.encode()).digest()).decode()
     policy = f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'"
     head = [
         '<meta charset="utf-8">',
@@ -101,16 +89,16 @@ def document(title: str, body: Iterable[str], runs: Sequence[dict[str, Any]]) ->
     ]
     scripts = [
         f'<script type="application/json" id="trace">{_data(runs)}</script>',
-        f"<script>{code}</script>",
+        f"<script>{program}</script>",
     ]
     lines = ['<!DOCTYPE html><html lang="en"><head>', *head, "</head><body>", *body, *scripts]
     return "\n".join([*lines, "</body></html>"]) + "\n"
 
 
-def drawn(trace: Trace, step: int | None, title: str) -> dict[str, Any]:
-    """Return the data of an explorer for `document`."""
+def drawn(trace: Trace, step: int | None, title: str, few: Sequence[int] = ()) -> dict[str, Any]:
+    """Return the data of an explorer for `document`; ``few`` are the ranks to show first."""
     columns = span_columns(trace, step)
-    described = {**columns.described(), **LOOK, "title": title}
+    described = {**columns.described(), **LOOK, "title": title, "few": [*few]}
     described["names"] = [cut(name, NAME) for name in columns.names]
     return {"picture": described, "spans": base64.b64encode(columns.packed()).decode()}
 
@@ -123,18 +111,20 @@ def _data(runs: Sequence[dict[str, Any]]) -> str:
 
 def script() -> str:
     """Return the explorer's code, and the code that starts it."""
-    code = Path(__file__).with_name("canvas.js").read_text("utf-8")
-    return "(() => {" + code.replace("export default { render };", DRAW) + "})();"
+    return "(() => {" + code().replace("export default { render };", DRAW) + "})();"
 
 
 def legend(*models: Timeline) -> Iterator[str]:
     """Yield the list of all kinds of bars; copies are in it if there are any."""
     yield '<ul class="kinds">'
     some_copies = any(row.copied for model in models for row in model.rows)
-    copy = {"copy between host and device": style.COPY} if some_copies else {}
-    for name, color in {**KINDS, **copy}.items():
-        fill = HATCH.format(color) if color == style.EXPOSED else color
-        yield f'<li><span style="background: {fill}"></span>{name}</li>'
+    copy = {"copy": "copy between host and device"} if some_copies else {}
+    for kind, name in {**WORDS, **copy}.items():
+        color = style.FACE.get(kind, style.EXPOSED)
+        look = f"background: {color if kind in style.FACE else HATCH.format(color)}"
+        if kind in style.EDGE:
+            look += f"; outline: 1px solid {style.EDGE[kind]}"
+        yield f'<li><span style="{look}"></span>{name}</li>'
     yield "</ul>"
 
 

@@ -20,7 +20,7 @@ from ddpkit.view.drawing.rows import RankRow
 from ddpkit.view.drawing.runs import HasTrace, skipped, trace_of
 from ddpkit.view.explorer.beside import LABELS, page_beside
 from ddpkit.view.explorer.document import EXPLORER, document, drawn, legend, table
-from ddpkit.view.timeline.model import Timeline, timeline_model
+from ddpkit.view.timeline.model import Timeline, few, timeline_model
 
 STEPS = 20  # steps that a table lists, the last ones
 
@@ -38,7 +38,7 @@ def page(trace: Trace, step: int | None = None) -> str:
         "<h2>As text</h2>",
         f"<pre>{escape(model.text)}</pre>",
     ]
-    return document(model.title, body, [drawn(trace, step, model.title)])
+    return document(model.title, body, [drawn(trace, step, model.title, few(model))])
 
 
 def write_page(

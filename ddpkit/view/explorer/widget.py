@@ -9,7 +9,7 @@ from ddpkit.trace import Trace, with_names
 from ddpkit.view.drawing.runs import HasTrace, skipped, trace_of
 from ddpkit.view.drawing.shell import View, nothing
 from ddpkit.view.explorer.model import span_columns
-from ddpkit.view.timeline.model import Timeline, timeline_model
+from ddpkit.view.timeline.model import Timeline, few, timeline_model
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -35,7 +35,8 @@ def explore(
     def canvas(view: View[Timeline]) -> Any:
         from ddpkit.view.explorer.canvas import Canvas
 
-        return Canvas(span_columns(trace, step), view.model().title)
+        model = view.model()
+        return Canvas(span_columns(trace, step), model.title, few(model))
 
     return view.show(canvas)
 
