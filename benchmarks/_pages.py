@@ -7,14 +7,19 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from benchmarks._report import Figure, Sample
 from ddpkit.trace import Span, Trace
 from ddpkit.view.explorer.page import page_bytes
 from tests.browser import chromium
 
+if TYPE_CHECKING:
+    from playwright.sync_api import ViewportSize
+
 OPEN_S, FRAME_S = 5.0, 0.05  # goals of a million spans
 EXPLORER = "document.querySelector('.explorer > div')?.explorer"
+SCREEN: ViewportSize = {"width": 1280, "height": 800}
 UNFOLD = f"{EXPLORER}.onfold(false)"
 FRAME = f"""() => {{
   const explorer = {EXPLORER}, times = [];
@@ -57,7 +62,7 @@ def in_a_browser(ranks: int, spans: int) -> Iterator[Figure]:
         note = f"{path.stat().st_size / 1e6:.1f} MB"
         opened = list[float]()
         for _ in range(3):
-            tab = browser.new_page(viewport={"width": 1280, "height": 800})
+            tab = browser.new_page(viewport=SCREEN, bypass_csp=True)
             start = time.perf_counter()
             tab.goto(path.as_uri())
             tab.wait_for_function(f"{EXPLORER}?.wide > 0")

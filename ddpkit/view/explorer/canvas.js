@@ -5,6 +5,7 @@
 const LEFT = 104, AXIS = 24; // pixels: names left of the rows, times above them
 const EDGE = 4, BETWEEN = 12, BOX = 560; // pixels: above the rows, between ranks, the highest canvas
 const CELL = 2; // pixels: shorter bars share a cell
+const BLOCK = 64; // spans that are summed up once, for pictures in which they share a cell
 const HELP = "Point at a bar or tap it for its numbers. Drag to move; +, − or the wheel (after a click), " +
   "or two fingers, to zoom; Home for all; ← → for the next bar, ↑ ↓ for the next row.";
 const TYPES = { f8: Float64Array, i4: Int32Array, u4: Uint32Array, u1: Uint8Array };
@@ -73,6 +74,7 @@ class Explorer {
     this.pen = canvas.getContext("2d");
     this.rows.forEach((row, number) => { row.number = number; });
     this.fills = this.kinds.map((kind) => this.face[kind] ?? hatch(this.ink.exposed, this.ink.paper));
+    this.sum();
     this.fold(this.few.length > 0);
     this.tell(-1);
   }
@@ -177,17 +179,53 @@ class Explorer {
   }
 
   bars(row, y) {
-    const { start, end, over, scale } = this, [from, to] = this.view, small = this.cells();
-    const begin = search(row.first, row.last, (i) => this.reach[i] >= from), large = [];
-    for (let i = begin; i < row.last && start[i] < to; i++) {
-      const late = over[i] > end[i] && (over[i] - end[i]) * scale;
+    const { start, end, over, reach, ready, kind, scale } = this, [from, to] = this.view;
+    const cells = this.cells(), waiting = this.kinds.length, large = [];
+    let i = search(row.first, row.last, (i) => reach[i] >= from);
+    while (i < row.last && start[i] < to) {
+      const next = i + BLOCK;
+      if ((i - row.first) % BLOCK === 0 && next <= row.last) {
+        if ((reach[next - 1] - start[i]) * scale < CELL) { // all of the block in a cell
+          this.block(row, i, (start[i] + reach[next - 1]) / 2, cells);
+          i = next;
+          continue;
+        }
+      }
+      const late = (over[i] - end[i]) * scale;
       if (late >= 1) this.thin(this.x(end[i]), y, late, row.height);
       if ((end[i] - start[i]) * scale >= CELL) large.push(i);
-      else this.add(i, small);
+      else {
+        if (ready[i] > start[i]) this.add(start[i], ready[i], waiting, cells);
+        this.add(ready[i], end[i], kind[i], cells);
+      }
+      i++;
     }
-    this.heap(small, y, row.height);
+    this.heap(cells, y, row.height);
     for (const i of large)
       this.bar(i, this.x(start[i]), y, (end[i] - start[i]) * scale, row.height);
+  }
+
+  sum() { // the ticks of each kind, and of waiting, in each block of BLOCK spans of a row
+    const kinds = this.kinds.length + 1;
+    const count = this.rows.reduce((sum, { first, last }) => sum + Math.floor((last - first) / BLOCK), 0);
+    const sums = this.sums = new Float64Array(count * kinds);
+    let at = 0;
+    for (const row of this.rows) {
+      row.block = at;
+      for (let i = row.first; i + BLOCK <= row.last; at += kinds)
+        for (const end = i + BLOCK; i < end; i++) {
+          sums[at + kinds - 1] += this.ready[i] - this.start[i];
+          sums[at + this.kind[i]] += this.end[i] - this.ready[i];
+        }
+    }
+  }
+
+  block(row, i, middle, cells) {
+    const kinds = this.kinds.length + 1, scale = this.scale / CELL;
+    const cell = Math.floor((middle - this.view[0]) * scale) * kinds;
+    const at = row.block + ((i - row.first) / BLOCK) * kinds;
+    if (cell < 0) return;
+    for (let kind = 0; kind < kinds; kind++) cells[cell + kind] += this.sums[at + kind] * scale;
   }
 
   cells() { // pixels that each kind fills of each cell; the last kind is waiting
@@ -196,31 +234,27 @@ class Explorer {
     return this.filled.fill(0);
   }
 
-  add(i, cells) { // a bar shorter than a cell: its waiting and its work, to one cell or to two
-    const kinds = this.kinds.length + 1, scale = this.scale / CELL, zero = this.view[0];
-    const parts = [[this.start[i], this.ready[i], kinds - 1], [this.ready[i], this.end[i], this.kind[i]]];
-    for (let [a, b, kind] of parts) {
-      a = (a - zero) * scale;
-      b = (b - zero) * scale;
-      const cell = Math.floor(a), next = Math.min(b, cell + 1);
-      if (b <= a && kind === kinds - 1) continue;
-      if (cell >= 0) cells[cell * kinds + kind] += next - a + 1e-3; // an instant can be seen, too
-      if (b > next) cells[(cell + 1) * kinds + kind] += b - next;
-    }
+  add(from, to, kind, cells) { // these ticks of a bar shorter than a cell, to one cell or to two
+    const kinds = this.kinds.length + 1, scale = this.scale / CELL;
+    const a = (from - this.view[0]) * scale, b = (to - this.view[0]) * scale;
+    const cell = Math.floor(a), next = Math.min(b, cell + 1);
+    if (cell >= 0) cells[cell * kinds + kind] += next - a + 1e-3; // an instant can be seen, too
+    if (b > next) cells[(cell + 1) * kinds + kind] += b - next;
   }
 
   heap(cells, y, high) { // each cell as layers, as high as their shares of its time
-    const kinds = this.kinds.length + 1;
-    for (let at = 0, x = LEFT; at < cells.length; at += kinds, x += CELL) {
-      let sum = 0, top = y + high;
-      for (let kind = 0; kind < kinds; kind++) sum += cells[at + kind];
-      if (!sum) continue;
-      const unit = Math.max(high, 2 / sum) / Math.max(1, sum); // at least 2 pixels: never nothing
-      for (let kind = 0; kind < kinds; kind++) {
-        if (!cells[at + kind]) continue;
-        const share = Math.min(cells[at + kind] * unit, top - y);
-        this.pen.fillStyle = this.fills[kind] ?? this.face.waiting;
-        this.pen.fillRect(x, top -= share, CELL, share);
+    const kinds = this.kinds.length + 1, count = cells.length / kinds;
+    const tops = new Float64Array(count).fill(y + high), units = new Float64Array(count);
+    for (let cell = 0; cell < count; cell++) {
+      let sum = 0;
+      for (let kind = 0; kind < kinds; kind++) sum += cells[cell * kinds + kind];
+      if (sum) units[cell] = Math.max(high, 2 / sum) / Math.max(1, sum); // 2 pixels are never nothing
+    }
+    for (let kind = 0; kind < kinds; kind++) { // a change of fillStyle takes longer than a rectangle
+      this.pen.fillStyle = this.fills[kind] ?? this.face.waiting;
+      for (let cell = 0; cell < count; cell++) {
+        const share = Math.min(cells[cell * kinds + kind] * units[cell], tops[cell] - y);
+        if (share > 0) this.pen.fillRect(LEFT + cell * CELL, tops[cell] -= share, CELL, share);
       }
     }
   }
