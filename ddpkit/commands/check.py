@@ -25,8 +25,20 @@ from ddpkit.text import sign, visible
 CHECK = re.compile(r"^\s*check\((\w+)\)", re.MULTILINE)
 
 
-@click.command()
-@click.argument("notebook", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+class _Notebook(click.Path):
+    """The path of a notebook, or the number of a lab in this folder or of `ddpkit lab`."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
+        from ddpkit.commands.lab import lab_named, labs
+
+        if re.fullmatch(r"\d+(_\w+)?", str(value)) and not Path(value).exists():
+            own = (sorted(Path(folder).glob("[0-9][0-9]_*.ipynb")) for folder in (".", "labs"))
+            value = lab_named(str(value), next(filter(None, own), labs()))
+        return Path(os.fsdecode(super().convert(value, param, ctx)))
+
+
+@click.command(epilog="Example: ddpkit check 00 --as-graded")
+@click.argument("notebook", type=_Notebook(exists=True, dir_okay=False))
 @click.option(
     "--timeout", type=int, help="Limit for one cell in seconds: 300, or 60 with --as-graded."
 )
@@ -37,6 +49,8 @@ CHECK = re.compile(r"^\s*check\((\w+)\)", re.MULTILINE)
 def check(notebook: Path, timeout: int | None, as_graded: bool, seed: str | None) -> None:
     """Run your NOTEBOOK from the top and list which of its exercises pass.
 
+    NOTEBOOK is a file, or the number of a lab: 00 is the notebook 00_… in this folder, in its
+    folder labs, or among the labs of `ddpkit lab`.
     The notebook runs with your rights, like Run All in Jupyter, and the file is not changed. Before
     you hand in, run the command once more with --as-graded.
     """

@@ -30,7 +30,7 @@ NOTEBOOKS = ("jupyterlab", "ipywidgets", "matplotlib", "nbval")
 NEEDED = {"torch", "interface", "launcher"}  # without them ranks fail, or wait for a long time
 
 
-@click.command()
+@click.command(epilog="Example: ddpkit doctor")
 def doctor() -> None:
     """Check whether this machine can run the labs, and print how to repair each fault."""
     problems = 0

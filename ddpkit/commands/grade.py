@@ -22,7 +22,7 @@ FILE = click.Path(path_type=Path)
 FAILED, NONE_GRADED = 3, 4  # exit statuses: the machine failed for some; all were refused
 
 
-@click.command()
+@click.command(epilog="Example: ddpkit grade handed_in --out results")
 @click.argument("submissions", nargs=-1, required=True, type=FILE)
 @click.option("--out", required=True, type=FILE, help="Folder for the results.")
 @click.option("--lab", help="Grade all notebooks as this lab (00, 01, ...).")

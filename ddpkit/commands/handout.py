@@ -53,7 +53,7 @@ NEED_A_CHECKOUT = re.compile(r"(make test|ddpkit (grade|report|handout|release))
 SAME_DAY = (1980, 1, 1, 0, 0, 0)  # the first that a zip can name
 
 
-@click.command()
+@click.command(epilog="Example: ddpkit handout --open 05")
 @click.option(
     "--open",
     "opened",

@@ -41,8 +41,13 @@ class _ForJupyter(click.Command):
             ) from None
 
 
-@click.command(cls=_ForJupyter)
-@click.argument("number", required=False)
+def _completed(context: click.Context, option: click.Parameter, typed: str) -> list[str]:
+    """Return the labs that begin as typed, for the completion of a shell."""
+    return [path.stem for path in labs() if path.stem.startswith(typed)]
+
+
+@click.command(cls=_ForJupyter, epilog="Example: ddpkit lab 00")
+@click.argument("number", required=False, shell_complete=_completed)
 @click.option("--list", "only_list", is_flag=True, help="List the labs without opening one.")
 @click.option(
     "--copy",

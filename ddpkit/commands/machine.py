@@ -14,8 +14,13 @@ from ddpkit.text import columns, under
 HEADS = ["", "16 bits", "8 bits (TFLOP/s)", "bandwidth", "memory", "links in a host"]
 
 
-@click.command()
-@click.argument("name", nargs=-1)
+def _completed(context: click.Context, option: click.Parameter, typed: str) -> list[str]:
+    """Return the machines that begin as typed, for the completion of a shell."""
+    return [name for name in named() if name.lower().startswith(typed.lower())]
+
+
+@click.command(epilog="Example: ddpkit machine H100")
+@click.argument("name", nargs=-1, shell_complete=_completed)
 @click.option("--measure", is_flag=True, help="Measure this computer's device.")
 @click.option(
     "--device", default="cpu", show_default=True, help='The device to measure: "cpu" or "cuda".'

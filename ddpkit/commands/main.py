@@ -24,6 +24,16 @@ sys.modules.setdefault("rfc3987_syntax", None)  # type: ignore[arg-type]
 class Commands(click.Group):
     """Shows errors made for the reader as one message, without a traceback."""
 
+    def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the first sentence of each command, whole: lines wrap at any width."""
+        rows = [
+            (name, found.get_short_help_str(limit=10_000))
+            for name in self.list_commands(context)
+            if (found := self.get_command(context, name)) and not found.hidden
+        ]
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
+
     def invoke(self, context: click.Context) -> Any:
         try:
             return super().invoke(context)
@@ -33,7 +43,11 @@ class Commands(click.Group):
             gc.unfreeze()  # a process that goes on, such as a test, gets its garbage back
 
 
-@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=Commands,
+    epilog="Example: ddpkit lab 00",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 @click.version_option(ddpkit.__version__, prog_name="ddpkit")
 def main() -> None:
     """Learn distributed training on real ranks."""

@@ -17,11 +17,24 @@ if TYPE_CHECKING:
     from ddpkit.simulate import Forecast
 
 GOOD = 0.8  # efficiency below which more ranks are mostly wasted
+MOST_RANKS = 65536
 RANKS = tuple(2**k for k in range(13))
 BLIND = (
     "Not in the model: congestion, late ranks, a full memory. All three make a step "
     "longer, never shorter."
 )
+
+
+def _readable(context: click.Context, option: click.Parameter, link: str | None) -> str | None:
+    """Return ``link``. Raises ClickException, before a trace is read, if the link is not one."""
+    from ddpkit.link import Links
+
+    try:
+        if link is not None:
+            Links.parse(link, MOST_RANKS)
+    except ValueError as error:
+        raise click.ClickException(str(error)) from None
+    return link
 
 
 def of_a_trace(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -35,6 +48,7 @@ def of_a_trace(command: Callable[..., Any]) -> Callable[..., Any]:
         ),
         click.option(
             "--link",
+            callback=_readable,
             help='Another link, such as "100 Gbit/s, 10 us", or "hosts of 8 H100, InfiniBand 400 '
             'Gbit/s per GPU".',
         ),
@@ -45,12 +59,12 @@ def of_a_trace(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-@click.command()
+@click.command(epilog='Example: ddpkit predict run.json.gz -n 64 --link "100 Gbit/s, 10 us"')
 @of_a_trace
 @click.option(
     "--ranks",
     "-n",
-    type=click.IntRange(1, 65536),
+    type=click.IntRange(1, MOST_RANKS),
     multiple=True,
     help="Number of ranks; may be repeated.",
 )
@@ -99,7 +113,9 @@ def predict(
     for factor in factors:
         if machine is not None:
             click.echo(f"If all operations are × {factor:.3g} as fast:")
-        curve = _curve(model, ranks, speed=speed * factor, **changed)
+        with said_if_long() as doing:
+            doing(f"Computing the step on {count(max(ranks or RANKS), 'rank')} and fewer.")
+            curve = _curve(model, ranks, speed=speed * factor, **changed)
         click.echo("\n".join(_table(curve, all_ranks=not ranks)))
         rows += curve
     write_rows(as_json, as_csv, rows, **_recorded(model))

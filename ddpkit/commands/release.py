@@ -8,7 +8,7 @@ from ddpkit.files import CHECKOUT
 from ddpkit.text import count
 
 
-@click.command()
+@click.command(epilog="Example: ddpkit release 02")
 @click.argument("names", nargs=-1)
 @click.option(
     "--check", "only_check", is_flag=True, help="Change nothing; fail if a generated file is stale."

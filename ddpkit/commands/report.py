@@ -22,7 +22,7 @@ OF_RESULTS = ["json", "junit", "gradescope", "csv", "html"]
 OF_A_CLASS = ["statistics", "standings", "written"]
 
 
-@click.command()
+@click.command(epilog="Example: ddpkit report results --format written")
 @click.argument("folders", nargs=-1, required=True, type=FILE)
 @click.option(
     "--format",

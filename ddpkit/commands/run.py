@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import secrets
+import shlex
 import signal
 import socket
 import sys
@@ -27,8 +29,30 @@ STOPPED = 130  # the exit code of a command that Ctrl-C has ended
 SEEDS = 10**9  # the number of seeds from which a run takes one where the user names none
 
 
+class _BeforeTheScript(click.Command):
+    """Says, where -n is missing and stands behind the script, that options stand before it."""
+
+    def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
+        words = [*args]
+        try:
+            return super().parse_args(context, args)
+        except click.MissingParameter as error:
+            late = next((k for k, word in enumerate(words) if re.fullmatch(r"-n\d*", word)), None)
+            if error.param is None or error.param.name != "ranks" or late is None:
+                raise
+            end = late + (2 if words[late] == "-n" else 1)
+            moved = [*words[late:end], *words[:late], *words[end:]]
+            raise click.UsageError(
+                "The options of `ddpkit run` stand before the script, because the words after it "
+                f"are the script's own: ddpkit run {shlex.join(moved)}",
+                context,
+            ) from None
+
+
 @click.command(
+    cls=_BeforeTheScript,
     context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
+    epilog="Example: ddpkit run -n 4 --html run.html train.py --epochs 2",
     options_metavar="-n RANKS [OPTIONS]",
 )
 @click.option("-n", "ranks", type=int, required=True, metavar="RANKS", help="Number of ranks.")

@@ -32,7 +32,7 @@ KEPT = "your answers, as kept by their checks"
 MISSING = "not answered yet: cells that need them will fail"
 
 
-@click.command()
+@click.command(epilog="Example: ddpkit script 02 -o lab02.py")
 @click.argument("number")
 @click.option(
     "-o",

@@ -16,9 +16,22 @@ from ddpkit.view.timeline.model import MANY
 
 if TYPE_CHECKING:
     from ddpkit.trace import Trace
+EXPORTED = ".json", ".json.gz", ".et"
 
 
-@click.command()
+def _format(context: click.Context, option: click.Parameter, path: Path | None) -> Path | None:
+    """Return ``path``. Raises BadParameter for a file that is of none of the formats."""
+    if path and path.suffix and not path.is_dir() and not path.name.endswith(EXPORTED):
+        raise click.BadParameter(
+            f"{path}: write FILE.json or FILE.json.gz for Perfetto, FILE.et for Chakra, or the "
+            "name of a folder, without a dot, for HolisticTraceAnalysis",
+            context,
+            option,
+        )
+    return path
+
+
+@click.command(epilog="Example: ddpkit trace run.json.gz --html run.html")
 @click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option(
     "--step", type=int, help="Show only this training step, counted from 0; -1 is the last."
@@ -26,6 +39,7 @@ if TYPE_CHECKING:
 @click.option(
     "--export",
     metavar="FILE.json|FILE.et|DIR",
+    callback=_format,
     type=click.Path(path_type=Path),
     help="Write Chrome JSON: all ranks into FILE.json (or .json.gz) for Perfetto, or one file per "
     "rank into DIR for HolisticTraceAnalysis. FILE.et writes Chakra execution traces for "

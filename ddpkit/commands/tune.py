@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from ddpkit.commands.numbers import write_rows
-from ddpkit.commands.predict import BLIND, described, loaded, of_a_trace, stated
+from ddpkit.commands.predict import BLIND, MOST_RANKS, described, loaded, of_a_trace, stated
 from ddpkit.text import columns, count
 
 LEFT_OUT = "left out (torch's default: 1, then 25)"
@@ -15,9 +15,9 @@ CLOSE = 1.02  # times the best step: the model cannot rank caps this close
 SHOWN = 8
 
 
-@click.command()
+@click.command(epilog="Example: ddpkit tune run.json.gz -n 64")
 @of_a_trace
-@click.option("--ranks", "-n", type=click.IntRange(1, 65536), help="Number of ranks.")
+@click.option("--ranks", "-n", type=click.IntRange(1, MOST_RANKS), help="Number of ranks.")
 def tune(
     files: tuple[Path, ...],
     ranks: int | None,
