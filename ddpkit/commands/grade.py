@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ddpkit.commands.waiting import said_if_long
 from ddpkit.errors import GradeError
 from ddpkit.files import CHECKOUT
 from ddpkit.text import visible
@@ -99,7 +100,9 @@ def grade(
             f"The folder {out} already holds results: continue with --resume, or name another "
             "folder."
         )
-    everybodys = find(submissions)
+    with said_if_long() as doing:
+        doing("Looking for notebooks.")
+        everybodys = find(submissions)
     notebooks = share.of_class(everybodys) if share else everybodys
     _make_folder(out)
     click.get_current_context().with_resource(store.alone(out))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from ddpkit.commands.waiting import said_if_long
 from ddpkit.files import CHECKOUT
 from ddpkit.text import count
 
@@ -26,7 +27,9 @@ def release(names: tuple[str, ...], only_check: bool, force: bool) -> None:
             "`ddpkit release` works in a checkout of ddpkit only: run the checkout's own ddpkit."
         )
     if only_check:
-        problems = authoring.check(CHECKOUT)
+        with said_if_long() as doing:
+            doing("Comparing labs, solutions and answers with their sources.")
+            problems = authoring.check(CHECKOUT)
         for problem in problems:
             click.echo(problem)
         if problems:

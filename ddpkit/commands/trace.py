@@ -103,13 +103,17 @@ def trace(
     if html is not None:
         from ddpkit.view.explorer.page import page_bytes
 
-        write(page_bytes(loaded, step), html)
+        with said_if_long() as doing:
+            doing(f"Writing {html}.")
+            write(page_bytes(loaded, step), html)
     if as_json is not None or as_csv is not None:
         _write_numbers(loaded, step, as_json, as_csv)
     if export is None:
         return
     shown = loaded if step is None else loaded.step(step)
-    written = shown.to_chakra(export) if export.suffix == ".et" else shown.to_chrome(export)
+    with said_if_long() as doing:
+        doing(f"Writing {export}.")
+        written = shown.to_chakra(export) if export.suffix == ".et" else shown.to_chrome(export)
     for path in written:
         click.echo(f"wrote {path}")
     if not written:

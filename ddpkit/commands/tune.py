@@ -8,6 +8,7 @@ import click
 
 from ddpkit.commands.numbers import write_rows
 from ddpkit.commands.predict import BLIND, MOST_RANKS, described, loaded, of_a_trace, stated
+from ddpkit.commands.waiting import said_if_long
 from ddpkit.text import columns, count
 
 LEFT_OUT = "left out (torch's default: 1, then 25)"
@@ -42,7 +43,9 @@ def tune(
     now = stated(model, **changed).step_ns
     tried = {f"{cap:g}": {"bucket_cap_mb": cap} for cap in sorted(caps(model.step))}
     tried[LEFT_OUT] = {"first_bucket_mb": DEFAULT_FIRST_MB}
-    replays = {cap: stated(model, **caps, **changed) for cap, caps in tried.items()}
+    with said_if_long() as doing:
+        doing(f"Computing the step with {count(len(tried), 'cap')}.")
+        replays = {cap: stated(model, **caps, **changed) for cap, caps in tried.items()}
     found = sorted(replays, key=lambda cap: replays[cap].step_ns)
     best = replays[found[0]]
     rows = [["bucket_cap_mb", "buckets", "a step", "beside the best"]]

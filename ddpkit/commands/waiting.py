@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -21,10 +22,14 @@ PATIENCE_S = 2.0  # seconds without a word
 
 @contextmanager
 def said_if_long(patience_s: float = PATIENCE_S) -> Iterator[Callable[[str], None]]:
-    """Yield a function that names the work under way; a thread prints the name to stderr.
+    """Yield a function that names the work under way; a thread prints the name to a terminal.
 
-    The thread prints nothing in the first ``patience_s`` seconds, then each new work once.
+    The thread prints nothing in the first ``patience_s`` seconds, then each new work once. Nothing
+    is printed where stderr is no terminal.
     """
+    if not sys.stderr.isatty():
+        yield lambda work: None
+        return
     state = {"work": "", "printed": ""}
     ended, lock = threading.Event(), threading.Lock()
 

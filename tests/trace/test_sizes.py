@@ -124,7 +124,10 @@ def test_ranks_that_differ_in_messages_are_few_too() -> None:
     assert [line.split(":")[0] for line in sent] == ["rank 0", "rank 10", "rank 19"]
 
 
-def test_long_work_is_named_once_and_short_work_never(capsys: pytest.CaptureFixture[str]) -> None:
+def test_long_work_is_named_once_and_short_work_never(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
     with said_if_long(patience_s=60) as doing:
         doing("Reading 1 file.")
     assert capsys.readouterr().err == ""
@@ -138,9 +141,19 @@ def test_long_work_is_named_once_and_short_work_never(capsys: pytest.CaptureFixt
     assert printed.splitlines() == ["Reading 1 file.", "Adding up."]
 
 
-def test_the_thread_that_says_it_ends_with_the_work_also_after_an_error() -> None:
+def test_nothing_is_named_where_there_is_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    with said_if_long(patience_s=0.001) as doing:
+        doing("Reading 1 file.")
+        time.sleep(0.05)
+    assert capsys.readouterr().err == ""
+
+
+def test_the_thread_that_says_it_ends_with_the_work_also_after_an_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     import threading
 
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
     before = threading.active_count()
     with pytest.raises(TraceError), said_if_long():
         raise TraceError("damaged")
