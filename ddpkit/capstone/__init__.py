@@ -3,9 +3,9 @@
 language  Language: four dialects, random automata of known entropy
 model     TextModel: a small transformer, in forty lines
 task      the cluster; a language, shards of its text and a model for each seed
-trained   the outcome of a training: recomputed, not believed
-score     the score of a training, and the table of your own
-picture   the costs of your scores, as a picture
+trained   the outcome of a training, recomputed by the grader
+score     the score of a training, and the table of a student's scores
+picture   a plot of the costs of a student's scores
 """
 
 from ddpkit.capstone.language import Language

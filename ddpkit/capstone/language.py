@@ -1,4 +1,4 @@
-"""A language for each seed, with four dialects: random automata of which the entropy is known."""
+"""A language for each seed, with four dialects: random automata with a known entropy."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 ALPHABET = "abcdefghijklmnopqrstuvwxyz.,;:!?"
 DIALECTS = 4
-OWN = len(ALPHABET) // DIALECTS  # letters of a dialect, and of no second dialect
+OWN = len(ALPHABET) // DIALECTS  # number of a dialect's letters; dialects share no letters
 SHARP = 1.5  # standard deviation of the logits of the next letter
 
 Letters = npt.NDArray[np.int64]
@@ -18,16 +18,16 @@ Letters = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Language:
-    """Four dialects, each with letters of its own, and a table of the next letter for each letter.
+    """Four dialects without common letters. A table gives the chances of the next letter.
 
-    A model that has learned one dialect knows nothing of another dialect, or of another language.
+    Training on a dialect teaches a model only this dialect, and no dialect of a second language.
     """
 
     seed: int
 
     @cached_property
     def letters(self) -> Letters:
-        """The letters of each dialect, (dialects, own), as places in `ALPHABET`."""
+        """The letters of each dialect, (dialects, own), as indices into `ALPHABET`."""
         order = np.random.default_rng((self.seed, 0)).permutation(len(ALPHABET))
         return order.reshape(DIALECTS, OWN)
 
@@ -47,12 +47,12 @@ class Language:
 
     @property
     def entropy(self) -> float:
-        """The least loss that any model can have, in nats a letter, as a mean of the dialects."""
+        """The lowest loss a model can reach, in nats per letter, as a mean over the dialects."""
         surprise = -(self.tables * np.log(self.tables)).sum(-1)
         return float((self.usual * surprise).sum(-1).mean())
 
     def stretches(self, dialect: int, count: int, length: int, stream: int) -> Letters:
-        """Return int64 (count, length): texts of a dialect, other texts for another `stream`."""
+        """Return texts of a dialect, int64 (count, length). Each `stream` has different texts."""
         chance = np.random.default_rng((self.seed, 2, dialect, stream, length))
         after, begins = self.tables[dialect].cumsum(-1), self.usual[dialect].cumsum()
         state = np.minimum((chance.random((count, 1)) > begins).sum(-1), OWN - 1)

@@ -10,11 +10,11 @@ from ddpkit.capstone.language import ALPHABET
 
 LETTERS = len(ALPHABET)
 CONTEXT, WIDTH, BLOCKS, HEADS = 64, 64, 2, 4
-NOTHING = -100  # in place of a letter that is not to be guessed: padding
+NOTHING = -100  # padding: the model does not guess a letter at this place
 
 
 class AttentionBlock(nn.Module):
-    """Attention to the letters before, then a small network for each letter."""
+    """Attention to the earlier letters, then a small network for each letter."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -24,7 +24,7 @@ class AttentionBlock(nn.Module):
         self.mlp = nn.Sequential(nn.LayerNorm(WIDTH), *layers)
 
     def forward(self, x: Tensor) -> Tensor:
-        """What comes in, (batch, length, width), and what was found out beside it."""
+        """Return x, (batch, length, width), with the outputs of both layers added."""
         q, k, v = self.qkv(self.norm(x)).unflatten(-1, (3, HEADS, -1)).permute(2, 0, 3, 1, 4)
         seen = F.scaled_dot_product_attention(q, k, v, is_causal=True)
         x = x + self.out(seen.transpose(1, 2).flatten(2))
@@ -33,7 +33,7 @@ class AttentionBlock(nn.Module):
 
 
 class TextModel(nn.Module):
-    """Guesses the next letter: embeddings of letters and places, two blocks, a score for each."""
+    """A model of the next letter: embeddings of letters and places, two blocks, scores."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -43,10 +43,10 @@ class TextModel(nn.Module):
         self.norm, self.head = nn.LayerNorm(WIDTH), nn.Linear(WIDTH, LETTERS)
 
     def forward(self, letters: Tensor, following: Tensor) -> Tensor:
-        """The mean loss of the guesses, in nats a letter.
+        """Return the mean loss of the guesses, in nats per letter.
 
-        letters, following  int64 (batch, length), length up to 64: a text, and the same one letter
-        on; `following` is -100 where nothing is to be guessed.
+        letters    int64 (batch, length), length up to 64: a text
+        following  int64 (batch, length): the letter after each letter; -100 for no guess
         """
         x = self.letter(letters) + self.place(torch.arange(letters.shape[1]))
         scores = self.head(self.norm(self.blocks(x)))

@@ -1,4 +1,4 @@
-"""The kept scores as a picture: time, bytes and memory of each."""
+"""A plot of the kept scores: time, bytes and memory of each training."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from ddpkit.view.drawing.style import WIDTH
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-AREA = 60  # square points of a dot, for each MB of memory
+AREA = 60  # area of a dot, in square points per MB of memory
 
 
 def show_costs() -> Figure | None:
     """Draw your scores: time to the right, bytes upwards, memory as the size of the dot.
 
-    A filled dot is a score that no other score beats: each other score costs more time, more bytes
-    or more memory. The names of these scores are printed. Outside IPython, the picture is returned.
+    A filled dot is a score on the Pareto front (see `best`). The function prints the names of the
+    scores on the front. Outside IPython the function returns the figure.
     """
     script = TrainingScore("given script", GIVEN_MS, 0.0, GIVEN_SENT, GIVEN_PEAK)
     scores = [script, *kept_scores()]

@@ -1,4 +1,4 @@
-"""The score of a training: the median of the runs, with time, bytes and memory."""
+"""The score of a training: the medians of time, bytes and memory over several runs."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from ddpkit.cluster.torchrun.job import active, job
 from ddpkit.exercises.progress import folder, write
 from ddpkit.exercises.say import say
 
-FILE = "capstone.json"  # in the folder of a student's progress
-FORMAT = 2  # the version of the file: only scores of the same task are comparable
+FILE = "capstone.json"  # a file in the folder of a student's progress
+FORMAT = 2  # the version of the file; it changes with the task, so old scores are dropped
 SEEDS = (1, 2)
-EQUAL = 0.03  # scores that differ by less are called equal
+EQUAL = 0.03  # relative difference in time; scores with a smaller difference are called equal
 HEAD = f"  {'':12} {'ms':>7} {'times':>6} {'loss':>6} {'MB sent':>8} {'peak MB':>8}"
 
 
@@ -31,12 +31,12 @@ class TrainingScore:
     loss: float
     sent: float  # bytes
     peak: float  # bytes
-    why: str = ""  # it is not ranked; "" if it is
-    real: bool = False  # by the machine's own clock: nothing that is emulated compares with it
+    why: str = ""  # the reason why the score is not ranked; "" for a ranked score
+    real: bool = False  # measured by the host's own clock: not comparable with emulated times
 
     @property
     def line(self) -> str:
-        """A row of the table."""
+        """The score as a row of the table."""
         times = "–" if self.why else f"{GIVEN_MS / self.ms:.2f}"
         peak = "–" if self.real else f"{self.peak / 1e6:.1f}"
         return (
@@ -51,7 +51,11 @@ class TrainingScore:
 
 
 def best(scores: Iterable[TrainingScore]) -> list[TrainingScore]:
-    """Return the Pareto front: the scores that no other score beats in time, bytes and memory."""
+    """Return the Pareto front of the ranked scores.
+
+    A score is beaten if some score is as good in time, bytes and memory, and better in at least
+    one of the three. The front has the scores that are not beaten.
+    """
     ranked = [each for each in scores if not each.why]
     return [one for one in ranked if not any(_beats(other, one) for other in ranked)]
 
@@ -64,13 +68,14 @@ def _beats(other: TrainingScore, one: TrainingScore) -> bool:
 def score(
     train: Callable[..., Any], name: str = "mine", seeds: Sequence[int] = SEEDS
 ) -> TrainingScore:
-    """Train once for each seed, print the table of your scores, and return the new one.
+    """Train once for each seed, print the table of your scores, and return the new score.
 
-    train  called on each of four ranks as ``train(model, shard)``; it trains the model in place
-    name   the row of the table; a new score of a name replaces the score before
+    train  a function that trains the model in place; each rank calls ``train(model, shard)``
+    name   the name of the row in the table; a new ranked score replaces the old score of the name
+    seeds  the seeds of the task; each seed has a different language and a different model
 
-    Each seed has a language and a model of its own. The table is kept in ``.ddpkit/capstone.json``.
-    Under torchrun time is real: the score is shown, and is not ranked. Raises what `train` raises.
+    There are four ranks. The table is kept in ``.ddpkit/capstone.json``. Under torchrun the time is
+    real, and the score is shown but not ranked. Errors of `train` reach the caller.
     """
     if active():
         shown = _real(train, name, seeds[0])
@@ -91,7 +96,7 @@ def score(
 
 
 def score_of(name: str, runs: Sequence[Outcome]) -> TrainingScore:
-    """Return the score of runs, with the reason if it is not ranked."""
+    """Return the score of several runs, with a reason if the score is not ranked."""
     return TrainingScore(
         name,
         median(each.ms for each in runs),
@@ -103,7 +108,7 @@ def score_of(name: str, runs: Sequence[Outcome]) -> TrainingScore:
 
 
 def unranked(run: Outcome) -> str:
-    """Return the reason why a run is not ranked; "" if it is."""
+    """Return the reason why a run is not ranked; "" for a ranked run."""
     why = {
         "cannot be recomputed": "torch's DDP, or a callback: its time cannot be recomputed",
         "too little": "the ranks compute less than the gradients of all stretches",
@@ -118,7 +123,7 @@ def unranked(run: Outcome) -> str:
 
 
 def kept_scores() -> list[TrainingScore]:
-    """The scores in the student's file; none if there is no such file, or it is damaged."""
+    """Return the scores in the student's file; none if the file is missing or damaged."""
     try:
         data = json.loads((folder() / FILE).read_text("utf-8"))
         return [TrainingScore(**each) for each in data["scores"] if data["format"] == FORMAT]
@@ -127,7 +132,7 @@ def kept_scores() -> list[TrainingScore]:
 
 
 def table(new: TrainingScore, kept: Iterable[TrainingScore]) -> str:
-    """The scores as a text, the fastest first; a star for each score that no other score beats."""
+    """Return the scores as a text, the fastest first. A star marks the scores on the front."""
     rows = sorted(
         {each.name: each for each in [*kept, *([new] if new.why else [])]}.values(),
         key=lambda each: each.ms,
@@ -144,7 +149,7 @@ def table(new: TrainingScore, kept: Iterable[TrainingScore]) -> str:
 
 
 def _real(train: Callable[..., Any], name: str, seed: int) -> TrainingScore:
-    """A run under torchrun, on as many ranks as there are, by their own clocks."""
+    """Return the score of a run under torchrun, on all ranks of the job, in real time."""
     from ddpkit.cluster import Cluster
 
     task, n = TextTask(seed), job().size
@@ -158,7 +163,7 @@ def _real(train: Callable[..., Any], name: str, seed: int) -> TrainingScore:
 
 
 def _timed(train: Callable[..., Any], model: Any, shards: Any) -> tuple[Any, float]:
-    """Return the parameters, and the seconds that this rank took for them."""
+    """Train on this rank. Return the parameters and the duration in seconds."""
     import torch.distributed as dist
 
     shard = shards[dist.get_rank() % len(shards)]  # torchrun may start more ranks, or fewer

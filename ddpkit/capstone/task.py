@@ -1,4 +1,4 @@
-"""Lab 15's task: two hosts with two ranks each, a language in four shards, a model to arrive at."""
+"""Lab 15's task: two hosts with two ranks each, a language in four shards, the wanted model."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from ddpkit.capstone.model import TextModel
 from ddpkit.link import LinkSpec
 from ddpkit.machine import machines_of
 
-RANKS = DIALECTS  # each rank has the text of a dialect
+RANKS = DIALECTS  # each rank has text of one dialect
 LINK: LinkSpec = {"hosts of": 2, "inside": "10 Gbit/s, 20 us", "between": "100 Mbit/s, 200 us"}
 MACHINE = "2 GFLOP/s, 8 GB/s, 1 GB, 3 us"
-GIVEN_MS = 2290.0  # the given script: counted time, the same in every run
+GIVEN_MS = 2290.0  # counted time of the given script, the same in every run
 GIVEN_SENT, GIVEN_PEAK = (
     41.6e6,
     3.72e6,
-)  # the given script: bytes in messages, and the peak of a rank
-MEMORY = 3e6  # bytes: the peak allowed for all points
+)  # costs of the given script: bytes of all messages, and the largest peak of a rank in bytes
+MEMORY = 3e6  # bytes: the largest peak of a rank that still gets all points
 STEPS, RATE = 8, 0.01  # steps and learning rate of AdamW
 SHORT, LONG = [32] * 8, [64, 32, 32] * 2  # lengths of a step's stretches: the last rank's are LONG
-HELD_OUT = 64  # stretches of each dialect, by which a model is judged
-TABLES = 2  # the first parameters, of letters and places: they are looked up, not multiplied
+HELD_OUT = 64  # stretches of each dialect for the held-out loss
+TABLES = 2  # the first parameters embed letters and places by look-up, without a matrix product
 
 
 @dataclass(frozen=True)
 class TextTask:
-    """A language, a shard of its text for each rank, and a fresh model."""
+    """A language, a shard of text for each rank, and an untrained model."""
 
     seed: int
 
@@ -41,7 +41,7 @@ class TextTask:
         return Language(self.seed)
 
     def shard(self, rank: int) -> list[list[Any]]:
-        """Return the stretches of a rank: a list for each step; each int64 (length + 1,)."""
+        """Return a rank's stretches, a list for each step. A stretch is int64 (length + 1,)."""
         import torch
 
         lengths = LONG if rank == RANKS - 1 else SHORT
@@ -60,7 +60,7 @@ class TextTask:
         return [self.shard(rank) for rank in range(RANKS)]
 
     def model(self) -> TextModel:
-        """A model that has learned nothing; torch's own generator stays as it is."""
+        """Return an untrained model. The state of torch's own generator does not change."""
         import torch
 
         with torch.random.fork_rng(devices=()):
@@ -74,18 +74,18 @@ class TextTask:
 
     @cached_property
     def trained(self) -> Any:
-        """The parameters that the task asks for, float32 (n,): one process has trained on all."""
+        """The wanted parameters, float32 (n,): the result of one process trained on all shards."""
         return _trained(self.seed)
 
     def off(self, parameters: Any) -> float:
-        """Return the distance of `parameters` from those asked for: 0 there, 1 at the start."""
+        """Return the distance to the wanted parameters, relative to the start's distance."""
         whole = float((self.trained - _flat(self.model())).norm())
         return float((parameters - self.trained).norm()) / whole
 
     def loss(self, parameters: Any) -> float:
-        """The held-out loss of a model with these parameters, float32 (n,), in nats a letter.
+        """Return the held-out loss of a model with `parameters`, in nats per letter.
 
-        Raises ValueError: there are too few or too many of them.
+        parameters  float32 (n,); raises ValueError for a wrong shape
         """
         import torch
 
@@ -141,7 +141,7 @@ def floor_flops() -> int:
 
 
 def floor_ms() -> float:
-    """Return a lower bound of any training: `floor_flops` divided by all ranks, in ms."""
+    """Return a lower bound of a training's time, in ms: `floor_flops` divided by all ranks."""
     (machine,) = machines_of(MACHINE, 1)
     peak = machine.cost_ns("matmul", 10**12, 0, "float32") / 10**12
     return floor_flops() / RANKS * peak / 1e6

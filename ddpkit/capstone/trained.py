@@ -1,8 +1,9 @@
-"""What an answer's ranks did, and what that is worth: no clock is read, and no loss believed.
+"""The claim of an answer's ranks, and the outcome: recomputed, without trust in clock or loss.
 
-`begun` runs beside the answer, in the grader's sandbox too. `outcome` judges the claim: it
-compares the parameters with those that one process gets from all shards, computes the held-out
-loss, and the time of the programs that the ranks say they ran (`ddpkit.simulate.engine.claimed`).
+`begun` runs beside the answer, also in the grader's sandbox. `outcome` judges the claim.
+`outcome` compares the parameters with the wanted parameters (`TextTask.trained`), and computes the
+held-out loss. `outcome` also computes the time of the ranks' recorded programs
+(`ddpkit.simulate.claimed`).
 """
 
 from __future__ import annotations
@@ -21,30 +22,30 @@ from ddpkit.exercises.ranks import Did, together
 from ddpkit.simulate.engine.claimed import MESSAGES, program_ns
 from ddpkit.simulate.engine.operations import schedule_of
 
-CLOCKS = 0.01  # relative difference between the ranks' clocks and the recomputed time
-APART = 1e-4  # difference between two ranks' parameters
-NEAR = 0.06  # the largest distance to the wanted parameters; the start is at distance 1
-MOST = 1 << 24  # bytes of programs, unpacked: 14 times those of the course's own answer
-Program = list[Any]  # of a rank, see `ddpkit.simulate.engine.claimed`
+CLOCKS = 0.01  # largest relative difference between the ranks' clocks and the recomputed time
+APART = 1e-4  # largest difference between two ranks' parameters
+NEAR = 0.06  # largest distance to the wanted parameters; the start is at distance 1
+MOST = 1 << 24  # largest size of unpacked programs, in bytes: 14 times the course's own answer
+Program = list[Any]  # the entries of one rank's program, see `ddpkit.simulate.claimed`
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a training is worth. Times in ms, sizes in bytes."""
+    """The judged costs of a training. Times in ms, sizes in bytes."""
 
     loss: float  # rank 0's model on the held-out texts of all dialects
-    off: float  # distance to the parameters asked for: 0 there, 1 at the start
-    apart: float  # the most by which a parameter differs between two ranks
-    ms: float  # from the common start to the last rank's end, recomputed
-    clock: float  # the same by the ranks' own clocks
-    beyond: bool  # whether the ranks did what cannot be recomputed: then `ms` is too little
-    sent: int  # by all ranks, in messages: those of which collectives are made too
-    peak: int  # the most that a rank held: parameters, gradients, optimizer, activations
-    products: int  # FLOPs of matrix products, by all ranks
+    off: float  # distance to the wanted parameters; the start is at distance 1
+    apart: float  # largest difference of a parameter between rank 0 and a further rank
+    ms: float  # recomputed time: common start to the last rank's end
+    clock: float  # time by the ranks' own clocks: first start to last end
+    beyond: bool  # True if some work cannot be recomputed: `ms` is then too small
+    sent: int  # bytes of all ranks' messages, including the messages inside collectives
+    peak: int  # largest memory of a rank: parameters, gradients, optimizer, activations
+    products: int  # FLOPs of matrix products, summed over all ranks
 
     @property
     def time(self) -> str:
-        """Return "recomputed", or the reason why no time is believed."""
+        """The word "recomputed", or the reason why the time is not accepted."""
         if self.beyond:
             return "cannot be recomputed"
         if self.ms < floor_ms() or self.share < 1:
@@ -54,26 +55,27 @@ class Outcome:
 
     @property
     def share(self) -> float:
-        """The matrix products of the ranks, in those of all stretches' gradients."""
+        """The ranks' matrix products divided by `floor_flops`."""
         return self.products / floor_flops()
 
     @property
     def model(self) -> str:
-        """Return "the same", or "another" if this is not the model of the given script."""
+        """The word `"the same"` for the given script's model, `"another"` for a different model."""
         return "the same" if self.off <= NEAR else "another"
 
     @property
     def replicas(self) -> str:
-        """Return "equal" or "different"."""
+        """The word "equal" if all ranks have the same parameters, or "different"."""
         return "equal" if self.apart <= APART else "different"
 
 
 def on_a_rank(train: Callable[..., Any], model: Any, shard: Any) -> Any:
-    """Train, on a rank; the parameters, float32 (n,), in the order in which the model came.
+    """Train on a rank. Return the parameters, float32 (n,), in the order of the given model.
 
     shard  the rank's stretches, a list for each step
 
-    NumPy's work here is not counted.
+    Returns an empty tensor if training changed the names of the parameters. The parameters are
+    joined with NumPy, since the emulated machine does not count the work of NumPy.
     """
     import numpy as np
     import torch
@@ -88,10 +90,10 @@ def on_a_rank(train: Callable[..., Any], model: Any, shard: Any) -> Any:
 
 
 def begun(train: Callable[..., Any], task: TextTask) -> Callable[[], dict[str, Any]]:
-    """Return a function that trains on all ranks when first called, and returns the claim.
+    """Return a function that trains on all ranks at the first call, and returns the claim.
 
-    The claim has the model and the programs of the ranks. Later calls return the claim of the same
-    run.
+    The claim has the trained parameters and the ranks' programs. All calls return the claim of the
+    first call's run.
     """
     calls = [[(task.model(), shard) for shard in task.shards]]
     (did,) = together(partial(on_a_rank, train), calls, machine=MACHINE, link=LINK)
@@ -99,7 +101,10 @@ def begun(train: Callable[..., Any], task: TextTask) -> Callable[[], dict[str, A
 
 
 def claim_of(did: Callable[[], Did]) -> dict[str, Any]:
-    """Return the claim of a run, which begins now if it has not begun."""
+    """Return the claim of a run; start the run at the first call.
+
+    Raises NoEmulatedTime under torchrun.
+    """
     if active():
         raise NoEmulatedTime(NoEmulatedTime.reason)
     return claimed(did())
@@ -111,7 +116,7 @@ def observed(train: Callable[..., Any], task: TextTask) -> dict[str, Any]:
 
 
 def claimed(did: Did) -> dict[str, Any]:
-    """Return the claim of a call of `on_a_rank`: `outcome` needs no more."""
+    """Return the claim of a run of `on_a_rank`: the values that `outcome` needs."""
     first, *others = did.returned
     alike = all(each.shape == first.shape for each in others)
     apart = [float((each - first).abs().max()) if len(each) else 0.0 for each in others if alike]
@@ -126,7 +131,7 @@ def claimed(did: Did) -> dict[str, Any]:
 
 
 def outcome(task: TextTask, claim: Mapping[str, Any]) -> Outcome:
-    """What a claim of `observed` is worth. Raises LessonError: it is none."""
+    """Return the outcome of a claim of `observed`. Raises LessonError for a malformed claim."""
     try:
         programs = _unpacked(claim["programs"])
         known = [[entry for entry in each if entry[0] != "beyond"] for each in programs]
@@ -148,7 +153,7 @@ def outcome(task: TextTask, claim: Mapping[str, Any]) -> Outcome:
 
 
 def _unpacked(data: bytes) -> Sequence[Program]:
-    """The programs in a claim, which may be a stranger's; raises ValueError."""
+    """Return the programs in an untrusted claim. Raises ValueError for malformed programs."""
     unpacking = zlib.decompressobj()
     text = unpacking.decompress(data, MOST)
     if unpacking.unconsumed_tail:
@@ -160,7 +165,7 @@ def _unpacked(data: bytes) -> Sequence[Program]:
 
 
 def _sent(rank: int, entry: Sequence[Any]) -> int:
-    """The bytes of an entry's messages; those of a collective count with its first rank."""
+    """Return the bytes of an entry's messages. A collective counts once, at the first member."""
     if entry[0] == "exchange":
         _, _, _, sends, _, _, members, _ = entry
         return int(sum(sends) - sends[list(members).index(rank)])
