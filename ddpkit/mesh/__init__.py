@@ -1,7 +1,7 @@
-"""One model trained by replicas, stages and slices together, on real ranks.
+"""Training of a model by replicas, stages and slices together, on real ranks.
 
-blocks    MeshBlock: a slice of one block, its parameters and gradients in one piece each
-training  MeshTraining, train_on_mesh: the steps of one rank, by any `ddpkit.simulate.MeshPlan`
+blocks    MeshBlock: a slice of a block, with a flat tensor of parameters and one of gradients
+training  MeshTraining, train_on_mesh: a rank's steps, by any `ddpkit.simulate.MeshPlan`
 """
 
 from ddpkit.mesh.training import MeshTraining, train_on_mesh

@@ -1,4 +1,4 @@
-"""`MeshBlock`: a slice of a block x + down(relu(up(x))), and what replicas have to do for it."""
+"""`MeshBlock`: a slice of a block x + down(relu(up(x))), with the replicas' collectives."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch.nn.functional import linear
 from ddpkit.asked import not_for
 from ddpkit.simulate.mesh.plans import MeshModel
 
-# Newer torch has other names for these.
+# Newer versions of torch renamed both collectives.
 reduce_scatter: Any = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
 all_gather: Any = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
 
@@ -19,7 +19,7 @@ SLICES = ("Copied", "Summed", "SlicedMLP", "SlicedAttention")  # exercises about
 
 
 class EnterSlices(torch.autograd.Function):
-    """Where slices begin: forward x as it is, backward the sum of all slices' gradients."""
+    """The entry into slices: forward returns x, backward sums the gradients of all slices."""
 
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor, slices: Any) -> torch.Tensor:
@@ -32,7 +32,7 @@ class EnterSlices(torch.autograd.Function):
 
 
 class LeaveSlices(torch.autograd.Function):
-    """Where slices end: forward the sum of all slices' x, backward the gradient as it is."""
+    """The exit from slices: forward sums the x of all slices, backward returns the gradient."""
 
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor, slices: Any) -> torch.Tensor:
@@ -44,7 +44,7 @@ class LeaveSlices(torch.autograd.Function):
 
 
 def added_up(x: torch.Tensor, group: Any) -> torch.Tensor:
-    """The sum of a group's tensors, a new one."""
+    """Return the sum of the x of all ranks in a group, as a new tensor."""
     not_for(*SLICES)
     x = x.clone()
     if group.size() > 1:
@@ -55,15 +55,16 @@ def added_up(x: torch.Tensor, group: Any) -> torch.Tensor:
 class MeshBlock(torch.nn.Module):
     """This rank's slice of a block. Input and output [rows, width] are the same on all slices.
 
-    Both matrices lie in one flat tensor, and their gradients in another, with room to be cut into
-    as many parts as there are replicas. After `expect_last` the backward posts the reduction of
-    the gradients as soon as both are there; `collect` waits for it.
+    A flat tensor holds both matrices, and a second flat tensor holds both gradients. Both tensors
+    are padded, so that each replica gets an equal part. After `expect_last`, the backward pass
+    posts the reduction of the gradients as soon as both gradients are complete. `collect` waits for
+    the reduction.
     """
 
     def __init__(
         self, model: MeshModel, number: int, slices: Any, replicas: Any, *, shards: bool
     ) -> None:
-        """``slices`` and ``replicas`` are the groups of this rank; ``number`` seeds the weights."""
+        """Take the rank's groups ``slices`` and ``replicas``; ``number`` seeds the weights."""
         not_for(*SLICES)
         super().__init__()
         self._slices, self._replicas, self._shards = slices, replicas, shards
@@ -92,7 +93,7 @@ class MeshBlock(torch.nn.Module):
         return p
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """The block's output, of the shape of x."""
+        """Return the block's output, with the shape of x."""
         enter: Any = EnterSlices.apply
         leave: Any = LeaveSlices.apply
         inner = linear(enter(x, self._slices), self.up).relu()
@@ -101,11 +102,11 @@ class MeshBlock(torch.nn.Module):
 
     @property
     def stepped(self) -> list[torch.nn.Parameter]:
-        """What this rank's optimizer steps."""
+        """The parameters that the rank's optimizer steps."""
         return [self.shard] if self._shards else [self.up, self.down]
 
     def expect_last(self) -> None:
-        """Let the next backward be the last of a step."""
+        """Announce the last backward pass of a step: the pass posts the reduction."""
         self._missing = 2
 
     def _one_is_ready(self, _: torch.Tensor) -> None:
@@ -122,13 +123,13 @@ class MeshBlock(torch.nn.Module):
                 )
 
     def collect(self) -> None:
-        """Wait until the gradients of all replicas are added up."""
+        """Wait until the gradients of all replicas are summed."""
         if self._work is not None:
             self._work.wait()
             self._work = None
 
     def renew(self) -> None:
-        """Begin a new step: gather the parameters that other replicas have stepped."""
+        """Begin a new step: gather the parameters from all replicas, if sharded; zero gradients."""
         if self._shards:
             self.shard.grad = None
             all_gather(self.flat, self.shard.detach(), group=self._replicas)

@@ -1,7 +1,8 @@
 """`train_on_mesh`: steps of training on one rank of a mesh, by a plan.
 
-The rank follows 1F1B (`ddpkit.simulate.step.pipeline`) through the blocks of its stage. Its slices'
-ranks do the same sums with other columns, its replicas' ranks the same with other rows.
+The rank follows the schedule 1F1B (`ddpkit.simulate.pipeline`) through the blocks of a stage. The
+ranks of a slice group compute the same rows with different columns of the matrices. The ranks of a
+replica group compute different rows with the same columns.
 """
 
 from __future__ import annotations
@@ -28,24 +29,25 @@ def train_on_mesh(
     order: Sequence[str] = AXES,
     lr: float = 1e-3,
 ) -> list[float]:
-    """Train a model for some steps by a plan; call it on each of its ranks.
+    """Train a model for some steps by a plan. Each rank of the plan calls the function.
 
-    Returns the loss of each step: of the rows of this rank's replica, in the last stage, and 0
-    elsewhere; replicas' losses add up to the mean squared error of the batch. ``order`` names the
-    dimensions of the mesh from those furthest apart to neighbours; "slice" last if not given.
-    Raises ValueError where the plan does not divide the model, or is for another number of ranks.
+    Returns the loss of each step. In the last stage, the loss is over the rows of the rank's
+    replica; in earlier stages the loss is 0. The losses of all replicas add up to the mean squared
+    error of the batch. ``order`` names the dimensions of the mesh, from the ranks furthest apart to
+    neighbours; by default "slice" is last. Raises ValueError if the plan does not divide the model,
+    or if the run has a different number of ranks.
     """
     training = MeshTraining(plan, model, order=order, lr=lr)
     return [training.step() for _ in range(steps)]
 
 
 class MeshTraining:
-    """The part of one rank: its blocks, its rows, its neighbours and its optimizer."""
+    """A rank's part of the training: blocks, rows, neighbours and optimizer."""
 
     def __init__(
         self, plan: MeshPlan, model: MeshModel, *, order: Sequence[str] = AXES, lr: float = 1e-3
     ) -> None:
-        """Raises ValueError as `train_on_mesh` does."""
+        """Build the rank's part. Raises ValueError in the same cases as `train_on_mesh`."""
         model.check(plan)
         if sorted(order) != sorted(AXES):
             raise ValueError(f"order={order!r}: name each of {', '.join(AXES)} once")
@@ -75,7 +77,10 @@ class MeshTraining:
         return waves(range(first, first + self._rows), self.model.width, phase)
 
     def step(self) -> float:
-        """Take a training step, which all ranks begin together; the loss, as `train_on_mesh`."""
+        """Take a training step, and return the loss as `train_on_mesh` does.
+
+        All ranks begin the step together.
+        """
         dist.barrier()
         self._held: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
         self._sent: dict[tuple[str, int], Any] = {}
@@ -100,7 +105,7 @@ class MeshTraining:
             x = self._data(micro, 0.0)
         else:
             x = self._receive(self.stage - 1)
-            # Its coming says that the stage before is through with an older gradient.
+            # The previous stage sent x, so it has received an older gradient: wait for that send.
             self._is_through("B", micro - 1 - self.plan.stages + self.stage)
         x.requires_grad_()
         with span(op_name(("F", micro))):
@@ -140,12 +145,12 @@ class MeshTraining:
         self._sent[what] = dist.isend(x, group=self._line, group_dst=stage)
 
     def _is_through(self, kind: str, micro: int) -> None:
-        """Let go of what was sent, and has been received: it would stay in memory."""
+        """Wait for the send of a tensor that the peer has received, to free the memory."""
         if (work := self._sent.pop((kind, micro), None)) is not None:
             work.wait()
 
 
 def waves(rows: range, width: int, phase: float) -> torch.Tensor:
-    """Rows of the data, [rows, width], as a loader would read them: each row is another wave."""
+    """Return rows of the data, [rows, width], as a loader does. Each row is a different wave."""
     numbers = torch.arange(rows.start + 1, rows.stop + 1)
     return (torch.outer(numbers, torch.arange(1, width + 1)) * 0.7 + phase).sin()
