@@ -1,8 +1,8 @@
-"""Faults to learn from: `full_disk`, and the clinic's `patient`s with their `CAUSES`.
+"""Faults to learn from: `full_disk`, and the clinic's `patient`s with the possible `CAUSES`.
 
-disk       disks that fail
-patients   the clinic's programs, as text, and the causes that they may have
-clinic     runs them, as they are and mended
+disk       a full disk, emulated by a limit on the size of files
+patients   the text of the clinic's programs, and the list of possible causes
+clinic     runs the programs, with the fault or mended
 """
 
 from ddpkit.faults.clinic import RUNS_WITH, Patient, patient

@@ -1,4 +1,4 @@
-"""`clinic`: programs with a classic fault each, to run, to diagnose, and to mend."""
+"""`clinic`: programs with a classic fault each. A student runs, diagnoses and mends a program."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ddpkit.faults.patients import ILL
 from ddpkit.protocol.per_rank import PerRank
 from ddpkit.rank import compiler
 
-Mend = Mapping[int, str]  # by the number of a line, from 1: what stands there instead
+Mend = Mapping[int, str]  # number of a line, from 1 -> the new text of the line
 
 RUNS_WITH = """\
 rank, n                   this rank, and the number of ranks
@@ -32,12 +32,12 @@ saved                     patient N: a checkpoint, {"step": 2, "model": its para
 log, seen, result         lists: losses, numbers of images, tensors"""
 
 IMAGES, STEPS, LR, DECAY = 12, 4, 0.1, 0.1
-SAVED = 2  # steps, after which N's job was killed
+SAVED = 2  # number of steps before patient N's job was killed
 
 
 @dataclass(frozen=True)
 class Patient:
-    """A program of the clinic: print it to see its lines, `run()` it to see its symptoms."""
+    """A program of the clinic. `print` shows the numbered lines; `run()` shows the symptoms."""
 
     name: str
     ranks: int
@@ -48,9 +48,10 @@ class Patient:
         return "\n".join(f"{number:2}  {line}" for number, line in enumerate(lines, 1))
 
     def mended(self, mend: Mend) -> Patient:
-        """The patient with other lines: ``{3: "dist.barrier()", 4: ""}``, indented as they were.
+        """Return the patient with new lines, such as ``{3: "dist.barrier()", 4: ""}``.
 
-        Raises LessonError for what is no number of a line with its text.
+        A new line gets the indentation of the old line. Raises LessonError if a key is not the
+        number of a line, or a value is not a text.
         """
         lines = self.program.splitlines()
         if not isinstance(mend, Mapping):
@@ -88,10 +89,11 @@ class Patient:
         return sum(max(1, len(word) // WORD) for word in new)
 
     def run(self, seed: int = 0, *, expect_error: bool = True) -> Run[dict[str, Any]]:
-        """Run it on its ranks; if it ends, say what can be seen of its end.
+        """Run the program on the patient's ranks. If the program ends, print a report.
 
-        Each rank's result has the lists of `RUNS_WITH`, and the `model`'s parameters before and
-        after. Raises RunFailed if the run fails, with ``expect_error=False``.
+        Each rank's result has the lists of `RUNS_WITH`, and the parameters of `model` before and
+        after the program. With ``expect_error=False``, raises RunFailed if the run fails, and
+        prints no report.
         """
         remember(self.name, self.program)
         begins = PerRank(starts(self.name, seed, self.ranks))
@@ -117,7 +119,7 @@ def _words(program: str) -> list[str]:
 
 
 def patient(name: str) -> Patient:
-    """Return the patient with this name. Raises LessonError for an unknown name."""
+    """Return the patient called `name`. Raises LessonError for an unknown name."""
     if name not in ILL:
         raise LessonError(f"There is no patient {name!r}: the patients are {', '.join(ILL)}.")
     return Patient(name, *ILL[name])
@@ -137,8 +139,8 @@ class Start:
 def starts(name: str, seed: int, ranks: int, *, apart: bool = False) -> list[Start]:
     """Return the start of each rank.
 
-    With `apart` a rank has true numbers only in the rank's rows of a batch, and random numbers in
-    the remaining rows: a rank that trains alone on all rows ends with a wrong model.
+    With `apart`, a rank gets the true numbers only in the rank's own rows of a batch. The remaining
+    rows hold random numbers, so a rank trained alone on all rows ends with a wrong model.
     """
     import torch
 
@@ -168,7 +170,7 @@ def _own_rows(x: Any, y: Any, rank: int, ranks: int, generator: Any) -> tuple[An
 
 
 def live(program: str, name: str, begins: Start) -> dict[str, Any]:
-    """Run a program of the clinic on this rank."""
+    """Run a program of the clinic on a rank, and return the lists and the parameters."""
     import torch
     import torch.distributed as dist
     from torch.nn.parallel import DistributedDataParallel
@@ -206,13 +208,13 @@ def live(program: str, name: str, begins: Start) -> dict[str, Any]:
     return {"before": before, "model": vector(found["model"]), **lists}
 
 
-# What programs find
+# Values given to the programs
 
 
 def data(seed: int, name: str = "") -> list[tuple[Any, Any]]:
-    """The batches (x, y) of a patient's run.
+    """Return the batches (x, y) of a patient's run.
 
-    D's last one lacks an image, and in E's second one the last image is broken.
+    Patient D's last batch lacks an image. Patient E's second batch ends with a broken image.
     """
     import torch
 
@@ -228,7 +230,7 @@ def data(seed: int, name: str = "") -> list[tuple[Any, Any]]:
 
 
 def build(seed: int) -> Any:
-    """A model that the seed draws, the same wherever it is made."""
+    """Return a model with random parameters from the seed, the same in every process."""
     import torch
 
     with torch.random.fork_rng(devices=[]):
@@ -239,7 +241,7 @@ def build(seed: int) -> Any:
 
 
 def vector(model: Any) -> Any:
-    """All parameters in one."""
+    """Return all parameters of a model in one flat tensor."""
     import torch
 
     return torch.cat([p.detach().flatten() for p in model.parameters()])
@@ -258,12 +260,12 @@ def _average(model: Any) -> None:
         gradient.copy_(mean.reshape(gradient.shape))
 
 
-# What is seen of a run that ends
+# The report about a finished run
 
 
 @compiler.absent()
 def one_process(seed: int, steps: int = STEPS) -> Any:
-    """The model that one process has after so many steps, from the model of this seed."""
+    """Return the seed's model after `steps` steps in one process, on whole batches."""
     import torch
 
     model = build(seed)
@@ -297,7 +299,7 @@ def _report(ranks: list[dict[str, Any]]) -> str:
 
 
 def _rounded(numbers: Any) -> list[Any]:
-    """Numbers of a tensor as one reads them; a table row by row."""
+    """Return a tensor's numbers with three decimals; a list of rows for a table."""
     if numbers.dim() > 1:
         return [_rounded(row) for row in numbers]
     return [round(value, 3) for value in numbers.tolist()]
@@ -308,7 +310,7 @@ def _indentation(line: str) -> str:
 
 
 def remember(name: str, program: str) -> str:
-    """The file name of a patient's program; errors can quote its lines now."""
+    """Return the file name of a patient's program, and let errors quote the program's lines."""
     filename = f"patient_{name}.py"
     linecache.cache[filename] = (len(program), None, program.splitlines(True), filename)
     return filename

@@ -1,4 +1,4 @@
-"""Disks that fail: `full_disk`, a limit on what this process can write into one file."""
+"""A full disk: `full_disk` limits the size of each file that the process writes."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from contextlib import contextmanager
 
 @contextmanager
 def full_disk(room: int) -> Iterator[None]:
-    """Let this process write no file beyond `room` bytes: what writes more fails half-way.
+    """Limit each file of the process to `room` bytes: a longer write fails half-way.
 
-    Whoever writes gets the system's error, "File too large", and what was written by then stays.
-    Of the process alone, and over with the block. Raises OSError where the system has no such
-    limit (Windows).
+    The write raises the system's error, "File too large". The bytes before the limit stay in the
+    file. The limit holds for the current process only, and ends with the block. Raises OSError on
+    Windows, which has no such limit.
     """
     if sys.platform == "win32":
         raise OSError(
@@ -21,7 +21,7 @@ def full_disk(room: int) -> Iterator[None]:
         )
     import resource
 
-    # Python ignores SIGXFSZ, which would end the process: so there is an error instead.
+    # Python ignores SIGXFSZ, a signal that would end the process, and raises an error instead.
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (room, before[1]))
     try:

@@ -6,14 +6,15 @@ from typing import NamedTuple
 
 
 class Ill(NamedTuple):
-    """One program, and on how many ranks it runs."""
+    """A program, and the number of ranks to run on."""
 
     ranks: int
     program: str
 
 
-# What a program finds when it begins says `clinic.RUNS_WITH`. G to I and K to O end, and are wrong;
-# K and L do so in every run, for no rank receives, or sends, before all have come to the barrier.
+# `clinic.RUNS_WITH` lists the names that a program can use. Patients G to I and K to O end with a
+# wrong result. K and L are wrong in every run: no rank of K receives, and no rank of L sends,
+# before all ranks have come to the barrier.
 ILL = {
     "A": Ill(
         3,
