@@ -1,9 +1,9 @@
-"""An attempt of a job: torchrun starts all ranks again after a failure, and may keep its store.
+"""An attempt of a job: torchrun starts all ranks again after a failure, and may keep the store.
 
-What the attempt before has left there, addresses of ranks that are dead, must not be read again. No
-number says which attempt this is: the agent of each host counts only the failures that it has seen
-itself (pytorch/pytorch#108158). So rank 0 names a part of the store that nobody has written to, and
-tells it to each rank under the word with which this rank, in this attempt, has asked.
+The previous attempt left addresses of dead ranks in the store. The new attempt must not read them.
+There is no number of the attempt: the agent of each host counts only the failures on the agent's
+own host (pytorch/pytorch#108158). Therefore each rank asks rank 0 with a random word. Rank 0
+chooses a new name for a part of the store, and answers each rank's word with the name.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from typing import Any
 
 from ddpkit.errors import ClusterError
 
-LOOK = 0.01  # seconds between two looks at who has asked
+LOOK = 0.01  # seconds between two looks for ranks that ask
 
 
 def own_part(store: Any, rank: int, size: int) -> Any:
-    """This attempt's part of the job's store; every rank asks.
+    """Return the current attempt's part of the job's store. Every rank calls the function.
 
-    Raises ClusterError on rank 0 if a rank has not asked within the store's timeout.
+    Raises ClusterError on rank 0 if a rank does not ask within the store's timeout.
     """
     from torch.distributed import PrefixStore
 
@@ -38,7 +38,7 @@ def _ask(store: Any, rank: int) -> str:
 
 
 def _answer(store: Any, size: int) -> str:
-    """Answer all who ask, the dead of an attempt before too, until every rank has heard."""
+    """Answer all words in the store, old words too, until every rank has the name."""
     name, give_up = (
         f"ddpkit/{secrets.token_hex(8)}",
         time.monotonic() + store.timeout.total_seconds(),
@@ -57,7 +57,7 @@ def _answer(store: Any, size: int) -> str:
 
 
 def in_words(restarts: Iterable[int]) -> str:
-    """Which attempt it is, by what the hosts have counted: "1 of 2"; "" before any restart."""
+    """Return the highest count of restarts on any host: "1 of 2"; "" before any restart."""
     counted = set(restarts)
     most = os.environ.get("TORCHELASTIC_MAX_RESTARTS", "?")
     return f"{max(counted)} of {most}" if any(counted) else ""

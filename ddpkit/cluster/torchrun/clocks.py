@@ -1,10 +1,10 @@
-"""One clock for ranks on several hosts: rank 0's.
+"""Rank 0's clock as the common clock of ranks on several hosts.
 
-`perf_counter_ns` counts from the start of each host. So one rank of each other host asks rank 0 for
-the time, before a run and after it, and all times in between are moved to rank 0's clock. This is
-Cristian's method (Probabilistic clock synchronization, Distributed Computing 3, 1989): the answer
-was written somewhere between question and receipt, so half the round trip bounds the error. Of 32
-round trips the shortest counts; the others were held up on their way.
+`perf_counter_ns` counts from the start of each host. Therefore a rank of each further host asks
+rank 0 for the time, before and after a run. All times of the run are moved to rank 0's clock. The
+method is Cristian's (Probabilistic clock synchronization, Distributed Computing 3, 1989): rank 0
+wrote the answer between question and receipt, so half the round trip bounds the error. The shortest
+of 32 round trips counts, since longer round trips were delayed.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ PINGS = 32
 
 @dataclass(frozen=True)
 class Reading:
-    """One reading of rank 0's clock: at `at_ns` of a host's it showed `at_ns + offset_ns`.
+    """A reading of rank 0's clock: `at_ns + offset_ns`, at the time `at_ns` of a host's clock.
 
-    `error_ns` bounds the error of that.
+    `error_ns` bounds the error of the offset.
     """
 
     at_ns: int = 0
@@ -32,7 +32,7 @@ class Reading:
 
 
 def reading(pings: Iterable[tuple[int, int, int]]) -> Reading:
-    """The reading by the shortest round trip: (sent, rank 0's time, received), in ns."""
+    """Return the reading of the shortest round trip. A ping is (sent, rank 0's time, received)."""
     sent, theirs, received = min(pings, key=lambda ping: ping[2] - ping[0])
     middle = (sent + received) // 2
     return Reading(middle, theirs - middle, (received - sent + 1) // 2)
@@ -40,18 +40,18 @@ def reading(pings: Iterable[tuple[int, int, int]]) -> Reading:
 
 @dataclass(frozen=True)
 class ClockShift:
-    """How a host's clock differs from rank 0's during a run, between two readings."""
+    """The difference between a host's clock and rank 0's clock, read before and after a run."""
 
     before: Reading = Reading()
     after: Reading = Reading()
 
     @property
     def error_ns(self) -> int:
-        """How far a moved time may be off, while the two clocks drift apart evenly."""
+        """The largest error of a moved time, in ns, if the two clocks drift apart evenly."""
         return max(self.before.error_ns, self.after.error_ns)
 
     def to_rank_0(self, ns: int) -> int:
-        """A time of this host, between the readings, as rank 0's clock showed it."""
+        """Convert a time of the host's clock, between the readings, to rank 0's clock."""
         before, after = self.before, self.after
         span = after.at_ns - before.at_ns
         drift = after.offset_ns - before.offset_ns
@@ -59,8 +59,8 @@ class ClockShift:
         return ns + before.offset_ns + drifted
 
     def move(self, span: Span) -> Span:
-        """A span of this host, all its times by rank 0's clock."""
-        if self == ClockShift():  # of rank 0's own host
+        """Return a span of the host with all times on rank 0's clock."""
+        if self == ClockShift():  # rank 0's own host has no shift
             return span
         blocked, collected = span.blocked_ns, span.collected_ns
         return replace(
@@ -75,8 +75,8 @@ class ClockShift:
 def read(group: Any, hosts: Sequence[Sequence[int]]) -> Reading:
     """Compare the clocks of all hosts, over a gloo group of all ranks; every rank takes part.
 
-    `hosts` are the ranks of each host, rank 0's first. The first rank of each other host gets its
-    reading; all other ranks get one of no offset.
+    `hosts` are the ranks of each host, rank 0's host first. The first rank of each further host
+    gets the host's reading. All remaining ranks get a reading without offset.
     """
     rank, askers = group.rank(), [host[0] for host in hosts[1:]]
     if rank in askers:

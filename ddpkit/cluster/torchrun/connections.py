@@ -1,7 +1,7 @@
-"""Connections of all ranks of a torchrun job to rank 0: they carry messages, and the end of a rank.
+"""Connections of all ranks of a torchrun job to rank 0, for messages and to notice a rank's end.
 
-The end of a connection tells that a process is gone, at once and on whichever host, even if it was
-killed or holds the GIL. A host that is down or cut off is noticed by TCP, after `SILENCE`.
+The connection of a dead process closes at once, on any host, even if the process was killed or held
+the GIL. TCP notices a host that is down or cut off after `SILENCE`.
 """
 
 from __future__ import annotations
@@ -20,16 +20,17 @@ from typing import Any
 from ddpkit.errors import ClusterError
 from ddpkit.protocol.messages import Message, from_bytes, to_bytes
 
-PATIENCE = 60  # seconds in which all ranks must have reached rank 0; all are running already
-SILENCE = 20  # seconds after which a host that does not answer counts as gone
-SECRET = 16  # bytes
+PATIENCE = 60  # seconds for all ranks to reach rank 0; all ranks are running already
+SILENCE = 20  # seconds without an answer, after which a host counts as gone
+SECRET = 16  # length of the secret, in bytes
 
 
 def connect(store: Any, rank: int, size: int, address: str) -> tuple[Connection, list[Connection]]:
-    """Connect every rank to rank 0. Returns the rank's own end, and on rank 0 those of all ranks.
+    """Connect every rank to rank 0.
 
-    Rank 0 listens on `address`, only until all are there. It accepts nobody without the secret that
-    it has left in the job's store.
+    Returns the rank's own end of the connection, and on rank 0 also rank 0's ends of the
+    connections to all ranks. Rank 0 listens on `address` until all ranks are connected. Rank 0
+    writes a secret to the job's store, and accepts no caller without the secret.
     """
     if rank != 0:
         host, port, secret = json.loads(store.get("rank 0"))
@@ -51,7 +52,7 @@ def connect(store: Any, rank: int, size: int, address: str) -> tuple[Connection,
 
 
 def _callers(server: socket.socket, secret: bytes) -> Iterator[tuple[int, socket.socket]]:
-    """The ranks that connect, with their lines; a stranger is hung up on."""
+    """Yield each caller's rank and socket. A caller without the secret is disconnected."""
     give_up = time.monotonic() + PATIENCE
     while True:
         try:
@@ -78,21 +79,21 @@ def _connection(line: socket.socket) -> Connection:
     line.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     limits = {"TCP_KEEPIDLE": 5, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": SILENCE // 5 - 1}
     for name, value in {**limits, "TCP_USER_TIMEOUT": 1000 * SILENCE}.items():
-        if hasattr(socket, name):  # which of them there are is the system's matter
+        if hasattr(socket, name):  # each operating system has a different set of options
             line.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
     connection = Connection(line.detach())
-    if hasattr(os, "register_at_fork"):  # a child would hide the end of its rank
+    if hasattr(os, "register_at_fork"):  # a child with the socket open would hide the rank's end
         os.register_at_fork(after_in_child=connection.close)
     return connection
 
 
 def send(line: Connection, message: Message) -> None:
-    """Send a message. Raises OSError if the other side is gone."""
+    """Send a message. Raises OSError if the peer is gone."""
     line.send_bytes(to_bytes(message))
 
 
 def receive(line: Connection) -> Message | None:
-    """The next message; None if the other side is gone."""
+    """Return the next message; None if the peer is gone."""
     try:
         return from_bytes(line.recv_bytes())
     except (EOFError, OSError):

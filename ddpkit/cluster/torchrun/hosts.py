@@ -1,4 +1,4 @@
-"""The hosts of a job that torchrun started: who is on which, and by which interface they talk."""
+"""The hosts of a torchrun job: the ranks of each host, and the network interface for gloo."""
 
 from __future__ import annotations
 
@@ -16,32 +16,33 @@ from typing import Any
 
 from ddpkit.errors import ClusterError
 
-INTERFACE = "GLOO_SOCKET_IFNAME"  # what gloo is told to listen on, by the user or by us
+INTERFACE = "GLOO_SOCKET_IFNAME"  # gloo's network interface, set by the user or by `meet`
 BOOT = Path("/proc/sys/kernel/random/boot_id")
 SIOCGIFADDR = 0x8915  # Linux: the IPv4 address of an interface (netdevice(7))
 
 
 @dataclass(frozen=True)
 class Seat:
-    """The host that a rank is on, and the address at which other ranks reach it."""
+    """The host of a rank, and the rank's address in the network."""
 
     host: str
     boot: str  # the host's boot id: two machines may both be called "ubuntu"
-    address: str  # other ranks reach it there
-    restarts: int = 0  # of the job, as the host's torchrun has counted them
+    address: str  # IP address of the rank for all peers
+    restarts: int = 0  # number of restarts of the job, counted by the host's torchrun
 
     @property
     def is_on_loopback(self) -> bool:
-        """Whether its address can be reached from its own host only."""
+        """True if only ranks on the same host can reach the address."""
         return ipaddress.ip_address(self.address).is_loopback
 
 
 def meet(store: Any, rank: int, size: int) -> list[Seat]:
     """Exchange the seats of all ranks over the job's store, and choose gloo's interface.
 
-    Left to itself, gloo listens where the host's own name leads: on Debian that is 127.0.1.1, which
-    no other host can reach. The way to the job's master is a way to the other hosts too; on the
-    master itself that may be loopback, and then the way to another host is.
+    By default, gloo listens on the address of the host's own name. On Debian the address is
+    127.0.1.1, and no second host can reach 127.0.1.1. The interface towards the job's master also
+    leads to the remaining hosts. On the master itself, the interface may be loopback: then the
+    master takes the interface towards a second host.
 
     Raises ClusterError if the user's choice of an interface leaves hosts without a connection.
     """
@@ -62,10 +63,10 @@ def meet(store: Any, rank: int, size: int) -> list[Seat]:
 
 
 def _seat(towards: str, port: int) -> Seat:
-    """This process's seat.
+    """Return the seat of the current process.
 
-    Its address is that of the interface that the user chose for gloo, or of the one that leads to
-    another host.
+    The address belongs to the user's interface for gloo, or to the interface that leads to the host
+    `towards`.
     """
     chosen = os.environ.get(INTERFACE, "").split(",")[0]
     address = (address_of(chosen) if chosen else None) or address_towards(towards, port)
@@ -80,7 +81,7 @@ def _exchange(store: Any, key: str, rank: int, size: int, mine: Seat) -> list[Se
 
 
 def by_host(seats: Sequence[Seat]) -> list[list[int]]:
-    """The ranks of each host; the host of rank 0 first."""
+    """Return the ranks of each host; the host of rank 0 first."""
     hosts: dict[tuple[str, str], list[int]] = {}
     for rank, each in enumerate(seats):
         hosts.setdefault((each.host, each.boot), []).append(rank)
@@ -96,15 +97,15 @@ def _unreachable(rank: int, seat: Seat) -> str:
 
 
 def address_towards(host: str, port: int) -> str:
-    """The address of this host on the way to another one. Nothing is sent."""
+    """Return the address of the local interface that leads to `host`. The probe sends no data."""
     family, kind, _, _, target = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
     with socket.socket(family, kind) as probe:
-        probe.connect(target)  # of a datagram socket: it only asks for the route
+        probe.connect(target)  # a datagram socket sends no packet here, and only looks up the route
         return str(probe.getsockname()[0])
 
 
 def interface_with(address: str) -> str | None:
-    """The name of the interface with this address; None where the system does not tell."""
+    """Return the name of the interface with an address; None if unknown, or outside Linux."""
     if not sys.platform.startswith("linux"):
         return None
     names = (name for _, name in socket.if_nameindex())
@@ -112,7 +113,7 @@ def interface_with(address: str) -> str | None:
 
 
 def address_of(interface: str) -> str | None:
-    """The IPv4 address of an interface; None if it has none, and on other systems than Linux."""
+    """Return the IPv4 address of an interface; None without an address, or outside Linux."""
     if not sys.platform.startswith("linux"):
         return None
     import fcntl

@@ -1,6 +1,7 @@
-"""The job of ranks that torchrun has started, and what its ranks tell each other.
+"""The job of ranks started by torchrun, and the exchanges between the job's ranks.
 
-`torchrun` makes runs on it. Whoever asks only whether there is one, `active()`, loads no torch.
+`ddpkit.cluster.torchrun.run` makes runs on the job. `active()` tells if there is a job, without
+importing torch.
 """
 
 from __future__ import annotations
@@ -29,30 +30,33 @@ LAUNCHED = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
 
 def active() -> bool:
-    """Whether this process is a rank that a launcher started."""
+    """True if a launcher started the process as a rank."""
     return all(name in os.environ for name in LAUNCHED)
 
 
 def only_rank_0_prints() -> None:
-    """Drop what the script prints on the other ranks from here on; inside a run all ranks print."""
+    """Drop all further prints of the script on all ranks but rank 0. In a run, all ranks print."""
     if os.environ["RANK"] != "0" and sys.stdout is sys.__stdout__:
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115  # open for as long as the script runs
 
 
 @cache
 def say_once(text: str) -> None:
-    """Print a text once in a job, however often it is true."""
+    """Print a text at the first call only; later calls with the same text print nothing."""
     print(text)
 
 
 class NotUnderTorchrun(ClusterError):
-    """A check's run cannot be made on these ranks. The judge catches it, and says the `reason`."""
+    """A check's run cannot be made on the job's ranks. The judge catches the error.
+
+    The judge prints the `reason`.
+    """
 
     reason: str
 
 
 class TooFewRanks(NotUnderTorchrun):
-    """A check's run needs more ranks than there are."""
+    """A check's run needs more ranks than the job has."""
 
     reason = "torchrun started too few ranks"
 
@@ -65,9 +69,10 @@ class NoEmulatedTime(NotUnderTorchrun):
 
 @contextmanager
 def checking() -> Iterator[None]:
-    """A block in which a run that needs more ranks than there are raises TooFewRanks.
+    """Raise TooFewRanks in the block if a run needs more ranks than the job has.
 
-    Elsewhere such a run is skipped. To a check, a run without results would be a wrong answer.
+    Outside the block, the run is skipped. A check would take the empty results of a skipped run for
+    a wrong answer.
     """
     here = job() if active() else None
     if here is not None:
@@ -80,10 +85,10 @@ def checking() -> Iterator[None]:
 
 
 class TorchrunJob:
-    """The ranks of this job, and a group of their own to exchange replies over.
+    """The ranks of the job, with a separate gloo group for the exchange of replies.
 
-    `hosts` are the ranks of each host, rank 0's first. `restart` says which attempt of the job this
-    is, "1 of 2", after a restart by torchrun.
+    `hosts` are the ranks of each host, rank 0's host first. After a restart by torchrun, `restart`
+    is the number of the restart: "1 of 2".
     """
 
     def __init__(self) -> None:
@@ -105,7 +110,7 @@ class TorchrunJob:
         self.messenger = Messenger(self.rank, line, gone)
         self.watcher = Watcher(lines, names) if self.rank == 0 else None
         self.runs = 0
-        self.skipped = set[int]()  # for want of so many ranks: said in full once
+        self.skipped = set[int]()  # numbers of ranks of skipped runs; the full text comes only once
         self.checking = False
         atexit.register(self.leave)
         only_rank_0_prints()
@@ -114,15 +119,15 @@ class TorchrunJob:
         sys.excepthook = self._uncaught
 
     def _host_names(self, seats: Sequence[Seat]) -> list[str]:
-        """The name of each rank's host, where there are several; else "", which nobody reads."""
+        """Return the name of each rank's host; "" for each rank if the job has only one host."""
         return [seat.host if len(self.hosts) > 1 else "" for seat in seats]
 
     def _speaks_for_its_host(self) -> bool:
-        """Whether this rank is the first of its host, rank 0 left out."""
+        """True if the rank is the first on the host, rank 0 not counted."""
         return bool(self.rank) and self.rank == min(filter(None, self.on_this_host()))
 
     def fail(self, error: BaseException) -> NoReturn:
-        """Say why this rank cannot go on: to torchrun's report, and to rank 0, which explains."""
+        """Record the error in torchrun's report, and leave the explanation to rank 0."""
         from torch.distributed.elastic.multiprocessing.errors import get_error_handler
 
         said = report(error)
@@ -131,17 +136,20 @@ class TorchrunJob:
         self.messenger.raised(said)
 
     def _uncaught(self, _: object, error: BaseException, traceback: object) -> None:
-        """All ranks run the script, so they mostly fail alike; it is said once."""
+        """Report an uncaught error of the script.
+
+        The same error often ends the script on all ranks, and rank 0 prints a single explanation.
+        """
         try:
-            raise error  # torchrun's report wants the exception that is being handled
+            raise error  # torchrun's report needs a current exception
         except BaseException:
             self.fail(error)
 
     def leave(self) -> None:
-        """Say goodbye, so that nobody takes the end of this rank for a failure.
+        """Send a goodbye, so that the end of the rank does not count as a failure.
 
-        End gloo's threads before the interpreter ends: one that lets go of a tensor later, when
-        there is no interpreter any more to ask, aborts the process.
+        End gloo's threads before the interpreter ends. A thread that frees a tensor after the end
+        of the interpreter aborts the process.
         """
         self.messenger.leave()
         if self.watcher is not None:
@@ -150,13 +158,13 @@ class TorchrunJob:
         gc.collect()
 
     def on_this_host(self) -> list[int]:
-        """The ranks of the job on this rank's host."""
+        """Return the ranks of the job on the current rank's host."""
         return next(ranks for ranks in self.hosts if self.rank in ranks)
 
     def agree(self, mine: Place) -> Place:
-        """A place for the ranks of all hosts: NCCL if every host has GPUs enough for it.
+        """Return a place for the ranks of all hosts: NCCL if every host has enough GPUs for NCCL.
 
-        Raises ClusterError if some compute on the CPU and others do not.
+        Raises ClusterError if the ranks do not all compute on the same device.
         """
         places: list[Place] = [pickle.loads(data) for data in self.all_gather(pickle.dumps(mine))]
         if len({place.device for place in places}) > 1:
@@ -167,7 +175,7 @@ class TorchrunJob:
         return min(places, key=lambda place: place.backend)  # "gloo" before "nccl"
 
     def all_gather(self, data: bytes) -> list[bytes]:
-        """The bytes of every rank, on every rank."""
+        """Return the bytes of every rank, on every rank."""
         import torch
 
         sizes = [torch.zeros(1, dtype=torch.int64) for _ in range(self.size)]
@@ -185,5 +193,5 @@ class TorchrunJob:
 
 @cache
 def job() -> TorchrunJob:
-    """The job that this process belongs to, joined at the first call."""
+    """Return the job of the current process. The first call joins the job."""
     return TorchrunJob()

@@ -1,6 +1,6 @@
-"""Each rank's end of its connection to rank 0: tells what the rank does, and ends it with rank 0.
+"""Each rank's end of the connection to rank 0: sends news, and ends the rank after rank 0.
 
-`watcher` is rank 0's end. A connection that ends tells the other side that the process is gone.
+`watcher` has rank 0's end. A closed connection tells the peer about the end of the process.
 """
 
 from __future__ import annotations
@@ -22,31 +22,31 @@ from ddpkit.protocol.messages import Failed, Goodbye, News
 from ddpkit.protocol.raised import Raised
 from ddpkit.rank.agent import Agent
 
-EXPLANATION_LIMIT = 10.0  # seconds that a rank waits for rank 0's answer to its news
-HEAD_START = 0.5  # seconds by which a rank at fault ends first, so that torchrun's report names it
+EXPLANATION_LIMIT = 10.0  # seconds that a failed rank waits for rank 0's explanation
+HEAD_START = 0.5  # seconds; a rank at fault ends earlier than peers, so torchrun's report names it
 
 
 class Messenger:
-    """Tells rank 0 what this rank does, and ends this process when rank 0 has gone.
+    """Sends rank 0 news of the rank, and ends the process when rank 0 is gone.
 
-    If rank 0 goes without a word, one rank of each host says so: the one whose messenger has
-    `death_of_rank_0`, the sentence that it then says.
+    If rank 0 ends without a message, a single rank of each host reports the death. The reporting
+    rank is the rank with a `death_of_rank_0`, the death to report.
     """
 
     def __init__(self, rank: int, line: Connection, death_of_rank_0: Death | None = None) -> None:
         self._rank, self._line, self._death_of_rank_0 = rank, line, death_of_rank_0
-        self._run: tuple[Agent, BlackBox] | None = None  # the run that is going on
+        self._run: tuple[Agent, BlackBox] | None = None  # the current run
         self._sending = threading.Lock()
         self._failed = False
         threading.Thread(target=self._serve, name="ddpkit-messenger", daemon=True).start()
 
     def begin(self, agent: Agent) -> None:
-        """Send news of this agent's run from now on. The agent is not started: it is only asked."""
+        """Send news of the agent's run from now on. The agent's own thread is not started."""
         agent.begin()
         self._run = agent, agent.box
 
     def returned(self) -> None:
-        """Send the last news of the run: this rank's function has returned."""
+        """Send the last news of the run, after the return of the rank's function."""
         with self._sending, suppress(OSError):
             if self._run is not None:
                 self._run[0].phase = "returned"
@@ -54,16 +54,16 @@ class Messenger:
             self._run = None
 
     def raised(self, raised: Raised) -> NoReturn:
-        """Leave the explanation to rank 0, which hears of all ranks and then ends this one."""
+        """Send the error to rank 0, which explains the failure of the job and ends all ranks."""
         self._failed = True
         with suppress(OSError), self._sending:
             connections.send(self._line, Failed(raised))
         time.sleep(EXPLANATION_LIMIT)
-        say(blame({self._rank: raised}, {}))  # rank 0 did not
+        say(blame({self._rank: raised}, {}))  # rank 0 did not explain the error in time
         os._exit(1)
 
     def leave(self) -> None:
-        """Say goodbye: the script has come to its end."""
+        """Send a goodbye at the end of the script."""
         with suppress(OSError), self._sending:
             connections.send(self._line, Goodbye())
 
@@ -87,7 +87,7 @@ class Messenger:
 
 
 def say(error: BaseException) -> None:
-    """Print an error as a notebook would show it: its kind and its message."""
+    """Print the kind and the message of an error, as a notebook would show both."""
     kind = "KeyboardInterrupt" if isinstance(error, KeyboardInterrupt) else type(error).__name__
     sys.stdout.flush()
     print(f"{kind}: {error}", file=sys.stderr, flush=True)

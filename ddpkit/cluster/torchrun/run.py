@@ -1,8 +1,8 @@
-"""Runs on ranks that torchrun (or srun, or any launcher of its kind) has started.
+"""Runs on ranks started by torchrun, srun or a similar launcher.
 
 Every rank executes the whole script. A run calls the function in place, on the first `world_size`
-ranks of the job, and gathers what they returned on all of them, so that the script goes on alike
-everywhere; what the script prints outside a run comes from rank 0 alone.
+ranks of the job. All ranks of the job get all results, so the script continues alike on every rank.
+Outside a run, only rank 0 prints.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from ddpkit.trace import Scalar
 def run(request: Request, *, expect_error: bool) -> RunOutcome:
     """Call the function on the first ranks of the job; all ranks get the outcome.
 
-    Whatever fails ends the job: the other ranks may be waiting for this one inside the function,
-    and torchrun, not we, could start them again.
+    Any failure ends the job. After a failure, the peers of a rank may block inside the function,
+    and only torchrun can start ranks again.
     """
     here, world_size = job(), request.world_size
     if expect_error:
@@ -54,7 +54,7 @@ def run(request: Request, *, expect_error: bool) -> RunOutcome:
 
 
 def _skipped(request: Request, why: str) -> RunOutcome:
-    """The outcome of a run that was not made: no results, and a trace that shows nothing."""
+    """Return the outcome of a skipped run, without results, and with an empty trace."""
     return RunOutcome([None] * request.world_size, facts={"skipped": why})
 
 
@@ -69,13 +69,16 @@ def _run(here: TorchrunJob, request: Request) -> RunOutcome:
     if here.watcher is not None:
         here.watcher.agree()
     if here.rank < request.world_size:
-        dist.destroy_process_group()  # nobody is inside it any more: all have replied
+        dist.destroy_process_group()  # all ranks have replied, so no rank uses the group any more
     replies = [pickle.loads(data) for data in gathered]
     return _outcome(here, [clock for clock, _ in replies], [r for _, r in replies if r is not None])
 
 
 def _outcome(here: TorchrunJob, read: Sequence[ClockShift], replies: Sequence[Reply]) -> RunOutcome:
-    """The replies of a run's ranks, all times by rank 0's clock. `read` has one of every rank."""
+    """Return the outcome of a run, with all times on rank 0's clock.
+
+    `read` has a clock shift for every rank of the job.
+    """
     clock_of = {rank: read[ranks[0]] for ranks in here.hosts for rank in ranks}
     facts: dict[str, Scalar] = {"restart": here.restart} if here.restart else {}
     if len(here.hosts) > 1:
@@ -93,7 +96,7 @@ def _outcome(here: TorchrunJob, read: Sequence[ClockShift], replies: Sequence[Re
 
 
 def _call(here: TorchrunJob, request: Request) -> Reply:
-    """Run the function on this rank, watched by rank 0."""
+    """Run the function on the current rank, while rank 0 watches."""
     from torch.distributed import PrefixStore
 
     box = _black_box()
@@ -102,7 +105,7 @@ def _call(here: TorchrunJob, request: Request) -> Reply:
         request.assignment(here.rank, here.on_this_host().index(here.rank)),
         recorder,
         store=PrefixStore(f"ddpkit/run{here.runs}", here.store),
-        # A copy, as a rank of a notebook gets it: what it does to globals is over with the run.
+        # The rank gets a copy, like a rank of a notebook: changes of globals end with the run.
         read_call=lambda: unpack_call([bytearray(part) for part in request.payload]),
         begin=lambda: here.messenger.begin(Agent(recorder, box)),
         output=redirect_stdout(printed),
@@ -116,6 +119,6 @@ def _call(here: TorchrunJob, request: Request) -> Reply:
 
 
 def _black_box() -> BlackBox:
-    """A black box that only this process reads: its file has gone as soon as it is mapped."""
+    """Return a black box for the current process alone. The file is deleted after the mapping."""
     with run_folder() as folder:
         return BlackBox.create(folder / "rank")

@@ -1,10 +1,10 @@
-"""Rank 0 watches over a job that torchrun started: it ends the job that has failed, and says why.
+"""Rank 0 watches over a torchrun job. Rank 0 ends a failed job, and explains the failure.
 
-On one's own machine the launcher reads the ranks' black boxes and kills the ranks. Here the ranks
-may sit on other hosts, and torchrun has started them. So each tells rank 0 what its black box holds
-(`messenger`), and rank 0 looks at all of them (`Watcher`). When it has explained a failure it
-leaves; with it all connections end, and with its connection each rank. torchrun adds a report of
-its own.
+In a local run, the launcher reads the ranks' black boxes and kills the ranks. In a torchrun job,
+torchrun has started the ranks, possibly on several hosts. Therefore each rank sends rank 0 the
+contents of the rank's black box (`messenger`), and rank 0 examines all boxes (`Watcher`). After the
+explanation of a failure, rank 0 ends. All connections close with rank 0, and each rank ends with
+the rank's connection. torchrun adds a separate report.
 """
 
 from __future__ import annotations
@@ -35,36 +35,36 @@ from ddpkit.protocol.status import RankStatus
 
 
 class Watcher:
-    """Hears all ranks, on rank 0, and ends the job that has failed.
+    """Receives the messages of all ranks, on rank 0, and ends a failed job.
 
-    `lines` are rank 0's ends of the connections to all ranks. `hosts` are the names of the ranks'
-    hosts, where there are several: else "" for each rank.
+    `lines` are rank 0's ends of the connections to all ranks. `hosts` has the name of each rank's
+    host, or "" for each rank if the job has only one host.
     """
 
     def __init__(self, lines: Sequence[Connection], hosts: Sequence[str]) -> None:
         self._lines, self._hosts = list(lines), hosts
         self._run: WatchedRun | None = None
         self._raised: dict[int, Raised] = {}
-        self._ended: dict[int, bool] = {}  # the first one first; whether it had said goodbye
+        self._ended: dict[int, bool] = {}  # rank -> True after a goodbye; in the order of the ends
         self._failing_since: float | None = None
         self._signals = _socket_of_signals()
         threading.Thread(target=self._serve, name="ddpkit-watcher", daemon=True).start()
 
     def watch(self, request: Request) -> None:
-        """Watch a run that begins, before any rank tells of it."""
+        """Watch a new run; to be called before any rank sends news of the run."""
         self._run = WatchedRun(request)
 
     def agree(self) -> None:
-        """Wait for the last news of a run whose ranks have all returned.
+        """Wait for the last news of a run, after the return of all ranks.
 
-        They may have disagreed, and nobody has noticed yet.
+        The last news may show a disagreement between the ranks.
         """
         if self._run is not None:
             self._run.over.wait(EXPLANATION_LIMIT)
         self._run = None
 
     def leave(self) -> None:
-        """Say goodbye to all ranks: the script has come to its end."""
+        """Send a goodbye to all ranks at the end of the script."""
         for line in self._lines:
             with suppress(OSError):
                 connections.send(line, Goodbye())
@@ -73,7 +73,7 @@ class Watcher:
         hearing: dict[Any, int] = {line: rank for rank, line in enumerate(self._lines)}
         while True:
             ready = wait([*hearing, self._signals], LOOK if self._failing_since is None else 0.02)
-            while ready:  # all that there is, before a judgement: news may have queued up
+            while ready:  # read all queued news before a judgement
                 for line in ready:
                     if line is self._signals:
                         self._signalled(self._signals.recv(64))
@@ -83,7 +83,7 @@ class Watcher:
             self._judge()
 
     def _hear(self, rank: int, line: Any) -> bool:
-        """Take a message; return whether the rank may have more to say."""
+        """Receive a message. Return True if the rank may send more messages."""
         message = connections.receive(line)
         if message is None or isinstance(message, Goodbye):
             self._ended[rank] = message is not None
@@ -100,7 +100,7 @@ class Watcher:
             doing, returned = (run.doing(), run.returned) if run else ({}, set())
             text = stopped.stopped("job", doing, returned)
             self._end(Interrupted(text, doing=doing, returned=returned))
-        quiet = not self._raised and not self._ended  # else torchrun only reacts to that
+        quiet = not self._raised and not self._ended  # False: torchrun reacts to a rank's failure
         if signal.SIGTERM in numbers and quiet and signal.getsignal(signal.SIGTERM) is _ignore:
             self._hang_up()
             os._exit(128 + signal.SIGTERM)
@@ -115,21 +115,21 @@ class Watcher:
             self._end(wrong)
 
     def _end(self, error: BaseException) -> NoReturn:
-        """Say what has happened, and end all ranks."""
+        """Print the error, and end all ranks."""
         say(error)
         self._hang_up()
         time.sleep(HEAD_START)
         os._exit(1)
 
     def _hang_up(self) -> None:
-        """End all ranks; the last message tells them that nothing is left for them to say."""
+        """End all ranks. The last message tells each rank to end without a report."""
         for line in self._lines:
             with suppress(OSError):
                 connections.send(line, JobEnded())
             line.close()
 
     def _failure(self) -> RunFailed:
-        """The cause, among what several ranks may have to say."""
+        """Return the cause of the failure, chosen among the errors and deaths of all ranks."""
         run = self._run
         returned = run.returned if run else set()
         disagreement = run.monitor.disagreement(returned) if run else None
@@ -137,7 +137,7 @@ class Watcher:
         return blame(self._raised, deaths, disagreement, returned)
 
     def _death(self, rank: int, goodbye: bool) -> Death:
-        """How a rank ended whose connection has ended."""
+        """Return the death of a rank after the end of the rank's connection."""
         host, run = self._hosts[rank], self._run
         if goodbye:
             return Death("left", host=host)
@@ -146,21 +146,21 @@ class Watcher:
 
 
 class WatchedRun:
-    """A run under way, as far as its ranks have told of it."""
+    """A run in progress, as far as the ranks have sent news."""
 
     def __init__(self, request: Request) -> None:
         self.boxes = [RemoteBox() for _ in range(request.world_size)]
         self.monitor = Monitor(self.boxes)
-        self.over = threading.Event()  # all have returned, and agreed
+        self.over = threading.Event()  # set when all ranks have returned without disagreement
         self._request, self._begun = request, time.monotonic()
 
     @property
     def returned(self) -> set[int]:
-        """The ranks whose function has returned."""
+        """The set of ranks after the return of the function."""
         return {rank for rank, box in enumerate(self.boxes) if box.has_returned}
 
     def wrong(self) -> RunFailed | None:
-        """What is wrong with the run, if anything is."""
+        """Return the run's failure; None if there is no failure so far."""
         returned = self.returned
         wrong = self.monitor.look(returned)
         if wrong is None and len(returned) == len(self.boxes):
@@ -171,17 +171,17 @@ class WatchedRun:
         return wrong
 
     def last_seen(self, rank: int) -> LastSeen:
-        """Where a rank was when it was last heard of."""
+        """Return the place of a rank in the program, from the rank's last news."""
         return self.monitor.last_seen(rank) or self._request.somewhere
 
     def doing(self) -> dict[int, Doing]:
-        """What each unfinished rank does."""
+        """Return the current action of each unfinished rank."""
         unfinished = set(range(len(self.boxes))) - self.returned
         return {rank: self.monitor.doing(rank) for rank in sorted(unfinished)}
 
 
 class RemoteBox:
-    """The black box of a rank on any host, as far as the rank has told of it."""
+    """The black box of a rank on any host, as far as the rank has sent news."""
 
     def __init__(self) -> None:
         self._status: RankStatus | None = None
@@ -189,41 +189,41 @@ class RemoteBox:
         self._lost = 0
 
     def add(self, news: News) -> None:
-        """Take in what the rank tells."""
-        # The time that is in it may be that of another host's clock.
+        """Add news from the rank."""
+        # The time in the news may come from the clock of a different host.
         self._status = replace(news.status, wall_ns=time.perf_counter_ns())
         self._calls += news.calls
         self._lost += news.lost
 
     @property
     def has_returned(self) -> bool:
-        """Whether the rank's function has returned."""
+        """True after the return of the rank's function."""
         return self._status is not None and self._status.phase == "returned"
 
     def status(self) -> RankStatus | None:
-        """The newest status; None before the first."""
+        """Return the newest status; None before the first news."""
         return self._status
 
     def new_calls(self) -> tuple[list[Call], int]:
-        """Calls since the last time this was asked, and how many were lost."""
+        """Return the new calls since the previous `new_calls`, and the number of lost calls."""
         news = self._calls, self._lost
         self._calls, self._lost = [], 0
         return news
 
 
 def _socket_of_signals() -> socket.socket:
-    """A socket on which the numbers of signals arrive, even while the main thread is in gloo.
+    """Return a socket that receives the numbers of signals, even while the main thread is in gloo.
 
-    torchrun ends the ranks of a host with SIGTERM when one has failed. That must not keep rank 0
-    from saying what happened.
+    After a rank's failure, torchrun sends SIGTERM to the remaining ranks of the host. Rank 0 must
+    still be able to explain the failure.
     """
     heard, wakeup = socket.socketpair()
     wakeup.setblocking(False)
-    if threading.current_thread() is threading.main_thread():  # no other may
+    if threading.current_thread() is threading.main_thread():  # Python demands the main thread
         signal.signal(signal.SIGTERM, _ignore)
         signal.set_wakeup_fd(wakeup.detach(), warn_on_full_buffer=False)
     return heard
 
 
 def _ignore(number: int, frame: object) -> None:
-    """A handler in Python, so that the signal is written to the socket and does nothing else."""
+    """Do nothing: with a handler in Python, the signal only writes its number to the socket."""
