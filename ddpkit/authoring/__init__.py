@@ -1,18 +1,18 @@
-"""One source, six products: what `make release` makes of solutions/NN_name.py.
+"""The products that `make release` makes from the lessons, solutions/NN_name.py.
 
     solutions/NN_name.py                    written by hand (jupytext py:percent)
-    ├── labs/NN_name.ipynb                  the answers blank, no outputs: what students open
-    ├── solutions/NN_name.ipynb             the same cells solved and executed: what readers see
-    ├── ddpkit/answers/labNN.py             the answers as a module: what `carry` falls back on
-    ├── ddpkit/answers/__init__.py          which answer lies in which module, over all lessons
+    ├── labs/NN_name.ipynb                  for students: the answers blank, no outputs
+    ├── solutions/NN_name.ipynb             for readers: the same cells solved and executed
+    ├── ddpkit/answers/labNN.py             the answers as a module, the fallback of `carry`
+    ├── ddpkit/answers/__init__.py          an index: answer -> module, over all lessons
     ├── labs/start.ipynb                    the map of the course, from solutions/start.md
-    └── README.md, its table of labs         a row for each lesson, of what its header says;
-        docs/teaching.md has another, with hours and points
+    └── README.md, the table of labs        a row for each lesson, from the lesson's header;
+        docs/teaching.md has a second table, with hours and points
 
-`release` makes them and `check` says what is stale, both by `parse` and the `make_*` functions;
-`execute` runs a notebook. Modules, in reading order: blocks (the solution markers), lesson,
-notebook, answers, readme, syllabus, start, kernel; outputs, leaks and rules (what must not be);
-stale; pipeline.
+`release` makes the products, and `check` lists stale products. Both use `parse` and the `make_*`
+functions. `execute` runs a notebook. Modules, in reading order: blocks (the solution markers),
+lesson, notebook, answers, readme, syllabus, start, kernel; outputs, leaks and rules (prohibited
+contents); stale; pipeline.
 """
 
 from ddpkit.authoring.answers import make_answers, make_index

@@ -1,8 +1,8 @@
-"""The kit's answers as modules: ddpkit/answers/labNN.py, and the index over them.
+"""The kit's answers as modules, ddpkit/answers/labNN.py, and the index over all modules.
 
-A module holds the exercise cells, the cells tagged "answers", and of the lesson's imports those
-that they use. A name that a lesson takes from an earlier lab by `x = carry("y")` comes from the
-kit's own answer there.
+A module holds the exercise cells, the cells tagged "answers", and the imports used by these cells.
+A lesson takes an earlier lab's answer by `x = carry("y")`. In the module, x is the kit's own
+answer to y.
 """
 
 from __future__ import annotations
@@ -21,7 +21,10 @@ _MODULE_NAMES = {"__name__", "__file__", "__doc__"}
 
 
 def make_answers(lesson: Lesson) -> str:
-    """The text of ddpkit/answers/labNN.py. LessonError: an answer uses a name it does not have."""
+    """Return the text of ddpkit/answers/labNN.py.
+
+    Raises LessonError if an answer uses a name that the module would not define.
+    """
     body = [cell.solved for cell in lesson.cells if cell.in_answers]
     given = _given(lesson)
     needed = _free_names("\n".join(body))
@@ -41,7 +44,7 @@ def make_answers(lesson: Lesson) -> str:
 
 
 def make_index(lessons: Sequence[Lesson]) -> str:
-    """The text of ddpkit/answers/__init__.py."""
+    """Return the text of ddpkit/answers/__init__.py."""
     names = sorted((name, lesson.number) for lesson in lessons for name in lesson.exercises)
     entries = "".join(f'    "{name}": "lab{number}",\n' for name, number in names)
     labs = "".join(
@@ -52,7 +55,7 @@ def make_index(lessons: Sequence[Lesson]) -> str:
 
 
 def _titles(lesson: Lesson) -> str:
-    """A row of `TITLES`: the lab's stem and its minutes."""
+    """Return a row of `TITLES`: the lab's stem and minutes."""
     return f'("{lesson.stem}", "{lesson.summary[SUMMARY.index("minutes")]}")'
 
 
@@ -77,7 +80,7 @@ def get(name: str) -> Any:
 
 
 def _given(lesson: Lesson) -> dict[str, str]:
-    """What a lesson's own statements can give to its answers: name -> the statement."""
+    """Return the imports and carried answers of a lesson: name -> statement for the module."""
     given: dict[str, str] = {}
     for cell in lesson.cells:
         if cell.kind == "code":
@@ -104,7 +107,7 @@ def _names_given(node: ast.stmt) -> Iterator[tuple[str, str]]:
 
 
 def _free_names(source: str) -> set[str]:
-    """The names that the source takes from its module and does not make itself."""
+    """Return the global names that the source uses without a definition or an import."""
     module = symtable.symtable(source, "answers", "exec")
     made = {symbol.get_name() for symbol in module.get_symbols() if symbol.is_assigned()}
     made |= {symbol.get_name() for symbol in module.get_symbols() if symbol.is_imported()}
@@ -122,7 +125,10 @@ def _free_names(source: str) -> set[str]:
 
 
 def _place(statement: str) -> tuple[int, bool, str]:
-    """Where ruff wants a statement: standard library, others, ddpkit; then what `carry` gave."""
+    """Return the sort key of a statement, in ruff's order of imports.
+
+    The order is: standard library, third-party packages, ddpkit; carried answers come last.
+    """
     words = statement.split()
     if words[0] not in ("import", "from"):
         return 3, False, statement
@@ -132,7 +138,7 @@ def _place(statement: str) -> tuple[int, bool, str]:
 
 
 def _sections(statements: Sequence[str]) -> Iterator[list[str]]:
-    """The statements by section, with the import that `carry`'s need; one a line."""
+    """Return the statements of each section. Carried answers add the import of `get`."""
     parts: list[list[str]] = [[], [], [], []]
     for statement in statements:
         parts[_place(statement)[0]].append(statement)
@@ -142,7 +148,7 @@ def _sections(statements: Sequence[str]) -> Iterator[list[str]]:
 
 
 def _merged(statements: Sequence[str]) -> Iterator[str]:
-    """`from a import b` and `from a import c`, which follow each other, as one statement."""
+    """Yield statements; adjacent `from a import b` and `from a import c` are merged."""
     for start, group in groupby(statements, key=lambda line: line.partition(" import ")[0]):
         first, *others = group
         yield ", ".join([first, *(line.removeprefix(f"{start} import ") for line in others)])

@@ -1,17 +1,17 @@
-"""Solution blocks: the lines of an exercise cell that its student has to write.
+"""Solution blocks: the lines of an exercise cell that students write.
 
     def twice(x):
         # BEGIN SOLUTION
         return 2 * x
         # END SOLUTION
 
-is solved without the two markers, and is blank with one line in the place of the block:
+The solved cell lacks the two markers. The blank cell has a single line in the place of the block:
 
         raise NotImplementedError("your code here: about 1 line")
 
-A cell may hold several blocks (methods of a class); each becomes a `raise` of its own.
+A cell may hold several blocks (methods of a class). Each block becomes a separate `raise`.
 
-A guess, `token_ms = 4 * 33.8  # ms`, is blank with dots in the place of its value.
+A guess is a line such as `token_ms = 4 * 33.8  # ms`. The blank cell has dots for the value.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ddpkit.text import placeholder
 
 BEGIN = "# BEGIN SOLUTION"
 END = "# END SOLUTION"
-# A marker that is nearly right would be no marker, and the answer would stand in the lab.
+# A misspelt marker would not mark a block, and the lab would show the answer.
 _NEARLY = re.compile(r"#+\s*(begin|end)\s*[-_ ]\s*(the\s+)?solution", re.IGNORECASE)
 
 
@@ -48,12 +48,12 @@ class Block:
 
     @property
     def placeholder(self) -> str:
-        """The line that stands for the block in the lab."""
+        """The line in the place of the block in the lab."""
         return self.indent + placeholder(self.code_lines)
 
 
 def find_blocks(source: str) -> tuple[Block, ...]:
-    """The solution blocks of a cell, in order. BlockError: a marker is out of place."""
+    """Return the solution blocks of a cell, in order. Raises BlockError for a misplaced marker."""
     lines = source.splitlines()
     blocks: list[Block] = []
     begin: int | None = None
@@ -77,7 +77,7 @@ def find_blocks(source: str) -> tuple[Block, ...]:
 
 
 def solved(source: str, blocks: Sequence[Block]) -> str:
-    """The source without its marker lines."""
+    """Return the source without marker lines."""
     markers = {line for block in blocks for line in (block.begin, block.end)}
     return "\n".join(
         line for number, line in enumerate(source.splitlines()) if number not in markers
@@ -85,7 +85,7 @@ def solved(source: str, blocks: Sequence[Block]) -> str:
 
 
 def blank(source: str, blocks: Sequence[Block]) -> str:
-    """The source with one `raise NotImplementedError` in the place of each block."""
+    """Return the source with a `raise NotImplementedError` in the place of each block."""
     lines = source.splitlines()
     for block in reversed(blocks):
         lines[block.begin : block.end + 1] = [block.placeholder]
@@ -93,13 +93,16 @@ def blank(source: str, blocks: Sequence[Block]) -> str:
 
 
 def inside(source: str, blocks: Sequence[Block]) -> list[str]:
-    """The lines between the markers: the answer itself."""
+    """Return the lines between the markers: the answer itself."""
     lines = source.splitlines()
     return [line for block in blocks for line in lines[block.begin + 1 : block.end]]
 
 
 def guessed(source: str) -> str:
-    """The name that a guess gives a value, on one line; "" if the source is no such thing."""
+    """Return the name of the variable that a guess assigns; "" if the source is not a guess.
+
+    A guess is a single line with a single assignment.
+    """
     match ast.parse(source).body:
         case [ast.Assign(targets=[ast.Name(id=name)])] if "\n" not in source.strip():
             return name
@@ -107,14 +110,14 @@ def guessed(source: str) -> str:
 
 
 def unguessed(source: str) -> str:
-    """A guess with dots in the place of its value."""
+    """Return a guess with dots in the place of the value."""
     value = ast.parse(source).body[0].value  # type: ignore[attr-defined]
-    line = source.encode()  # whose bytes the columns count
+    line = source.encode()  # the columns of ast count bytes
     return (line[: value.col_offset] + b"..." + line[value.end_col_offset :]).decode()
 
 
 def is_code(line: str) -> bool:
-    """Whether a line is neither blank nor a comment."""
+    """True if a line is neither blank nor a comment."""
     return bool(line.strip()) and not line.strip().startswith("#")
 
 

@@ -1,4 +1,4 @@
-"""Run a lesson's notebook in a fresh kernel, and keep what is the same on every machine."""
+"""Run a lesson's notebook in a fresh kernel, and keep the outputs common to all machines."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ if TYPE_CHECKING:
     from traitlets.config import Config
 
 CELL_LIMIT_S = 120
-# A live widget needs the kernel that made it: stored, it only says "model not found".
+# A live widget needs a running kernel: a stored widget only shows "model not found".
 _WIDGET = "application/vnd.jupyter.widget-view+json"
-_RULES = "ddpkit-live"  # what says so instead: see `ddpkit.view.drawing.shell`
+_RULES = "ddpkit-live"  # the mark of a live output, see `ddpkit.view.drawing.shell`
 
 
 def execute(lesson: Lesson, *, cell_limit_s: int = CELL_LIMIT_S) -> Notebook:
-    """The solution notebook of a lesson, with outputs; nothing is written to the repository.
+    """Return the solution notebook of a lesson, with outputs, without writes to the repository.
 
-    LessonError: a cell failed, took longer than `cell_limit_s` or ended the kernel.
+    Raises LessonError if a cell failed, took longer than `cell_limit_s` or ended the kernel.
     """
     import nbformat
 
@@ -42,9 +42,9 @@ def execute(lesson: Lesson, *, cell_limit_s: int = CELL_LIMIT_S) -> Notebook:
 
 
 def tidy(outputs: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The outputs without live widgets, and with the pieces of a stream in one.
+    """Return the outputs without live widgets, and with adjacent pieces of a stream joined.
 
-    How a stream was cut depends on how fast its kernel was.
+    The pieces of a stream depend on the speed of the kernel.
     """
     kept: list[dict[str, Any]] = []
     for output in outputs:
@@ -60,7 +60,7 @@ def tidy(outputs: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _run(lesson: Lesson, node: NotebookNode, folder: Path, cell_limit_s: int) -> None:
-    """Fill in the outputs of `node`. `folder`: empty; the kernel works in its work/."""
+    """Fill in the outputs of `node`. The kernel works in the folder work/ of the empty `folder`."""
     from nbclient import NotebookClient
     from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
     from tqdm import tqdm
@@ -101,7 +101,7 @@ def _failed(lesson: Lesson, cell: Cell | None, what: str) -> LessonError:
 
 
 def private_connection(folder: Path) -> Config:
-    """How to reach a kernel by sockets in `folder`, if the system has them, not by open ports."""
+    """Return a configuration with sockets in `folder` in the place of open ports, on POSIX."""
     from traitlets.config import Config
 
     connection = Config()
@@ -112,7 +112,7 @@ def private_connection(folder: Path) -> Config:
 
 
 def _environment(lesson: Lesson, folder: Path) -> dict[str, str]:
-    """The author's environment, less what would show in the outputs."""
+    """Return the author's environment without variables that change the outputs."""
     # A seed of the author's would hide the expected values; a test's name swallows ranks' prints.
     dropped = {"DDPKIT_SEED", "PYTEST_CURRENT_TEST"}
     environment = {key: value for key, value in os.environ.items() if key not in dropped}

@@ -1,7 +1,7 @@
-"""Lines of the solution that a lab holds.
+"""Leaks: lines of the solution in a lab.
 
-A generated lab does not, unless a text quotes one; a lab that someone has worked in and saved may,
-in a source, in an output, in the metadata or in an attachment.
+A generated lab has a leak only if a text quotes a line of the answer. A lab that an author has
+worked in and saved may have a leak in a source, an output, the metadata or an attachment.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from typing import Any
 from ddpkit.authoring.lesson import Lesson
 from ddpkit.authoring.notebook import Notebook
 
-_LEAST = 12  # characters that are no space: "return total" says little, "dist.barrier()" enough
+_LEAST = 12  # characters without spaces: "return total" is too short, "dist.barrier()" is enough
 
 
 def secret_lines(lesson: Lesson) -> tuple[str, ...]:
-    """The distinctive lines of a lesson's answers: long enough, and nowhere else in the lesson.
+    """Return the distinctive lines of a lesson's answers: long, and nowhere else in the lesson.
 
-    A line that a text cell mentions within a sentence is given away on purpose. One that stands
-    there as a line of its own (a code block) is a leak.
+    A line quoted within a sentence of a text cell is public on purpose. A line of the answer on a
+    separate line of a text cell (in a code block) is a leak.
     """
     answers = [_normal(line) for cell in lesson.cells for line in cell.answer]
     long = {line for line in answers if len(line.replace(" ", "")) >= _LEAST}
@@ -33,7 +33,7 @@ def secret_lines(lesson: Lesson) -> tuple[str, ...]:
 
 
 def leaks(lesson: Lesson, lab: Notebook) -> Iterator[str]:
-    """Where a lab holds a secret line, each as "cell X, in its outputs: `the line`"."""
+    """Yield the place of each secret line in a lab, as `cell X, in its outputs: the line`."""
     secrets = secret_lines(lesson)
     for cell in lab["cells"]:
         for part, value in cell.items():
@@ -49,7 +49,7 @@ def _found(secrets: tuple[str, ...], value: Any) -> Iterator[str]:
 
 
 def _texts(value: Any) -> Iterator[str]:
-    """Every string in a piece of JSON, keys too; a list of strings is one text."""
+    """Yield every string in a piece of JSON, also the keys; a list of strings is joined."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict):
@@ -65,11 +65,11 @@ def _texts(value: Any) -> Iterator[str]:
 
 
 def _normal(line: str) -> str:
-    """The line with single spaces, and without the comment at its end."""
+    """Return the line with single spaces, and without the comment at the end."""
     code = re.split(r"\s{2,}#\s", line.strip())[0]
     return re.sub(r"\s+", " ", code).strip()
 
 
 def _bare(line: str) -> str:
-    """A line of Markdown without the marks around it."""
+    """Return a line of Markdown without the surrounding marks."""
     return line.strip("`*->+ ")

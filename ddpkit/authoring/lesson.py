@@ -1,15 +1,15 @@
-"""A lesson as written: solutions/NN_name.py, read and proven well formed.
+"""A lesson as written: solutions/NN_name.py, parsed and checked.
 
-The format is jupytext's py:percent; what a cell is for stands on its `# %%` line:
+The format is jupytext's py:percent. The `# %%` line of a cell gives the cell's role:
 
     # %% [markdown]               text
     # %%                          code
-    # %% exercise="token_ring"    the answer: a function or class of that name, with solution blocks
+    # %% exercise="token_ring"    the answer: a function or class token_ring, with solution blocks
     # %% check="token_ring"       check(token_ring)
     # %% guess="token_ms"         token_ms = 4 * 33.8  # ms: the lab has dots for the number
-    # %% tags=["answers"]         a given helper that answers need, so it goes with them
+    # %% tags=["answers"]         a helper that answers need: copied into the module of answers
 
-The header, above the first cell, says what README's table of labs tells of it:
+The header, above the first cell, has the columns of the lesson's row in README's table of labs:
 
     # ---
     # jupyter:
@@ -19,8 +19,8 @@ The header, above the first cell, says what README's table of labs tells of it:
     #     needs: Python functions
     # ---
 
-Everything that does not depend on other files is proven here, so that the makers of the products
-need not ask again; the error is a LessonError that begins with file:line.
+`parse` checks all rules that concern a single file, so that the modules for the products can rely
+on a well-formed lesson. A broken rule raises a LessonError that begins with file:line.
 """
 
 from __future__ import annotations
@@ -42,17 +42,17 @@ FILE_NAME = re.compile(r"(?P<number>\d\d)_(?P<name>[a-z][a-z0-9_]*)")  # a lesso
 Kind = Literal["markdown", "code"]
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,49}")  # a cell id holds 64 characters
 _CELL = re.compile(r"# %%(?!%)")
-SUMMARY = ("builds", "minutes", "needs")  # in the header, and columns of README's table of labs
+SUMMARY = ("builds", "minutes", "needs")  # keys of the header = columns of README's table of labs
 
 
 @dataclass(frozen=True)
 class Cell:
-    """A cell of a lesson; `source` is as written, markers included."""
+    """A cell of a lesson; `source` is the text as written, with markers."""
 
     id: str
     kind: Kind
     source: str
-    line: int  # of the file, where `source` starts
+    line: int  # the first line of `source` in the file
     exercise: str = ""
     check: str = ""
     guess: str = ""
@@ -78,16 +78,16 @@ class Cell:
 
     @property
     def in_answers(self) -> bool:
-        """Whether the cell goes into ddpkit/answers."""
+        """True if the cell goes into ddpkit/answers."""
         return bool(self.exercise) or "answers" in self.tags
 
 
 @dataclass(frozen=True)
 class Lesson:
-    """A well-formed lesson. `exercises` are names, in the order of their cells.
+    """A well-formed lesson. `exercises` has the names of the exercises, in the order of the cells.
 
-    `summary` has what the header says for README, in the order of SUMMARY; it is empty if the
-    header says nothing.
+    `summary` has the header's values for README, in the order of SUMMARY. `summary` is empty if the
+    header has no `ddpkit:` section.
     """
 
     path: Path
@@ -100,7 +100,7 @@ class Lesson:
 
     @property
     def stem(self) -> str:
-        """What the lesson's files are called, without suffix: "00_ranks"."""
+        """The name of the lesson's files without suffix: "00_ranks"."""
         return f"{self.number}_{self.name}"
 
     @property
@@ -109,19 +109,19 @@ class Lesson:
         return label(self.path)
 
     def where(self, cell: Cell) -> str:
-        """A cell in a message: "solutions/00_ranks.py:41: cell check-token_ring"."""
+        """Name a cell in a message: "solutions/00_ranks.py:41: cell check-token_ring"."""
         return f"{self.label}:{cell.line}: cell {cell.id}"
 
 
 def parse(path: Path) -> Lesson:
-    """Read a lesson. LessonError, beginning with file:line: it is not well formed."""
+    """Read a lesson. Raises LessonError, with file:line first, for a malformed lesson."""
     match = FILE_NAME.fullmatch(path.stem)
     if path.suffix != ".py" or match is None:
         raise LessonError(f"{label(path)}: name the lesson's file NN_name.py, in lower case")
     return _parsed(path, match["number"], match["name"], path.read_text(encoding="utf-8"))
 
 
-@functools.lru_cache(maxsize=32)  # jupytext takes a third of a second: the course, read again
+@functools.lru_cache(maxsize=32)  # jupytext takes a third of a second per lesson
 def _parsed(path: Path, number: str, name: str, text: str) -> Lesson:
     _compile(path, 1, text, "the lesson")
     notebook = _notebook(path, text)
@@ -133,15 +133,15 @@ def _parsed(path: Path, number: str, name: str, text: str) -> Lesson:
 
 
 def label(path: Path) -> str:
-    """The last two parts of a path, which have one meaning in every clone."""
+    """Return the last two parts of a path, which are the same in every clone."""
     return f"{path.parent.name}/{path.name}"
 
 
 def _notebook(path: Path, text: str) -> Any:
-    """The lesson as jupytext reads it: its cells, and what its header says."""
-    import jupytext  # half a second, and needed by nobody else
+    """Return the lesson as jupytext reads a file: the cells and the header's values."""
+    import jupytext  # the import takes half a second, and no other module needs jupytext
 
-    # Magics are no Python, so a lesson has none, and comments that look like one stay comments.
+    # A lesson has no magics, since magics are not Python. jupytext must not read a comment as one.
     fmt = {"extension": ".py", "format_name": "percent", "comment_magics": False}
     try:
         return jupytext.reads(text, fmt=fmt)
@@ -151,7 +151,7 @@ def _notebook(path: Path, text: str) -> Any:
 
 
 def _summary(path: Path, header: Any) -> tuple[str, ...]:
-    """What the header tells README, in the order of SUMMARY; empty if it tells nothing."""
+    """Return the header's values for README, in the order of SUMMARY; empty without values."""
     said = header.get("ddpkit")
     if said is None:
         return ()
@@ -179,10 +179,10 @@ def _cells(path: Path, text: str, nodes: Sequence[Any]) -> Iterator[Cell]:
 
 
 def _cell(path: Path, line: int, node: Any, ids: Counter[str]) -> Cell:
-    """One cell, proven.
+    """Return a checked cell.
 
-    line  of the file, where the cell's source starts
-    ids   how often each was given so far
+    line  the first line of the cell's source in the file
+    ids   the number of earlier cells with each id, updated here
     """
     kind, source = str(node.cell_type), str(node.source).strip("\n")
     if kind not in ("markdown", "code"):
@@ -209,7 +209,7 @@ def _cell(path: Path, line: int, node: Any, ids: Counter[str]) -> Cell:
 def _roles(
     path: Path, line: int, kind: str, roles: dict[str, Any]
 ) -> tuple[str, str, str, tuple[str, ...]]:
-    """The exercise, the check, the guess and the tags that a `# %%` line gives."""
+    """Return the exercise, the check, the guess and the tags of a `# %%` line."""
     names = [roles.pop(role, "") for role in ("exercise", "check", "guess")]
     tags = roles.pop("tags", [])
     if roles:
@@ -233,7 +233,10 @@ def _roles(
 
 
 def _id(kind: str, source: str, named: dict[str, str], ids: Counter[str]) -> str:
-    """The id of a cell, wherever the cell stands in its lesson: a grader and a diff go by it."""
+    """Return the id of a cell, for graders and diffs.
+
+    The id does not change when a cell moves within the lesson.
+    """
     base = "".join(f"{role}-{name}" for role, name in named.items() if name)
     if not base:
         digest = hashlib.sha256(source.encode()).hexdigest()[:8]
@@ -255,7 +258,7 @@ def _blocks(path: Path, line: int, kind: str, source: str) -> tuple[blocks.Block
 
 
 def _prove(path: Path, cell: Cell) -> None:
-    """Fail unless the cell alone is valid Python, solved and blank, and does what its role says."""
+    """Fail unless the cell is valid Python, both solved and blank, and fits the cell's role."""
     if cell.blocks and not cell.exercise:
         _fail(path, cell.line + cell.blocks[0].begin, "a solution outside an exercise cell")
     if cell.kind == "markdown":
@@ -298,7 +301,7 @@ def _checks(source: str, name: str) -> bool:
 
 
 def _pair_checks(path: Path, cells: tuple[Cell, ...]) -> None:
-    """Fail unless every exercise stands once, and has one check, below it."""
+    """Fail unless every exercise has a single answer cell, and a single check cell below."""
     answered: set[str] = set()
     checked: set[str] = set()
     for cell in cells:

@@ -1,8 +1,8 @@
-"""Notebooks as plain JSON: made from a lesson, written byte for byte the same, compared.
+"""Notebooks as plain JSON: made from a lesson, written reproducibly, and compared.
 
-nbformat is not asked here: it repairs what it reads (it renames double cell ids, for one), and a
-check wants to see what is there. The layout of the text is nbformat's own, so JupyterLab saves an
-unchanged notebook unchanged.
+The module does not use nbformat. nbformat repairs a notebook while reading (for example, nbformat
+renames duplicate cell ids), but a check must see the file unrepaired. The layout of the text is the
+same as nbformat's, so JupyterLab saves an unchanged notebook without a difference.
 """
 
 from __future__ import annotations
@@ -18,28 +18,28 @@ from ddpkit.errors import LessonError
 
 Notebook = dict[str, Any]  # a notebook's JSON, format 4.5
 
-_RESULTS = ("outputs", "execution_count")  # of a code cell; the rest is the lesson's
+_RESULTS = ("outputs", "execution_count")  # keys of a code cell that do not come from the lesson
 
 
 def make_lab(lesson: Lesson) -> Notebook:
-    """The notebook that students open: answers blank, nothing executed."""
+    """Return the notebook for students: answers blank, no cell executed."""
     return framed([_cell(cell, cell.blank) for cell in lesson.cells])
 
 
 def make_solution(lesson: Lesson) -> Notebook:
-    """The lab's cells, solved and not yet executed: `execute` adds the outputs."""
+    """Return the lab's cells, solved but not yet executed: `execute` adds the outputs."""
     return framed([_cell(cell, cell.solved) for cell in lesson.cells])
 
 
 def to_text(notebook: Notebook) -> str:
-    """The notebook as its file holds it."""
+    """Return the notebook as the text of a file."""
     return json.dumps(notebook, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
 
 
 def load(path: Path) -> Notebook:
-    """The JSON of a notebook file, unrepaired.
+    """Return the JSON of a notebook file, unrepaired.
 
-    Raises LessonError: there is none, or it is no notebook.
+    Raises LessonError if the file is missing or is not a notebook.
     """
     try:
         notebook = json.loads(path.read_text(encoding="utf-8"))
@@ -54,14 +54,14 @@ def load(path: Path) -> Notebook:
 
 
 def text_of(value: Any) -> str:
-    """A text of nbformat: a string, or the list of its lines."""
+    """Return a text of nbformat as a string; nbformat also allows a list of lines."""
     return "".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 def with_results(notebook: Notebook, executed: Notebook) -> Notebook | None:
-    """The notebook with the outputs of an executed one that has the same code; None if it has not.
+    """Return the notebook with the outputs of `executed`; None if the code cells differ.
 
-    What a kernel does depends on the code alone: the texts between may be others.
+    The outputs depend on the code cells alone, so the text cells may differ.
     """
     code, ran = _code(notebook), _code(executed)
     if [_without_results(cell) for cell in code] != [_without_results(cell) for cell in ran]:
@@ -76,7 +76,7 @@ def _code(notebook: Notebook) -> list[Notebook]:
 
 
 def difference(found: Notebook, expected: Notebook) -> str | None:
-    """The first thing, outputs aside, in which `found` is not `expected`; None: they agree."""
+    """Return the first difference of `found` from `expected`, outputs ignored; None if equal."""
     cells = [_without_results(cell) for cell in found["cells"]]
     wanted = [_without_results(cell) for cell in expected["cells"]]
     for cell, want in zip(cells, wanted, strict=False):
@@ -107,11 +107,11 @@ def _without_results(cell: Notebook) -> Notebook:
 
 
 def framed(cells: list[Notebook]) -> Notebook:
-    """The cells as a notebook."""
+    """Return a notebook with the cells."""
     kernel = {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"}
     return {
         "cells": cells,
-        # No versions here: they would change with the author's machine.
+        # The metadata has no versions, since versions would change with the author's machine.
         "metadata": {"kernelspec": kernel, "language_info": {"name": "python"}},
         "nbformat": 4,
         "nbformat_minor": 5,

@@ -1,4 +1,4 @@
-"""What must not stand in the outputs of an executed solution."""
+"""Checks of the outputs of an executed solution: errors, addresses, paths, verdicts."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ _PATH = re.compile(rf"(?<![\w.])/(?:{_FOLDERS})(?:/[\w.\-]+)+|\b[A-Z]:\\\w+|(?<!
 
 
 def output_problems(cell: Notebook, root: Path) -> Iterator[str]:
-    """Problems of the outputs of an executed code cell, each as "…" after its name.
+    """Yield the problems of an executed code cell's outputs, to be written after the cell's name.
 
-    `root`: the repository; its path and that of the home directory may not be shown either.
+    `root` is the repository. The outputs must not show the path of the repository or of the home
+    directory.
     """
     if cell.get("execution_count") is None:
         yield "has not been executed"
@@ -41,7 +42,7 @@ def output_problems(cell: Notebook, root: Path) -> Iterator[str]:
 
 
 def _passes(name: str, outputs: list[dict[str, Any]]) -> bool:
-    """Whether a verdict such as "token_ring: passed, 5 of 5 cases." is among the outputs."""
+    """True if the outputs have a verdict such as "token_ring: passed, 5 of 5 cases."."""
     said = "".join(text_of(out["text"]) for out in outputs if out.get("name") == "stdout")
     return re.search(rf"^{re.escape(name)}: pass", said, re.MULTILINE) is not None
 
@@ -54,7 +55,7 @@ def _machine_path(text: str, root: Path) -> str | None:
 
 
 def _plain(output: dict[str, Any]) -> str:
-    """Everything that an output shows as text. Pictures are left out: they hold any bytes."""
+    """Return the whole text of an output. Pictures are skipped, except SVG."""
     data = output.get("data", {})
     texts = [
         text_of(value)

@@ -1,4 +1,4 @@
-"""`release` makes the products of all lessons; `check` says which of them are stale."""
+"""`release` makes the products of all lessons; `check` lists stale products."""
 
 from __future__ import annotations
 
@@ -23,20 +23,23 @@ from ddpkit.files import write_whole
 
 @dataclass(frozen=True)
 class Released:
-    """What a release did; a product that was right already is in neither. Paths from the root."""
+    """The files written and removed by a release, as paths from the root.
+
+    A product that was up to date is in neither list.
+    """
 
     written: tuple[Path, ...]
     removed: tuple[Path, ...]
 
 
 def release(root: Path, names: Collection[str] | None = None, *, force: bool = False) -> Released:
-    """Make the products of the lessons in `root`/solutions; of `names` only, if given.
+    """Make the products of all lessons in `root`/solutions, or only of the lessons in `names`.
 
     A name is "00", "00_ranks", "ranks" or a path that ends in solutions/00_ranks.py. A notebook is
-    executed if its lesson's code changed, if its outputs are not right, or by `force`. A lesson
-    that fails keeps its earlier products, and the others are released all the same; then
-    LessonError, with a line for each failure. Products without a lesson are removed, unless
-    `names` are given.
+    executed if the lesson's code changed, if the outputs have problems, or by `force`. A failed
+    lesson keeps the earlier products, and the remaining lessons are still released. Then
+    LessonError is raised, with a line for each failure. Products without a lesson are removed,
+    unless `names` are given.
     """
     lessons, failures = _read(root)
     failures += _clashes(lessons)
@@ -50,7 +53,7 @@ def release(root: Path, names: Collection[str] | None = None, *, force: bool = F
             written += _release_one(root, lesson, force)
         except LessonError as error:
             failures.append(str(error))
-        # Here, not at the end: a later lesson, executed, may carry the answers of this one.
+        # The index is written after each lesson, since a later lesson may carry an answer.
         written += _write(root, shared)
     if failures:
         raise LessonError("\n".join(failures))
@@ -61,9 +64,9 @@ def release(root: Path, names: Collection[str] | None = None, *, force: bool = F
 
 
 def check(root: Path) -> list[str]:
-    """What is wrong with the lessons and their products: a sentence each, none if all is well.
+    """Return the problems of the lessons and products, a sentence for each problem.
 
-    Nothing is executed and nothing written; it takes seconds.
+    The check executes no notebook, writes no file, and takes seconds.
     """
     lessons, malformed = _read(root)
     problems = malformed + _clashes(lessons)
@@ -72,7 +75,7 @@ def check(root: Path) -> list[str]:
         problems += stale.lab_problems(root, lesson)
         problems += stale.solution_problems(root, lesson)
         problems += stale.answers_problems(root, lesson)
-    if not malformed:  # else what all make together cannot be known
+    if not malformed:  # the shared products need all lessons
         try:
             for path, text in _shared(root, lessons).items():
                 problems += stale.text_problems(root, path, text, "the lessons make")
@@ -85,7 +88,7 @@ def check(root: Path) -> list[str]:
 
 
 def _release_one(root: Path, lesson: Lesson, force: bool) -> list[Path]:
-    """Bring the products of one lesson up to date: all of them, or, if it fails, none."""
+    """Bring all products of a lesson up to date. A failure leaves all products unchanged."""
     lab = make_lab(lesson)
     products = {
         stale.lab_path(root, lesson): to_text(lab),
@@ -105,7 +108,10 @@ def _release_one(root: Path, lesson: Lesson, force: bool) -> list[Path]:
 
 
 def _as_executed(root: Path, lesson: Lesson) -> Notebook | None:
-    """The solution notebook with the outputs that it has; None if these are of other code."""
+    """Return the solution notebook with the stored outputs; None if new outputs are needed.
+
+    New outputs are needed if the code differs, or if the stored outputs have problems.
+    """
     try:
         earlier = load(stale.solution_path(root, lesson))
     except LessonError:
@@ -115,7 +121,7 @@ def _as_executed(root: Path, lesson: Lesson) -> Notebook | None:
 
 
 def _shared(root: Path, lessons: Sequence[Lesson]) -> dict[Path, str]:
-    """What all lessons make together: the index of the answers, two tables, the start page."""
+    """Return the shared products: the index of the answers, two tables, the start page."""
     texts = {root / "ddpkit" / "answers" / "__init__.py": make_index(lessons)}
     readme = root / "README.md"
     if readme.exists():
@@ -131,7 +137,7 @@ def _shared(root: Path, lessons: Sequence[Lesson]) -> dict[Path, str]:
 
 
 def _read(root: Path) -> tuple[list[Lesson], list[str]]:
-    """The lessons of a repository by number, and a sentence for each that is not well formed."""
+    """Return a repository's lessons by number, and a sentence for each malformed lesson."""
     lessons: list[Lesson] = []
     malformed: list[str] = []
     paths = sorted((root / "solutions").glob("*.py"))
@@ -144,7 +150,7 @@ def _read(root: Path) -> tuple[list[Lesson], list[str]]:
 
 
 def _clashes(lessons: Sequence[Lesson]) -> list[str]:
-    """The numbers and the exercises that two lessons have."""
+    """Return a sentence for each number or exercise that two lessons share."""
     first: dict[str, Lesson] = {}
     clashes: list[str] = []
     for lesson in lessons:
@@ -165,7 +171,7 @@ def _chosen(lessons: Sequence[Lesson], names: Collection[str]) -> list[Lesson]:
 
 
 def _orphans(root: Path) -> Iterator[Path]:
-    """Products that no lesson makes; files with names of another form are not ours to judge."""
+    """Yield products without a lesson. Files with names of a different form are ignored."""
     sources = {path.stem for path in (root / "solutions").glob("*.py")}
     for folder in ("labs", "solutions"):
         for path in sorted((root / folder).glob("*.ipynb")):
@@ -178,7 +184,7 @@ def _orphans(root: Path) -> Iterator[Path]:
 
 
 def _write(root: Path, products: dict[Path, str]) -> list[Path]:
-    """Write the files that change, each whole or not at all; returns their paths from the root."""
+    """Write the changed files, each file atomically. Return the paths of changed files."""
     changed: list[Path] = []
     for path, text in products.items():
         if path.exists() and path.read_bytes() == text.encode():

@@ -1,4 +1,4 @@
-"""README's table of labs: a row for each lesson, of what its header says."""
+"""README's table of labs: a row for each lesson, from the lesson's header."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ HEAD = "| lab | you build | minutes | needs |\n|---|---|---|---|\n"
 
 
 def make_readme(text: str, lessons: Sequence[Lesson]) -> str:
-    """README with the rows that `lessons` make; a text without the table comes back as it is.
+    """Return README with a row for each lesson. A text without the table is returned unchanged.
 
-    LessonError: a lesson does not say what its row is to tell.
+    Raises LessonError if a lesson's header lacks the values for the row.
     """
     return with_rows(text, HEAD, (_row(lesson, "labs/") for lesson in lessons))
 
 
 def with_rows(text: str, head: str, rows: Iterable[str]) -> str:
-    """A page in which the table with this head has these rows, whatever it had."""
+    """Return a page with new rows in the table under `head`; the old rows are dropped."""
     before, found, after = text.partition(head)
     if not found:
         return text
@@ -28,9 +28,9 @@ def with_rows(text: str, head: str, rows: Iterable[str]) -> str:
 
 
 def table_of_labs(lessons: Sequence[Lesson], folder: str) -> str:
-    """A row for each lesson, with a link to its lab in `folder` ("" or "labs/").
+    """Return the table of labs, with links to the labs in `folder` ("" or "labs/").
 
-    LessonError: a lesson does not say what its row is to tell.
+    Raises LessonError if a lesson's header lacks the values for the row.
     """
     return HEAD + "".join(_row(lesson, folder) for lesson in lessons)
 

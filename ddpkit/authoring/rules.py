@@ -1,4 +1,4 @@
-"""How long the parts of a lesson may be: a student reads it on half a screen."""
+"""Limits on the length of a lesson's cells, for students with half a screen."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ FIRST_CODE_LINES = 2
 CODE_LINES = 15
 ANSWER_LINES = 25
 TEXT_WORDS = 80
-SCRIPT_LINES = 20  # of a whole program that a text shows
+SCRIPT_LINES = 20  # lines of a whole program in a text cell
 BLOCK = re.compile(r"^```.*?^```$", re.DOTALL | re.MULTILINE)
 
 
 def rule_problems(lesson: Lesson) -> Iterator[str]:
-    """One sentence for each cell that is too long."""
+    """Yield a sentence for each cell, or code block of a cell, above a limit."""
     code = [cell for cell in lesson.cells if cell.kind == "code"]
     for cell in lesson.cells:
         where = lesson.where(cell)
@@ -35,17 +35,17 @@ def rule_problems(lesson: Lesson) -> Iterator[str]:
 
 
 def words(text: str) -> int:
-    """The words of a text cell; marks such as `#`, `-` and `|` are none, nor is a block of code."""
+    """Return the number of words in a text cell, without marks (`#`, `-`, `|`) and code blocks."""
     return sum(bool(re.search(r"\w", word)) for word in BLOCK.sub("", text).split())
 
 
 def lines(cell: Cell) -> int:
-    """The lines of a code cell that are not blank."""
+    """Return the number of lines in a code cell, without blank lines."""
     return sum(bool(line.strip()) for line in cell.source.splitlines())
 
 
 def answer_lines(cell: Cell) -> int:
-    """The lines of code that a student has to write."""
+    """Return the number of lines of code in the answer."""
     return sum(block.code_lines for block in cell.blocks)
 
 

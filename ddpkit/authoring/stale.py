@@ -1,4 +1,4 @@
-"""What is stale or wrong in one lesson's products: a sentence for each problem, with its mend."""
+"""Problems of a lesson's products: a sentence for each problem, with a way to mend the problem."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ MEND = "run `make release`."
 
 
 def lab_path(root: Path, lesson: Lesson) -> Path:
-    """The file labs/NN_name.ipynb of a lesson."""
+    """Return the path labs/NN_name.ipynb of a lesson."""
     return root / "labs" / f"{lesson.stem}.ipynb"
 
 
 def solution_path(root: Path, lesson: Lesson) -> Path:
-    """The file solutions/NN_name.ipynb of a lesson."""
+    """Return the path solutions/NN_name.ipynb of a lesson."""
     return root / "solutions" / f"{lesson.stem}.ipynb"
 
 
 def answers_path(root: Path, lesson: Lesson) -> Path:
-    """The file ddpkit/answers/labNN.py of a lesson."""
+    """Return the path ddpkit/answers/labNN.py of a lesson."""
     return root / "ddpkit" / "answers" / f"lab{lesson.number}.py"
 
 
 def lab_problems(root: Path, lesson: Lesson) -> Iterator[str]:
-    """Problems of a lab: it must be what its lesson makes, to the byte, and give no answer away."""
+    """Yield the problems of a lab: a difference from the lesson, an executed cell, or a leak."""
     path, expected = lab_path(root, lesson), make_lab(lesson)
     try:
         lab = load(path)
@@ -49,7 +49,7 @@ def lab_problems(root: Path, lesson: Lesson) -> Iterator[str]:
 
 
 def solution_problems(root: Path, lesson: Lesson) -> Iterator[str]:
-    """Problems of a solution notebook: it must be its lesson's, executed, with proper outputs."""
+    """Yield the problems of a solution notebook: a difference from the lesson, or bad outputs."""
     path = solution_path(root, lesson)
     try:
         executed = load(path)
@@ -63,7 +63,7 @@ def solution_problems(root: Path, lesson: Lesson) -> Iterator[str]:
 
 
 def executed_problems(root: Path, executed: Notebook) -> Iterator[str]:
-    """What is wrong with the outputs of a notebook, each as "cell X …"."""
+    """Yield the problems of a notebook's outputs, each as "cell X …"."""
     for cell in executed["cells"]:
         if cell.get("cell_type") == "code":
             for problem in output_problems(cell, root):
@@ -71,7 +71,7 @@ def executed_problems(root: Path, executed: Notebook) -> Iterator[str]:
 
 
 def answers_problems(root: Path, lesson: Lesson) -> Iterator[str]:
-    """Problems of a module of answers: it must be what its lesson makes, byte for byte."""
+    """Yield the problems of a module of answers: a difference from the generated text."""
     try:
         answers = make_answers(lesson)
     except LessonError as error:
@@ -81,7 +81,7 @@ def answers_problems(root: Path, lesson: Lesson) -> Iterator[str]:
 
 
 def text_problems(root: Path, path: Path, expected: str, source: str) -> Iterator[str]:
-    """Problems of a file that must hold `expected`; `source` is its maker: "the lessons make"."""
+    """Yield the problems of a file with the text `expected`. `source` is "the lessons make"."""
     name = path.relative_to(root).as_posix()
     if not path.exists():
         yield f"{name} is missing: {MEND}"

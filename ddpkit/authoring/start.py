@@ -15,9 +15,9 @@ SECTION = re.compile(r"^(?=## )", re.MULTILINE)
 
 
 def make_start(text: str, lessons: Sequence[Lesson]) -> Notebook:
-    """The notebook of a page of Markdown: its blocks of Python are cells, its sections too.
+    """Return a page of Markdown as a notebook. Sections and blocks of Python become cells.
 
-    `{labs}` in the text becomes the table of the labs, `{paths}` that of ways through them.
+    `{labs}` in the text becomes the table of labs, and `{paths}` the table of paths.
     """
     text = text.replace("{labs}", table_of_labs(lessons, folder=""))
     if "{paths}" in text:
@@ -26,7 +26,7 @@ def make_start(text: str, lessons: Sequence[Lesson]) -> Notebook:
 
 
 def _pieces(text: str) -> Iterator[tuple[str, str]]:
-    """The kind and the source of each cell."""
+    """Yield the kind and the source of each cell."""
     for number, piece in enumerate(CODE.split(text)):
         sources = [piece] if number % 2 else SECTION.split(piece)
         for source in sources:

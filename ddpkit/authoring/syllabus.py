@@ -1,4 +1,4 @@
-"""What the course takes: the syllabus of docs/teaching.md, and the paths of the start page."""
+"""The hours of the course: the syllabus of docs/teaching.md, and the paths of the start page."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ddpkit.exercises import exercises
 
 SYLLABUS = "| lab | hours | points | exercises | needs |\n|---|---|---|---|---|\n"
 PATHS_HEAD = "| you have | labs | hours |\n|---|---|---|\n"
-PATHS = {  # numbers of labs; none: all
+PATHS = {  # numbers of labs; an empty tuple means all labs
     "a week": ("00", "01", "03", "06"),
     "a term": (),
     "a job where training is slow": ("06", "07", "09", "14"),
@@ -23,9 +23,10 @@ QUARTERS = ("", "¼", "½", "¾")
 
 
 def make_syllabus(text: str, lessons: Sequence[Lesson]) -> str:
-    """A page with a row for each lesson, and one for all; without the table it comes back as it is.
+    """Return a page with a row for each lesson, and a last row with the sums.
 
-    LessonError: a lesson does not say what its row is to tell.
+    A page without the table is returned unchanged. Raises LessonError if a lesson's header lacks
+    the minutes.
     """
     if SYLLABUS not in text:
         return text
@@ -36,7 +37,7 @@ def make_syllabus(text: str, lessons: Sequence[Lesson]) -> str:
 
 
 def paths_table(lessons: Sequence[Lesson]) -> str:
-    """A row for each way through the course: its labs, those that there are, and their hours."""
+    """Return a table with a row for each path through the course: the existing labs, the hours."""
     rows = []
     for name, numbers in PATHS.items():
         chosen = [each for each in lessons if not numbers or each.number in numbers]
@@ -46,14 +47,14 @@ def paths_table(lessons: Sequence[Lesson]) -> str:
 
 
 def hours(lessons: Sequence[Lesson]) -> str:
-    """Hours that lessons take, in quarters, rounded up: "1½"."""
+    """Return the hours of the lessons, rounded up to quarters: "1½"."""
     quarters = math.ceil(sum(map(_minutes, lessons)) / 15)
     whole = quarters // 4
     return f"{whole or ''}{QUARTERS[quarters % 4]}" or "0"
 
 
 def points(lessons: Sequence[Lesson]) -> float:
-    """What all exercises of lessons are worth."""
+    """Return the sum of the points of all exercises in the lessons."""
     known = exercises()
     return sum(known[name].points for lesson in lessons for name in lesson.exercises)
 
