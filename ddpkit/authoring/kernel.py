@@ -113,7 +113,7 @@ def private_connection(folder: Path) -> Config:
 
 def _environment(lesson: Lesson, folder: Path) -> dict[str, str]:
     """Return the author's environment without variables that change the outputs."""
-    # A seed of the author's would hide the expected values; a test's name swallows ranks' prints.
+    # DDPKIT_SEED makes checks hide expected values; pytest's variable makes ipykernel drop prints.
     dropped = {"DDPKIT_SEED", "PYTEST_CURRENT_TEST"}
     environment = {key: value for key, value in os.environ.items() if key not in dropped}
     root = lesson.path.resolve().parent.parent

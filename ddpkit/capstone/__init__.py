@@ -3,7 +3,7 @@
 language  Language: four dialects, random automata of known entropy
 model     TextModel: a small transformer, in forty lines
 task      the cluster; a language, shards of its text and a model for each seed
-trained   the outcome of a training, recomputed by the grader
+trained   the ranks' claim about a training, and the outcome recomputed from the claim
 score     the score of a training, and the table of a student's scores
 picture   a plot of the costs of a student's scores
 """

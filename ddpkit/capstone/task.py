@@ -78,7 +78,7 @@ class TextTask:
         return _trained(self.seed)
 
     def off(self, parameters: Any) -> float:
-        """Return the distance to the wanted parameters, relative to the start's distance."""
+        """Return the distance to the wanted parameters; the untrained model has distance 1."""
         whole = float((self.trained - _flat(self.model())).norm())
         return float((parameters - self.trained).norm()) / whole
 

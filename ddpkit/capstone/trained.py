@@ -1,4 +1,4 @@
-"""The claim of an answer's ranks, and the outcome: recomputed, without trust in clock or loss.
+"""The claim of an answer's ranks about a training, and the outcome recomputed from the claim.
 
 `begun` runs beside the answer, also in the grader's sandbox. `outcome` judges the claim.
 `outcome` compares the parameters with the wanted parameters (`TextTask.trained`), and computes the

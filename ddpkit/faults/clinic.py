@@ -98,14 +98,14 @@ class Patient:
         remember(self.name, self.program)
         begins = PerRank(starts(self.name, seed, self.ranks))
         cluster = Cluster(self.ranks, device="cpu")
-        cluster.tells = False  # the diagnosis is the reader's work
+        cluster.tells = False  # the diagnosis is the student's work
         run = cluster.run(live, self.program, self.name, begins, expect_error=expect_error)
         if expect_error and run.error is None and None not in run.results:
             print(_report(run.results))
         return run
 
 
-WORD = 12  # characters: a longer word counts several times
+WORD = 12  # characters; a longer text counts once for each WORD characters
 
 
 def _words(program: str) -> list[str]:
@@ -155,7 +155,7 @@ def starts(name: str, seed: int, ranks: int, *, apart: bool = False) -> list[Sta
     return found
 
 
-ANY_ROW = "G"  # patients with any row on any rank
+ANY_ROW = "G"  # patients in which a rank may take any row of a batch
 
 
 def _own_rows(x: Any, y: Any, rank: int, ranks: int, generator: Any) -> tuple[Any, Any]:
@@ -265,7 +265,7 @@ def _average(model: Any) -> None:
 
 @compiler.absent()
 def one_process(seed: int, steps: int = STEPS) -> Any:
-    """Return the seed's model after `steps` steps in one process, on whole batches."""
+    """Train the model of a seed in one process for `steps` steps, on whole batches; return it."""
     import torch
 
     model = build(seed)

@@ -7,5 +7,5 @@ messenger    each rank sends rank 0 news of the rank's run
 watcher      rank 0 hears all ranks, and ends a failed job
 connections  the connections of all ranks to rank 0
 hosts        the ranks of each host, and the network interface for gloo
-clocks       all spans by rank 0's clock
+clocks       moves the times of all spans to rank 0's clock
 """

@@ -123,7 +123,7 @@ class TorchrunJob:
         return [seat.host if len(self.hosts) > 1 else "" for seat in seats]
 
     def _speaks_for_its_host(self) -> bool:
-        """True if the rank is the first on the host, rank 0 not counted."""
+        """True if the rank is the lowest on the host, apart from rank 0."""
         return bool(self.rank) and self.rank == min(filter(None, self.on_this_host()))
 
     def fail(self, error: BaseException) -> NoReturn:

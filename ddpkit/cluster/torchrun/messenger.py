@@ -46,7 +46,7 @@ class Messenger:
         self._run = agent, agent.box
 
     def returned(self) -> None:
-        """Send the last news of the run, after the return of the rank's function."""
+        """Send the last news of the run: the rank's function has returned."""
         with self._sending, suppress(OSError):
             if self._run is not None:
                 self._run[0].phase = "returned"

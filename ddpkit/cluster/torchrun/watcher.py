@@ -45,7 +45,8 @@ class Watcher:
         self._lines, self._hosts = list(lines), hosts
         self._run: WatchedRun | None = None
         self._raised: dict[int, Raised] = {}
-        self._ended: dict[int, bool] = {}  # rank -> True after a goodbye; in the order of the ends
+        # Ended ranks in the order of their ends: rank -> True if the rank sent a goodbye first.
+        self._ended: dict[int, bool] = {}
         self._failing_since: float | None = None
         self._signals = _socket_of_signals()
         threading.Thread(target=self._serve, name="ddpkit-watcher", daemon=True).start()
@@ -55,7 +56,7 @@ class Watcher:
         self._run = WatchedRun(request)
 
     def agree(self) -> None:
-        """Wait for the last news of a run, after the return of all ranks.
+        """Wait for the last news of a run that has returned on all ranks.
 
         The last news may show a disagreement between the ranks.
         """
@@ -100,7 +101,8 @@ class Watcher:
             doing, returned = (run.doing(), run.returned) if run else ({}, set())
             text = stopped.stopped("job", doing, returned)
             self._end(Interrupted(text, doing=doing, returned=returned))
-        quiet = not self._raised and not self._ended  # False: torchrun reacts to a rank's failure
+        # After a rank's failure, SIGTERM is only torchrun's reaction to the failure.
+        quiet = not self._raised and not self._ended
         if signal.SIGTERM in numbers and quiet and signal.getsignal(signal.SIGTERM) is _ignore:
             self._hang_up()
             os._exit(128 + signal.SIGTERM)
@@ -137,7 +139,7 @@ class Watcher:
         return blame(self._raised, deaths, disagreement, returned)
 
     def _death(self, rank: int, goodbye: bool) -> Death:
-        """Return the death of a rank after the end of the rank's connection."""
+        """Describe the end of a rank after its connection closed, with or without a goodbye."""
         host, run = self._hosts[rank], self._run
         if goodbye:
             return Death("left", host=host)
@@ -156,7 +158,7 @@ class WatchedRun:
 
     @property
     def returned(self) -> set[int]:
-        """The set of ranks after the return of the function."""
+        """The set of ranks that have returned from the function."""
         return {rank for rank, box in enumerate(self.boxes) if box.has_returned}
 
     def wrong(self) -> RunFailed | None:
@@ -197,7 +199,7 @@ class RemoteBox:
 
     @property
     def has_returned(self) -> bool:
-        """True after the return of the rank's function."""
+        """True if the rank's function has returned."""
         return self._status is not None and self._status.phase == "returned"
 
     def status(self) -> RankStatus | None:
