@@ -3,7 +3,7 @@
 `begun` runs beside the answer, also in the grader's sandbox. `outcome` judges the claim.
 `outcome` compares the parameters with the wanted parameters (`TextTask.trained`), and computes the
 held-out loss. `outcome` also computes the time of the ranks' recorded programs
-(`ddpkit.simulate.claimed`).
+(`ddpkit.simulate.engine.claimed`).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ CLOCKS = 0.01  # largest relative difference between the ranks' clocks and the r
 APART = 1e-4  # largest difference between two ranks' parameters
 NEAR = 0.06  # largest distance to the wanted parameters; the start is at distance 1
 MOST = 1 << 24  # largest size of unpacked programs, in bytes: 14 times the course's own answer
-Program = list[Any]  # the entries of one rank's program, see `ddpkit.simulate.claimed`
+Program = list[Any]  # the entries of one rank's program, see `ddpkit.simulate.engine.claimed`
 
 
 @dataclass(frozen=True)

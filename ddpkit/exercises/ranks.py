@@ -197,7 +197,7 @@ def _look(told: Callable[[], Did], see: Looks) -> Observed:
     }
 
 
-def field(name: str) -> Callable[[Did], list[Any]]:
+def each_returned(name: str) -> Callable[[Did], list[Any]]:
     """Make a look: the value under `name` in the dict that each rank returned."""
     return partial(_of_each, name)
 

@@ -1,6 +1,6 @@
 """`train_on_mesh`: steps of training on one rank of a mesh, by a plan.
 
-The rank follows the schedule 1F1B (`ddpkit.simulate.pipeline`) through the blocks of a stage. The
+The rank follows the schedule 1F1B (`simulate.step.pipeline`) through the blocks of a stage. The
 ranks of a slice group compute the same rows with different columns of the matrices. The ranks of a
 replica group compute different rows with the same columns.
 """

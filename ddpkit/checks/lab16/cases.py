@@ -11,7 +11,7 @@ from ddpkit.checks.lab16 import head_hints, hints, hints_on_ranks, rings, ways
 from ddpkit.checks.shared.mistakes import hints_for, telling
 from ddpkit.cluster.torchrun.job import active
 from ddpkit.exercises.exercise import Case, Observed, exercise
-from ddpkit.exercises.ranks import Did, Looks, asked, field, looked, title, together
+from ddpkit.exercises.ranks import Did, Looks, asked, looked, title, together
 from ddpkit.exercises.values import Between, Close, digest
 from ddpkit.protocol.per_rank import PerRank
 
@@ -212,8 +212,8 @@ def share_of_loss(answer: Answer, rng: random.Random) -> Iterator[Case]:
     calls = [list(zip(losses, counted, strict=True)) for _, losses, counted in drawn]
     told = together(partial(shared, answer), calls)
     see: Looks = {
-        "gradient": field("gradient"),
-        "finite": field("finite"),
+        "gradient": each_returned("gradient"),
+        "finite": each_returned("finite"),
         "handed in": "handed_in",
     }
     for (about, losses, counted), did in zip(drawn, told, strict=True):
@@ -275,9 +275,9 @@ def by_heads(answer: Answer, rng: random.Random) -> Iterator[Case]:
                 *(partial(passed, answer), PerRank(xs), PerRank(gradients), list(sizes)),
                 world_size=n,
                 see={
-                    "output": field("output"),
-                    "gradient": field("gradient"),
-                    "with sizes alone": field("with sizes alone"),
+                    "output": each_returned("output"),
+                    "gradient": each_returned("gradient"),
+                    "with sizes alone": each_returned("with sizes alone"),
                     "left alone": _all_kept,
                     **SENT,
                 },

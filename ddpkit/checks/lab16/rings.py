@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ddpkit.checks.lab16 import hints_on_ranks as hints
 from ddpkit.cluster.torchrun.job import active
 from ddpkit.exercises.exercise import Case, Observed
-from ddpkit.exercises.ranks import Did, asked, field, timed, title
+from ddpkit.exercises.ranks import Did, asked, timed, title
 from ddpkit.exercises.values import Between, Close
 from ddpkit.protocol.per_rank import PerRank
 
@@ -60,7 +60,7 @@ def _met(n: int) -> Observed:
 
 
 def _seen(*names: str, times: bool) -> dict[str, Any]:
-    see: dict[str, Any] = {name: field(name) for name in (*names, "notes")}
+    see: dict[str, Any] = {name: each_returned(name) for name in (*names, "notes")}
     see["bytes"] = _sent
     return {**see, "programs": "programs"} if times else see
 
@@ -126,7 +126,7 @@ def lean(answer: Answer, rng: random.Random) -> Case:
             *map(PerRank, map(whole.cut, (whole.q, whole.k, whole.v))),
             whole.places,
             world_size=4,
-            see={"output": field("output"), "peak": _most, "bytes": _sent},
+            see={"output": each_returned("output"), "peak": _most, "bytes": _sent},
             machine=WITH_MEMORY,
             link=LINK,
         ),
@@ -196,7 +196,7 @@ def lean_back(answer: Answer, rng: random.Random) -> Case:
             *(*map(PerRank, (q, k, v)), whole.places),
             world_size=4,
             see={
-                **{name: field(name) for name in ("of q", "of k", "of v")},
+                **{name: each_returned(name) for name in ("of q", "of k", "of v")},
                 "peak": _most,
                 "bytes": _sent,
             },

@@ -10,7 +10,7 @@ from typing import Any
 from ddpkit.checks.lab18 import hints, hints_on_ranks, low_hints, plans
 from ddpkit.cluster.torchrun.job import active
 from ddpkit.exercises.exercise import Case, Observed, exercise
-from ddpkit.exercises.ranks import Did, asked, field, looked, timed, title, together
+from ddpkit.exercises.ranks import Did, asked, looked, timed, title, together
 from ddpkit.exercises.values import Between, Close
 from ddpkit.protocol.per_rank import PerRank
 
@@ -101,7 +101,7 @@ def again(answer: Answer, rng: random.Random) -> Iterator[Case]:
             asked(
                 *(partial(in_a_row, answer), PerRank(seeds), xs[0], gradient, more, times),
                 world_size=n,
-                see={name: field(name) for name in due[0]},
+                see={name: each_returned(name) for name in due[0]},
             ),
             {
                 "output": [Close(each["output"]) for each in due],
@@ -133,7 +133,7 @@ def _lean(answer: Answer, rng: random.Random) -> Case:
         asked(
             *(partial(lean, answer), rows),
             world_size=1,
-            see={"calls": field("calls"), "peak": most, "programs": "programs"},
+            see={"calls": each_returned("calls"), "peak": most, "programs": "programs"},
             machine=MACHINE,
         ),
         {
@@ -188,8 +188,8 @@ def worth_keeping(answer: Answer, rng: random.Random) -> Iterator[Case]:
                 *(partial(by_policy, answer), x, gradient, count, bias),
                 world_size=n,
                 see={
-                    "output": field("output"),
-                    "gradient": field("gradient"),
+                    "output": each_returned("output"),
+                    "gradient": each_returned("gradient"),
                     "all-reduces": sums,
                     **({} if active() else {"peak": most, "programs": "programs"}),
                 },
@@ -233,8 +233,8 @@ def mean_by_halves(answer: Answer, rng: random.Random) -> Iterator[Case]:
             yield Case(
                 title(n, f"{length} numbers"),
                 looked(told, {
-                    "mean": field("mean"),
-                    "left alone": field("kept"),
+                    "mean": each_returned("mean"),
+                    "left alone": each_returned("kept"),
                     "bytes": all_sent,
                     "collectives": "collectives",
                 }),
@@ -282,9 +282,9 @@ def loss_scale(answer: Answer, rng: random.Random) -> Iterator[Case]:
                 (asks.scale, asks.patience),
                 world_size=n,
                 see={
-                    "stepped": field("stepped"),
-                    "scales": field("scales"),
-                    "parameters": field("parameters"),
+                    "stepped": each_returned("stepped"),
+                    "scales": each_returned("scales"),
+                    "parameters": each_returned("parameters"),
                     "collectives": number_of_sums,
                     "largest": largest,
                 },
@@ -343,8 +343,8 @@ def gather_fp8(answer: Answer, rng: random.Random) -> Iterator[Case]:
                 *(partial(gathered, answer), PerRank(shards)),
                 world_size=n,
                 see={
-                    "whole": field("whole"),
-                    "left alone": field("kept"),
+                    "whole": each_returned("whole"),
+                    "left alone": each_returned("kept"),
                     "bytes": all_sent,
                     "collectives": number_of_sums,
                 },
