@@ -317,3 +317,18 @@ def test_matrix_products_in_tf32_are_cheaper(allowed: str) -> None:
         torch.set_float32_matmul_precision("highest")
     assert work == round(2 * 1024**3 / (156e12 * 0.7) * 1e9)
     assert before == round(2 * 1024**3 / (19.5e12 * 0.7) * 1e9) + meter.launch_ns
+
+
+def test_convolutions_use_tf32_unless_the_program_forbids_it() -> None:
+    meter, convolve = Meter(MachineModel.parse("A100"), 1.0), torch.ops.aten.convolution.default
+    x, weight = torch.ones(64, 64, 32, 32), torch.ones(64, 64, 3, 3)
+    given = x, weight, None, [1, 1], [1, 1], [1, 1], False, [0, 0], 1
+    before = meter.ns(convolve, given, {}, x) - meter.launch_ns
+    had = torch.backends.cudnn.allow_tf32
+    try:
+        torch.backends.cudnn.allow_tf32 = False
+        after = meter.ns(convolve, given, {}, x) - meter.launch_ns
+    finally:
+        torch.backends.cudnn.allow_tf32 = had
+    assert before == round(2 * x.numel() * 64 * 9 / (156e12 * 0.7) * 1e9)
+    assert after == round(2 * x.numel() * 64 * 9 / (19.5e12 * 0.7) * 1e9)

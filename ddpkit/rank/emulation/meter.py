@@ -162,8 +162,15 @@ def _shapes(value: Any) -> Any:
     return tuple(map(_shapes, value)) if isinstance(value, list | tuple) else value
 
 
-def uses_tf32() -> bool:
-    """True if the program lets matrix products in float32 run on tensor cores, as TF32."""
+def uses_tf32(kind: str) -> bool:
+    """True if the program lets operations of a kind in float32 run on tensor cores, as TF32.
+
+    cuDNN's convolutions use TF32 unless the program forbids it; matrix products need permission.
+    """
+    if kind == "convolution":
+        if hasattr(torch.backends.cudnn, "conv"):  # torch 2.9 and later
+            return bool(torch.backends.cudnn.conv.fp32_precision == "tf32")
+        return bool(torch.backends.cudnn.allow_tf32)
     chosen = getattr(torch.backends.cuda.matmul, "fp32_precision", "none")
     if chosen != "none":  # a setting of torch 2.9 and later
         return bool(chosen == "tf32")
@@ -226,7 +233,9 @@ class Meter:
         self.free = math.isinf(speed)
         self.work = CountedFlops()
         self._peaks = cache(lambda dtype: model.peak(dtype) * speed / 1e9)  # FLOP per ns
-        self._has_tf32 = model.peak("tf32") > model.peak()
+        # A measurement of convolutions was made with cuDNN's defaults, so it includes TF32.
+        kinds = {"matmul", "convolution"} - ({"convolution"} & {*model.kinds})
+        self._tf32_kinds = kinds if model.peak("tf32") > model.peak() else set[str]()
         self._transposes = "transposed" in model.kinds
         self.note: Callable[[str, str, int, int], None] | None = None  # hears of each operation
         self._rules: dict[Any, OperationRule | None] = {}
@@ -294,7 +303,7 @@ class Meter:
         dtype = self._dtypes.get(tensor.dtype)
         if dtype is None:
             dtype = self._dtypes[tensor.dtype] = str(tensor.dtype).removeprefix("torch.")
-        if self._has_tf32 and dtype == "float32" and rule.kind == "matmul" and uses_tf32():
+        if dtype == "float32" and rule.kind in self._tf32_kinds and uses_tf32(rule.kind):
             dtype = "tf32"
         if flops:
             self.work.add(flops, flops / self._peaks(dtype))
