@@ -1,15 +1,16 @@
 """`python -m benchmarks.scripts`: training programs under `ddpkit run`, as a table for docs/run.md.
 
 Prints a row for each program: the exit, the real time of the run, the hidden share of the
-communication, and the most memory of a rank. Each program follows an idiom of public training
-scripts, and needs torch only.
+communication, and the most memory of a rank. With --write, the rows of the programs that ran
+replace their rows in docs/run.md. The programs are in `_programs`.
 
-    python -m benchmarks.scripts [NAME ...] [--machine A100] [--link "100 Gbit/s, 10 us"]
+    python -m benchmarks.scripts [NAME ...] [--machine A100] [--link "100 Gbit/s, 10 us"] [--write]
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
 import subprocess
 import sys
@@ -18,123 +19,23 @@ import time
 from pathlib import Path
 from typing import Any
 
+from benchmarks._programs import HEAD, PACKAGED, PROGRAMS
 from ddpkit.text import columns, size
 
 LIMIT = 300  # seconds for a program
-HEAD = """
-import tempfile, torch, torch.distributed as dist
-import torch.nn.functional as F
-from torch import nn
-from torch.distributed.device_mesh import init_device_mesh
-from torch.nn.parallel import DistributedDataParallel as DDP
-
-dist.init_process_group("nccl")
-rank, size = dist.get_rank(), dist.get_world_size()
-torch.cuda.set_device(rank)
-torch.manual_seed(0)
-net = lambda: nn.Sequential(*(nn.Linear(256, 256) for _ in range(4))).cuda()
-batch = lambda: torch.randn(32, 256, device="cuda")
-
-def train(model, *optimizers, loss=lambda model: model(batch()).square().mean(), steps=5):
-    for _ in range(steps):
-        loss(model).backward()
-        for optimizer in optimizers:
-            optimizer.step()
-            optimizer.zero_grad()
-"""
-PROGRAMS = {
-    "DDP, AdamW": "model = DDP(net(), device_ids=[rank])\n"
-    "train(model, torch.optim.AdamW(model.parameters()))",
-    "FSDP2, mixed precision": """
-from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
-model = net()
-half = MixedPrecisionPolicy(param_dtype=torch.bfloat16)
-for layer in model: fully_shard(layer, mp_policy=half)
-fully_shard(model, mp_policy=half)
-train(model, torch.optim.AdamW(model.parameters()))""",
-    "FSDP": """
-from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
-model = FSDP(net())
-train(model, torch.optim.AdamW(model.parameters()))""",
-    "ZeroRedundancyOptimizer": """
-from torch.distributed.optim import ZeroRedundancyOptimizer
-model = DDP(net(), device_ids=[rank])
-train(model, ZeroRedundancyOptimizer(model.parameters(), torch.optim.AdamW))""",
-    "tensor parallelism": """
-from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
-model = parallelize_module(net(), init_device_mesh("cuda", (size,)),
-    {str(k): RowwiseParallel() if k % 2 else ColwiseParallel() for k in range(4)})
-train(model, torch.optim.SGD(model.parameters(), lr=0.1))""",
-    "pipeline, 1F1B": """
-from torch.distributed.pipelining import PipelineStage, Schedule1F1B
-part = nn.Linear(256, 256).cuda()
-stage = PipelineStage(part, rank, size, torch.device("cuda", rank))
-schedule = Schedule1F1B(stage, 4, loss_fn=F.mse_loss)
-optimizer = torch.optim.SGD(part.parameters(), lr=0.1)
-for _ in range(5):
-    if rank == 0: schedule.step(batch())
-    elif rank == size - 1: schedule.step(target=batch())
-    else: schedule.step()
-    optimizer.step(); optimizer.zero_grad()""",
-    "Join, uneven inputs": """
-from torch.distributed.algorithms.join import Join
-model = DDP(net(), device_ids=[rank])
-with Join([model]):
-    train(model, torch.optim.SGD(model.parameters(), lr=0.1), steps=4 + rank)""",
-    "a GAN": """
-maker, judge = (DDP(net(), device_ids=[rank]) for _ in range(2))
-optimizers = [torch.optim.Adam(each.parameters()) for each in (judge, maker)]
-for _ in range(5):
-    made = maker(batch())
-    judge(made.detach()).mean().backward(); optimizers[0].step(); optimizers[0].zero_grad()
-    judge(made).mean().backward(); optimizers[1].step(); optimizers[1].zero_grad()""",
-    "two optimizers": """
-model = DDP(net(), device_ids=[rank])
-weights, biases = ([p for p in model.parameters() if (p.ndim > 1) == matrix] for matrix in (1, 0))
-train(model, torch.optim.SGD(weights, lr=0.02, momentum=0.95), torch.optim.AdamW(biases))""",
-    "DCP, async_save in two queues": """
-import torch.distributed.checkpoint as dcp
-dist.destroy_process_group()
-dist.init_process_group("cpu:gloo,cuda:nccl")
-model = DDP(net(), device_ids=[rank])
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-folder = [tempfile.mkdtemp()]
-dist.broadcast_object_list(folder, 0)
-train(model, optimizer, steps=2)
-saved = dcp.async_save({"model": model.module.state_dict()}, checkpoint_id=folder[0])
-train(model, optimizer, steps=3)
-saved.result()""",
-    "DiLoCo": """
-model = net()
-inner = torch.optim.AdamW(model.parameters())
-old = [p.detach().clone() for p in model.parameters()]
-outer = torch.optim.SGD(old, lr=0.7, momentum=0.9, nesterov=True)
-for _ in range(2):
-    train(model, inner, steps=4)
-    for before, now in zip(old, model.parameters()):
-        before.grad = before - now.detach()
-        dist.all_reduce(before.grad, dist.ReduceOp.AVG)
-    outer.step()
-    with torch.no_grad():
-        for before, now in zip(old, model.parameters()): now.copy_(before)""",
-    "SyncBatchNorm, GradScaler": """
-model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.Flatten(), nn.Linear(288, 4))
-model = DDP(nn.SyncBatchNorm.convert_sync_batchnorm(model).cuda(), device_ids=[rank])
-optimizer, scaler = torch.optim.SGD(model.parameters(), lr=0.1), torch.amp.GradScaler("cuda")
-for _ in range(5):
-    with torch.autocast("cuda", dtype=torch.bfloat16):
-        loss = model(torch.randn(16, 3, 8, 8, device="cuda")).square().mean()
-    scaler.scale(loss).backward(); scaler.step(optimizer)
-    scaler.update(); optimizer.zero_grad()""",
-    "a CUDA graph": "graph = torch.cuda.CUDAGraph()",
-}  # fmt: skip
+REFUSALS = ("`ddpkit run` has no replacement for", "no GPU here, but this call needs a real GPU")
+PAGE = Path(__file__).parents[1] / "docs" / "run.md"
+TITLES = ["program", "outcome", "real time", "hidden", "memory of a rank"]
 
 
-def run(name: str, program: str, machine: str, link: str) -> list[str]:
+def run(name: str, machine: str, link: str) -> list[str]:
     """Run a program on two ranks; return its row of the table."""
+    package, program = PACKAGED.get(name) or ("", f"{HEAD}\n{PROGRAMS[name]}\n")
+    if package and importlib.util.find_spec(package) is None:
+        return [name, f"skipped: `pip install 'ddpkit[scripts]'` installs {package}", "", "", ""]
     with tempfile.TemporaryDirectory() as folder:
         script, numbers = Path(folder, "train.py"), Path(folder, "numbers.json")
-        script.write_text(f"{HEAD}\n{program}\n")
+        script.write_text(program)
         begun = time.monotonic()
         command = [sys.executable, "-m", "ddpkit", "run", "-n", "2", "--machine", machine]
         command += ["--link", link, "--json", str(numbers), str(script)]
@@ -146,16 +47,44 @@ def run(name: str, program: str, machine: str, link: str) -> list[str]:
             return [name, f"not over after {LIMIT} s", "", "", ""]
         took = f"{time.monotonic() - begun:.0f} s"
         if done.returncode:
-            said = [line for line in done.stderr.splitlines() if "Error: " in line]
-            return [
-                name,
-                f"refused: {said[-1].partition('Error: ')[2]}" if said else "",
-                took,
-                "",
-                "",
-            ]
+            return [name, outcome(done.stderr), took, "", ""]
         found = json.loads(numbers.read_text())
     return [name, "runs", took, *_numbers(found)]
+
+
+def outcome(stderr: str) -> str:
+    """Return the kit's refusal on the stderr of a failed run; else the last line, as a failure."""
+    lines = [line.strip() for line in stderr.splitlines() if line.strip()]
+    for line in reversed(lines):
+        for refusal in REFUSALS:
+            if refusal in line:
+                return f"refused: {line[line.index(refusal) :]}"
+    errors = [line for line in lines if "Error: " in line]
+    return f"fails: {(errors or lines or ['nothing on stderr'])[-1]}"
+
+
+def written(page: str, rows: list[list[str]]) -> str:
+    """Return a page whose table has the given rows; other programs keep their rows.
+
+    Raises:
+        ValueError: The page has no table of programs.
+    """
+    lines = page.splitlines()
+    head = _line(TITLES)
+    if head not in lines:
+        raise ValueError(f"the page has no line {head!r}: put the head of the table there")
+    begin = end = lines.index(head)
+    while end < len(lines) and lines[end].startswith("|"):
+        end += 1
+    known = {line.split(" | ")[0].removeprefix("| "): line for line in lines[begin + 2 : end]}
+    known |= {row[0]: _line(row) for row in rows}
+    table = [head, _line(["---"] * len(TITLES))]
+    table += [known[name] for name in (*PROGRAMS, *PACKAGED) if name in known]
+    return "\n".join([*lines[:begin], *table, *lines[end:], ""])
+
+
+def _line(row: list[str]) -> str:
+    return f"| {' | '.join(each.replace('|', chr(92) + '|') for each in row)} |"
 
 
 def _numbers(found: dict[str, Any]) -> list[str]:
@@ -173,13 +102,16 @@ def main() -> None:
     parser.add_argument("names", nargs="*", help="programs, by the beginning of their names")
     parser.add_argument("--machine", default="A100")
     parser.add_argument("--link", default="100 Gbit/s, 10 us")
+    parser.add_argument("--write", action="store_true", help="put the rows into docs/run.md")
     given = parser.parse_args()
-    rows = [["program", "outcome", "real time", "hidden", "memory"]]
-    for name, program in PROGRAMS.items():
+    rows = []
+    for name in (*PROGRAMS, *PACKAGED):
         if not given.names or any(name.startswith(each) for each in given.names):
-            rows.append(run(name, program, given.machine, given.link))
+            rows.append(run(name, given.machine, given.link))
             print(" · ".join(rows[-1]), file=sys.stderr, flush=True)
-    print("\n".join(columns(rows)))
+            if given.write and not rows[-1][1].startswith("skipped"):
+                PAGE.write_text(written(PAGE.read_text(), rows[-1:]))
+    print("\n".join(columns([TITLES, *rows])))
 
 
 if __name__ == "__main__":

@@ -52,6 +52,8 @@ def all_numbers(
         chosen = typical_step(trace, None) if step is None else step
         number = trace.steps + chosen if chosen < 0 else chosen
         work = step_work(trace, number)
+        if not work:  # all ranks failed, so none has counted the work of a step
+            return found
         found["step"] = {
             "number": number,
             **_totals(work, _copies(trace)),

@@ -314,3 +314,17 @@ def test_a_cluster_tells_ranks_the_places_that_a_script_is_told(link, tmp_path):
     assert [each[1] for each in in_a_cell] == [rank % host_size for rank in range(5)]
     assert [each[2] for each in in_a_cell] == [rank // host_size for rank in range(5)]
     assert in_a_cell[4][5] == (5 % host_size or host_size)
+
+
+def test_the_numbers_of_a_run_that_fails_after_a_step_are_written(tmp_path: Path) -> None:
+    """The command raised a bare ValueError after the script's error."""
+    script = tmp_path / "fails.py"
+    script.write_text(
+        "import torch\nmodel = torch.nn.Linear(2, 2)\n"
+        "torch.optim.SGD(model.parameters()).step()\nraise KeyError('mine')\n"
+    )
+    numbers = tmp_path / "numbers.json"
+    done = ddpkit_run("-n", "1", "--machine", "A100", "--json", numbers, script, cwd=tmp_path)
+    assert "KeyError: 'mine'" in done.stderr
+    assert "max()" not in done.stderr
+    assert json.loads(numbers.read_text())["ranks"] == 1

@@ -51,6 +51,8 @@ def tools() -> None:
     cuda.memory._dump_snapshot("memory.pickle")
     with torch.autograd.profiler.emit_nvtx():
         cuda._sleep(1000)
+    with cuda.use_mem_pool(cuda.MemPool()):
+        ones(2)
     properties = torch.cuda.get_device_properties(0)
     assert properties.L2_cache_size >= 0
     assert properties.warp_size == 32

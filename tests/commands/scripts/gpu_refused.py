@@ -1,0 +1,42 @@
+"""Make each call that docs/run.md lists as refused; print the call's name and error as JSON."""
+
+import json
+from typing import Any
+
+import torch
+import torch.distributed as dist
+import torch.distributed._symmetric_memory as symmetric
+from torch.distributed.tensor.experimental import context_parallel
+from torch.nn.attention.flex_attention import flex_attention
+
+dist.init_process_group("nccl")
+torch.cuda.set_device(0)
+cuda: Any = torch.cuda
+x = torch.ones(1, 2, 16, 8, device="cuda")
+attend: Any = flex_attention
+REFUSED = {
+    "torch.cuda.CUDAGraph": lambda: cuda.CUDAGraph(),
+    "torch.cuda.graph": lambda: cuda.graph(None),
+    "caching_allocator_alloc": lambda: cuda.caching_allocator_alloc(8),
+    "caching_allocator_delete": lambda: cuda.caching_allocator_delete(8),
+    "change_current_allocator": lambda: cuda.memory.change_current_allocator(None),
+    "CUDAPluggableAllocator": lambda: cuda.memory.CUDAPluggableAllocator("a.so", "a", "b"),
+    "torch.device(0)": lambda: torch.ones(1, device=torch.device(0)),
+    "context_parallel": lambda: context_parallel(None, buffers=[x], buffer_seq_dims=[2]),
+    "Symmetric memory": lambda: symmetric.empty(8, device="cuda"),
+    "all_reduce": lambda: dist.all_reduce(x.to(torch.float8_e4m3fn)),
+    "score_mod=": lambda: attend(x, x, x, score_mod=lambda score, *_: score),
+    "return_lse=": lambda: attend(x, x, x, return_lse=True),
+    "torch.cuda.comm": lambda: cuda.comm.broadcast(torch.ones(1), [0]),
+    "methods of a group's backend": lambda: dist.group.WORLD._get_backend(torch.device("cuda")),
+    "cuFFT's plans": lambda: torch.backends.cuda.cufft_plan_cache.size,
+    "__cuda_array_interface__": lambda: x.__cuda_array_interface__,
+}
+said = {}
+for name, call in REFUSED.items():
+    try:
+        call()
+    except Exception as error:
+        said[name] = str(error)
+if dist.get_rank() == 0:
+    print(json.dumps(said))
