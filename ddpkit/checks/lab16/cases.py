@@ -11,7 +11,7 @@ from ddpkit.checks.lab16 import head_hints, hints, hints_on_ranks, rings, ways
 from ddpkit.checks.shared.mistakes import hints_for, telling
 from ddpkit.cluster.torchrun.job import active
 from ddpkit.exercises.exercise import Case, Observed, exercise
-from ddpkit.exercises.ranks import Did, Looks, asked, looked, title, together
+from ddpkit.exercises.ranks import Did, Looks, asked, each_returned, looked, title, together
 from ddpkit.exercises.values import Between, Close, digest
 from ddpkit.protocol.per_rank import PerRank
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ddpkit.checks.lab16 import hints_on_ranks as hints
 from ddpkit.cluster.torchrun.job import active
 from ddpkit.exercises.exercise import Case, Observed
-from ddpkit.exercises.ranks import Did, asked, timed, title
+from ddpkit.exercises.ranks import Did, asked, each_returned, timed, title
 from ddpkit.exercises.values import Between, Close
 from ddpkit.protocol.per_rank import PerRank
 

@@ -10,7 +10,7 @@ from typing import Any
 from ddpkit.checks.lab18 import hints, hints_on_ranks, low_hints, plans
 from ddpkit.cluster.torchrun.job import active
 from ddpkit.exercises.exercise import Case, Observed, exercise
-from ddpkit.exercises.ranks import Did, asked, looked, timed, title, together
+from ddpkit.exercises.ranks import Did, asked, each_returned, looked, timed, title, together
 from ddpkit.exercises.values import Between, Close
 from ddpkit.protocol.per_rank import PerRank
 
