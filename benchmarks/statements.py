@@ -1,11 +1,10 @@
-"""What an exercise costs its author: statements written by hand, by lab and kind.
+"""The cost of an exercise for its author: statements written by hand, by lab and kind.
 
     python -m benchmarks.statements [--markdown]
 
 Prints for each lab the statements of its checks (cases and hints), its wrong answers and its right
-answers, from the syntax tree: docstrings are left out, and a table is one statement. Beside them
-stand the lines with code on them, for a table has those. Last come the sums before checks, hints
-and answers became tables, counted at commit 989940a, and the goal, for the labs of then.
+answers, from the syntax tree: docstrings are left out, and a table is one statement. The last
+column counts lines with code, because a table has many lines. The last row sums all labs.
 """
 
 from __future__ import annotations
@@ -25,16 +24,6 @@ KINDS = {  # of each kind, where its files are
     "wrong": ("tests/labs/lab{lab}/wrong_answers*.py",),
     "right": ("tests/labs/lab{lab}/right_answers*.py",),
 }
-BEFORE = {  # at 989940a, by lab
-    "00": (93, 138, 0),
-    "01": (180, 106, 58),
-    "02": (421, 379, 163),
-    "03": (322, 298, 208),
-    "04": (500, 248, 151),
-    "05": (376, 107, 144),
-    "06": (638, 153, 162),
-}
-GOAL = 0.6  # of the statements before
 NOT_CODE = {
     *(tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.ENCODING),
     *(tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER),
@@ -85,26 +74,22 @@ def _docstring(node: ast.AST) -> ast.Expr | None:
 
 
 def rows() -> Iterator[tuple[str, ...]]:
-    """The table, its head first; its last row adds up the labs that are in BEFORE."""
-    yield ("lab", "exercises", *KINDS, "sum", "each", "before", "÷ before", "lines")
+    """Yield the table, with the head first and the sum of all labs last."""
+    yield ("lab", "exercises", *KINDS, "sum", "each", "lines")
     found = [each.lab for each in exercises().values()]
     totals: list[list[int]] = []
     for lab in sorted(set(found)):
-        before = BEFORE.get(lab, ())
-        count = found.count(lab)
         sources = [[path.read_text("utf-8") for path in files(lab, kind)] for kind in KINDS]
         counts = [sum(map(statements, each)) for each in sources]
         coded = sum(lines(each) for of_kind in sources for each in of_kind)
-        totals.append([count, *counts, sum(counts), sum(before), coded])
+        totals.append([found.count(lab), *counts, sum(counts), coded])
         yield _row(lab, totals[-1])
-    then = [row for row in totals if row[-2]]
-    yield _row("all", [sum(column) for column in zip(*then, strict=True)])
+    yield _row("all", [sum(column) for column in zip(*totals, strict=True)])
 
 
 def _row(lab: str, numbers: Iterable[int]) -> tuple[str, ...]:
-    count, *counts, total, before, coded = numbers
-    each, part = f"{total / count:.0f}", f"{total / before:.2f}" if before else ""
-    return (lab, *map(str, [count, *counts, total, each, before or "", part, coded]))
+    count, *counts, total, coded = numbers
+    return (lab, *map(str, [count, *counts, total, round(total / count), coded]))
 
 
 def main() -> None:
@@ -112,13 +97,12 @@ def main() -> None:
     parser.add_argument("--markdown", action="store_true")
     table = list(rows())
     if parser.parse_args().markdown:
-        print("\n".join(f"| {' | '.join(row)} |" for row in [table[0], ["--"] * 10, *table[1:]]))
-    else:
-        widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-        for row in table:
-            print("  ".join(text.rjust(width) for text, width in zip(row, widths, strict=True)))
-    before = sum(map(sum, BEFORE.values()))
-    print(f"\nBefore, at 989940a: {before} statements. Goal: {GOAL * before:.0f} or fewer.")
+        rule = ["--"] * len(table[0])
+        print("\n".join(f"| {' | '.join(row)} |" for row in [table[0], rule, *table[1:]]))
+        return
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    for row in table:
+        print("  ".join(text.rjust(width) for text, width in zip(row, widths, strict=True)))
 
 
 if __name__ == "__main__":
