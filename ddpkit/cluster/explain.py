@@ -145,12 +145,21 @@ GROUPS = (
 )
 
 
+LOCAL = (
+    "With use_local_synchronization=True the members of a group wait for each other, so all ranks "
+    "must follow one order of all groups, for example sorted(groups), and leave out foreign groups."
+)
+
+
 def _why_groups(making: Mapping[int, Call]) -> str:
     """Return the difference between the groups that ranks make while they wait for each other.
 
     torch names a group by its number, and the members connect by name. Ranks that make a group of
-    the same members under different numbers have made different numbers of groups before.
+    the same members under different numbers have made different numbers of groups before. A group
+    with local synchronization has a hash of the members as its name.
     """
+    if not all(call.group.isdigit() for call in making.values()):
+        return f"{_local_groups(making)}. {LOCAL}"
     for one in making.values():
         numbers: dict[str, list[int]] = {}
         for rank, call in making.items():
@@ -165,6 +174,23 @@ def _why_groups(making: Mapping[int, Call]) -> str:
             return f"with the group {sorted(one.members)}, {', '.join(made)}. {GROUPS}"
     made = [f"rank {rank} {sorted(call.members)}" for rank, call in sorted(making.items())]
     return f"the ranks make different groups: {', '.join(made)}. {GROUPS}"
+
+
+def _local_groups(making: Mapping[int, Call]) -> str:
+    """Return the members for which each rank waits, with the groups that these members make."""
+    steps = []
+    for rank, call in sorted(making.items()):
+        others = [other for other in sorted(call.members) if other in making]
+        elsewhere = [other for other in others if making[other].members != call.members]
+        steps += [
+            f"rank {rank} waits in new_group for {sorted(call.members)} until rank {other} comes, "
+            f"but rank {other} waits in new_group for {sorted(making[other].members)}"
+            for other in elsewhere[:1]
+        ]
+    if not steps:  # torch hashes the name of an equal group once more
+        members = sorted(next(iter(making.values())).members)
+        return f"the ranks have made the group {members} different numbers of times"
+    return "; ".join(steps)
 
 
 def _why_returned(

@@ -256,6 +256,22 @@ def making(group, *members):
             "1, 2]. Every",
         ),
         (
+            [making("a1f", 0, 1), making("b2e", 1, 2), making("c3d", 0, 2)],
+            {0: {1}, 1: {2}, 2: {0}},
+            "Why: rank 0 waits in new_group for [0, 1] until rank 1 comes, but rank 1 waits in "
+            "new_group for [1, 2]; rank 1 waits in new_group for [1, 2] until rank 2 comes, but "
+            "rank 2 waits in new_group for [0, 2]; rank 2 waits in new_group for [0, 2] until "
+            "rank 0 comes, but rank 0 waits in new_group for [0, 1]. With "
+            "use_local_synchronization=True the members of a group wait for each other, so all "
+            "ranks must follow one order of all groups, for example sorted(groups), and leave out "
+            "foreign groups.",
+        ),
+        (
+            [making("a1f", 0, 1), making("b2e", 0, 1)],
+            {0: {1}, 1: {0}},
+            "Why: the ranks have made the group [0, 1] different numbers of times. With use_local",
+        ),
+        (
             [call("send", peer=1, tag=1), call("recv", peer=0, tag=2)],
             {0: {1}, 1: {0}},
             "Why: rank 0 sends with tag 1, rank 1 receives with tag 2. A recv takes only messages "
