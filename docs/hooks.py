@@ -31,6 +31,8 @@ def read_source(app: Sphinx, docname: str, source: list[str]) -> None:
 
     # The site has no page for a folder or for a key, so links to these become plain text.
     source[0] = re.sub(r"\[([^]\n]+)\]\(([^):#\n]+)\)", without_folder, source[0])
+    # GitHub draws Mermaid; the site loads nothing from elsewhere, so it shows the text.
+    source[0] = source[0].replace("```mermaid\n", "```text\n")
     if docname == app.config.root_doc:  # links to the executed labs, and the table of contents
         source[0] = source[0].replace("](labs/", "](solutions/") + app.config.contents
 

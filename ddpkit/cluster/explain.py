@@ -149,6 +149,11 @@ LOCAL = (
     "With use_local_synchronization=True the members of a group wait for each other, so all ranks "
     "must follow one order of all groups, for example sorted(groups), and leave out foreign groups."
 )
+COUNTED = (
+    "gloo counts the groups of each process, and only ranks with equal counts meet, so the members "
+    "have made different numbers of groups before. Leave out use_local_synchronization, and call "
+    "new_group for every group on every rank."
+)
 
 
 def _why_groups(making: Mapping[int, Call]) -> str:
@@ -159,7 +164,7 @@ def _why_groups(making: Mapping[int, Call]) -> str:
     with local synchronization has a hash of the members as its name.
     """
     if not all(call.group.isdigit() for call in making.values()):
-        return f"{_local_groups(making)}. {LOCAL}"
+        return _local_groups(making)
     for one in making.values():
         numbers: dict[str, list[int]] = {}
         for rank, call in making.items():
@@ -177,20 +182,24 @@ def _why_groups(making: Mapping[int, Call]) -> str:
 
 
 def _local_groups(making: Mapping[int, Call]) -> str:
-    """Return the members for which each rank waits, with the groups that these members make."""
+    """Say which ranks are in a group's new_group, and which of the group's members are elsewhere.
+
+    If all members are there and wait, torch's gloo has kept them apart: it numbers the groups of a
+    process (`ProcessGroupGloo::local_id_`), and uses the number for the addresses.
+    """
     steps = []
     for rank, call in sorted(making.items()):
-        others = [other for other in sorted(call.members) if other in making]
-        elsewhere = [other for other in others if making[other].members != call.members]
+        group = sorted(call.members)
+        there = [other for other in group if other in making]
+        elsewhere = [other for other in there if making[other].members != call.members]
+        if there == group and not elsewhere:
+            return f"{ranks(group)} wait in new_group for {group}, and do not meet: {COUNTED}"
         steps += [
-            f"rank {rank} waits in new_group for {sorted(call.members)} until rank {other} comes, "
-            f"but rank {other} waits in new_group for {sorted(making[other].members)}"
+            f"rank {rank} waits in new_group for {group} until rank {other} comes, but rank "
+            f"{other} waits in new_group for {sorted(making[other].members)}"
             for other in elsewhere[:1]
         ]
-    if not steps:  # torch hashes the name of an equal group once more
-        members = sorted(next(iter(making.values())).members)
-        return f"the ranks have made the group {members} different numbers of times"
-    return "; ".join(steps)
+    return f"{'; '.join(steps)}. {LOCAL}"
 
 
 def _why_returned(

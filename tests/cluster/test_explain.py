@@ -269,7 +269,8 @@ def making(group, *members):
         (
             [making("a1f", 0, 1), making("b2e", 0, 1)],
             {0: {1}, 1: {0}},
-            "Why: the ranks have made the group [0, 1] different numbers of times. With use_local",
+            "Why: ranks 0, 1 wait in new_group for [0, 1], and do not meet: gloo counts the groups "
+            "of each process, and only ranks with equal counts meet",
         ),
         (
             [call("send", peer=1, tag=1), call("recv", peer=0, tag=2)],
