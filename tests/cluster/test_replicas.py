@@ -221,6 +221,22 @@ def averages_weights_now_and_then() -> None:
                 parameter.data /= dist.get_world_size()
 
 
+def exchanges_fragments_in_turns() -> None:
+    """Each parameter is averaged in a turn of its own, so at the end some are equal."""
+    model = layers()
+    optimizer = sgd(model)
+    parameters = list(model.parameters())
+    for step in range(8):
+        optimizer.zero_grad()
+        backward(model)
+        optimizer.step()
+        if step % 2:
+            with torch.no_grad():
+                fragment = parameters[4 * (step // 2) % len(parameters)]  # the last: a matrix
+                dist.all_reduce(fragment)
+                fragment /= dist.get_world_size()
+
+
 def trains_stages() -> None:
     torch.manual_seed(0)
     stage = torch.nn.Linear(4, 4)
@@ -297,6 +313,7 @@ RIGHT: dict[Callable[[], None], int] = {
     trains_two_groups: 4,
     trains_with_local_sgd: 2,
     gossips: 4,
+    exchanges_fragments_in_turns: 2,
 }
 
 

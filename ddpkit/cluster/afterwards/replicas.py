@@ -12,6 +12,9 @@ equal, and in one of four cases:
   stages of a pipeline with replicas make classes of one size;
 - no rank has sent more than a loss: the calls were barriers, broadcasts, and collectives of at most
   16 bytes.
+
+If two ranks differ in a parameter and have equal values later, the program averages parameters now
+and then: local SGD, whose replicas drift apart on purpose. Then only the last case counts.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ from __future__ import annotations
 import operator
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import combinations
 from typing import TypeAlias
 
 from ddpkit.cluster.phrases import ranks, wrapped
@@ -80,6 +84,8 @@ def _should_be_equal(model: Model, *, alone: bool) -> bool:
         return False
     if alone:
         return True
+    if _meet_again(model):
+        return False
     for seen in _moments(model):
         equal = [same and prints[0] != before for same, prints, before in _compared(seen, begun)]
         if all(equal) or any(map(operator.and_, equal, first.matrices)):
@@ -87,6 +93,20 @@ def _should_be_equal(model: Model, *, alone: bool) -> bool:
         classes = Counter(each.prints for each in seen.values())
         if begun not in classes and max(classes.values()) > min(classes.values()):
             return True
+    return False
+
+
+def _meet_again(model: Model) -> bool:
+    """True if two ranks have differed in a parameter, and are equal in it later."""
+    apart: set[tuple[int, int, int]] = set()  # a parameter and two ranks
+    for seen in _moments(model):
+        for one, other in combinations(sorted(seen), 2):
+            pairs = zip(seen[one].prints, seen[other].prints, strict=True)
+            for number, (mine, theirs) in enumerate(pairs):
+                if mine != theirs:
+                    apart.add((number, one, other))
+                elif (number, one, other) in apart:
+                    return True
     return False
 
 
