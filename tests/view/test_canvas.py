@@ -45,7 +45,7 @@ def opened(
     columns: SpanColumns,
     failed: list[str],
     first: str = "",
-    few: Sequence[int] = (),
+    few: Sequence[tuple[int, str]] = (),
 ) -> Page:
     """A page with the canvas; errors of its code come into `failed`. `first` runs before it."""
     parts = {

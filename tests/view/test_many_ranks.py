@@ -99,7 +99,9 @@ def test_600_ranks_are_seen(browser: Browser, file_of_many: Path, width: int) ->
 
 def test_few_ranks_are_shown_first(browser: Browser) -> None:
     columns, failed = span_columns(many(20)), list[str]()
-    tab = opened(browser, columns, failed, TEXTS, few=[0, 9, 19])
+    few = [(0, "rank 0 (worst)"), (9, "rank 9 (median)"), (19, "rank 19 (best)")]
+    tab = opened(browser, columns, failed, TEXTS, few=few)
+    assert tab.get_by_text("rank 0 (worst), rank 9 (median), rank 19 (best)").is_visible()
     tab.wait_for_function("window.texts.length > 3")
     titles = [text for text, _ in tab.evaluate("window.texts") if text.startswith("rank")]
     assert set(titles) == {"rank 0", "rank 9", "rank 19"}
@@ -108,6 +110,7 @@ def test_few_ranks_are_shown_first(browser: Browser) -> None:
     search.press("Enter")
     assert "rank 5" in tab.get_by_role("status").inner_text()  # which was folded away
     assert tab.get_by_role("button", name="Show three ranks").is_visible()
+    assert tab.get_by_text("(median)").count() == 0
     assert failed == []
     tab.close()
 

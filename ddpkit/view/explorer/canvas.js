@@ -81,7 +81,7 @@ class Explorer {
 
   fold(folded) { // show few ranks, or all
     this.folded = folded;
-    this.shown = this.rows.filter((row) => !folded || this.few.includes(row.rank));
+    this.shown = this.rows.filter((row) => !folded || this.few.some(([rank]) => rank === row.rank));
     let y = EDGE, last;
     for (const row of this.shown) {
       const next = last && row === this.rows[last.number + 1]; // as model.py has placed it

@@ -16,7 +16,9 @@ class Canvas(anywidget.AnyWidget):
     picture = traitlets.Dict().tag(sync=True)
     spans = traitlets.Bytes().tag(sync=True)
 
-    def __init__(self, columns: SpanColumns, title: str, few: Sequence[int] = ()) -> None:
+    def __init__(
+        self, columns: SpanColumns, title: str, few: Sequence[tuple[int, str]] = ()
+    ) -> None:
         """Take the ``title`` that a screen reader says first, and the ranks to show first."""
         described = {**columns.described(), **LOOK, "title": title, "few": few, "legend": WORDS}
         super().__init__(picture=described, spans=columns.packed())

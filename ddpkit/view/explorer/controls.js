@@ -65,11 +65,15 @@ function controls(explorer) {
   if (explorer.few.length) {
     const ranks = new Set(explorer.rows.map(({ rank }) => rank)).size;
     const fold = button("", "", () => explorer.onfold(!explorer.folded));
+    const shown = document.createElement("span");
+    shown.style = "font: 13px sans-serif; margin: 0 6px";
     explorer.onfold = (folded) => {
       explorer.fold(folded);
       fold.textContent = folded ? `All ${ranks} ranks` : "Worst, median, best";
       fold.title = fold.ariaLabel = folded ? `Show all ${ranks} ranks` : "Show three ranks";
+      shown.textContent = folded ? explorer.few.map(([, label]) => label).join(", ") : "";
     };
+    bar.append(shown);
     explorer.onfold(true);
   }
   const search = document.createElement("input");

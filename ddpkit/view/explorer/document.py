@@ -95,8 +95,10 @@ def document(title: str, body: Iterable[str], runs: Sequence[dict[str, Any]]) ->
     return "\n".join([*lines, "</body></html>"]) + "\n"
 
 
-def drawn(trace: Trace, step: int | None, title: str, few: Sequence[int] = ()) -> dict[str, Any]:
-    """Return the data of an explorer for `document`; ``few`` are the ranks to show first."""
+def drawn(
+    trace: Trace, step: int | None, title: str, few: Sequence[tuple[int, str]] = ()
+) -> dict[str, Any]:
+    """Return the data of an explorer for `document`; ``few`` are the ranks to show first, with labels."""
     columns = span_columns(trace, step)
     described = {**columns.described(), **LOOK, "title": title, "few": [*few]}
     described["names"] = [cut(name, NAME) for name in columns.names]

@@ -107,9 +107,9 @@ def timeline_model(
     return Timeline(title, finding, rows, arrows, builder.length, whole, note, text, memory)
 
 
-def few(model: Timeline) -> list[int]:
-    """Return the ranks to show first if there are more than `MANY`, else none."""
-    return sorted(_extremes(model.rows)) if len(model.rows) > MANY else []
+def few(model: Timeline) -> list[tuple[int, str]]:
+    """Return the ranks to show first, with labels, if there are more than `MANY`, else none."""
+    return sorted(_extremes(model.rows).items()) if len(model.rows) > MANY else []
 
 
 def _extremes(rows: Sequence[RankRow]) -> dict[int, str]:
