@@ -98,7 +98,7 @@ def document(title: str, body: Iterable[str], runs: Sequence[dict[str, Any]]) ->
 def drawn(
     trace: Trace, step: int | None, title: str, few: Sequence[tuple[int, str]] = ()
 ) -> dict[str, Any]:
-    """Return the data of an explorer for `document`; ``few`` are the ranks to show first, with labels."""
+    """Return the data of an explorer for `document`; ``few`` has the ranks to show first."""
     columns = span_columns(trace, step)
     described = {**columns.described(), **LOOK, "title": title, "few": [*few]}
     described["names"] = [cut(name, NAME) for name in columns.names]
