@@ -22,6 +22,7 @@ from ddpkit.grade.merge import Merged
 from ddpkit.grade.quote import cut
 
 FILES = "files"
+OPERATORS = "dispatch modes (torch.ops"
 MOST = 12  # lines of a submission
 LINE = 160  # characters of each: a name has as many as its author likes
 OPEN = (  # names of machinery that an answer may use: a checksum holds no code, a plan is data
@@ -133,7 +134,7 @@ def looks(merged: Merged, usual: Collection[str] = ()) -> list[str]:
     found = {
         cut(f"{label}, line {at}: {what}", LINE): None
         for label, at, what in _found(merged)
-        if what not in usual and _kind(what) not in usual
+        if what not in usual and _family(what) not in usual
     }
     lines = list(found)
     left = len(lines) - MOST
@@ -143,14 +144,15 @@ def looks(merged: Merged, usual: Collection[str] = ()) -> list[str]:
 def used_in(merged: Merged) -> frozenset[str]:
     """Return the finds in the answers of a lab.
 
-    If an answer writes files, all ways to touch files are usual, since a student may choose any.
+    If an answer writes files, all ways to touch files are usual, since a student may choose any. If
+    an answer names an operator, as policies of checkpoints do, all operators are usual.
     """
     found = {what for _, _, what in _found(merged)}
-    return frozenset(found | {_kind(what) for what in found} & {FILES})
+    return frozenset(found | {_family(what) for what in found} & {FILES, OPERATORS})
 
 
-def _kind(what: str) -> str:
-    return what.partition(" (")[0]
+def _family(what: str) -> str:
+    return OPERATORS if what.startswith(OPERATORS) else what.partition(" (")[0]
 
 
 def _found(merged: Merged) -> Iterator[tuple[str, int, str]]:

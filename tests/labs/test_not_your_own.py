@@ -212,7 +212,10 @@ class LeavesSlices(torch.autograd.Function):
 ANSWERS: dict[str, tuple[str, Callable[..., Any]]] = {
     "gpipe": ("gpipe", lambda *given: gpipe(*given)),
     "gpipe itself": ("gpipe", gpipe),
-    "gpipe by attrgetter": ("gpipe", lambda *g: attrgetter("pipeline.gpipe")(ddpkit.simulate)(*g)),
+    "gpipe by attrgetter": (
+        "gpipe",
+        lambda *g: attrgetter("step.pipeline.gpipe")(ddpkit.simulate)(*g),
+    ),
     "gpipe by map": ("gpipe", lambda *given: next(map(gpipe, *zip(given, strict=True)))),
     "gpipe's plan": ("gpipe", partial(by_plan, "gpipe")),
     "gpipe on a rank": ("gpipe", partial(on_a_rank, gpipe)),

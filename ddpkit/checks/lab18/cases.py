@@ -95,11 +95,12 @@ def again(answer: Answer, rng: random.Random) -> Iterator[Case]:
         else:
             seeds = [seed + rank for rank, seed in enumerate(seeds)]
         gradient = numbers(rows - 2 if times else rows, width)
-        due = [twin(seed, x, gradient, more, times) for seed, x in zip(seeds, xs, strict=True)]
+        states = [torch.Generator().manual_seed(seed).get_state() for seed in seeds]
+        due = [twin(state, x, gradient, more, times) for state, x in zip(states, xs, strict=True)]
         yield Case(
             title(n, about),
             asked(
-                *(partial(in_a_row, answer), PerRank(seeds), xs[0], gradient, more, times),
+                *(partial(in_a_row, answer), PerRank(states), xs[0], gradient, more, times),
                 world_size=n,
                 see={name: each_returned(name) for name in due[0]},
             ),

@@ -77,13 +77,14 @@ class TimesForward(torch.autograd.Function):
 
 
 def in_a_row(
-    answer: Answer | None, seed: int, x: Any, gradient: Any, more: Sequence[Any], times: int
+    answer: Answer | None, state: Any, x: Any, gradient: Any, more: Sequence[Any], times: int
 ) -> dict[str, Any]:
     """Return the results of three blocks in a row; without an answer all tensors are kept.
 
-    The first block has the inputs ``more`` too. A gradient that is missing is an empty tensor.
+    `state` is the state of the random numbers, which dropout draws. The first block has the inputs
+    ``more`` too. A gradient that is missing is an empty tensor.
     """
-    torch.manual_seed(seed)
+    torch.set_rng_state(state)
     alone = answer is None
     blocks = [DropoutBlock(number, x, times, alone=alone) for number in range(3)]
     given = x.clone().requires_grad_()
@@ -104,10 +105,10 @@ def in_a_row(
     }
 
 
-def twin(seed: int, x: Any, gradient: Any, more: Sequence[Any], times: int) -> dict[str, Any]:
+def twin(state: Any, x: Any, gradient: Any, more: Sequence[Any], times: int) -> dict[str, Any]:
     """Return the results of `in_a_row` where all tensors are kept, in one process."""
     with torch.random.fork_rng(devices=[]):
-        return in_a_row(None, seed, x, gradient, more, times)
+        return in_a_row(None, state, x, gradient, more, times)
 
 
 def _gradient(tensor: Any) -> Any:

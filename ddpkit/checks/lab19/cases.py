@@ -120,7 +120,7 @@ def outer(answer: Answer, rng: random.Random) -> Iterator[Case]:
             stop_if="raised",
         )  # fmt: skip
     if not active():
-        yield _meanwhile(answer)
+        yield _meanwhile(answer, rng)
 
 
 def _start(asks: Any) -> Any:
@@ -140,19 +140,21 @@ def _ns(observed: Observed) -> Observed:
     return {"ns": round(1e6 * seen.pop("ms")), **seen}
 
 
-def _meanwhile(answer: Answer) -> Case:
+def _meanwhile(answer: Answer, rng: random.Random) -> Case:
     from ddpkit.checks.lab19.on_ranks import outer_timed
 
+    numbers = 2 * rng.randrange(100_000, 150_000)
+    nbytes = 4 * numbers
     return Case(
         title(4, "10 products between begin and end"),
         asked(
-            *(partial(outer_timed, answer), 250_000, 10, 500),
+            *(partial(outer_timed, answer), numbers, 10, 500),
             world_size=4,
             see={"programs": "programs", "handed in": "handed_in"},
             machine=FAST,
             link=LINK,
         ),
-        {"ns": Between(2_499_000, 2_600_000), "handed in": [Between(10**6, 10**6)] * 4},
+        {"ns": Between(2_499_000, 2_600_000), "handed in": [Between(nbytes, nbytes)] * 4},
         read=_ns,
         hints=hints.OUTER,
         given={"n": 4, "keep": 0, "rounds": 1},
