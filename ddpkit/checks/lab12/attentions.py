@@ -7,7 +7,7 @@ from copy import deepcopy
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from ddpkit.checks.lab12.on_ranks import learns
 
@@ -21,7 +21,7 @@ class SelfAttention(nn.Module):
         super().__init__()
         self.attention = attention
 
-    def forward(self, x: Any) -> Any:
+    def forward(self, x: Tensor) -> Any:
         return self.attention(x, x, x, need_weights=False)[0]
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 WIDTH = 32
 STEPS = 2
@@ -34,7 +34,7 @@ class TellingBlock(nn.Module):
         if kind == "frozen":
             self.requires_grad_(False)
 
-    def forward(self, x: Any) -> Any:
+    def forward(self, x: Tensor) -> Any:
         hidden = self.other(torch.tanh(self.one(x)))
         self.say(f"forward {self.number}")
         if hidden.requires_grad:

@@ -63,7 +63,7 @@ class Stepping:
             "heard": 2,
         }
 
-    def learned(self, **instead: Any) -> list[Any]:
+    def learned(self, **instead: object) -> list[Any]:
         """The parameters after all steps in one process, where some of it may be otherwise."""
         asked = {**self.asks(), **instead}
         parameters = made(asked["start"], asked["frozen"])

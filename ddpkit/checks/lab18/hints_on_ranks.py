@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ddpkit.exercises.compare import same
 from ddpkit.exercises.hint import Hint, Seen
 from ddpkit.text import size
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 # Again
 
@@ -15,7 +18,7 @@ def _values_wrong(s: Seen) -> bool:
     return bool(s.wrong("output", "of inputs", "of parameters"))
 
 
-def _missing(gradient: Any) -> bool:
+def _missing(gradient: Tensor) -> bool:
     return bool(gradient.numel() == 0)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 
 from ddpkit.exercises.exercise import Observed
@@ -22,14 +22,14 @@ class Wide(nn.Module):
         super().__init__()
         self.wide, self.narrow = nn.Linear(width, hidden), nn.Linear(hidden, width, bias=False)
 
-    def forward(self, x: Any) -> Any:
+    def forward(self, x: Tensor) -> Any:
         return x + self.narrow(nn.functional.dropout(nn.functional.gelu(self.wide(x)), 0.1))
 
 
 class TwoTanh(nn.Module):
     """Both results of tanh are factors: two operations save the same storage."""
 
-    def forward(self, x: Any) -> Any:
+    def forward(self, x: Tensor) -> Any:
         y = x.tanh()
         return y * y.tanh()
 
@@ -37,7 +37,7 @@ class TwoTanh(nn.Module):
 class Slices(nn.Module):
     """Products of two views of the input, one of which is saved twice."""
 
-    def forward(self, x: Any) -> Any:
+    def forward(self, x: Tensor) -> Any:
         third = len(x) // 3
         one, other = x[:third], x[third : 2 * third]
         return one * other * one
@@ -50,7 +50,7 @@ class Most(nn.Module):
         super().__init__()
         self.first = nn.Linear(width, 2 * width)
 
-    def forward(self, x: Any) -> Any:
+    def forward(self, x: Tensor) -> Any:
         hidden: Any = nn.functional.dropout(self.first(x).relu(), 0.25)
         return hidden.max(dim=0).values.square()
 
@@ -62,7 +62,7 @@ class Gated(nn.Module):
         super().__init__()
         self.both = nn.Linear(width, 2 * width)
 
-    def forward(self, x: Any) -> Any:
+    def forward(self, x: Tensor) -> Any:
         one, other = self.both(x).chunk(2, dim=-1)
         return one * other
 
@@ -74,7 +74,7 @@ class Mixed(nn.Module):
         super().__init__()
         self.layer = nn.Linear(width, width, dtype=torch.bfloat16)
 
-    def forward(self, x: Any, y: Any) -> Any:
+    def forward(self, x: Tensor, y: Tensor) -> Any:
         return self.layer(x).exp() * y
 
 
@@ -119,7 +119,7 @@ def models(module: Any, inputs: tuple[Any, ...]) -> Mapping[str, Any]:
     saved: list[Any] = []
     outputs: list[int] = []
 
-    def note(tensor: Any) -> Any:
+    def note(tensor: Tensor) -> Any:
         saved.append(tensor)  # keeps the storage alive, so that no address comes twice
         return tensor
 

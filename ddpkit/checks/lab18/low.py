@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from ddpkit.exercises.exercise import Observed
 
@@ -184,7 +185,7 @@ class Shards:
         facts = self.facts(observed["whole"])
         return {"off": found, **rest, **facts}
 
-    def _off(self, tensor: Any, at: int, slack: Sequence[Any]) -> int | str:
+    def _off(self, tensor: Tensor, at: int, slack: Sequence[Any]) -> int | str:
         right = self.whole[at]
         if not isinstance(tensor, torch.Tensor):
             return type(tensor).__name__
@@ -232,7 +233,7 @@ def _half_a_step(shard: Any) -> Any:
     return torch.maximum(shard.abs() * 2**-4, scale * 2**-10) * 1.001
 
 
-def _rounded(x: Any, dtype: Any) -> Any:
+def _rounded(x: Tensor, dtype: Any) -> Any:
     return x.to(dtype).float()
 
 
