@@ -1,8 +1,8 @@
 """Notebooks as plain JSON: made from a lesson, written reproducibly, and compared.
 
 The module does not use nbformat. nbformat repairs a notebook while reading (for example, nbformat
-renames duplicate cell ids), but a check must see the file unrepaired. The layout of the text is the
-same as nbformat's, so JupyterLab saves an unchanged notebook without a difference.
+renames duplicate cell ids), but a check must see the file unrepaired. The text has the layout of
+nbformat's text, so JupyterLab saves an unchanged notebook without a difference.
 """
 
 from __future__ import annotations

@@ -7,7 +7,6 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-import torch.distributed._functional_collectives as functional
 from torch import nn
 from torch.utils.checkpoint import checkpoint, create_selective_checkpoint_contexts
 
@@ -16,6 +15,7 @@ from ddpkit.exercises.guard import returning
 from ddpkit.rank.record.marks import span
 
 Answer = Callable[..., Any]
+FUNCTIONAL = "_c10d_functional"  # torch's namespace of functional collectives
 
 # Again
 
@@ -46,6 +46,10 @@ class DropoutBlock(nn.Module):
         return _applied(Summed, x) if self.times else x
 
 
+def _world() -> Any:
+    return dist.group.WORLD
+
+
 def _applied(function: Any, *given: Any) -> Any:
     """Return `function.apply`; torch gives it no types."""
     return function.apply(*given)
@@ -56,8 +60,9 @@ class Summed(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Any) -> Any:
-        found: Any = functional
-        return found.wait_tensor(found.all_reduce(x, "sum", dist.group.WORLD))
+        operators = getattr(torch.ops, FUNCTIONAL)
+        total = operators.all_reduce(x, "sum", _world().group_name)
+        return operators.wait_tensor(total)
 
     @staticmethod
     def backward(ctx: Any, gradient: Any) -> Any:

@@ -1,5 +1,4 @@
-"""Lab 19: training over slow links: steps between exchanges, an outer optimizer, fragments, bytes,
-weights, a quorum, and replicas that catch up."""
+"""Lab 19: training over slow links."""
 
 from __future__ import annotations
 
