@@ -101,12 +101,7 @@ class Assessment:
 
 
 def assess(case: Case, seen: Observed) -> Assessment:
-    """Compare the values read from `seen` with the expected values.
-
-    Raises:
-        LessonError: `read` refuses the values.
-    """
-    seen = case.reading(seen)
+    """Compare values that `case.reading` gave with the expected values."""
     wrong = tuple(_wrong(case, seen))
     if wrong:
         return Assessment(case, Status.FAIL, wrong, advice=case.advice(seen))

@@ -121,8 +121,8 @@ def _ask(exercise: Exercise, case: Case, limit: float) -> tuple[Assessment, Base
             raise LessonError(
                 f"The check of `{exercise.name}` is broken: observe() must return a dict."
             )
-        assessed = assess(replace(case, read=None), seen)
-        return replace(assessed, case=case, got=_got(assessed, seen), printed=output.last()), None
+        assessed = assess(case, seen)
+        return replace(assessed, got=_got(assessed, seen), printed=output.last()), None
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # SystemExit and a student's own kinds too

@@ -68,7 +68,7 @@ def _score_case(question: SealedCase, claim: Any) -> Assessment:
         seen = decode(claim["seen"])
         if not isinstance(seen, dict):
             raise LessonError("the answer gave no values")
-        assessed = assess(case, seen)
+        assessed = assess(case, case.reading(seen))
     except (LessonError, RecursionError) as error:
         return Assessment(case, Status.ERROR, got=str(error))
     return replace(assessed, wrong=tuple(_unsaid(each, question) for each in assessed.wrong))

@@ -38,7 +38,7 @@ def alone_of(
 def _end(
     answer: Answer, store: Any, name: str, rank: int, world_size: int, timeout: float
 ) -> list[int] | str:
-    """The ranks that the answer's RuntimeError names; "passes", or what else it raised."""
+    """Return the ranks named by the answer's RuntimeError, "passes", or another error's name."""
     try:
         answer(store, name, rank, world_size, timeout)
     except LooksForEver:

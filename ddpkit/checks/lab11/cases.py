@@ -159,7 +159,7 @@ def _about(ms: float) -> Between:
 
 
 def _timed(link: str, observed: Observed) -> Observed:
-    """Return what was observed with the step's ms; "not counted" for operations of a thread."""
+    """Add the step's ms to the observed values; "not counted" for operations of a thread."""
     try:
         seen = timed(observed, MACHINE, link)
     except LessonError:

@@ -133,7 +133,7 @@ def step_of_rank(
     once: bool,
     slow: bool,
 ) -> dict[str, Any]:
-    """What a step does to a layer that has gradients from before, and what it returns.
+    """Take a step with a layer that has gradients from before; return the effect and the result.
 
     once  the plan is an iterator
     slow  operations take their time

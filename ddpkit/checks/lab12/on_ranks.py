@@ -49,7 +49,7 @@ def _numbers(net: Any) -> list[float]:
 
 
 def learns(net: Any, wrapped: Any, x: Any, gradient: Any) -> tuple[Any, dict[float, float]]:
-    """Return what `learned` returns, and the last value of each number by its first value."""
+    """Return the results of `learned`, and the last value of each number by the first value."""
     first = _numbers(net)
     output = learned(wrapped, x, gradient)
     return output, dict(zip(first, _numbers(net), strict=True))

@@ -8,7 +8,7 @@ from ddpkit.exercises.hint import Hint, Seen
 
 
 def shards(s: Seen, cut: Any) -> list[list[tuple[int, int, int]]]:
-    """What ranks read if `cut(length, n)` gives the sizes of shards."""
+    """Return the numbers that ranks read if `cut(length, n)` gives the sizes of shards."""
     ends = _ends(cut(s.length, s.old)), _ends(cut(s.length, s.new))
     return [
         [
@@ -40,7 +40,7 @@ def flat(reads: Any) -> list[tuple[int, int, int]]:
 
 
 def within(s: Seen) -> bool:
-    """Whether what is read lies within the old shards."""
+    """True if all read numbers lie within the old shards."""
     wide = -(-s.length // s.old)
     return all(stop <= min(wide, s.length - k * wide) for k, _, stop in flat(s.reads))
 

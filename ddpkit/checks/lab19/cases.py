@@ -280,7 +280,7 @@ def _moment(rng: random.Random, least: float, most: float) -> float:
 
 @exercise("quorum", lab="19", points=3)
 def quorum(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """The ranks of a round: one list for all, by the time of the first one whose time is over."""
+    """The ranks of a round, in a list that is equal on all ranks; the earliest deadline counts."""
     name, seconds = rng.choice(["round", "step", "try"]), _moment(rng, 1.8, 2.2)
 
     def at(*moments: float | None) -> list[list[Visit]]:
