@@ -106,11 +106,8 @@ def test_no_block_is_without_a_test():
         "docs/pictures.md": ["python"] * 19,  # run by tests/docs/test_more_pictures.py
         "docs/teaching.md": ["sh", "sh", "sh", "sh", "sh", "toml", "sh", "sh"],
         "docs/api.md": ["{eval-rst}"] * 11,  # run when the site is built
-        "CONTRIBUTING.md": [
-            *["python"] * 5,
-            "markdown",
-            "sh",
-        ],  # followed by tests/project/test_add_a_lab.py
+        # Followed by tests/project: test_add_a_lab.py, then test_add_an_exercise.py.
+        "CONTRIBUTING.md": [*["python"] * 5, "markdown", "sh", *["python"] * 5, "sh"],
         "ARCHITECTURE.md": ["text", "mermaid", ""],  # read by tests/project; a drawing
     }
 

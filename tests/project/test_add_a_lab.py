@@ -5,29 +5,23 @@ Nothing here knows what the page says: files, commands and names are read from i
 
 import importlib.util
 import json
-import os
 import re
-import shlex
 import shutil
-import subprocess
-import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from ddpkit.authoring.readme import HEAD
 from tests.grade.conftest import needs_sandbox
-from tests.project.source import ROOT, tracked_files
+from tests.project.checkout import Checkout, files, section
+from tests.project.source import ROOT
 
 pytestmark = [pytest.mark.processes, pytest.mark.slow]
 
-PAGE = (ROOT / "CONTRIBUTING.md").read_text("utf-8").partition("\n### … add a lab\n")[2]
-PAGE = PAGE.partition("\n### ")[0]
+PAGE = section("… add a lab")
 BLOCK = r"`([\w/]+\.(?:py|md))`:\n```(?:python|markdown)\n(.*?)^```$"
 FILES = dict(re.findall(BLOCK, PAGE, re.MULTILINE | re.DOTALL))
-(COMMANDS,) = re.findall(r"^```sh\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 LESSON = next(Path(name) for name in FILES if name.startswith("solutions/"))
 NUMBER, (NAME,) = LESSON.stem[:2], re.findall(r'exercise="(\w+)"', FILES[str(LESSON)])
 CODE = [name for name in FILES if name.endswith(".py")]
@@ -48,44 +42,8 @@ SHARED = {
 }
 
 
-@dataclass(frozen=True)
-class Copy:
-    """A copy of the tracked files, in which a reader follows the page."""
-
-    root: Path
-    before: dict[str, bytes]
-
-    def run(self, *words: str) -> subprocess.CompletedProcess[str]:
-        """Run a command of the page; `.venv/bin/` is the environment of this test."""
-        programs = {".venv/bin/python": [], ".venv/bin/ddpkit": ["-m", "ddpkit"]}
-        command = [sys.executable, *programs[words[0]], *words[1:]]
-        ours = {name: text for name, text in os.environ.items() if not name.startswith("PYTEST_")}
-        paths = [str(self.root), ours.get("PYTHONPATH", "")]  # before the checkout's own install
-        here = {
-            "PYTHONPATH": os.pathsep.join(paths),
-            "PYTEST_ADDOPTS": "-v -p no:cacheprovider",
-        }
-        return subprocess.run(
-            command, cwd=self.root, env=ours | here, capture_output=True, text=True, timeout=200
-        )
-
-    def follow(self, command: str) -> str:
-        """What the page's command `ddpkit WORD` or `pytest` prints; it must succeed."""
-        (line,) = (line for line in COMMANDS.splitlines() if command in line)
-        done = self.run(*shlex.split(line, comments=True))
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
-
-
-def files(root: Path) -> dict[str, bytes]:
-    """All files below a folder but bytecode, by their names from there."""
-    found = (path for path in root.rglob("*") if path.is_file())
-    paths = (path for path in found if path.parent.name != "__pycache__")
-    return {path.relative_to(root).as_posix(): path.read_bytes() for path in paths}
-
-
 @pytest.fixture(scope="module")
-def copy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Copy]:
+def copy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Checkout]:
     """A copy in which the page's files are written and its lab is released."""
     folder = tmp_path_factory.mktemp("add_a_lab")
     try:
@@ -94,12 +52,8 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Copy]:
         shutil.rmtree(folder)
 
 
-def _released(root: Path) -> Copy:
-    for path in tracked_files():
-        target = root / path.relative_to(ROOT)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(path, target)
-    copy = Copy(root, files(root))
+def _released(root: Path) -> Checkout:
+    copy = Checkout.of(root, PAGE)
     for name, text in FILES.items():
         assert name not in copy.before
         (root / name).parent.mkdir(parents=True, exist_ok=True)
@@ -116,17 +70,16 @@ def test_the_page_is_of_one_exercise_with_right_and_wrong_answers():
     wrong = sources["wrong_answers.py"]
     assert wrong.count(f'    ("{NAME}", ') == 2, "two rows"
     assert wrong.count("@wrong(") == 1, "one written out"
-    assert len(COMMANDS.splitlines()) == 4
 
 
-def test_a_release_of_the_lab_touches_no_file_of_another(copy: Copy):
+def test_a_release_of_the_lab_touches_no_file_of_another(copy: Checkout):
     after = files(copy.root)
     changed = {name for name in after if after[name] != copy.before.get(name)}
     assert copy.before.keys() - after.keys() == set()
     assert changed == {*FILES, *MADE, *SHARED}
 
 
-def test_what_all_lessons_share_gets_its_lines(copy: Copy):
+def test_what_all_lessons_share_gets_its_lines(copy: Checkout):
     for name, (lines, sums) in SHARED.items():
         before = copy.before[name].decode().splitlines()
         after = (copy.root / name).read_text("utf-8").splitlines()
@@ -139,7 +92,11 @@ def test_what_all_lessons_share_gets_its_lines(copy: Copy):
     assert f"({next(name for name in MADE if name.startswith('labs/'))})" in table.splitlines()[-1]
 
 
-def test_its_checks_refuse_and_pass_what_they_must(copy: Copy):
+def test_the_page_has_four_commands(copy: Checkout):
+    assert len(copy.commands) == 4
+
+
+def test_its_checks_refuse_and_pass_what_they_must(copy: Checkout):
     said = copy.follow("pytest")
     passed = set(re.findall(r"::(\S+) PASSED", said))
     assert not re.search(r"FAILED|ERROR|SKIPPED", said)
@@ -159,7 +116,7 @@ def test_its_checks_refuse_and_pass_what_they_must(copy: Copy):
     }
 
 
-def test_its_solved_notebook_gets_all_points(copy: Copy):
+def test_its_solved_notebook_gets_all_points(copy: Checkout):
     needs_sandbox()
     said = copy.follow("ddpkit grade")
     assert re.search(r"^graded +(\d+) of \1 ", said, re.MULTILINE), said
@@ -168,7 +125,7 @@ def test_its_solved_notebook_gets_all_points(copy: Copy):
     assert (exercise["name"], exercise["status"]) == (NAME, "pass")
 
 
-def test_it_is_fresh_and_the_tests_of_the_tree_know_it(copy: Copy):
+def test_it_is_fresh_and_the_tests_of_the_tree_know_it(copy: Checkout):
     assert "fresh" in copy.follow("ddpkit release --check")
     tests = ["folders.py", "tree.py", "readme.py::test_table_of_labs_is_the_labs"]
     tree = [f"tests/project/test_{name}" for name in tests] + ["tests/docs/test_teaching.py"]
@@ -178,7 +135,7 @@ def test_it_is_fresh_and_the_tests_of_the_tree_know_it(copy: Copy):
     assert re.search(rf"^ *{NUMBER} +1 ", counted, re.MULTILINE)
 
 
-def test_it_is_written_as_the_linter_wants(copy: Copy):
+def test_it_is_written_as_the_linter_wants(copy: Checkout):
     if importlib.util.find_spec("ruff") is None:
         pytest.skip("ruff is not installed here")
     for words in (["check"], ["format", "--check"]):
@@ -186,7 +143,7 @@ def test_it_is_written_as_the_linter_wants(copy: Copy):
         assert done.returncode == 0, done.stdout
 
 
-def test_nothing_is_left_behind(copy: Copy):
+def test_nothing_is_left_behind(copy: Checkout):
     """Neither by its tests, nor by the grader, nor in the checkout that was copied."""
     after = files(copy.root)
     assert after.keys() - copy.before.keys() == {*FILES, *MADE}
