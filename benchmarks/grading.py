@@ -34,10 +34,11 @@ import psutil
 
 from ddpkit.errors import GradeError
 from ddpkit.files import CHECKOUT
-from ddpkit.grade import levels, store
+from ddpkit.grade import store
 from ddpkit.grade.classroom import Classroom, key_of
 from ddpkit.grade.course import read_secret
-from ddpkit.grade.sandbox import Limits
+from ddpkit.grade.sandbox import levels
+from ddpkit.grade.sandbox.base import Limits
 from ddpkit.grade.submission import digest
 from ddpkit.grade.workplace import workplace
 from tests.grade.attacks import ATTACKS, notebook

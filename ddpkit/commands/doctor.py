@@ -173,7 +173,7 @@ def _launcher() -> Finding:
 
 def _sandbox() -> Finding:
     try:
-        from ddpkit.grade import bwrap
+        from ddpkit.grade.sandbox import bwrap
     except ImportError as error:  # no Linux
         return diagnosis.sandbox(f"grading runs on Linux only ({error})")
     return diagnosis.sandbox(bwrap.trouble(), bwrap.lacks())

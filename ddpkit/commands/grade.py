@@ -74,9 +74,10 @@ def grade(
     """
     from tqdm import tqdm
 
-    from ddpkit.grade import classroom, division, levels, sandbox, store
+    from ddpkit.grade import classroom, division, store
     from ddpkit.grade.course import read_secret
     from ddpkit.grade.found import find
+    from ddpkit.grade.sandbox import base, levels
     from ddpkit.grade.workplace import workplace
 
     number, first = _number(lab, "--lab"), _number(opened, "--open")
@@ -113,7 +114,7 @@ def grade(
         if not notebooks:
             click.echo(f"No result in {out} has the status {only}: nothing is graded again.")
             return
-    limits = sandbox.Limits.of_cells(limit)
+    limits = base.Limits.of_cells(limit)
     results: list[Result] = []
     _one_thread()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # and tidy up

@@ -16,16 +16,7 @@ cellnames    what a cell's code binds, changes, calls and needs
 questions    what is asked, without what is expected
 attempt      one submission: as many runs as it takes
 engine       one run, watched from outside
-levels       which sandbox there can be on this machine
-bwrap        the sandbox proper
-other_user   a lesser one, for root where the kernel refuses the other
-own_account  none, for one's own notebook
-sandbox      what all have in common: limits, the course inside, the command line
-filter       system calls that a sandbox's processes may not make
-users        ids of users that nobody is
-process      what the kernel tells of a process, whose name and threads a stranger chooses
-cgroup       a control group around a sandbox: the kernel's own limits, where one can be made
-meter        what the processes of a sandbox use, counted from outside
+sandbox/     the sandboxes: which there can be, their limits, the use that is measured
 inside/      what runs in the sandbox, beside hostile code; nothing else of this folder does
 decode       values out of a claim
 quote        the bounds of a result's text, which quotes what a student's code said

@@ -16,12 +16,13 @@ from pathlib import Path
 from typing import Any
 
 from ddpkit.exercises.assess import Assessment, Status, until_one_ends
-from ddpkit.grade import engine, levels
+from ddpkit.grade import engine
 from ddpkit.grade.course import Course
 from ddpkit.grade.judging import Judge
 from ddpkit.grade.merge import Merged, PlannedCell
 from ddpkit.grade.questions import SealedCase
-from ddpkit.grade.sandbox import Limits, Sandbox
+from ddpkit.grade.sandbox import levels
+from ddpkit.grade.sandbox.base import Limits, Sandbox
 from ddpkit.grade.score import (
     Score,
     left_blank,

@@ -19,14 +19,15 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 from ddpkit.errors import GradeError
-from ddpkit.grade import levels, store
+from ddpkit.grade import store
 from ddpkit.grade.apart import grow_by
 from ddpkit.grade.attempt import InfraError, grade
 from ddpkit.grade.course import Course, StillOpen, note_on_name, open_course, points_of
 from ddpkit.grade.found import HandedIn
 from ddpkit.grade.quote import quoted
 from ddpkit.grade.reading import plan_apart, read_apart
-from ddpkit.grade.sandbox import Limits
+from ddpkit.grade.sandbox import levels
+from ddpkit.grade.sandbox.base import Limits
 from ddpkit.grade.score import Score, none
 from ddpkit.grade.store import Result
 from ddpkit.grade.submission import Refused, Submission, digest, read

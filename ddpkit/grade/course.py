@@ -16,12 +16,12 @@ from pathlib import Path
 from ddpkit.errors import GradeError
 from ddpkit.exercises.exercise import Exercise, exercises
 from ddpkit.exercises.seeds import Seed
-from ddpkit.grade import sandbox
 from ddpkit.grade.cellnames import as_python, names_in
 from ddpkit.grade.freshness import digest_of
 from ddpkit.grade.look import used_in
 from ddpkit.grade.merge import Merged, merge
 from ddpkit.grade.questions import SealedCase, exercises_of, questions
+from ddpkit.grade.sandbox import base
 from ddpkit.grade.submission import Submission, SubmittedCell, read
 
 VERSION = "1"  # version of the questions: another one gives other inputs
@@ -76,7 +76,7 @@ def open_course(root: Path, lab: str, secret: bytes, work: Path, opened: str = "
         digest.update(path.read_bytes())
     digest.update(digest_of(lab, (cell.source for cell in lesson.cells)).encode())
     digest.update(min(lab, opened or lab).encode())
-    package = sandbox.copy_course(work, lab, opened)
+    package = base.copy_course(work, lab, opened)
     return Course(
         *(lab, lesson.cells, found, asked, package, solution, digest.hexdigest(), lesson.texts),
         used_in(merge(lesson.cells, [each.name for each in found], read(solution))),
@@ -105,7 +105,7 @@ def practice_course(labs: Path, lab: str, seed: Seed, work: Path) -> Course:
     found = tuple(exercises_of(lab))
     asked = {each.name: questions(each, seed) for each in found}
     given = _file(labs.parent, labs.name, lab)
-    return Course(lab, read(given).cells, found, asked, sandbox.copy_course(work, lab), given, "")
+    return Course(lab, read(given).cells, found, asked, base.copy_course(work, lab), given, "")
 
 
 def _file(root: Path, folder: str, lab: str) -> Path:

@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ddpkit.cluster.cores import cores
-from ddpkit.grade import levels
-from ddpkit.grade.sandbox import Limits, Sandbox, Usage
+from ddpkit.grade.sandbox import levels
+from ddpkit.grade.sandbox.base import Limits, Sandbox, Usage
 
 TICK = 0.2  # seconds between two looks at what is used
 SOON = 0.05  # seconds after a look at what is used in which a cell's clock begins with it again

@@ -15,13 +15,13 @@ from ddpkit.errors import GradeError
 from ddpkit.exercises.exercise import exercises
 from ddpkit.exercises.keep import load
 from ddpkit.exercises.seeds import Seed
-from ddpkit.grade import levels
 from ddpkit.grade.attempt import InfraError, grade
 from ddpkit.grade.cellnames import names_in
 from ddpkit.grade.course import lab_of, note_on_name, practice_course
 from ddpkit.grade.merge import Merged
-from ddpkit.grade.own_account import OwnAccount
-from ddpkit.grade.sandbox import Limits
+from ddpkit.grade.sandbox import levels
+from ddpkit.grade.sandbox.base import Limits
+from ddpkit.grade.sandbox.own_account import OwnAccount
 from ddpkit.grade.score import Score
 from ddpkit.grade.submission import Refused, read
 

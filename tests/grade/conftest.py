@@ -16,7 +16,8 @@ from pathlib import Path
 import pytest
 
 from ddpkit.errors import GradeError
-from ddpkit.grade import bwrap, store
+from ddpkit.grade import store
+from ddpkit.grade.sandbox import bwrap
 from ddpkit.grade.store import Result
 from tests.grade.attacks import ATTACKS, notebook
 

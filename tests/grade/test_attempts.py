@@ -12,7 +12,7 @@ from ddpkit.grade import attempt, engine
 from ddpkit.grade.attempt import InfraError
 from ddpkit.grade.course import Course, open_course
 from ddpkit.grade.engine import BUSY, INFRA, SandboxRun
-from ddpkit.grade.sandbox import Limits
+from ddpkit.grade.sandbox.base import Limits
 from ddpkit.grade.submission import Submission, SubmittedCell, read
 from tests.grade.attacks import ROOT
 

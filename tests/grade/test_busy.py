@@ -11,11 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from ddpkit.grade import bwrap, engine, meter
-from ddpkit.grade.bwrap import Bwrap
+from ddpkit.grade import engine
 from ddpkit.grade.engine import PATIENCE, _served, _Watch
-from ddpkit.grade.meter import UseMeter, tree
-from ddpkit.grade.sandbox import Limits, Usage
+from ddpkit.grade.sandbox import bwrap, meter
+from ddpkit.grade.sandbox.base import Limits, Usage
+from ddpkit.grade.sandbox.bwrap import Bwrap
+from ddpkit.grade.sandbox.meter import UseMeter, tree
 from tests.grade.conftest import needs_sandbox
 
 

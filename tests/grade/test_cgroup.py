@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from ddpkit.grade import cgroup
-from ddpkit.grade.cgroup import ControlGroup
-from ddpkit.grade.sandbox import Limits, Usage
+from ddpkit.grade.sandbox import cgroup
+from ddpkit.grade.sandbox.base import Limits, Usage
+from ddpkit.grade.sandbox.cgroup import ControlGroup
 
 FILLS_MEMORY = """
 held = bytearray(300 << 20)

@@ -18,13 +18,14 @@ from click.testing import CliRunner
 
 from ddpkit.commands.main import main
 from ddpkit.exercises import exercises
-from ddpkit.grade import attempt, classroom, engine, levels, quote, sandbox
+from ddpkit.grade import attempt, classroom, engine, quote
 from ddpkit.grade.classroom import Classroom, graded
 from ddpkit.grade.course import StillOpen, open_course
 from ddpkit.grade.engine import SandboxRun
 from ddpkit.grade.found import HandedIn, find
 from ddpkit.grade.report import report
-from ddpkit.grade.sandbox import Limits
+from ddpkit.grade.sandbox import base, levels
+from ddpkit.grade.sandbox.base import Limits
 from ddpkit.grade.store import Result
 from ddpkit.grade.submission import Submission, SubmittedCell
 from tests.grade.attacks import ROOT, solution
@@ -37,7 +38,7 @@ SECRET = b"x" * 16
 @pytest.mark.parametrize("lab", ["03", "08", LABS[-1]])
 def test_no_sandbox_holds_an_answer_of_an_open_lab(lab: str, opened: str, tmp_path: Path) -> None:
     """Neither as a module, nor by `carry`, nor as a line of code anywhere in the copy."""
-    package = sandbox.copy_course(tmp_path, lab, opened)
+    package = base.copy_course(tmp_path, lab, opened)
     here = sorted(path.stem for path in (package / "answers").glob("lab*.py"))
     assert here == [f"lab{each}" for each in LABS if each < min(lab, opened)]
     index: dict[str, Any] = {}

@@ -21,14 +21,15 @@ from click.testing import CliRunner
 
 from ddpkit.commands.main import main
 from ddpkit.errors import GradeError
-from ddpkit.grade import apart, classroom, found, levels, reading, store, workplace
+from ddpkit.grade import apart, classroom, found, reading, store, workplace
 from ddpkit.grade.attempt import InfraError
 from ddpkit.grade.classroom import Classroom
 from ddpkit.grade.course import Course, points_of
 from ddpkit.grade.found import HandedIn, find
 from ddpkit.grade.merge import Merged
 from ddpkit.grade.reading import read_apart
-from ddpkit.grade.sandbox import Limits
+from ddpkit.grade.sandbox import levels
+from ddpkit.grade.sandbox.base import Limits
 from ddpkit.grade.store import Result
 from ddpkit.grade.submission import Refused
 from tests.grade.attacks import ROOT, TOKEN, answer, code, solution

@@ -24,7 +24,8 @@ import click, cloudpickle, torch, tqdm
 
 def grade_class():
     from ddpkit.commands.main import main
-    from ddpkit.grade import classroom, levels
+    from ddpkit.grade import classroom
+    from ddpkit.grade.sandbox import levels
     from ddpkit.grade.score import Score
 
     def grade(course, submission, work, limits):

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from ddpkit.grade import freshness, sandbox
+from ddpkit.grade import freshness
 from ddpkit.grade.attempt import _notebook
+from ddpkit.grade.sandbox import base
 from ddpkit.rank.compiler import PARTS
 from tests.grade.conftest import wait_until
 from tests.project.source import imports, modules
@@ -54,7 +55,7 @@ def test_what_it_loads_tells_nothing() -> None:
 def test_the_course_in_the_sandbox_has_no_other_part_of_the_grader(
     tmp_path: Path, lab: str
 ) -> None:
-    course = sandbox.copy_course(tmp_path, lab)
+    course = base.copy_course(tmp_path, lab)
     there = {path.relative_to(course / "grade").as_posix() for path in course.glob("grade/**/*.py")}
     assert there == {"__init__.py", *(f"inside/{name}.py" for name in _files())}
 
@@ -62,8 +63,8 @@ def test_the_course_in_the_sandbox_has_no_other_part_of_the_grader(
 @pytest.mark.processes
 def test_the_plugin_comes_without_the_rest_of_ddpkit(tmp_path: Path) -> None:
     """In pytest's process, which holds the pipe to the grader; the kernel's folder comes second."""
-    course = sandbox.copy_course(tmp_path, "00").parent
-    environ = sandbox.environment(1, course, tmp_path, tmp_path, tmp_path)
+    course = base.copy_course(tmp_path, "00").parent
+    environ = base.environment(1, course, tmp_path, tmp_path, tmp_path)
     bare, rest = environ["PYTHONPATH"].split(os.pathsep)
     assert rest == str(course)
     there = {path.relative_to(bare).as_posix() for path in Path(bare).rglob("*.py")}
@@ -87,7 +88,7 @@ def _files() -> set[str]:
 
 @pytest.mark.processes
 def test_it_works_with_that_course_alone(tmp_path: Path) -> None:
-    sandbox.copy_course(tmp_path, "00")
+    base.copy_course(tmp_path, "00")
     code = (
         "import sys; from ddpkit.grade.inside.asking import claimed; import ddpkit\n"
         "print(claimed(lambda: {'n': 3}), claimed(lambda: 1 / 0)['kinds'][0], ddpkit.__file__)\n"
@@ -176,7 +177,7 @@ def begun() -> list[int]:
     """The cells of a notebook as they begin, where that plugin of pytest's is installed."""
     with tempfile.TemporaryDirectory() as name:  # short: the kernel's sockets are in it
         folder = Path(name)
-        course, job = sandbox.copy_course(folder, "00").parent, folder / "job"
+        course, job = base.copy_course(folder, "00").parent, folder / "job"
         (course / "shuffles.py").write_text(SHUFFLES)
         (installed := course / "shuffles-1.dist-info").mkdir()
         (installed / "METADATA").write_text("Name: shuffles\nVersion: 1\n")
@@ -185,8 +186,8 @@ def begun() -> list[int]:
         (job / "questions" / "labels.json").write_text("{}")
         (job / "graded.ipynb").write_text(json.dumps(_notebook(["x = 1", "y = 2"])))
         reading, writing = os.pipe()
-        command = sandbox.command_line(job, sandbox.Limits())
-        environ = sandbox.environment(writing, course, job, folder, folder)
+        command = base.command_line(job, base.Limits())
+        environ = base.environment(writing, course, job, folder, folder)
         subprocess.run(command, env=environ, cwd=job, pass_fds=[writing], timeout=100)
         os.close(writing)
         with os.fdopen(reading) as lines:

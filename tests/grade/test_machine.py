@@ -17,10 +17,11 @@ from typing import Any
 
 import pytest
 
-from ddpkit.grade import attempt, bwrap, engine, filter
+from ddpkit.grade import attempt, engine
 from ddpkit.grade.inside import MIME
 from ddpkit.grade.merge import PlannedCell
-from ddpkit.grade.sandbox import KEYCTL, SPARE_THREADS, Limits, Usage, copy_course
+from ddpkit.grade.sandbox import bwrap, filter
+from ddpkit.grade.sandbox.base import KEYCTL, SPARE_THREADS, Limits, Usage, copy_course
 from tests.grade.conftest import needs_sandbox, running_in, wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from ddpkit.grade import other_user, store
+from ddpkit.grade import store
+from ddpkit.grade.sandbox import other_user
 from tests.grade.attacks import ROOT, SHIFT, TOKEN, Notebook, answer, before, code, solution
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]

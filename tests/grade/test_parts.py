@@ -31,7 +31,8 @@ STAND_IN = f"""#!{sys.executable}
 import os, sys
 sys.path.insert(0, {str(ROOT)!r})
 from ddpkit.commands.main import main
-from ddpkit.grade import classroom, levels
+from ddpkit.grade import classroom
+from ddpkit.grade.sandbox import levels
 from ddpkit.grade.score import Score
 
 def grade(course, merged, work, limits):

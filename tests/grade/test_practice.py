@@ -13,10 +13,11 @@ from click.testing import CliRunner
 
 from ddpkit.commands.main import main
 from ddpkit.exercises.seeds import Seed
-from ddpkit.grade import levels, practice
+from ddpkit.grade import practice
 from ddpkit.grade.merge import merge
 from ddpkit.grade.practice import Practised, practise
 from ddpkit.grade.questions import exercises_of, questions
+from ddpkit.grade.sandbox import levels
 from ddpkit.grade.submission import Submission, read
 from tests.grade.attacks import ROOT, SHIFT, TOKEN, answer, before, cell, code, notebook, solution
 from tests.grade.conftest import needs_sandbox

@@ -14,8 +14,8 @@ from ddpkit.errors import LessonError
 from ddpkit.exercises import Case, Exercise, exercises, judge
 from ddpkit.exercises.seeds import Seed
 from ddpkit.exercises.verdict import verdict_text
-from ddpkit.grade import sandbox
 from ddpkit.grade.questions import GAP, LAB_MODULE, questions
+from ddpkit.grade.sandbox import base
 
 SECRET = Seed("a secret of tests", secret=True)
 
@@ -101,7 +101,7 @@ def test_the_kits_answer_is_right_whatever_the_secret(name: str) -> None:
 
 
 def test_the_staged_course_gives_nothing_away(tmp_path) -> None:
-    staged = sandbox.copy_course(tmp_path, "01")
+    staged = base.copy_course(tmp_path, "01")
     left = {path.name for path in staged.rglob("*lab0*.py")}
     assert left == {"lab00.py"}
     assert (staged / "answers" / "lab00.py").exists()
@@ -110,7 +110,7 @@ def test_the_staged_course_gives_nothing_away(tmp_path) -> None:
 
 def test_bytecode_of_the_staged_course_gives_nothing_away(tmp_path) -> None:
     """Each of its files belongs to a module that is there, and is of that module's text."""
-    staged = sandbox.copy_course(tmp_path, "01")
+    staged = base.copy_course(tmp_path, "01")
     compiled = {Path(source_from_cache(str(path))) for path in staged.rglob("*.pyc")}
     assert compiled == set(staged.rglob("*.py"))
     index = cache_from_source(str(staged / "answers" / "__init__.py"))

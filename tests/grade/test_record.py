@@ -6,7 +6,7 @@ import os
 import pytest
 
 from ddpkit.grade.engine import _Watch
-from ddpkit.grade.sandbox import Limits, Usage
+from ddpkit.grade.sandbox.base import Limits, Usage
 
 BEGUN = [{"begins": 0}, {"ends": 0, "claims": [], "errors": []}, {"begins": 1}]
 END = {"ends": 1, "claims": [{"key": "f.0"}], "errors": []}

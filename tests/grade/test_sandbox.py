@@ -13,12 +13,13 @@ from click.testing import CliRunner
 
 from ddpkit.commands.main import main
 from ddpkit.errors import GradeError
-from ddpkit.grade import bwrap, classroom, levels, sandbox, store
+from ddpkit.grade import classroom, store
 from ddpkit.grade.attempt import InfraError, grade
 from ddpkit.grade.classroom import Classroom
 from ddpkit.grade.course import open_course
 from ddpkit.grade.found import HandedIn
-from ddpkit.grade.sandbox import Limits
+from ddpkit.grade.sandbox import base, bwrap, levels
+from ddpkit.grade.sandbox.base import Limits
 from ddpkit.grade.score import Score
 from ddpkit.grade.submission import read
 from tests.grade.attacks import ROOT, solution
@@ -53,7 +54,7 @@ def test_a_solution_without_all_points_stops_the_grading(
 ) -> None:
     half = Score("who_waits", "fail", 2.0, 1.0, ("✗ 2 ranks",))
     monkeypatch.setattr(classroom, "grade", lambda *_: ([half], []))
-    room = Classroom(Path(sandbox.PACKAGE).parent, tmp_path, b"x" * 16, tmp_path, Limits())
+    room = Classroom(Path(base.PACKAGE).parent, tmp_path, b"x" * 16, tmp_path, Limits())
     with pytest.raises(GradeError, match="own solution of who_waits gets 1 of 2 points"):
         room.course("00")
     assert not (tmp_path / "proofs").exists()
@@ -68,7 +69,7 @@ def test_a_machine_that_fails_is_no_zero(
         tries.append(1)
         raise InfraError("too busy")
 
-    room = Classroom(Path(sandbox.PACKAGE).parent, tmp_path, b"x" * 16, tmp_path, Limits())
+    room = Classroom(Path(base.PACKAGE).parent, tmp_path, b"x" * 16, tmp_path, Limits())
     monkeypatch.setattr(Classroom, "_prove", lambda self, course: None)
     course = room.course("00")
     monkeypatch.setattr(classroom, "grade", fails)

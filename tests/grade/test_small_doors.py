@@ -13,14 +13,15 @@ from pathlib import Path
 
 import pytest
 
-from ddpkit.grade import attempt, filter
+from ddpkit.grade import attempt
 from ddpkit.grade.classroom import _handed_in
 from ddpkit.grade.engine import _Watch
-from ddpkit.grade.meter import UseMeter, tree
 from ddpkit.grade.publish.gradebook import gradebook, text_of
 from ddpkit.grade.publish.roster import read_roster
 from ddpkit.grade.report import report
-from ddpkit.grade.sandbox import Limits, Usage
+from ddpkit.grade.sandbox import filter
+from ddpkit.grade.sandbox.base import Limits, Usage
+from ddpkit.grade.sandbox.meter import UseMeter, tree
 from ddpkit.grade.store import Result
 
 MANY = """
@@ -61,7 +62,7 @@ def test_no_files_are_read_asynchronously(call: str) -> None:
     if why := filter.trouble():
         pytest.skip(why)
     code = (
-        "import ctypes, errno; from ddpkit.grade import filter\n"
+        "import ctypes, errno; from ddpkit.grade.sandbox import filter\n"
         f"number = filter._library().seccomp_syscall_resolve_name(b'{call}')\n"
         "libc = ctypes.CDLL(None, use_errno=True)\n"
         "libc.prctl(38, 1, 0, 0, 0); filter.load()\n"

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from ddpkit.grade import process, users
-from ddpkit.grade.meter import UseMeter, tree
-from ddpkit.grade.sandbox import Limits
-from ddpkit.grade.users import free_user, open_folders, owned_by, owned_in, processes_of
+from ddpkit.grade.sandbox import process, users
+from ddpkit.grade.sandbox.base import Limits
+from ddpkit.grade.sandbox.meter import UseMeter, tree
+from ddpkit.grade.sandbox.users import free_user, open_folders, owned_by, owned_in, processes_of
 from tests.grade.conftest import wait_until
 from tests.project.source import PACKAGE
 
@@ -136,8 +136,8 @@ def test_the_walk_goes_round_no_link_and_into_no_closed_folder(
 
 
 STAT = re.compile(r"/proc/.*/stat\b|\"stat\"|\*/stat\b")
-ASKS = {"grade/own_account.py"}  # whether there is such a file, and no more
-BY_PROCESS = {"grade/meter.py"}  # calls `process.stat_of`
+ASKS = {"grade/sandbox/own_account.py"}  # whether there is such a file, and no more
+BY_PROCESS = {"grade/sandbox/meter.py"}  # calls `process.stat_of`
 
 
 def test_whoever_reads_stat_finds_its_fields_after_the_last_bracket() -> None:
@@ -147,7 +147,7 @@ def test_whoever_reads_stat_finds_its_fields_after_the_last_bracket() -> None:
         for path in PACKAGE.rglob("*.py")
         if STAT.search(text := path.read_text("utf-8"))
     }
-    assert {"grade/process.py", "cluster/guardian.py", *BY_PROCESS, *ASKS} <= {*readers}
+    assert {"grade/sandbox/process.py", "cluster/guardian.py", *BY_PROCESS, *ASKS} <= {*readers}
     for name in {*readers} - BY_PROCESS - ASKS:
         assert "rpartition(" in readers[name], name
         for line in readers[name].splitlines():

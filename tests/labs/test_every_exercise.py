@@ -13,8 +13,8 @@ from ddpkit.authoring import parse
 from ddpkit.exercises import check, exercises, judge
 from ddpkit.exercises.seeds import Seed
 from ddpkit.exercises.verdict import verdict_text
-from ddpkit.grade import bwrap
 from ddpkit.grade.questions import Answer
+from ddpkit.grade.sandbox import bwrap
 from tests.labs.answers import labs, wrong_answers
 
 ROOT = Path(__file__).parents[2]

@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from ddpkit.errors import GradeError
-from ddpkit.grade.process import living
+from ddpkit.grade.sandbox.process import living
 
 # Folders into which every user of a Linux machine may write; folders below are found by a walk.
 SHARED = tuple(

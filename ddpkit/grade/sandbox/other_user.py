@@ -19,11 +19,11 @@ from contextlib import suppress
 from pathlib import Path
 
 from ddpkit.files import CHECKOUT, PACKAGE
-from ddpkit.grade import filter
-from ddpkit.grade.cgroup import ControlGroup
-from ddpkit.grade.meter import UseMeter
-from ddpkit.grade.sandbox import Limits, Usage, command_line, confine, environment, open_to_all
-from ddpkit.grade.users import free_user, open_folders, owned_by, owned_in, processes_of
+from ddpkit.grade.sandbox import filter
+from ddpkit.grade.sandbox.base import Limits, Usage, command_line, confine, environment, open_to_all
+from ddpkit.grade.sandbox.cgroup import ControlGroup
+from ddpkit.grade.sandbox.meter import UseMeter
+from ddpkit.grade.sandbox.users import free_user, open_folders, owned_by, owned_in, processes_of
 
 FIRST_READABLE = """
 import os, sys, torch

@@ -20,11 +20,11 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from ddpkit.files import CHECKOUT, PACKAGE
-from ddpkit.grade import filter
-from ddpkit.grade.cgroup import ControlGroup
-from ddpkit.grade.meter import UseMeter, tree
-from ddpkit.grade.sandbox import Limits, Usage, command_line, confine, environment, open_to_all
-from ddpkit.grade.users import free_user
+from ddpkit.grade.sandbox import filter
+from ddpkit.grade.sandbox.base import Limits, Usage, command_line, confine, environment, open_to_all
+from ddpkit.grade.sandbox.cgroup import ControlGroup
+from ddpkit.grade.sandbox.meter import UseMeter, tree
+from ddpkit.grade.sandbox.users import free_user
 
 JOB = Path("/job")  # the folder of questions and notebook, inside
 COURSE = Path("/course")

@@ -13,8 +13,8 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
-from ddpkit.grade.meter import UseMeter, tree
-from ddpkit.grade.sandbox import Limits, Usage, command_line, environment
+from ddpkit.grade.sandbox.base import Limits, Usage, command_line, environment
+from ddpkit.grade.sandbox.meter import UseMeter, tree
 
 
 class OwnAccount:

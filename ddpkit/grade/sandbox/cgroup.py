@@ -19,7 +19,7 @@ from pathlib import Path
 from tempfile import mkdtemp
 
 from ddpkit.cluster.cores import CGROUPS
-from ddpkit.grade.sandbox import SPARE_THREADS, Limits, Usage
+from ddpkit.grade.sandbox.base import SPARE_THREADS, Limits, Usage
 
 FOLDERS_IN_MEMORY = 4  # /tmp, /home, /dev/shm and the job's: what lies in them counts as memory
 SPARE_MEMORY = 512 << 20  # bytes: page tables, sockets, bytecode; the meter's limit comes first

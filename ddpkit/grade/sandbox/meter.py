@@ -9,8 +9,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ddpkit.grade import process
-from ddpkit.grade.sandbox import Limits, Usage
+from ddpkit.grade.sandbox import process
+from ddpkit.grade.sandbox.base import Limits, Usage
 
 # Memory that files stand for which nobody can open: of `memfd_create`, `mmap`, `shmget`.
 NAMELESS = ("/memfd:", "/dev/zero (deleted)", "/SYSV")

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ddpkit.errors import GradeError
-from ddpkit.grade import bwrap, other_user
-from ddpkit.grade.bwrap import Bwrap
-from ddpkit.grade.other_user import OtherUser
-from ddpkit.grade.sandbox import Limits
+from ddpkit.grade.sandbox import bwrap, other_user
+from ddpkit.grade.sandbox.base import Limits
+from ddpkit.grade.sandbox.bwrap import Bwrap
+from ddpkit.grade.sandbox.other_user import OtherUser
 
 BWRAP, USER = "bwrap", "user"
 
