@@ -1,5 +1,5 @@
-"""The exercises of each lab: cases and hints. The engine that asks them is ddpkit.exercises.
+"""The exercises of each lab: cases and hints. The engine that runs the cases is ddpkit.exercises.
 
-labNN/      the exercises of lab NN, in `cases`; no lab imports another
+labNN/      the exercises of lab NN, in `cases`; no lab imports a different lab
 shared/     parts of the checks of several labs
 """

@@ -1,1 +1,1 @@
-"""Lab 00: cases."""
+"""Lab 00: cases of a token and of a shift around a ring of ranks."""

@@ -1,7 +1,7 @@
-"""Lab 00: what a token and a shift around a ring of ranks must do.
+"""Lab 00: a token that goes around a ring of ranks, and a shift to the right neighbour.
 
-Both are judged by what they return and by what they send: the right sum by another way (through a
-hub, by a collective) is not a ring.
+The check compares the returned tensors and also the messages. A right sum by a hub or by a
+collective fails, because the ranks have to form a ring.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ddpkit.protocol.per_rank import PerRank
 
 Answer = Callable[[Any], Any]
 
-# With two ranks several mistakes come to the same: so four come first.
+# Four ranks come first: with two ranks, several mistakes give the same result.
 TOKENS = ((4, 1, "float32"), (2, 1, "float32"), (3, 5, "int64"), (1, 2, "float32"))
 SHIFTS = (
     *((2, 1, "float32"), (4, 3, "int64"), (3, 1, "float64")),
@@ -30,19 +30,19 @@ SEE = {"gave": "returned", "sent": "sent", "kept": "kept"}
 
 
 def ring(n: int, step: int = 1) -> str:
-    """The messages of a ring, or of one that goes the wrong way round (`step` -1)."""
+    """Return the messages of a ring; with `step` -1, of a ring in the wrong direction."""
     return " ".join(f"{rank}→{(rank + step) % n}" for rank in range(n)) if n > 1 else "nothing"
 
 
 def arrows(s: Seen) -> list[str]:
-    """Who sent to whom, without the collectives."""
+    """Return the messages as sender→receiver, without the collectives."""
     return [each for each in s.sent.split() if "→" in each]
 
 
 def added(s: Seen) -> list[float]:
-    """How much more than the token each rank returns.
+    """Return each rank's surplus: the number by which the returned tensor is above the token.
 
-    Raises: a rank returns no tensor like the token, or not the same more in each element.
+    Raises: a rank returns no tensor of the token's shape, or different surpluses by element.
     """
     more = [(each - s.token).tolist() for each in s.gave]
     if any(len(set(each)) != 1 for each in more):
@@ -51,18 +51,18 @@ def added(s: Seen) -> list[float]:
 
 
 def passed_on(n: int) -> list[int]:
-    """How much more than the token is what each rank passes on."""
-    return list(accumulate(range(1, n + 1)))  # n is what a stranger says: no sum for each
+    """Return, for each rank, the number that the passed-on token is above the first token."""
+    return list(accumulate(range(1, n + 1)))  # one pass: a malicious answer may claim a huge n
 
 
 def holds(did: Did) -> list[tuple[int, str]]:
-    """Who sent a message, and the different numbers in it; "" where that is not known."""
+    """Return the sender and the distinct numbers of each message; "" if unknown."""
     sends = (one for one in did.trace.spans if one.is_send)
     return sorted((one.rank, str(one.args.get("holds", ""))) for one in sends)
 
 
 def carried(token: Any, seen: Observed) -> Observed:
-    """With the first message that does not hold the token as it has to be there."""
+    """Add the observation "messages": the first message without the token that belongs there."""
     from ddpkit.rank.group.arguments import numbers
 
     passed = list(map(numbers, (token + more for more in passed_on(len(seen["gave"])))))
@@ -73,7 +73,7 @@ def carried(token: Any, seen: Observed) -> Observed:
     return {**told, "messages": next(other, "hold the token")}
 
 
-MISTAKES: dict[str, Callable[[int], list[int]]] = {  # name -> what `added` is then, of n ranks
+MISTAKES: dict[str, Callable[[int], list[int]]] = {  # name -> the result of `added` for n ranks
     "adds its rank": lambda n: [sum(range(n)), *(sum(range(rank + 1)) for rank in range(1, n))],
     "others add their rank": lambda n: [
         1 + sum(range(n)),
@@ -87,111 +87,121 @@ MISTAKES: dict[str, Callable[[int], list[int]]] = {  # name -> what `added` is t
 
 
 def only(name: str, s: Seen) -> bool:
-    """Whether the ranks return what comes of this mistake, and of no other one."""
+    """True if the surpluses are those of this mistake alone."""
     seen = added(s)
     return s.n > 1 and [each for each in MISTAKES if MISTAKES[each](s.n) == seen] == [name]
 
 
 def first_wrong_sum(s: Seen) -> str:
-    """A sentence on the first rank, on the token's way, that returns something wrong.
+    """Return a sentence about the first rank, along the token's way, with a wrong sum.
 
-    Raises StopIteration: there is none.
+    Raises StopIteration: all sums are right.
     """
     right = [passed_on(s.n)[-1], *passed_on(s.n)[1:]]
     seen = added(s)
     rank = next(rank for rank in [*range(1, s.n), 0] if seen[rank] != right[rank])
     parts = " + ".join(map(str, range(1, (rank or s.n - 1) + 2)))
     got = f"the token {'+' if seen[rank] > 0 else '-'} {abs(seen[rank]):g}"
-    got = got if seen[rank] else "the token as it was"
-    return f"Rank {rank} returns {got}. It has to be the token + {right[rank]}: {parts}."
+    got = got if seen[rank] else "the token unchanged"
+    return f"Rank {rank} returns {got}. The right sum is the token + {right[rank]}: {parts}."
 
 
 def collectives(s: Seen) -> list[str]:
-    """The collectives that the answer called, a barrier first: it hides nothing."""
+    """Return the collectives that the answer called, a barrier first: a barrier moves no data."""
     names = [each for each in s.sent.split() if "→" not in each and each != "nothing"]
     return sorted(names, key=lambda name: name != "barrier")
 
 
 def no_tensors(s: Seen) -> list[str]:
-    """The types of all returned values that are no tensors."""
+    """Return the types of all returned values that are not tensors."""
     return [type(each).__name__ for each in s.gave if not hasattr(each, "new_empty")]
 
 
 # fmt: off
 IN_A_RING = (
     Hint("one rank", lambda s: s.error and s.n == 1 and s.kind in ("to itself", "no such rank"),
-         "With one rank there is nobody to send to: the neighbour of rank 0 is rank 0 itself."),
+         "With one rank there is no second rank to send to: the neighbour of rank 0 is rank 0 "
+         "itself. Return without a message."),
     Hint("no such rank", lambda s: s.kind == "no such rank", lambda s:
-         f"With {s.n} ranks there is no rank of that number: reckon with dist.get_world_size(), "
-         "not with a number of your own."),
+         f"With {s.n} ranks, no rank has the number that you use. Compute the neighbours with "
+         "dist.get_world_size(), not with a fixed number."),
     Hint("has returned", lambda s: s.stuck == "returned",
-         "A rank has returned, and another still waits for it: count the sends and the recvs."),
+         "A rank has returned while a second rank still waits for a message from the first. Count "
+         "the sends and the recvs of both."),
     Hint("all receive", lambda s: s.stuck == "receive",
-         "All ranks wait in recv. One of them has to send first, to set the ring going."),
+         "All ranks wait in recv. One rank has to send first, to start the ring."),
     Hint("all send", lambda s: s.stuck == "send",
-         "All ranks wait in send. Let some receive first: the odd ones, for example."),
+         "All ranks wait in send. Let some ranks receive first, for example the odd ranks."),
     Hint("circle", lambda s: s.stuck,
-         "Draw an arrow from each rank to the one it waits for, and look for the circle."),
+         "Draw an arrow from each rank to the rank for which the first waits, and look for the "
+         "circle."),
     Hint("input changed", lambda s: not s.kept,
-         lambda s: f"The tensor {s.x} that you were given has changed: work on {s.x}.clone()."),
+         lambda s: f"The tensor {s.x} that you were given has changed. Work on {s.x}.clone()."),
     Hint("barrier", lambda s: collectives(s) == ["barrier"],
-         "No barrier is needed: what a rank receives is there when its recv returns."),
+         "No barrier is needed: when recv returns, the message is already in the tensor."),
     Hint("collective", collectives, lambda s:
-         f"Use dist.send and dist.recv only: {collectives(s)[-1]} hides who talks to whom."),
+         f"Use only dist.send and dist.recv: {collectives(s)[-1]} hides the messages between the "
+         "ranks."),
     Hint("sender's number", lambda s: any(type(each) is int and each < s.n for each in s.gave),
-         "A rank returns a number. recv writes into the tensor that it is given, and returns the "
-         "number of the sender: do not assign it."),
+         "A rank returns a number. recv writes into the tensor that you pass, and returns the "
+         "number of the sender. Do not assign the result of recv."),
     Hint("no tensor", no_tensors,
-         lambda s: f"A rank returns a {no_tensors(s)[0]}, and not a tensor."),
+         lambda s: f"A rank returns a {no_tensors(s)[0]}, not a tensor."),
     Hint("dtype", lambda s: {each.dtype for each in s.gave} != {s.expect["gave"][0].dtype},
-         lambda s: f"{s.x} is of {s.expect['gave'][0].dtype}, and a rank returns another dtype."),
+         lambda s: f"{s.x} has the dtype {s.expect['gave'][0].dtype}, but a rank returns a "
+         "different dtype."),
     Hint("no message", lambda s: s.sent == "nothing" and s.n > 1, lambda s:
          f"No rank has sent a message. With {s.n} ranks, {s.n} messages go round: each rank sends "
-         "one to the rank on its right."),
+         "one message to the rank on its right."),
     Hint("backwards", lambda s: s.n > 2 and sorted(arrows(s)) == sorted(ring(s.n, -1).split()),
-         "It goes the wrong way round: rank r sends to (r + 1) % world_size."),
+         "The messages go round in the wrong direction: rank r has to send to (r + 1) % "
+         "world_size."),
     Hint("no neighbour", lambda s: s.n > 2 and not set(arrows(s)) <= set(ring(s.n).split()),
-         "A rank sends to one that is not its neighbour: rank r to (r + 1) % world_size only."),
+         "A rank sends to a rank that is not its right neighbour. Rank r sends only to (r + 1) % "
+         "world_size."),
 )
 OTHER_MESSAGES = Hint("other messages", lambda s: s.wrong("sent"), lambda s:
-                      f"The ranks send {s.sent}; once around the ring is {s.expect['sent']}.")
+                      f"The ranks send {s.sent}. The messages of one round are "
+                      f"{s.expect['sent']}.")
 TOKEN = (
     *IN_A_RING,
     Hint("never comes back", lambda s: s.n > 1 and sorted(arrows(s)) == ring(s.n).split()[:-1],
          "The last rank must send the token back to rank 0, and rank 0 must receive it."),
     *(Hint(name, partial(only, name), says) for name, says in (
         ("adds its rank",
-         "Each rank adds its rank + 1: rank 0 adds 1, so that it too leaves a mark."),
+         "Each rank adds its rank + 1. Rank 0 adds 1, so that rank 0 leaves a mark too."),
         ("others add their rank",
-         "Each rank adds its rank + 1. Rank 0 adds 1, but the others add their rank alone: rank 1 "
-         "has to add 2."),
+         "Each rank adds its rank + 1. Rank 0 adds 1, but all further ranks add only their rank: "
+         "rank 1 has to add 2."),
         ("one each, or its own copy",
-         "Rank r returns the token + r + 1. So either each rank adds 1, and has to add its rank + "
-         "1; or it adds to its own copy of the token, and not to the one that it received."),
+         "Rank r returns the token + r + 1. Either each rank adds 1, where rank + 1 is needed; or "
+         "each rank adds to its own copy of the token, where the received token is needed."),
         ("returns what came",
-         "What comes back to rank 0 is right. But any other rank returns what it received, and has "
-         "to return what it passed on."),
+         "Rank 0 returns the right token. But each further rank returns the token as received, "
+         "where the token as passed on is needed."),
         ("returns what it sent",
-         "Rank 0 returns what it sent. It must receive once more, at the end, from the last."),
+         "Rank 0 returns the token that rank 0 sent. At the end, rank 0 must receive once more, "
+         "from the last rank."),
         ("adds twice",
-         "Rank 0 adds to the token twice. It only starts, and in the end only receives."),
+         "Rank 0 adds to the token twice. Rank 0 adds once, at the start; at the end, rank 0 only "
+         "receives."),
     )),
     Hint("not the token", lambda s: not s.wrong("gave") and s.wrong("messages"),
-         lambda s: "What the ranks return is right, but it is not the token that went round: here "
-         f"{s.messages}. A rank has to send what it received, and what it has added to it."),
+         lambda s: "The returned tensors are right, but the messages do not hold the token: "
+         f"{s.messages}. A rank has to send the received token, with its own addition."),
     Hint("wrong sum", say=first_wrong_sum),
     OTHER_MESSAGES,
 )
 SHIFT = (
     *IN_A_RING,
     Hint("its own x", lambda s: s.n > 1 and same(s.gave, s.inputs),
-         "Every rank returns its own x. Return the tensor that you received into."),
+         "Every rank returns its own x. Return the tensor into which you received."),
     Hint("open ring", lambda s: s.n > 1 and len(arrows(s)) < s.n, lambda s:
          f"{len(arrows(s))} of {s.n} ranks send: {' '.join(arrows(s)) or 'none'}. The ring is "
-         "closed: each rank sends once, the last rank to rank 0."),
+         "closed only if each rank sends once, and the last rank sends to rank 0."),
     Hint("other numbers", lambda s: s.wrong("gave"),
-         "What a rank returns is not the x of the rank on its left: send all of x, and return what "
-         "came as it came."),
+         "A rank returns a tensor that is not the x of the rank on its left. Send all of x, and "
+         "return the received tensor unchanged."),
     OTHER_MESSAGES,
 )
 # fmt: on
@@ -225,7 +235,7 @@ def token_ring(answer: Answer, rng: random.Random) -> Iterator[Case]:
 
 @exercise("who_waits", lab="00", points=2)
 def who_waits(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """Every rank sends to the right and receives from the left, and none waits for ever."""
+    """Every rank sends to the right and receives from the left, and no rank waits forever."""
     import torch
 
     for n, length, dtype in SHIFTS:

@@ -1,4 +1,4 @@
-"""A single process on the models and batches of all ranks: the right gradients and parameters."""
+"""Right gradients and parameters: one process computes on the models and batches of all ranks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ddpkit.checks.shared.models import Part, loss_of
 
 
 def vector(tensors: Sequence[Any]) -> Any:
-    """Join the numbers of tensors; None has no numbers."""
+    """Join the numbers of all tensors, without the tensors that are None."""
     return torch.cat([tensor.flatten() for tensor in tensors if tensor is not None])
 
 
@@ -34,7 +34,10 @@ def mean(by_rank: Sequence[list[Any]]) -> list[Any]:
 
 
 def steps(module: Any, by_rank: Sequence[Sequence[Sequence[Part]]]) -> list[Any]:
-    """The mean gradients of each step, and at last the parameters: [rank][step][micro-batch]."""
+    """Train; return the mean gradients of each step, then the parameters.
+
+    `by_rank` holds the parts as [rank][step][micro-batch].
+    """
     nets, found = [deepcopy(module) for _ in by_rank], []
     optimizers = [torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9) for net in nets]
     for of_ranks in zip(*by_rank, strict=True):
@@ -52,7 +55,7 @@ def steps(module: Any, by_rank: Sequence[Sequence[Sequence[Part]]]) -> list[Any]
 
 
 def of_chosen(module: Any, x: Tensor, by_rank: Sequence[Sequence[int]]) -> list[Any]:
-    """The mean gradients where each rank's forward uses some layers of a `Chosen`."""
+    """Return the mean gradients; each rank's forward uses its own layers of a `Chosen`."""
     found = []
     for use in by_rank:
         net = deepcopy(module)

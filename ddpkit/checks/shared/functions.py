@@ -1,4 +1,4 @@
-"""A function of autograd on a rank: the forward and the backward, each in a span of the check."""
+"""An autograd function on a rank; the check runs forward and backward each in a named span."""
 
 from __future__ import annotations
 

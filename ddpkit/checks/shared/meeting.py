@@ -1,8 +1,9 @@
-"""Ranks with a clock of their own, which come to a store when the check says.
+"""Ranks with an invented clock that visit a store at planned times.
 
-Each rank is a thread, and a single thread runs at a time: the rank has the floor until the rank
-waits in the store or sleeps. Then the next rank that can go on has the floor; if no rank can, the
-clock goes on. The order of events is the same in every run, and a minute of waiting takes no time.
+Each rank is a thread, and only one thread runs at a time. A rank has the floor until the rank waits
+in the store or sleeps. Then the next rank that can continue gets the floor. If no rank can
+continue, the clock moves to the next time for which a rank waits. The order of events is the same
+in every run, and a minute of waiting takes no real time.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ class Visitor:
 
 
 class Room:
-    """The clock, and the rank with the floor."""
+    """The invented clock, and the threads of the ranks, of which one has the floor."""
 
     def __init__(self) -> None:
         self.now, self.people = 0.0, dict[int, Visitor]()
@@ -41,7 +42,7 @@ class Room:
         return self.people.get(threading.get_ident())
 
     def wait(self, until: float, ready: Callable[[], bool] = lambda: False) -> bool:
-        """Give the floor away until a condition or a time; return the condition."""
+        """Give up the floor until the condition holds or the time comes; return the condition."""
         me = self.people[threading.get_ident()]
         me.ready, me.until = ready, until
         me.floor.clear()
@@ -50,7 +51,7 @@ class Room:
         return ready()
 
     def next(self) -> None:
-        """Give the floor to the first rank that can go on; if none can, go on to the next time."""
+        """Give the floor to the first rank that can continue; if none can, move the clock."""
         here = [each for each in self.people.values() if not each.left]
         if not here:
             return
@@ -60,14 +61,14 @@ class Room:
             self.now = able[0].until
         able[0].floor.set()
 
-    # Clocks of the ranks; the clocks of further threads of the process do not change
+    # The clocks that ranks see. All remaining threads of the process keep the real clock.
 
     def sleep(self, seconds: float) -> None:
         self.wait(self.now + seconds) if self.me else SLEEP(seconds)
 
     @contextmanager
     def clocks(self) -> Iterator[None]:
-        """Show the time of the room to the ranks inside the block."""
+        """Show the room's time to the ranks inside the block."""
         changed: dict[str, Any] = {"sleep": self.sleep}
         for name in CLOCKS[:-1]:
             real = getattr(time, name)
@@ -79,12 +80,12 @@ class Room:
 SLEEP = time.sleep
 
 
-Visit = tuple[str, float]  # the visit's name, and the seconds after the rank's last visit
+Visit = tuple[str, float]  # the visit's name, and the seconds since the rank's last visit
 End = Callable[[Any, str, int], Any]  # (store, name, rank) -> the end of the visit
 
 
 def meet(end: End, plans: Sequence[Sequence[Visit]]) -> tuple[list[list[tuple[Any, float]]], Kept]:
-    """Return the end and the seconds of each visit, by rank, and the contents of the store."""
+    """Return the result and the seconds of each visit, by rank, and the contents of the store."""
     room = Room()
     kept, found = Kept(), [list[tuple[Any, float]]() for _ in plans]
     stores = [fake_store(room, kept) for _ in plans]

@@ -1,8 +1,8 @@
-"""A wrong idea as a function: an answer with the numbers of an idea gets the idea's sentence.
+"""Wrong ideas as functions: an answer with the numbers of an idea gets the idea's sentence.
 
-A question is the arguments of an answer. The first case of an exercise asks several questions at
-once. On these questions no two ideas, right or wrong, give equal numbers, so the hint names the
-mistake and no similar mistake.
+A question is the arguments of one call of an answer. The first case of an exercise asks several
+questions at once. No two ideas, right or wrong, give equal numbers on all of these questions.
+Therefore the hint names the mistake that was made, and never a similar mistake.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def hints_for(mistakes: Iterable[Mistake], other: str) -> tuple[Hint, ...]:
 
 
 def as_number(value: Any) -> Any:
-    """Convert any kind of number to a float; a text stays a text."""
+    """Convert any kind of number to a float; return a text unchanged."""
     return value if isinstance(value, str | bytes) else float(value)
 
 
@@ -48,7 +48,7 @@ def answers_as(idea: Idea, s: Seen) -> bool:
 
 
 def near(one: Any, other: Any) -> bool:
-    """True if numbers, or lists of numbers, are equal to six digits."""
+    """True if two numbers, or two lists of numbers, agree to six digits."""
     if isinstance(one, list | tuple) and isinstance(other, list | tuple):
         return len(one) == len(other) and all(map(near, one, other))
     if isinstance(one, int | float) and isinstance(other, int | float):

@@ -1,4 +1,4 @@
-"""Models and batches for a DistributedDataParallel, drawn outside and shipped to ranks."""
+"""Models and batches for a DistributedDataParallel, drawn by the check and shipped to ranks."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-Part = tuple[Any, Any]  # images and classes, of a rank
+Part = tuple[Any, Any]  # a rank's images and classes
 
 WIDTHS = (6, 10, 14, 3)
 CAP_MB = 0.0001  # 105 bytes: `model` gets 4 buckets
@@ -25,14 +25,14 @@ def model(seed: int) -> Any:
 
 
 def linear(seed: int) -> Any:
-    """Two layers, without a batch norm, which would see a part of the whole batch alone."""
+    """Return two layers and no batch norm, which would see only a part of the whole batch."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return nn.Sequential(nn.Linear(WIDTHS[0], 5), nn.Tanh(), nn.Linear(5, WIDTHS[-1]))
 
 
 class Chosen(nn.Module):
-    """Layers of which a forward uses a given choice; the last layer's gradient comes first."""
+    """Layers from which each forward uses a chosen few; the last layer's gradient comes first."""
 
     def __init__(self, *layers: nn.Module) -> None:
         super().__init__()
@@ -43,7 +43,7 @@ class Chosen(nn.Module):
 
 
 def three_layers(seed: int) -> Any:
-    """Layers for a `Chosen` of which a forward may leave some out."""
+    """Return three layers for a `Chosen`, whose forward may leave out some of the layers."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return nn.ModuleList(nn.Linear(4, 4) for _ in range(3))

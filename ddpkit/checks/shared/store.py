@@ -1,4 +1,4 @@
-"""A store of c10d in which a wait takes the invented time of a room (`meeting`)."""
+"""A c10d store in which waiting takes the invented time of a room (`meeting`)."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from typing import Any, Protocol
 from torch.distributed import DistStoreError, Store
 
 Value = str | bytes
-LOOKS = 10_000  # the limit for a rank that does not sleep: a rank beyond looks forever
+LOOKS = 10_000  # limit for a rank that never sleeps: a rank beyond this limit looks forever
 
 
 class LooksForEver(BaseException):
-    """A rank looks at the store again and again, and no time passes."""
+    """A rank looks at the store again and again, and the clock does not move."""
 
 
 class Waits(Protocol):
@@ -27,7 +27,7 @@ class Waits(Protocol):
 
 @dataclass
 class Kept:
-    """The contents that the stores of all ranks share, like clients of a TCPStore."""
+    """The contents that all ranks' stores share, as the clients of one TCPStore do."""
 
     values: dict[str, bytes] = field(default_factory=dict)
     queues: defaultdict[str, deque[bytes]] = field(default_factory=lambda: defaultdict(deque))
@@ -35,16 +35,16 @@ class Kept:
 
 
 def fake_store(room: Waits, kept: Kept) -> Any:
-    """Return a rank's store, a store of c10d; a PrefixStore may be around the store.
+    """Return a rank's store, a subclass of the C++ Store, so that a PrefixStore can wrap the store.
 
-    The class is made here: a class of C++ cannot be sent to a sandbox.
+    The class is made inside this function, because a C++ class cannot be sent to a sandbox.
     """
     made = types.new_class("FakeStore", (Overrides, Store))
     return made(room, kept)
 
 
 class Overrides:
-    """The methods of a fake store; c10d has `timeout`, `set_timeout` and `barrier`."""
+    """The methods of a fake store; `timeout`, `set_timeout` and `barrier` come from c10d."""
 
     timeout: timedelta
 
@@ -53,7 +53,10 @@ class Overrides:
         self.room, self.kept, self.looks = room, kept, 0
 
     def seen(self) -> dict[str, bytes]:
-        """Return the values for a single look."""
+        """Count one look at the store, and return the values.
+
+        Raises LooksForEver: this rank has looked more than LOOKS times.
+        """
         self.looks += 1
         if self.looks > LOOKS:
             raise LooksForEver

@@ -1,7 +1,7 @@
-"""A small classification in float64: trained by an answer on ranks, and by a single process.
+"""A small classification in float64: an answer trains on ranks, and a single process trains too.
 
-The single process sees whole batches. With the loss of a usual mistake, the single process gives
-the mistake's parameters, so a hint can tell the mistake by the parameters.
+The single process sees whole batches. If the process trains with the loss of a usual mistake, its
+parameters are the parameters of an answer with the mistake. Then the hint can name the mistake.
 """
 
 from __future__ import annotations
@@ -12,14 +12,17 @@ from typing import Any
 
 from ddpkit.exercises.ranks import Did, Looks
 
-Lengths = Sequence[Sequence[int]]  # [step][rank]: of the parts
+Lengths = Sequence[Sequence[int]]  # [step][rank]: number of images in a rank's part
 Part = tuple[Any, Any]  # images (n, 3) float64, labels (n,) int64
 
 LR = 0.5
 
 
 def model(seed: int) -> Any:
-    """Return two layers with a shared weight, which a step for each module would step twice."""
+    """Return two layers that share a weight.
+
+    An update module by module changes the weight twice.
+    """
     import torch
     from torch import nn
 
@@ -43,8 +46,8 @@ def vector(net: Any) -> Any:
 def steps(answer: Callable[..., Any], net: Any, mine: Sequence[Part], *momentum: float) -> Any:
     """Run on a rank: train, and return the parameters before each step and after the last.
 
-    The parameters have the shape (1 + steps, parameters). A second list says for each step if the
-    model was in training mode before. `momentum` is left out to ask for the default.
+    The parameters have the shape (1 + steps, parameters). A second list holds, for each step, True
+    if the model was in training mode. Without `momentum`, the answer uses its default.
     """
     import torch
 
@@ -88,11 +91,11 @@ SEE: Looks = {
 
 @dataclass(frozen=True)
 class Losses:
-    """The cross entropy of all ranks' parts of a batch, from the view of a rank."""
+    """The cross entropy of all ranks' parts of a batch, as one rank sees the parts."""
 
     sums: list[Any]  # over the images of each rank's part
     images: list[int]  # counted for each rank
-    rank: int  # this rank looks
+    rank: int  # the rank that computes the loss
 
     @property
     def n(self) -> int:
@@ -107,7 +110,7 @@ Loss = Callable[[Losses], Any]
 
 
 def whole(losses: Losses) -> Any:
-    """The mean over all images of the batch."""
+    """Return the mean over all images of the batch."""
     return sum(losses.sums) / sum(losses.images)
 
 
@@ -125,7 +128,7 @@ class Training:
         return len(self.lengths[0])
 
     def batches(self) -> list[list[Part]]:
-        """The parts by step and rank."""
+        """Return the parts, by step and rank."""
         import torch
 
         generator = torch.Generator().manual_seed(self.seed)
@@ -137,13 +140,13 @@ class Training:
         return [[drawn(length) for length in of_ranks] for of_ranks in self.lengths]
 
     def by_rank(self) -> list[list[Part]]:
-        """The parts by rank and step."""
+        """Return the parts, by rank and step."""
         return [list(of_steps) for of_steps in zip(*self.batches(), strict=True)]
 
     def trained(
         self, loss: Loss = whole, momentum: float | None = None, zero_grad: bool = True
     ) -> Any:
-        """Return the parameters after each step with `loss`, (ranks, steps, parameters)."""
+        """Return the parameters after each step with `loss`: (ranks, steps, parameters)."""
         import torch
 
         momentum = self.momentum if momentum is None else momentum

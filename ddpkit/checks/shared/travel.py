@@ -1,4 +1,4 @@
-"""The bytes that a rank sends, forward and backward, by the trace."""
+"""The bytes that a rank sends, forward and backward, according to the trace."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from ddpkit.checks.shared.functions import BACKWARD, FORWARD
 from ddpkit.exercises.ranks import Did, Looks, within
 from ddpkit.trace import Span, Trace
 
-# The bytes that a rank sends in a ring of n ranks, in n-ths of the counted bytes.
+# The bytes that a rank sends in a ring of n ranks, as n-ths of the bytes in the trace.
 PARTS: dict[str, Callable[[int], int]] = {
     "all_reduce": lambda n: 2 * (n - 1),
     "reduce_scatter_tensor": lambda n: n - 1,
     "all_to_all_single": lambda n: n - 1,
     "all_gather": lambda n: n * (n - 1),
     "all_gather_into_tensor": lambda n: n * (n - 1),
-    "reduce_scatter": lambda n: n * (n - 1),  # the count has a single tensor of the list
+    "reduce_scatter": lambda n: n * (n - 1),  # the trace counts one tensor of the list
     "all_to_all": lambda n: n - 1,
-    "scatter": lambda n: n * (n - 1),  # the root's; here too
+    "scatter": lambda n: n * (n - 1),  # exact for the root; used for every rank
 }
 
 
 def sent(trace: Trace, rank: int, phase: str) -> int:
-    """Count the bytes that a rank sends during the rank's spans of this name.
+    """Count the bytes that a rank sends during the rank's spans with the name `phase`.
 
-    A message counts as recorded. A collective counts as a ring's messages: a broadcast and a
-    reduction go from rank to rank, up to the last rank.
+    A message counts as recorded. A collective counts as the messages of a ring; a broadcast or a
+    reduction goes from rank to rank, up to the last rank.
     """
     return sum(_sent(one, trace.world_size) for one in within(trace.of(rank), phase))
 
@@ -52,7 +52,7 @@ def _only_takes(span: Span, n: int, world_size: int) -> bool:
 
 
 def few(most: int, did: Did) -> bool:
-    """True if the messages of a chain of ranks, in both directions, need at most `most` rounds."""
+    """True if messages along a chain of ranks, in both directions, need at most `most` rounds."""
     return isinstance(did.rounds, int) and did.rounds <= most
 
 
