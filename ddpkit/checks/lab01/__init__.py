@@ -1,5 +1,5 @@
-"""Lab 01: minibatches, the step of SGD, and gradients from pieces.
+"""Lab 01: minibatches, the step of SGD, and gradients from micro-batches.
 
-cases   its exercises
-hints   what to say of wrong answers
+cases   the exercises of the lab
+hints   sentences about wrong answers
 """

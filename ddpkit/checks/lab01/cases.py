@@ -1,6 +1,6 @@
-"""Lab 01: minibatches, the step of SGD and gradients from pieces, against torch as the oracle.
+"""Lab 01: minibatches, the step of SGD and gradients from micro-batches, compared with torch.
 
-Numbers are float64 and few, so that every right order of operations prints the same digits.
+The numbers are float64 and few, so that each right order of operations prints the same digits.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ Answer = Callable[..., Any]
 
 # minibatches
 
-FEW = 10  # numbers, of which a shuffle may leave each where it was
-OTHER_SEEDS = (1, 2, 3, 4, 5, 7, 8, 10, 100, 1000)  # an answer may take the rest of a division
+FEW = 10  # a shuffle of up to ten numbers may leave each number in its place
+OTHER_SEEDS = (1, 2, 3, 4, 5, 7, 8, 10, 100, 1000)  # an answer may use a seed modulo a number
 
 
 @exercise("minibatches", lab="01", points=2)
 def minibatches(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """Every sample once an epoch, in an order that the seed decides."""
+    """Every sample once an epoch, in an order that depends on the seed."""
     for n, batch_size in ((12, 4), (103, 16), (5, 8), (rng.randrange(200, 300), 32), (1, 1)):
         whole, rest = divmod(n, batch_size)
         yield Case(
@@ -77,10 +77,10 @@ def _numbers(batches: Any) -> list[int]:
 
 
 def _in_order(batches: list[Any], n: int) -> bool:
-    """Whether the numbers come in order.
+    """True if the numbers come in order.
 
-    Many numbers also count as ordered if they begin in the middle, or are shuffled within their
-    batches only.
+    Many numbers also count as ordered if the order begins in the middle, or if the numbers are
+    shuffled only within each batch.
     """
     if n <= 12:
         return _numbers(batches) == list(range(n))
@@ -105,7 +105,7 @@ def _samples(batches: list[Any], order: list[int], n: int) -> str:
 
 @exercise("sgd_step", lab="01", points=3)
 def sgd_step(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """Equal to torch.optim.SGD, step after step, with momentum too."""
+    """Equal to torch.optim.SGD, step after step, with and without momentum."""
     for title, rates, momentum in (
         ("1 step", [0.5], None),
         ("3 steps", [0.5, 0.5, 0.5], None),
@@ -130,7 +130,7 @@ def sgd_step(answer: Answer, rng: random.Random) -> Iterator[Case]:
 
 
 def _tensors(rng: random.Random, count: int) -> list[Any]:
-    """`count` float64 tensors of different shapes, with a decimal in each element."""
+    """Return `count` float64 tensors of different shapes, with one decimal in each element."""
     import torch
 
     shapes = [(2, 2), (3,), (1,)][:count]
@@ -153,9 +153,9 @@ def _steps(
     rates: list[float],
     momentum: float | None,
 ) -> Observed:
-    """Steps from `start`, and again in turn with those of another model.
+    """Observe steps from `start`, alone and in turn with the steps of a second model.
 
-    Without momentum the answer's own default is taken.
+    Without `momentum`, the answer uses its default.
     """
     import torch
 
@@ -194,7 +194,7 @@ def _steps(
 def _torch_steps(
     start: list[Any], gradients: list[Any], rates: list[float], momentum: float
 ) -> list[Any]:
-    """What torch.optim.SGD makes of it."""
+    """Return the parameters after the same steps of torch.optim.SGD."""
     import torch
 
     parameters = _fresh(start)
@@ -212,7 +212,7 @@ def _torch_steps(
 
 @exercise("accumulate", lab="01", points=3)
 def accumulate(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """The gradient of a batch from those of its micro-batches, which may differ in length."""
+    """The gradient of a batch from its micro-batches' gradients, also of different lengths."""
     import torch
 
     for title, lengths, stale in (
@@ -240,7 +240,7 @@ def accumulate(answer: Answer, rng: random.Random) -> Iterator[Case]:
 
 
 def _images(rng: random.Random, n: int) -> tuple[Any, Any]:
-    """x of (n, 3) and y of (n,): least squares on a few numbers."""
+    """Return x (n, 3) and y (n,), drawn numbers for least squares."""
     import torch
 
     x = torch.tensor([[rng.randint(-9, 9) for _ in range(3)] for _ in range(n)])
@@ -262,7 +262,7 @@ def _loss(parameters: list[Any], x: Tensor, y: Tensor) -> Any:
 
 @dataclass(frozen=True, eq=False)
 class _Saved:
-    """A tensor that a graph keeps for its backward; it is gone when the graph lets it go."""
+    """A tensor that a graph keeps for its backward, alive as long as the graph keeps the tensor."""
 
     tensor: Any
 
@@ -270,9 +270,9 @@ class _Saved:
 def _accumulated(
     answer: Answer, start: list[Any], batches: list[tuple[Any, Any]], stale: bool
 ) -> Observed:
-    """The gradients, the lengths that `loss` was given, and whether its graphs are let go.
+    """Observe the gradients, the lengths passed to `loss`, and the graphs that are alive at once.
 
-    One graph may still be there when the next is built, as after a retain_graph.
+    Two graphs are allowed: one may still be alive when the next is built, as with retain_graph.
     """
     import torch
 

@@ -1,4 +1,4 @@
-"""What to say of wrong minibatches, wrong steps of SGD, and wrong sums of gradients."""
+"""Sentences about wrong minibatches, wrong steps of SGD, and wrong sums of gradients."""
 
 from __future__ import annotations
 
@@ -14,35 +14,37 @@ NO_LIST = Hint("no list", lambda s: s.returned, lambda s: no_list(s.returned))
 EPOCH = (
     NO_LIST,
     Hint("not int64", lambda s: s.samples.startswith("of type"),
-         "A batch is a tensor of int64, which says which images to take: x[batch]."),
+         "A batch is a tensor of int64 with the numbers of the images: x[batch] selects the "
+         "images."),
     Hint("last left out", lambda s: s.rest and s.samples == f"{s.rest} missing, 0 twice"
          and s.sizes == s.expect["sizes"][:-1],
-         "The last batch is left out: it is smaller, and still counts."),
+         "The last batch is missing: it is smaller, but it still counts."),
     Hint("out of range", lambda s: s.samples.endswith(" out of range"),
          lambda s: f"The numbers are 0 to n - 1, each once. Here: {s.samples}."),
     Hint("put back", lambda s: s.samples.endswith(" twice") and not s.samples.endswith(" 0 twice"),
-         "Some numbers come twice. If you draw each batch anew, a number may be drawn again: "
-         "shuffle all numbers once (torch.randperm), then cut."),
+         "Some numbers come twice. If you draw each batch separately, the same number may be drawn "
+         "again. Shuffle all numbers once (torch.randperm), then cut."),
     Hint("missing", lambda s: s.wrong("samples"),
          lambda s: f"An epoch has each number from 0 to n - 1 once. Here: {s.samples}."),
     Hint("not shuffled", lambda s: s.order == "as they come",
-         "The numbers are not shuffled, or only within their batches: shuffle all of them, then "
-         "cut. Digits that stand together may be alike."),
+         "The numbers are not shuffled, or are shuffled only within each batch. Shuffle all of "
+         "them, then cut: digits that are close together in the data may be alike."),
     Hint("seed ignored", lambda s: s.seed == "ignored",
          "Another seed must give another order: torch.Generator().manual_seed(seed)."),
     Hint("seed not enough", lambda s: s.seed == "not enough",
-         "The same seed must give the same batches, whatever was drawn before: seed your own "
-         "torch.Generator, and pass it on as generator=."),
+         "The same seed must give the same batches, even if random numbers were drawn before. Seed "
+         "your own torch.Generator, and pass it as generator=."),
     Hint("global seed", lambda s: s.wrong("global seed"),
-         "torch's global random numbers were seeded, or drawn from: make a torch.Generator, and "
-         "pass generator= on."),
+         "Your code seeded torch's global random numbers, or drew from them. Make a "
+         "torch.Generator, and pass it as generator=."),
     Hint("sizes", lambda s: s.wrong("sizes"),
-         "Each batch has batch_size numbers, and the last one what is left: it may be short."),
+         "Each batch has batch_size numbers. The last batch has the numbers that are left, so it "
+         "may be shorter."),
 )
 # fmt: on
 
-# Steps that some people write: the velocity that is kept, from v, g, lr and the momentum m, and
-# what is subtracted of it.
+# Wrong steps that some people write. The first function returns the new velocity, from v, g, lr and
+# the momentum m; the second returns the subtracted tensor.
 Velocity = Callable[[Any, Any, float, float], Any]
 Subtracted = Callable[[Any, float], Any]
 # fmt: off
@@ -55,15 +57,17 @@ STEPS: tuple[tuple[str, str, Velocity, Subtracted], ...] = (
      lambda v, g, lr, m: m * v + (1 - m) * g, lambda v, lr: lr * v),
     ("lr inside", "Multiply by lr when you take the step, not inside the velocity: lr may change.",
      lambda v, g, lr, m: m * v + lr * g, lambda v, lr: v),
-    ("v *= lr", "The velocity itself has been multiplied by lr: lr * v makes a new tensor, v *= lr "
-     "none.", lambda v, g, lr, m: lr * (m * v + g), lambda v, lr: v),
-    ("no momentum", "Momentum has no effect: add momentum times the velocity of the step before.",
+    ("v *= lr", "The velocity itself has been multiplied by lr. Write lr * v, which makes a new "
+     "tensor; v *= lr changes the "
+     "velocity.", lambda v, g, lr, m: lr * (m * v + g), lambda v, lr: v),
+    ("no momentum", "Momentum has no effect. Add momentum times the velocity of the previous "
+    "step.",
      lambda v, g, lr, m: g, lambda v, lr: lr * v),
 )
 
 
 def steps_are(velocity: Velocity, subtracted: Subtracted, s: Seen) -> bool:
-    """Whether the parameters went where these steps lead."""
+    """True if the parameters are equal to the parameters after these wrong steps."""
     parameters, velocities = list(s.start), [0.0 * p for p in s.start]
     for given, lr in zip(s.steps, s.rates, strict=True):
         pairs = zip(velocities, given, strict=True)
@@ -74,32 +78,32 @@ def steps_are(velocity: Velocity, subtracted: Subtracted, s: Seen) -> bool:
 
 STEP = (
     Hint("differentiated", lambda s: s.kind == "leaf in place",
-         "The step is not to be differentiated: put it under `with torch.no_grad():`."),
+         "Autograd must not record the step. Put the step under `with torch.no_grad():`."),
     Hint("no first step", lambda s: s.kind == "None",
-         "A value here is None. At the first step `velocities` is: begin with zeros. And p.grad "
-         "is: the gradients are the second argument."),
+         "A value here is None. At the first step, `velocities` is None: begin with zeros. p.grad "
+         "is None as well: the gradients are the second argument."),
     Hint("not returned", lambda s: s.wrong("velocities"),
          "Return the new velocities, one for each parameter: the next step needs them."),
     Hint("unchanged", lambda s: near(s.parameters, s.start),
-         "The parameters have not changed. Change them in place, p -= ..., not p = p - ..., and by "
-         "the new velocity."),
+         "The parameters have not changed. Change the parameters in place with the new velocity: p "
+         "-= ..., not p = p - ...."),
     Hint("gradients changed", lambda s: s.wrong("gradients"),
          "The gradients that you were given have changed: a velocity must be a new tensor."),
     Hint("in turn", lambda s: not s.wrong("parameters") and s.wrong("two models in turn"),
-         "One model alone is right, but two that take their steps in turn mix their velocities: "
-         "use those that are given, and keep none from call to call."),
+         "One model alone is right, but two models that take turns mix their velocities. Use the "
+         "velocities that are passed, and keep none between calls."),
     Hint("not in place", lambda s: not s.wrong("parameters") and s.wrong("in place"),
          "The parameters have new memory: a view taken before the step still has the old values. "
          "Change the old memory: p -= ..., or p.data.sub_(...)."),
     *(Hint(name, partial(steps_are, v, step), says) for name, says, v, step in STEPS),
     Hint("velocity", lambda s: s.wrong("parameters"),
-         "For each parameter: its new velocity is momentum * velocity + gradient (at the first "
-         "step the gradient alone), and lr * velocity is all that is subtracted."),
+         "The new velocity of each parameter is momentum * velocity + gradient (at the first step, "
+         "only the gradient). Subtract only lr * velocity from the parameter."),
 )
 
 
 def total(s: Seen, weights: Sequence[float]) -> list[Any]:
-    """Sum of the micro-batches' gradients, each by its weight."""
+    """Return the sum of the micro-batches' gradients, each multiplied by its weight."""
     columns = zip(*s.parts, strict=True)
     return [sum(w * g for w, g in zip(weights, each, strict=True)) for each in columns]
 
@@ -109,33 +113,37 @@ PIECES = (
     Hint("parameters changed", lambda s: s.wrong("parameters"),
          "The parameters have changed. accumulate takes no step: it only returns gradients."),
     Hint("all at once", lambda s: s.images_at_a_time == [sum(s.lengths)] != s.lengths,
-         "All images went through the model at once: it is one micro-batch at a time."),
+         "All images went through the model at once. Pass one micro-batch at a time."),
     Hint("other pieces", lambda s: not s.wrong("gradients") and s.wrong("images at a time"),
-         lambda s: "The gradients are right. The loss was taken of "
+         lambda s: "The gradients are right. But the loss was computed on "
          f"{', '.join(map(str, s.images_at_a_time))} images, and the micro-batches have "
-         f"{', '.join(map(str, s.lengths))}: take each once."),
+         f"{', '.join(map(str, s.lengths))}. Use each micro-batch once."),
     Hint("graphs held", lambda s: s.wrong("graphs held") and not s.wrong("gradients"),
          "The gradients are right, but the graphs of several micro-batches were in memory "
-         "together, and do not fit. Take the gradient of a micro-batch before the next forward."),
+         "together, and memory has no room for several. Take the gradient of a micro-batch before "
+         "the next forward."),
     Hint("added up", lambda s: s.n > 1 and near(s.gradients, total(s, [1] * s.n)),
-         "The gradients are added up. Of mean losses, take the (weighted) mean."),
+         "The gradients are added up. The losses are means, so take the (weighted) mean of the "
+         "gradients."),
     Hint("only the last", lambda s: s.n > 1 and near(s.gradients, s.parts[-1]),
          "Only the last micro-batch counts in the gradients."),
     Hint("plain mean", lambda s: s.n > 1 and near(s.gradients, total(s, [1 / s.n] * s.n)),
          "A plain mean gives each image of the short micro-batch too much weight. "
          "Weight each gradient by its share of the images."),
     Hint("summed loss", lambda s: near(s.gradients, total(s, s.lengths)),
-         "That is the gradient of the summed loss: divide by the number of all images."),
+         "The result is the gradient of the summed loss. Divide by the number of all images."),
     Hint("old grad", lambda s: near(s.gradients, [g + 1 for g in s.whole]),
-         "p.grad held something already: backward() adds to it. Clear it first."),
+         "p.grad was not empty before, and backward() adds to p.grad. Clear p.grad first."),
     Hint("not all", lambda s: len(s.images_at_a_time) < s.n,
-         lambda s: f"{s.n} micro-batches, and the loss of {len(s.images_at_a_time)} only."),
+         lambda s: f"There are {s.n} micro-batches, but the loss was computed on only "
+         f"{len(s.images_at_a_time)}."),
     Hint("cleared each time",
          lambda s: s.n > 1 and near(
              s.gradients, [g * s.lengths[-1] / sum(s.lengths) for g in s.parts[-1]]),
-         "Only the last micro-batch counts: clear p.grad once, before the first."),
+         "Only the last micro-batch counts. Clear p.grad once, before the first micro-batch."),
     Hint("share", lambda s: s.wrong("gradients"),
-         "Weight each gradient by its share of the images: its len(y), divided by all images."),
+         "Weight each gradient by its share of the images: the micro-batch's len(y), divided by "
+         "the number of all images."),
 )
 # fmt: on
 
