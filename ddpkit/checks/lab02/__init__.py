@@ -1,9 +1,9 @@
-"""Lab 02: collectives from messages, and what a message costs.
+"""Lab 02: collectives built from messages, and the cost of a message.
 
 cases        the exercises and their cases
-line         fit_link: the line that is right, and hints for lines that are not
-collectives  what goes into a collective, and what a right one leaves in the tensors and sends
-anybody      a barrier in which ranks receive from anybody
-mistakes     what can be wrong with a collective
+line         fit_link: the right line, and hints for wrong lines
+collectives  the inputs of a collective, and the tensors and messages of a right answer
+anybody      a barrier in which ranks receive from any rank
+mistakes     mistakes in collectives
 hints        hints for wrong collectives and barriers
 """

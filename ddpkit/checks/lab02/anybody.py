@@ -1,4 +1,7 @@
-"""Receives from anybody in a barrier: whose message comes first is luck, and may be bad luck."""
+"""Barriers that receive from any rank.
+
+A different order of the messages may let a rank leave early.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +13,10 @@ LUCK = "would be late"
 
 
 def could_leave(trace: Trace) -> str:
-    """Who comes to its end though another rank has not even begun; or "nobody".
+    """Return the rank that may return before a late rank has begun, or "nobody".
 
-    Only asked where a rank received from anybody, for only there another order of the messages is
-    possible. "rank 0, if rank 1 would be late"
+    The result has the form "rank 0, if rank 1 would be late". Only a run with a receive from any
+    rank is examined: without such a receive, the messages have a single possible order.
     """
     spans = [span for span in trace.spans if span.kind == "comm" and span.peer is not None]
     if not any("anybody" in span.args for span in spans):
@@ -29,13 +32,13 @@ def could_leave(trace: Trace) -> str:
 
 
 def _moment(span: Span) -> int:
-    """When a rank goes on: of a receive, when it has the message."""
+    """Return the moment at which the rank continues; for a receive, the arrival of the message."""
     return span.start_ns if span.name == "send" else span.over_ns
 
 
 def _ended(calls: dict[int, deque[Span]]) -> list[int]:
-    """The ranks that come to the end of their calls, each as far as the messages allow it."""
-    sent: dict[int, list[Span]] = defaultdict(list)  # to whom
+    """Return the ranks that can complete all their calls with the messages that are sent."""
+    sent: dict[int, list[Span]] = defaultdict(list)  # messages under way, by receiver
     moved = True
     while moved:
         moved = False
@@ -48,7 +51,7 @@ def _ended(calls: dict[int, deque[Span]]) -> list[int]:
 
 
 def _take(there: list[Span], recv: Span) -> bool:
-    """Take a message that this receive may get, if there is one."""
+    """Remove the first message that this receive may take; return False if there is none."""
     for send in there:
         is_it = "anybody" in recv.args or send.rank == recv.peer
         if is_it and send.args.get("tag") == recv.args.get("tag"):

@@ -1,6 +1,6 @@
-"""Lab 02: collectives from messages, judged by what they leave in the tensors and what they send.
+"""Lab 02: collectives built from messages; the check reads the tensors and the messages.
 
-`collectives` knows what each has to leave and may send, `hints` what to say if it does not.
+`collectives` knows the right tensors and messages, and `hints` has a sentence for each mistake.
 """
 
 from __future__ import annotations
@@ -68,8 +68,9 @@ def _fitted(answer: Answer, nbytes: list[int], times: list[float]) -> Observed:
 TREE_ROWS: list[Row] = [
     (4, 12, "float32", 0, ""),
     (4, 6, "float64", 2, "transposed"),
-    (5, 7, "int64", 3, ""),  # place 4 never has a partner that gives
-    (6, 3, "float32", 0, ""),  # place 4 has one in the first round, and none in the second
+    (5, 7, "int64", 3, ""),  # place 4 never has a partner that sends to it
+    # place 4 has such a partner in the first round, and none in the second
+    (6, 3, "float32", 0, ""),
     (3, 0, "float32", 1, ""),
     (2, 5, "float32", 1, ""),
     (1, 2, "float32", 0, ""),
@@ -95,7 +96,7 @@ RING_ROWS: list[Row] = [
 
 @exercise("broadcast", lab="02", points=3, returns=False)
 def broadcast(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """x of one rank to all ranks, by a binomial tree."""
+    """The x of one rank to all ranks, by a binomial tree."""
     yield from _cases("broadcast", TREE_ROWS, answer, rng)
 
 
@@ -107,13 +108,13 @@ def reduce(answer: Answer, rng: random.Random) -> Iterator[Case]:
 
 @exercise("scatter", lab="02", points=1, returns=False)
 def scatter(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """A chunk for each rank, from one."""
+    """A chunk from the root to each rank."""
     yield from _cases("scatter", CHUNK_ROWS, answer, rng)
 
 
 @exercise("gather", lab="02", points=1, returns=False)
 def gather(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """A chunk from each rank, to one."""
+    """A chunk from each rank to the root."""
     yield from _cases("gather", CHUNK_ROWS, answer, rng)
 
 
@@ -130,7 +131,7 @@ def reduce_scatter(answer: Answer, rng: random.Random) -> Iterator[Case]:
 
 
 def _cases(op: str, rows: Sequence[Row], answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """The first row in a run of its own, then one run for each number of ranks."""
+    """Yield the first row from a run of its own, then one run for each number of ranks."""
     first, *others = [collective(op, row, rng) for row in rows]
     for group in ([first], *(list(each) for _, each in groupby(others, key=lambda c: c.n))):
         calls = together(partial(call, op, answer), [each.calls for each in group])
@@ -149,7 +150,7 @@ def _cases(op: str, rows: Sequence[Row], answer: Answer, rng: random.Random) -> 
 
 @exercise("barrier", lab="02", points=2, returns=False)
 def barrier(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """No rank leaves before all have come."""
+    """No rank leaves before all ranks have come."""
     for n in (4, 2, 3, 5, 8, 1):
         yield Case(
             title(n),
@@ -162,7 +163,7 @@ def barrier(answer: Answer, rng: random.Random) -> Iterator[Case]:
 
 
 def _left_early(did: Did) -> str:
-    """The first rank that returned without word of another, and that one; or "nobody"."""
+    """Return the first rank that returned before hearing of all ranks, or "nobody"."""
     early = (
         f"rank {rank}, without word of rank {min(unheard)}"
         for rank, known in enumerate(_heard(did))
@@ -172,7 +173,7 @@ def _left_early(did: Did) -> str:
 
 
 def _elements(did: Did) -> int:
-    """The elements of a message that has not one; 1 if there is no such message."""
+    """Return the number of elements of a message that has more or fewer than 1, or 1."""
     import torch
 
     sends = (one for one in did.trace.spans if one.is_send)
@@ -184,10 +185,11 @@ BARRIER_SEE: Looks = {"left early": _left_early, "rounds": "rounds", "elements":
 
 
 def _heard(did: Did) -> list[set[int]]:
-    """Ranks of which each has heard when it returns, by messages, also through others.
+    """Return, for each rank, the ranks of which it has heard when it returns.
 
-    Found in the order of events, so that no rank has to be late for a bad barrier to be found.
-    Where it is luck whose message comes first, `could_leave` finds it.
+    A rank hears of a rank by a message from it, or through ranks in between. The events are read in
+    their order, so a bad barrier is found even if no rank is late. If the order of the messages
+    depends on luck, `could_leave` finds the bad barrier.
     """
     known = [{rank} for rank in did.trace.ranks]
     carried: dict[int, set[int]] = {}

@@ -1,8 +1,8 @@
-"""Collectives put to an answer: what goes in, what a right one leaves in the tensors and sends.
+"""The collectives of the cases: their inputs, and the tensors and messages of a right answer.
 
-Expected bytes, peers and rounds are those of the schedule (`ddpkit.simulate`). A case shows only
-what all right answers have in common: which rank of a tree sends most is free, and so is whether
-an empty message is sent.
+Expected bytes, peers and rounds come from the schedule (`ddpkit.simulate`). A case shows only the
+values on which all right answers agree. The rank of a tree that sends most is free, and an answer
+may send or skip empty messages.
 """
 
 from __future__ import annotations
@@ -31,25 +31,26 @@ ARGUMENTS = {  # in the order of torch.distributed
     "all_gather": ("chunks", "x"),
     "reduce_scatter": ("x", "chunks"),
 }
-ROOT = {"broadcast": "src", "reduce": "dst", "scatter": "src", "gather": "dst"}  # its argument
-ROOM = -1  # what tensors hold that are to be written
-Row = tuple[int, int, str, int, str]  # of a case: ranks, `Collective.units`, dtype, root, laid
+# the argument's name
+ROOT = {"broadcast": "src", "reduce": "dst", "scatter": "src", "gather": "dst"}
+ROOM = -1  # content of tensors that the answer has to fill
+Row = tuple[int, int, str, int, str]  # a case: ranks, `Collective.units`, dtype, root, layout
 
 
 @dataclass(frozen=True)
 class Collective:
-    """A collective of given tensors, `x` and `chunks`, both by rank.
+    """A collective of given tensors: `x` and `chunks`, both by rank.
 
-    A rank that neither gives nor gets chunks has None.
+    `chunks` is None on a rank that neither gives nor gets chunks.
     """
 
     op: str
     x: list[Any]
     chunks: list[Any]
-    units: int  # what the schedule cuts: elements, or the columns of a matrix
+    units: int  # units that the schedule cuts: elements, or columns of a matrix
     unit_bytes: int
     root: int
-    laid: str  # "", or as `call` lays the tensors
+    laid: str  # "", or the layout that `call` makes
 
     @property
     def n(self) -> int:
@@ -57,28 +58,29 @@ class Collective:
 
     @property
     def before(self) -> list[Any]:
-        """What the tensors that a call writes hold before it, by rank."""
+        """The contents, before the call, of the tensors that the call writes, by rank."""
         return self.x if written_by(self.op) == "x" else self.chunks
 
     @property
     def title(self) -> str:
-        """ "4 ranks, 6 transposed, src=2"."""
+        """A title like "4 ranks, 6 transposed, src=2"."""
         dtype = str(self.x[0].dtype).removeprefix("torch.")
         root = [f"{ROOT[self.op]}={self.root}"] if self.op in ROOT else []
         return title(self.n, f"{self.units} {self.laid or dtype}", *root)
 
     @property
     def calls(self) -> Arguments:
-        """The arguments of `call` after its first two, by rank."""
+        """The arguments of `call` after the first two, by rank."""
         roots = [self.root] * self.n
         given = {"x": self.x, "chunks": self.chunks, "src": roots, "dst": roots}
         arguments = (given[name] for name in ARGUMENTS[self.op])
         return list(zip([self.laid] * self.n, *arguments, strict=True))
 
     def expected(self, plain: bool) -> Observed:
-        """What is seen of a right call; of a plain one, all that there is to see.
+        """Return the observations of a right call; a plain call has more observations.
 
-        Rounds are left out where right answers differ in them, for some messages are empty.
+        The number of rounds is left out if some messages are empty, because right answers then
+        differ.
         """
         plan = schedule(self.op, self.n, self.units, self.root)
         sends = [step for step in plan.steps if isinstance(step, Send)]
@@ -92,7 +94,7 @@ class Collective:
         return seen | {"bytes": sent, read: "kept"} if plain and self.op not in TREES else seen
 
 
-# What the tensors that a call writes hold after a right one, by rank: the serial twin
+# The right contents of the written tensors, by rank, computed by one process.
 LEFT: Mapping[str, Callable[[Collective], list[Any]]] = {
     "broadcast": lambda c: [c.x[c.root]] * c.n,
     "reduce": lambda c: [total(c.x) if rank == c.root else x for rank, x in enumerate(c.x)],
@@ -104,7 +106,7 @@ LEFT: Mapping[str, Callable[[Collective], list[Any]]] = {
 
 
 def total(parts: Sequence[Any]) -> Any:
-    """The sum of tensors, a new one."""
+    """Return the sum of tensors as a new tensor."""
     return sum(parts[1:], parts[0].clone())
 
 
@@ -112,16 +114,16 @@ def total(parts: Sequence[Any]) -> Any:
 
 
 def written_by(op: str) -> str:
-    """What a call writes into: "x" or "chunks"."""
+    """Return the name of the argument that a call writes: "x" or "chunks"."""
     return "chunks" if op in ("gather", "all_gather") else "x"
 
 
 def call(op: str, answer: Callable[..., None], laid: str, *arguments: object) -> tuple[Any, str]:
-    """Run on a rank; what the answer left in what it writes, and "kept" if the rest is as before.
+    """Run on a rank; return the written tensors, and "kept" if the rest is unchanged.
 
-    How a tensor lies in memory does not survive shipping, so they are laid out here: `laid` is
-    "transposed" if what is read, and x of a tree, is a matrix laid out column by column, which is
-    not contiguous; "in place" if x is one of the chunks.
+    Shipping a tensor to a rank loses its memory layout, so this function makes the layout. With
+    `laid` "transposed", the tensors that are read, and the x of a tree, are matrices laid out
+    column by column, which are not contiguous. With "in place", x is one of the chunks.
     """
     import torch.distributed as dist
 
@@ -134,7 +136,7 @@ def call(op: str, answer: Callable[..., None], laid: str, *arguments: object) ->
     elif laid == "in place":
         own = given["chunks"][dist.get_rank()]
         x = own.copy_(x) if op == "all_gather" else own
-    tensors = chunks and list(chunks)  # the answer may put others into its list
+    tensors = chunks and list(chunks)  # the answer may replace elements of its list
     read = x if written_by(op) == "chunks" else tensors
     out = _memory(tensors if written_by(op) == "chunks" else x)
     before = digest(read)
@@ -143,9 +145,10 @@ def call(op: str, answer: Callable[..., None], laid: str, *arguments: object) ->
 
 
 def _memory(given: Any) -> Any:
-    """Tensors that share the memory of those given.
+    """Return tensors that share the memory of the given tensors.
 
-    Who gives a tensor another memory, x.data = y, leaves this as it was: "in place" is not done.
+    An answer that gives a tensor new memory (x.data = y) does not write in place: the returned
+    tensors then keep the old values.
     """
     if given is None:
         return None
@@ -153,12 +156,12 @@ def _memory(given: Any) -> Any:
 
 
 def _transposed(x: Tensor) -> Any:
-    """The matrix again, laid out column by column."""
+    """Return an equal matrix, laid out column by column."""
     return x.t().contiguous().t()
 
 
 def looks(op: str, expect: Observed) -> Looks:
-    """What to see of a run of `call`: all that `expect` names."""
+    """Return a look at a run of `call` for each name in `expect`."""
     see: Looks = {
         "x": _read,
         "chunks": _read,
@@ -179,7 +182,7 @@ def _read(did: Did) -> str:
 
 
 def _bytes(did: Did) -> int:
-    """Bytes that all ranks together sent."""
+    """Return the bytes that all ranks together sent."""
     return sum(did.bytes)
 
 
@@ -187,10 +190,10 @@ def _bytes(did: Did) -> int:
 
 
 def collective(op: str, row: Row, rng: random.Random) -> Collective:
-    """A collective of random numbers.
+    """Draw a collective of random numbers.
 
-    Where tensors are transposed, x of a tree is a matrix with two rows; of the others, what is cut
-    into chunks is one with three.
+    With the layout "transposed", the x of a tree is a matrix with two rows; for the remaining
+    collectives, the tensor that is cut into chunks is a matrix with three rows.
     """
     n, units, dtype, root, laid = row
     if op in TREES:
@@ -210,7 +213,7 @@ def collective(op: str, row: Row, rng: random.Random) -> Collective:
 
 
 def _vectors(n: int, length: int, dtype: str, rng: random.Random) -> list[Any]:
-    """One for each rank, of such numbers that hardly two sums of some of them are the same."""
+    """Draw a vector for each rank, so that sums of different vectors are hardly ever equal."""
     import torch
 
     rows = [[rng.randrange(1, 1000) for _ in range(length)] for _ in range(n)]

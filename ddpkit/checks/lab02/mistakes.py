@@ -1,6 +1,6 @@
-"""Mistakes in collectives: in the tensors, in sums, in messages. The hints ask for them.
+"""Mistakes in the tensors, sums and messages of collectives; the hints use these functions.
 
-`s.given` is the `Collective` that was called: `s.given.x` and `s.given.chunks` are what went in.
+`s.given` is the `Collective` that was called: `s.given.x` and `s.given.chunks` are its inputs.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def no_partner(s: Seen) -> object:
-    """Whether the ranks that send and those that receive do not fit each other."""
+    """True if the sends of the ranks do not match the receives."""
     return s.stuck or s.kind in ("to itself", "no such rank")
 
 
@@ -28,60 +28,60 @@ def no_power_of_two(s: Seen) -> bool:
 
 
 def wrong_ranks(s: Seen) -> list[int]:
-    """Ranks where the tensors that are to be written hold something wrong."""
+    """Return the ranks with wrong written tensors."""
     out = written_by(s.op)
     return [rank for rank in range(s.n) if not same(s[out][rank], s.expect[out][rank])]
 
 
 def first(s: Seen) -> int:
-    """The first of `wrong_ranks`, of which there is one: else no hint that asks for it fits."""
+    """Return the first of `wrong_ranks`; a hint does not fit if there is none (IndexError)."""
     return wrong_ranks(s)[0]
 
 
 def untouched(s: Seen) -> list[int]:
-    """`wrong_ranks`, if they all hold what they held before the call; else none."""
+    """Return `wrong_ranks` if the tensors of all of them are unchanged, else no ranks."""
     ranks, got = wrong_ranks(s), s[written_by(s.op)]
     return ranks if all(same(got[rank], s.before[rank]) for rank in ranks) else []
 
 
 def wrong_chunks(s: Seen) -> list[int]:
-    """The wrong ones of all chunks on the first rank that has any, by number."""
+    """Return the numbers of the wrong chunks on the first rank with a wrong chunk."""
     rank = first(s)
     got, expected = s["chunks"][rank], s.expect["chunks"][rank]
     return [at for at in range(s.n) if not same(got[at], expected[at])]
 
 
 def empty_chunks(s: Seen) -> list[int]:
-    """Those of `wrong_chunks` into which nothing came."""
+    """Return the members of `wrong_chunks` into which no numbers came."""
     rank = first(s)
     got, before = s["chunks"][rank], s.before[rank]
     return [at for at in wrong_chunks(s) if same(got[at], before[at])]
 
 
 def holds(s: Seen, at: int) -> str:
-    """What chunk number `at` holds on the first rank that has a wrong one."""
+    """Say the content of chunk number `at` on the first rank with a wrong chunk."""
     rank = first(s)
     if at in empty_chunks(s):
-        return "is as it was before the call"
+        return "has not changed"
     giver = given_by(s, s["chunks"][rank][at])
-    return "holds what no rank gave" if giver is None else f"holds what rank {giver} gave"
+    return "holds the x of no rank" if giver is None else f"holds the x of rank {giver}"
 
 
 def given_by(s: Seen, tensor: Tensor) -> int | None:
-    """The first rank whose x this is; None if it is nobody's."""
+    """Return the first rank with an x equal to `tensor`, or None."""
     return next((rank for rank, x in enumerate(s.given.x) if same(tensor, x)), None)
 
 
-@lru_cache(maxsize=1)  # several hints ask
+@lru_cache(maxsize=1)  # called by several hints
 def times(s: Seen) -> tuple[int, ...]:
-    """How often each rank's part is in the first wrong sum."""
+    """Return, for each rank, the number of times its part is in the first wrong sum."""
     rank = first(s)
     parts = s.given.x if s.op == "reduce" else [chunks[rank] for chunks in s.given.chunks]
     return times_in(s["x"][rank], parts)
 
 
 def owner(s: Seen) -> int | None:
-    """The other rank whose chunks the first wrong sum is made of; None if there is none."""
+    """Return the wrong rank that owns the chunks in the first wrong sum, or None."""
     rank = first(s)
     columns = enumerate(zip(*s.given.chunks, strict=True))
     found = (other for other, column in columns if other != rank and times_in(s["x"][rank], column))
@@ -89,7 +89,7 @@ def owner(s: Seen) -> int | None:
 
 
 def times_in(got: Any, parts: Sequence[Any]) -> tuple[int, ...]:
-    """How often each part is in a sum, 0 to 2 times; () if it is no such sum."""
+    """Return, for each part, 0, 1 or 2 times in the sum `got`; () if no such factors give `got`."""
     import torch
 
     if not isinstance(got, torch.Tensor) or got.shape != parts[0].shape or not got.numel():
@@ -104,6 +104,6 @@ def _multiples(factors: Sequence[int], parts: Sequence[Any]) -> list[Any]:
 
 
 def receivers(s: Seen) -> list[list[int]]:
-    """Ranks to which each rank sends."""
+    """Return the ranks to which each rank sends."""
     arrows = [tuple(map(int, arrow.split("→"))) for arrow in s["to"].split()]
     return [[peer for sender, peer in arrows if sender == rank] for rank in range(s.n)]
