@@ -1,9 +1,9 @@
 """Lab 04: data parallel.
 
-cases      what is put to each answer, and what a right one makes of it
-hints      a table for each exercise: mistakes, and what to say of them
-replicas   a model with all that a broadcast may forget
+cases      the exercises: the inputs of each answer, and the right results
+hints      a table for each exercise: mistakes, and a sentence for each mistake
+replicas   a model with every kind of tensor that a broadcast may forget
 epochs     an epoch, split for every rank
-gradients  modules whose gradients differ by rank, and their averages
-sets       an answer whose sets have another order on each rank
+gradients  modules with gradients that differ by rank, and the averages
+sets       an answer with sets that have a different order on each rank
 """

@@ -1,4 +1,4 @@
-"""Lab 04: data parallel. Whether each answer does what one process would, and with which calls."""
+"""Lab 04: data parallel. Each answer must give one process's results, with the right calls."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from ddpkit.protocol.per_rank import PerRank
 
 Answer = Callable[..., Any]
 
-Missing = dict[int, tuple[int, ...]]  # by rank: numbers of gradients that are None
+Missing = dict[int, tuple[int, ...]]  # rank -> numbers of its gradients that are None
 
 OTHER_SETS = "2 ranks, sets in another order on each"
-AVERAGES = {  # the calls on a rank, the same in words, which gradients 3 ranks have, hints
-    # gloo scatters memory as it lies: a mean with other strides than the gradient would arrive
-    # transposed, which is no matter of this exercise.
+AVERAGES = {  # calls on a rank, the same in words, module for the case with 3 ranks, hints
+    # gloo scatters memory in its layout: a mean with different strides than the gradient would
+    # arrive transposed. This exercise does not ask for strides, so it uses "linear".
     "average_by_gather": (
         "gather ×{count}, scatter ×{count}, {twice} B",
         "one gather and one scatter for each parameter",
@@ -44,7 +44,7 @@ AVERAGES = {  # the calls on a rank, the same in words, which gradients 3 ranks 
         hints.AVERAGE_FLAT,
     ),
 }
-TRAININGS = (  # title, lengths of the parts [step][rank], momentum, None where it is left out
+TRAININGS = (  # title, lengths of the parts [step][rank], momentum (None: use the default)
     ("2 ranks, even parts", ((3, 3), (3, 3), (3, 3)), None),
     ("4 ranks, momentum, uneven parts", ((3, 2, 2, 2), (2, 2, 2, 2), (2, 1, 1, 1)), 0.9),
     ("3 ranks, an empty part", ((2, 2, 2), (1, 1, 0), (2, 2, 1)), 0.5),
@@ -54,7 +54,7 @@ TRAININGS = (  # title, lengths of the parts [step][rank], momentum, None where 
 
 @exercise("broadcast_parameters", lab="04", points=2, returns=False)
 def broadcast_parameters(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """Parameters, frozen ones and all buffers as one rank has them, in place."""
+    """Parameters, frozen parameters and all buffers of one rank on all ranks, in place."""
     for n, src in ((2, 0), (4, None), (3, 2), (3, 1), (1, 0)):
         root = src or 0
         seed = rng.randrange(10**6)
@@ -108,7 +108,7 @@ def shard(answer: Answer, rng: random.Random) -> Iterator[Case]:
 
 @exercise("gradients_of", lab="04", points=1)
 def gradients_of(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """One list on every rank: missing ones as zeros, shared ones once, no frozen ones."""
+    """One list on every rank: zeros for None, a shared gradient once, and no frozen parameters."""
     for about, kind, missing in (
         ("a Linear", "linear", ()),
         ("one gradient is None", "linear", (1,)),
@@ -131,7 +131,7 @@ def gradients_of(answer: Answer, rng: random.Random) -> Iterator[Case]:
 
 
 def _average(name: str, answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """Cases: plain; one missing; shared, frozen ones and two dtypes; one rank, alone."""
+    """Yield cases: plain; one None; shared, frozen and two dtypes; a single rank."""
     calls, makes, three, table = AVERAGES[name]
     rows: list[tuple[str, int, str, Missing]] = [
         ("4 ranks", 4, "linear", {}),
@@ -150,7 +150,7 @@ def _average(name: str, answer: Answer, rng: random.Random) -> Iterator[Case]:
         sums = grads.summed(kind, own)
         see: Looks = {"gave": "returned"}
         expect: Observed = {"means": [grads.divided(sums, n)] * n, "parameters": "kept"}
-        if n > 1:  # alone, a rank may do without any call
+        if n > 1:  # a single rank needs no call
             see = {**see, "calls": grads.calls}
             expect = {**expect, "calls": calls.format(**grads.counts(kind))}
             if name == "average_by_gather":
@@ -202,13 +202,13 @@ def average_per_parameter(answer: Answer, rng: random.Random) -> Iterator[Case]:
 
 @exercise("average_flat", lab="04", points=3, returns=False)
 def average_flat(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """The mean of all ranks' gradients, one all_reduce a dtype."""
+    """The mean of all ranks' gradients, with one all_reduce for each dtype."""
     yield from _average("average_flat", answer, rng)
 
 
 @exercise("train", lab="04", points=3, returns=False)
 def train(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """After every step what one process has that trains on the whole batches."""
+    """After every step, the parameters of one process that trains on the whole batches."""
     for about, lengths, momentum in TRAININGS:
         task = training.Training(lengths, momentum or 0.0, rng.randrange(10**6))
         models = [training.model(task.seed + rank) for rank in range(task.n)]
@@ -241,5 +241,5 @@ def train(answer: Answer, rng: random.Random) -> Iterator[Case]:
 
 
 def _enough(whole: int, lengths: training.Lengths) -> int:
-    """Return bytes for the start and all steps, also if a root sends its own to each rank."""
+    """Return bytes enough for the start and all steps, even if a root also sends to itself."""
     return (len(lengths) + 1) * (len(lengths[0]) + 2) * whole

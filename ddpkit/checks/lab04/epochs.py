@@ -1,4 +1,4 @@
-"""An epoch, split by an answer for every rank."""
+"""An epoch, split for every rank by an answer."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from ddpkit.exercises.exercise import Observed
 
 Split = list[list[Any]]  # [rank][step]: tensors of numbers
 
-LARGE = 40  # from so many numbers on, no shuffle leaves every batch as it was
-LATER = (1, 2, 3, 5, 10)  # epochs later: an answer may take the rest of a division
+LARGE = 40  # numbers; a shuffle of 40 or more changes some batch
+LATER = (1, 2, 3, 5, 10)  # several: an answer may use the epoch modulo a number
 
 
 def epoch(
     answer: Callable[..., Any], n: int, batch_size: int, world_size: int, number: int
 ) -> Observed:
-    """Return the items that all ranks take in an epoch, and True if other epochs differ."""
+    """Observe the numbers that all ranks take in an epoch, and the order in later epochs."""
     import torch
 
     torch.manual_seed(0)
@@ -58,13 +58,13 @@ def _split(
 
     split = []
     for rank in range(world_size):
-        torch.manual_seed(rank)  # as on ranks, whose global seeds differ
+        torch.manual_seed(rank)  # ranks have different global seeds
         split.append(answer(n, batch_size, number, rank, world_size))
     return split
 
 
 def _type(numbers: Any) -> str:
-    """The dtype; of what has none, its type."""
+    """Return the dtype; without a dtype, the type's name."""
     return str(getattr(numbers, "dtype", type(numbers).__name__))
 
 
@@ -74,7 +74,7 @@ def _batches(split: Split) -> list[list[int]]:
 
 
 def _evenness(split: Split) -> str:
-    """ "even", or the first step in which a rank has more than one number more than another."""
+    """Return "even", or the first step in which two ranks' lengths differ by more than 1."""
     lengths = [list(map(len, of_ranks)) for of_ranks in zip(*split, strict=True)]
     uneven = (
         f"{each} in step {step}" for step, each in enumerate(lengths) if max(each) > min(each) + 1
@@ -83,7 +83,7 @@ def _evenness(split: Split) -> str:
 
 
 def _samples(taken: list[int], n: int) -> str | dict[str, int]:
-    """ "each once", or how many are missing and how many too many, and which is the largest."""
+    """Return "each once", or the counts of missing and extra numbers, and the largest number."""
     different = set(taken)
     missing, again = len(set(range(n)) - different), len(taken) - len(different)
     wrong = {"missing": missing, "too many": again, "largest": max(taken, default=-1)}
@@ -91,11 +91,14 @@ def _samples(taken: list[int], n: int) -> str | dict[str, int]:
 
 
 def drawn(rng: random.Random) -> list[tuple[int, int, int]]:
-    """Numbers in an epoch, batch size and ranks, of each case: the last batch is shorter mostly."""
+    """Draw the size of an epoch, the batch size and the ranks of each case.
+
+    Most end with a short batch.
+    """
     a, b, c, d, e = (rng.randrange(3) for _ in range(5))
     return [
         ((3 + a) * (4 + 2 * b), 4 + 2 * b, 2),  # even parts
-        (3 * (14 + c) + 2, 14 + c, 4),  # two ranks have nothing of the last batch
+        (3 * (14 + c) + 2, 14 + c, 4),  # the last batch has no number for two of the ranks
         (2 * (16 + 3 * d) + 8, 16 + 3 * d, 3),  # chunk makes 6, 6 and 4, or alike
         (8 + e + 2, 8 + e, 4),
         (40 + a, 20 + b, 1),

@@ -1,7 +1,7 @@
-"""Modules with gradients that differ by rank, and what an answer makes of these on ranks.
+"""Modules with gradients that differ by rank, and the results of an answer on ranks.
 
-Gradients are whole multiples of 1.5, so that their mean over 1 to 4 ranks is exact, however it is
-computed in their dtype, and often no whole number. In a smaller dtype it would be rounded.
+Gradients are multiples of 1.5, so their mean over 1 to 4 ranks is exact in their dtype, in every
+order of operations. Often the mean is not a whole number. A smaller dtype would round the mean.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from ddpkit.exercises.ranks import Did
 Answer = Callable[..., Any]
 Gradients = list[Any]  # one for each parameter: a tensor or None
 
-MOST = {4: 2**18, 8: 2**40}  # by bytes of an element: the sum over 4 ranks is still exact
+MOST = {4: 2**18, 8: 2**40}  # element size -> limit below which sums over 4 ranks are exact
 
 
 def module(kind: str, fill: float = 0.0) -> Any:
-    """A model of the given kind: "linear", "strided" or "mixed".
+    """Return a model of the given kind: "linear", "strided" or "mixed".
 
-    "linear" is a layer; "strided" a layer with a transposed weight; "mixed" a model with two
-    dtypes, a frozen layer, a layer used twice, and a fourth layer with the weight of the first.
-    All parameters are `fill`.
+    "linear" is a layer. "strided" is a layer with a transposed weight. "mixed" is a model with two
+    dtypes, a frozen layer, a layer used twice, and a fourth layer with the weight of the first. All
+    parameters are `fill`.
     """
     import torch
     from torch import nn
@@ -43,12 +43,15 @@ def module(kind: str, fill: float = 0.0) -> Any:
 
 
 def trained(net: Any) -> list[Any]:
-    """The parameters that require a gradient."""
+    """Return the parameters that require a gradient."""
     return [p for p in net.parameters() if p.requires_grad]
 
 
 def drawn_gradients(kind: str, seed: int, missing: Sequence[int] = ()) -> Gradients:
-    """A rank's own, of all parameters; those numbered `missing` and frozen ones' are None."""
+    """Draw a rank's gradients of all parameters.
+
+    None for frozen ones and the numbers in `missing`.
+    """
     import torch
 
     generator, net = torch.Generator().manual_seed(seed), module(kind)
@@ -62,12 +65,12 @@ def drawn_gradients(kind: str, seed: int, missing: Sequence[int] = ()) -> Gradie
 
 
 def given(net: Any, gradients: Gradients, strided: bool = False) -> Any:
-    """The module as a backward may leave it; a matrix lies by columns if `strided`.
+    """Return the module as a backward may leave it; with `strided`, a matrix lies by columns.
 
-    What is shipped to a rank has lost its strides.
+    Shipping to a rank loses the strides, so they are made on the rank.
     """
     for p, gradient in zip(net.parameters(), gradients, strict=True):
-        if strided and p.dim() == 2:  # as its gradient: zeros_like(p) stands for one that is None
+        if strided and p.dim() == 2:  # like the gradient: zeros_like(p) replaces None
             p.data = p.data.t().contiguous().t()
         by_columns = strided and gradient is not None and gradient.dim() == 2
         p.grad = gradient.t().contiguous().t() if by_columns else gradient
@@ -78,7 +81,7 @@ def given(net: Any, gradients: Gradients, strided: bool = False) -> Any:
 
 
 def due(kind: str, gradients: Gradients) -> Gradients:
-    """What `gradients_of` is to return: zeros for the missing ones."""
+    """Return the right result of `gradients_of`: the gradients, with zeros in the place of None."""
     import torch
 
     return [
@@ -89,7 +92,7 @@ def due(kind: str, gradients: Gradients) -> Gradients:
 
 
 def listed(answer: Answer, net: Any, gradients: Gradients) -> Observed:
-    """What `gradients_of` returns for a module, without ranks; then all .grad, 1 added to these."""
+    """Observe the result of `gradients_of`, then all .grad after adding 1 to the result."""
     given(net, gradients)
     found = answer(net)
     if not isinstance(found, list | tuple):
@@ -102,7 +105,7 @@ def listed(answer: Answer, net: Any, gradients: Gradients) -> Observed:
 
 
 def looked_at_list(kind: str, seen: Observed) -> Observed:
-    """The gradients that were returned, and whether they are those of the parameters."""
+    """Compare the returned gradients with the .grad of the parameters."""
     trains = [p.requires_grad for p in module(kind).parameters()]
     then = list(zip(seen["then"], trains, strict=True))
     grown = [None if g is None else g + 1 for g in seen["gradients"]]
@@ -117,7 +120,7 @@ def looked_at_list(kind: str, seen: Observed) -> Observed:
 
 
 def summed(kind: str, own: list[Gradients]) -> Gradients:
-    """The sums over all ranks; None for a frozen parameter."""
+    """Return the sums over all ranks; None for a frozen parameter."""
     import torch
 
     columns = zip(module(kind).parameters(), *own, strict=True)
@@ -134,7 +137,7 @@ def divided(sums: Gradients, divisor: int) -> Gradients:
 
 
 def counts(kind: str) -> dict[str, int]:
-    """What an average of a module's gradients may have to call for: how often, how many bytes."""
+    """Return the numbers of calls and bytes that an average of a module's gradients may need."""
     parameters = trained(module(kind))
     nbytes = sum(p.numel() * p.element_size() for p in parameters)
     dtypes = len({p.dtype for p in parameters})
@@ -144,9 +147,9 @@ def counts(kind: str) -> dict[str, int]:
 def averaged(
     answer: Answer, strided: bool, net: Any, gradients: Gradients
 ) -> tuple[Gradients, list[Any]]:
-    """Run on a rank; its gradients after the averaging, frozen parameters' included.
+    """Run on a rank; return its gradients after the averaging, and its parameters.
 
-    Then its parameters.
+    A frozen parameter's gradient is included.
     """
     answer(given(net, gradients, strided))
     found = [None if p.grad is None else p.grad.detach().clone() for p in net.parameters()]
@@ -154,19 +157,22 @@ def averaged(
 
 
 def looked_at_means(parameters: list[list[Any]], seen: Observed) -> Observed:
-    """The gradients by rank, and whether the parameters, these by rank, have stayed."""
+    """Split the answer into means and parameters by rank.
+
+    Say "kept" if the parameters are equal.
+    """
     means, after = (list(column) for column in zip(*seen["gave"], strict=True))
     kept = "kept" if same(after, parameters) else "changed"
     return {**seen, "means": means, "parameters": kept}
 
 
 def root(did: Did) -> int:
-    """Another root than 0 that a collective had; 0 if none had."""
+    """Return the largest root of all collectives; 0 if none has a root."""
     return max((int(span.args.get("root", 0)) for span in did.trace.spans), default=0)
 
 
 def calls(did: Did) -> str:
-    """What rank 0 called: "gather ×2, scatter ×2, 64 B"."""
+    """Return rank 0's calls, for example "gather ×2, scatter ×2, 64 B"."""
     collectives = did.trace.traffic.collectives(0)
     texts = [f"{name} ×{each.times}" for name, each in collectives.items()]
     if did.messages[0]:

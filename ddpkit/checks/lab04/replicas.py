@@ -1,4 +1,4 @@
-"""A model with all that a broadcast may forget, and what became of it on each rank."""
+"""A model with every kind of tensor that a broadcast may forget, and its state on each rank."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from ddpkit.exercises.compare import same
 from ddpkit.exercises.exercise import Observed
 from ddpkit.exercises.ranks import Did
 
-Tensors = dict[str, Any]  # by name, of a model
+Tensors = dict[str, Any]  # name -> tensor, of a model
 
 
 def model(seed: int, rank: int) -> Any:
-    """A rank's own: layers that share a weight, a frozen scale, buffers of three dtypes.
+    """Return a rank's model: a shared weight, a frozen scale, and buffers of three dtypes.
 
-    Every tensor has values of its own on every rank; those of 8 bytes have more digits than a
-    float32 can hold.
+    Every tensor has different values on every rank. The tensors with 8 bytes an element have more
+    digits than a float32 can hold.
     """
     import torch
     from torch import nn
@@ -34,22 +34,22 @@ def model(seed: int, rank: int) -> Any:
 
 
 def tensors(net: Any) -> Tensors:
-    """Parameters, a shared one once, and buffers."""
+    """Return the parameters, a shared parameter once, and the buffers."""
     return {name: t.detach() for name, t in (*net.named_parameters(), *net.named_buffers())}
 
 
 def flat(of: Tensors) -> Any:
-    """All values in one float64 vector."""
+    """Return all values in one float64 vector."""
     import torch
 
     return torch.cat([tensor.double().flatten() for tensor in of.values()])
 
 
 def broadcast(answer: Callable[..., Any], net: Any, *src: int) -> tuple[Tensors, bool, bool, bool]:
-    """Run on a rank; its tensors afterwards, and whether three things are as before.
+    """Run on a rank; return its tensors after the broadcast, and three truth values.
 
-    These are the Parameters and the buffers, the same objects in the same memory, and
-    the frozen Parameters. `src` is left out where it is the default.
+    The values are true if the Parameters are the same objects in the same memory, if the buffers
+    are, and if each frozen Parameter is still frozen. Without `src`, the answer uses its default.
     """
     views = tensors(net)
     before, buffers = dict(net.named_parameters()), dict(net.named_buffers())
@@ -73,7 +73,7 @@ def _same_memory(views: Tensors, of: Tensors) -> bool:
 
 
 def moved(did: Did) -> list[int]:
-    """Bytes that each rank took part in moving."""
+    """Return the bytes that each rank sent or passed to collectives."""
     return [
         did.bytes[rank] + sum(each.bytes for each in did.trace.traffic.collectives(rank).values())
         for rank in did.trace.ranks
@@ -81,10 +81,10 @@ def moved(did: Did) -> list[int]:
 
 
 def compared(seen: Observed, sent: Tensors, src: int, nbytes: int) -> Observed:
-    """The last rank's values, and what differs from what rank `src` had.
+    """Return the last rank's values, and the names of the tensors that differ from rank `src`.
 
-    `unlike`, which is there if anything does, tells of each tensor on which ranks. `nbytes` is the
-    least that has to go over the network.
+    `unlike` maps the name of each differing tensor to its ranks; without differences it is left
+    out. `nbytes` is the least number of bytes that has to go over the network.
     """
     models, in_place, buffers, frozen = zip(*seen["replicas"], strict=True)
     unlike = {

@@ -1,7 +1,7 @@
-"""An answer whose sets have another order on each rank, as they may when ranks are not forked.
+"""An answer with sets that have a different order on each rank, as is possible under torchrun.
 
-Ranks of the kit fork from one process, where a dtype has one address and so one hash; under
-torchrun it has another in each, and a set of dtypes another order.
+The kit forks its ranks from one process, where a dtype has one address and so one hash. Under
+torchrun, a dtype has a different hash in each process, and a set of dtypes a different order.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ddpkit.exercises.sources import globals_of, source_of
 
 
 class Unordered(set[Any]):
-    """A set whose order is by name, and on odd ranks the other way round."""
+    """A set that is ordered by name, and on odd ranks in reverse."""
 
     def __iter__(self) -> Iterator[Any]:
         import torch.distributed as dist
@@ -25,7 +25,7 @@ class Unordered(set[Any]):
 
 
 class _Calls(ast.NodeTransformer):
-    """Makes `{f(x) for x in y}` into `set(f(x) for x in y)`."""
+    """Replace `{f(x) for x in y}` by `set(f(x) for x in y)`."""
 
     def visit_SetComp(self, node: ast.SetComp) -> ast.AST:
         self.generic_visit(node)
@@ -35,7 +35,10 @@ class _Calls(ast.NodeTransformer):
 
 
 def unordered(answer: Callable[..., Any]) -> Callable[..., Any]:
-    """The answer with such sets; the answer itself where its source cannot be had."""
+    """Return the answer with such sets.
+
+    Return the answer unchanged if its source is not available.
+    """
     try:
         tree = _Calls().visit(ast.parse(source_of(answer) or ""))
         code = compile(ast.fix_missing_locations(tree), "<answer>", "exec")
@@ -43,6 +46,6 @@ def unordered(answer: Callable[..., Any]) -> Callable[..., Any]:
         namespace = {**globals_of(answer), **enclosed, "set": Unordered}
         exec(code, namespace)
         made: Callable[..., Any] = namespace[answer.__name__]
-    except Exception:  # of any make: then this cannot be asked
+    except Exception:  # any error: then the answer cannot be examined this way
         return answer
     return made
