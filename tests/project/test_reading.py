@@ -19,7 +19,7 @@ HELD = {
     "the rank that a failed run blames": r"^def blame\(",
     "the calls that a trace records": r"^COLLECTIVES = \{\n    \"allreduce\"",
     "the wording of a deadlock": r"The ranks wait for each other and none can go on",
-    "a hint of lab 05": r"Let it be the view: p.grad = view",
+    "a hint of lab 05": r"p.grad the view: p.grad = view",
     "the colour of exposed communication": r"^EXPOSED = \"#",
     "the price of a broadcast": r"^def broadcast\(n: int, length: int",
     "the files that count as the student's": r"^def is_user_file",

@@ -1,9 +1,9 @@
 """Lab 05: flat tensors and views, buckets by torch's rule, and the best size of a bucket.
 
-cases   its exercises
-hints   what to say of wrong answers
-flat    what `flatten` and `unflatten` are given, and what they made of it
-views   parameters with gradients, and whether these are views of the buckets
-rules   which bucket, by the right rule and by wrong ones that people write
-caps    which cap is best, by the right model of the network and by wrong ones
+cases   the exercises
+hints   sentences about wrong answers
+flat    the inputs and the results of `flatten` and `unflatten`
+views   parameters with gradients that are, or are not, views of the buckets
+rules   buckets by the right rule, and by wrong rules that people write
+caps    the best cap by the right model of the network, and by wrong models that people write
 """

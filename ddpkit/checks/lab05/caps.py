@@ -1,4 +1,4 @@
-"""Which cap is best, by the right model of the network and by wrong ones that people write."""
+"""The best cap, by the right model of the network and by wrong models that people write."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ CAPS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
 
 @dataclass(frozen=True)
 class CapProblem:
-    """What `best_cap` is asked."""
+    """The arguments of `best_cap`."""
 
     caps: tuple[float, ...]
     ready: tuple[float, ...]  # s
@@ -24,7 +24,7 @@ class CapProblem:
     world_size: int
 
     def done(self, cap: float) -> float:
-        """When the last all-reduce is done, in s: by the kit's simulator."""
+        """Return the end of the last all-reduce, in s, from the kit's simulator."""
         from ddpkit.simulate import Gradient, Link, Step, assign_buckets, replay
 
         gradients = tuple(
@@ -41,7 +41,7 @@ class CapProblem:
         return min(self.caps, key=self.done)
 
     def clear(self) -> bool:
-        """Whether the best is so by 1 %: rounding must not decide, nor which of two is first."""
+        """True if the best cap wins by 1 %: rounding and the order of caps then decide nothing."""
         first, second = sorted(map(self.done, self.caps))[:2]
         return second > 1.01 * first
 
@@ -51,14 +51,14 @@ IN_ORDER = Rule(reverse=False)  # gradients are put in as they become ready
 
 @dataclass(frozen=True)
 class Model:
-    """A wrong idea of how long it takes."""
+    """A wrong model of the time of a step."""
 
-    ready: str = "the last"  # of a bucket's gradients that is waited for: "the first", "none"
-    queue: bool = True  # ... and for the all-reduce before
-    ends: str = "with the latest"  # or "with the last" all-reduce, whichever it is that ends latest
+    ready: str = "the last"  # gradient that an all-reduce waits for: or "the first", "none"
+    queue: bool = True  # an all-reduce also waits for the previous all-reduce
+    ends: str = "with the latest"  # "with the last": the last all-reduce in order
     rule: Rule = IN_ORDER
-    alphas: Callable[[int], float] = lambda n: 2 * (n - 1)  # latencies, of n ranks
-    wires: Callable[[int], float] = lambda n: 2 * (n - 1) / n  # how often the bytes go over a link
+    alphas: Callable[[int], float] = lambda n: 2 * (n - 1)  # number of latencies, for n ranks
+    wires: Callable[[int], float] = lambda n: 2 * (n - 1) / n  # times that the bytes cross a link
 
     def best(self, problem: CapProblem) -> float:
         return min(problem.caps, key=lambda cap: self.done(problem, cap))
@@ -77,36 +77,39 @@ class Model:
 
 
 QUEUE = (
-    "All-reduces go one after the other: one starts when the one before it is done, even if its "
-    "own gradients were ready earlier."
+    "All-reduces run one after the next: an all-reduce starts when the previous all-reduce is "
+    "done, even if its own gradients were ready earlier."
 )
-LATENCIES = "An all-reduce takes 2(n - 1) messages in a row, and so many latencies."
-BYTES = "Of a bucket's B bytes 2(n - 1)/n go over each link: 2(n - 1)/n · B / bandwidth."
+LATENCIES = "An all-reduce takes 2(n - 1) messages in a row, and therefore 2(n - 1) latencies."
+BYTES = (
+    "A bucket with B bytes sends 2(n - 1)/n · B bytes over each link: 2(n - 1)/n · B / bandwidth."
+)
 
 # fmt: off
 WRONG_MODELS: tuple[tuple[str, Model, str], ...] = (
     ("not ready", Model(ready="none"),
-     "An all-reduce cannot start before the last gradient of its bucket is ready, whatever came "
-     "first: take the later of that and the end of the one before."),
+     "An all-reduce cannot start before the last gradient of its bucket is ready, nor before the "
+     "previous all-reduce ends. Take the later of the two times."),
     ("first is ready", Model(ready="the first"),
-     "An all-reduce cannot start before the last gradient of its bucket is ready: that of the "
-     "first is too early."),
+     "An all-reduce cannot start before the last gradient of its bucket is ready. The time of the "
+     "first gradient is too early."),
     *(("no queue", Model(queue=False, ends=ends), QUEUE)
       for ends in ("with the latest", "with the last")),
     ("decimal", Model(rule=Rule(reverse=False, unit=10**6)),
      "1 MB is 2**20 bytes here, as in torch."),
     ("no rest", Model(rule=Rule(reverse=False, rest=False)),
-     "The gradients that are left at the end make a bucket too."),
+     "The gradients that are left at the end form a bucket too."),
     ("past the cap", Model(rule=Rule(reverse=False, strict=True)),
-     "A bucket closes when its bytes reach the cap: no more need fit in then."),
+     "A bucket closes when its bytes reach the cap. The bytes need not exceed the cap."),
     ("below the cap", Model(rule=Rule(reverse=False, hard=True)),
-     "A bucket closes when it has reached the cap: the gradient that reaches it is still in it."),
+     "A bucket closes when its bytes reach the cap. The gradient that reaches the cap still "
+     "belongs to the bucket."),
     *(("latencies", Model(alphas=alphas), LATENCIES)
       for alphas in (lambda n: 1, lambda n: n - 1, lambda n: n, lambda n: 3 * (n - 1))),
     ("no latency", Model(alphas=lambda n: 0),
-     "That cap is best on a link without latency: each all-reduce costs 2(n - 1) latencies."),
+     "Your cap is best on a link without latency. Each all-reduce costs 2(n - 1) latencies."),
     ("no bytes", Model(wires=lambda n: 0),
-     "That cap is best where bytes take no time: add 2(n - 1)/n · B / bandwidth."),
+     "Your cap is best if bytes take no time. Add 2(n - 1)/n · B / bandwidth."),
     *(("bytes", Model(wires=wires), BYTES)
       for wires in (lambda n: 2 * (n - 1), lambda n: (n - 1) / n, lambda n: 1,
                     lambda n: 3 * (n - 1) / n)),
@@ -116,10 +119,10 @@ RIGHT = Model()
 
 
 def problems_that_tell(rng: random.Random) -> list[CapProblem]:
-    """Problems on which each wrong model is known by what it chooses.
+    """Draw problems until the chosen caps identify each wrong model.
 
-    Its caps are others than the right ones, than those of models with another sentence, and than
-    always the smallest, largest, first or last.
+    The caps of a wrong model differ from the right caps, from the caps of models with a different
+    sentence, and from the choices "always the smallest, largest, first or last cap".
     """
     choosers: list[tuple[str, Callable[[CapProblem], float]]] = [
         ("right", RIGHT.best),
@@ -142,7 +145,7 @@ def problems_that_tell(rng: random.Random) -> list[CapProblem]:
 
 
 def _of_ten(rng: random.Random) -> CapProblem:
-    """Ten gradients, on a network whose latency costs about as much as its bytes."""
+    """Draw ten gradients, on a network with about equal costs of latency and bytes."""
     gaps = [rng.randrange(10, 41) / 1000 for _ in range(9)]
     sizes = tuple(MB // 4 * rng.choice((1, 3, 3, 4, 6, 6, 8, 12)) for _ in range(10))
     caps = shuffled(rng, (0.5, 1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0))
@@ -152,14 +155,14 @@ def _of_ten(rng: random.Random) -> CapProblem:
 
 
 def shuffled(rng: random.Random, caps: Sequence[float]) -> tuple[float, ...]:
-    """The caps in any order: which is the first or the smallest says nothing."""
+    """Return the caps in random order, so that the position of a cap has no meaning."""
     return tuple(rng.sample(caps, len(caps)))
 
 
 def a_byte_short(rng: random.Random, place: int) -> CapProblem:
-    """A problem in which it makes a difference that gradient `place` lacks one byte.
+    """Draw a problem in which one missing byte of gradient `place` makes a difference.
 
-    It is in the first bucket if it is the first; else in a later one.
+    Gradient 0 is in the first bucket, and all further gradients are in a later bucket.
     """
     early = Model(rule=Rule(reverse=False, short=1))
 
@@ -175,7 +178,7 @@ def a_byte_short(rng: random.Random, place: int) -> CapProblem:
 
 
 def a_large_one(rng: random.Random) -> CapProblem:
-    """A large gradient, and small ones soon after it."""
+    """Draw a large gradient, and small gradients soon after."""
     small = rng.randrange(9, 13)
     ready = (0.05, *(0.06 + 0.001 * i for i in range(small)))
     return _drawn(
@@ -191,7 +194,7 @@ def a_large_one(rng: random.Random) -> CapProblem:
 
 
 def alone(rng: random.Random) -> CapProblem:
-    """What one rank is asked, for whom all caps are equally good."""
+    """Draw a problem for one rank, for which all caps are equally good."""
     ready, sizes = tuple(0.01 * i for i in range(8)), tuple(rng.choices((MB // 2, MB), k=8))
     return CapProblem(shuffled(rng, CAPS), ready, sizes, 1e-3, rng.uniform(60e6, 200e6), 1)
 
@@ -204,7 +207,7 @@ def many_small(
     caps: Sequence[float] = CAPS,
     at_once: bool = False,
 ) -> CapProblem:
-    """32 gradients of about a quarter of a MB, on a network drawn between these limits."""
+    """Draw 32 gradients of about a quarter of a MB, on a network between these limits."""
 
     def draw() -> CapProblem:
         sizes = [rng.randrange(MB // 8, 3 * MB // 8) for _ in range(32)]

@@ -52,7 +52,7 @@ def flatten(answer: Answer, rng: random.Random) -> Iterator[Case]:
 
 @exercise("unflatten", lab="05", points=1)
 def unflatten(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """Views of a flat tensor, in the shapes of others."""
+    """Views of a flat tensor, in the shapes of given tensors."""
     import torch
 
     for title, dtype, shapes in SETS:
@@ -73,7 +73,7 @@ def unflatten(answer: Answer, rng: random.Random) -> Iterator[Case]:
 F32, F64, OTHER = ("float32", "cpu"), ("float64", "cpu"), ("float32", "meta")
 PLAIN = ("forward", "below the cap", "past the cap", "no rest", "elements", "decimal")
 LAYOUTS: tuple[tuple[tuple[Kind, ...], float, float | None, tuple[str, ...]], ...] = (
-    # dtypes and devices, cap and first cap in MB, what each draw tells
+    # dtypes and devices, cap and first cap in MB, mistakes that each draw identifies
     ((F32,) * 8, 1, None, PLAIN),
     ((F32,) * 8, 1.25, None, PLAIN),
     ((F32,) * 8, 25, None, ("forward", "no rest")),
@@ -101,14 +101,14 @@ def assign_buckets(answer: Answer, rng: random.Random) -> Iterator[Case]:
             _named(kinds, cap, first),
             observe=partial(_bucketed, answer, parameters, cap, first),
             expect={"buckets": by_torchs_rule(parameters, cap, opened)},
-            trivial=cap in (0, 25) and kinds == (F32,) * 8,  # one in each, all in one
+            trivial=cap in (0, 25) and kinds == (F32,) * 8,  # one in each bucket, or all in one
             hints=BUCKETED,
             given={"parameters": parameters, "cap": cap, "first": opened},
         )
 
 
 def _named(kinds: Sequence[Kind], cap: float, first: float | None) -> str:
-    """ "2 dtypes, cap 2 MB, the first 0.25"."""
+    """Return a title like "2 dtypes, cap 2 MB, the first 0.25"."""
     dtypes, devices = (len(set(column)) for column in zip(*kinds, strict=True))
     several = [f"{n} {what}" for n, what in ((dtypes, "dtypes"), (devices, "devices")) if n > 1]
     caps = [f"cap {cap:g} MB"] + ([] if first is None else [f"the first {first:g}"])
@@ -116,7 +116,7 @@ def _named(kinds: Sequence[Kind], cap: float, first: float | None) -> str:
 
 
 def _parameter(nbytes: int, dtype: str, device: str) -> Any:
-    """A parameter of so many bytes; the device "meta" has no memory."""
+    """Return a parameter of `nbytes` bytes; the device "meta" uses no memory."""
     import torch
 
     kind = getattr(torch, dtype)
@@ -132,7 +132,7 @@ def _bucketed(
     buckets = answer(iter(parameters), cap, first)
     if not isinstance(buckets, list | tuple):
         raise TypeError(f"assign_buckets gave a {type(buckets).__name__}, not a list")
-    if any(isinstance(each, torch.Tensor) for each in buckets):  # to go over millions of numbers
+    if any(isinstance(each, torch.Tensor) for each in buckets):  # iterating tensors is slow
         return {"buckets": "a list of tensors, not of lists"}
     for each in buckets:
         if not isinstance(each, list | tuple):
@@ -145,7 +145,7 @@ def _bucketed(
 
 @exercise("GradientBuckets", lab="05", points=3)
 def gradient_buckets(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """Gradients that are views of the buckets, held in memory once."""
+    """Gradients that are views of the buckets, and in memory only once."""
     first, later = (4 * rng.randrange(*limits) + 1 for limits in ((1025, 1049), (1050, 1099)))
     none, other = rng.randrange(3), rng.randrange(2)
     begin = [("backward", first), ("build",)]
@@ -177,7 +177,7 @@ def gradient_buckets(answer: Answer, rng: random.Random) -> Iterator[Case]:
 
 @exercise("best_cap", lab="05", points=3)
 def best_cap(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """The cap with which the last all-reduce is done first."""
+    """The cap for which the last all-reduce ends first."""
     small = partial(many_small, rng)
     telling = problems_that_tell(rng)
     for title, problems, weight in (

@@ -1,4 +1,4 @@
-"""What `flatten` and `unflatten` are given, and what they made of it."""
+"""The inputs and the results of `flatten` and `unflatten`."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ LARGE = {"float32": 2**12, "float64": 2**25, "int64": 2**54}
 
 
 def tensors_of(shapes: Shapes, dtype: str, start: int) -> list[Any]:
-    """Numbers from `start` on; the first tensor of two dimensions is not contiguous.
+    """Return tensors that count up from `start`; a float64 matrix is not contiguous.
 
-    They take more digits than the next smaller dtype has.
+    The numbers need more digits than the next smaller dtype has.
     """
     import torch
 
@@ -42,13 +42,14 @@ def tensors_of(shapes: Shapes, dtype: str, start: int) -> list[Any]:
 
 
 def flattened(answer: Answer, tensors: list[Any]) -> Observed:
-    """The flat tensor; the tensors, as they are then; the flat tensor when these have changed.
+    """Observe the flat tensor before and after changes of its inputs.
 
-    And what it is when these have been flattened too.
+    The observations are the flat tensor, the inputs after the call, the flat tensor after the
+    inputs have changed ("then"), and the flat tensor after a second call ("later").
     """
     import torch
 
-    mine = [tensor.clone() for tensor in tensors]  # with the strides of each
+    mine = [tensor.clone() for tensor in tensors]  # a clone keeps the strides of its tensor
     again = list(mine)
     flat = answer(mine)
     if not isinstance(flat, torch.Tensor):
@@ -71,7 +72,7 @@ def looked_at_flat(seen: Observed, tensors: list[Any]) -> Observed:
 
 
 def unflattened(answer: Answer, flat: Tensor, like: list[Any]) -> Observed:
-    """The pieces; the tensors, as they are then; the pieces when the flat tensor has grown by 1."""
+    """Observe the pieces, the tensors after the call, and the pieces after adding 1 to `flat`."""
     pieces = answer(flat, like)
     if not isinstance(pieces, list | tuple):
         raise TypeError(f"unflatten gave a {type(pieces).__name__}, not a list")

@@ -1,4 +1,4 @@
-"""What to say of wrong flat tensors, views, buckets and caps."""
+"""Sentences about wrong flat tensors, views, buckets and caps."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Chooser = Callable[[CapProblem], float]
 
 
 def rounded(got: Any, right: Any) -> bool:
-    """Whether the elements went through another dtype."""
+    """True if the elements went through a different dtype."""
     import torch
 
     through = (torch.bfloat16, torch.float16, torch.float32, torch.float64)
@@ -25,64 +25,64 @@ def rounded(got: Any, right: Any) -> bool:
 
 
 def wrong_begin(s: Seen) -> str:
-    """Return a sentence on the first piece that does not begin where it has to.
+    """Return a sentence about the first piece with a wrong beginning.
 
-    Raises StopIteration: there is none.
+    Raises StopIteration: all pieces begin at the right element.
     """
     begin, due = next(pair for pair in begins(s) if pair[0] != pair[1])
-    why = ", where the piece before it ends" if due else ", where flat begins"
-    return f"A piece begins at element {begin} of flat, and not at {due}{why}."
+    why = ", where the previous piece ends" if due else ", where flat begins"
+    return f"A piece begins at element {begin} of flat, not at element {due}{why}."
 
 
 # fmt: off
 FLAT = (
     Hint("no view", lambda s: s.kind == "no view",
-         "A transposed tensor has no view in one dimension: reshape copies if it must."),
+         "A transposed tensor has no 1-D view. reshape copies the tensor if necessary."),
     Hint("not 1-D first", lambda s: s.kind in ("shapes", "factors"),
-         "torch.cat joins tensors of one dimension: make each 1-D first."),
+         "torch.cat joins tensors of one dimension. Make each tensor 1-D first."),
     Hint("no tensor", lambda s: s.kind == "not a tensor",
-         "Give back a tensor: an all-reduce takes no list, and no array of numpy's."),
+         "Return a tensor: an all-reduce takes no list, and no numpy array."),
     Hint("one dimension", lambda s: s.flat.shape != s.expect["flat"].shape,
-         lambda s: f"All {s.expect['flat'].numel()} elements in one dimension, please."),
+         lambda s: f"Return all {s.expect['flat'].numel()} elements in one dimension."),
     Hint("dtype", lambda s: s.flat.dtype != s.expect["flat"].dtype,
-         "The flat tensor has the dtype of the tensors: no float(), no detour over Python's "
+         "The flat tensor has the dtype of the tensors. Use no float(), and no list of Python "
          "numbers."),
     Hint("order", lambda s: s.wrong("flat") and sorted(s.flat) == sorted(s.expect["flat"]),
          "All elements are there, but not in the order of the tensors."),
     Hint("rounded", lambda s: s.wrong("flat") and rounded(s.flat, s.expect["flat"]),
-         "The elements have lost digits: keep their dtype all the way."),
+         "The elements have lost digits. Keep their dtype all the way."),
     Hint("used again", lambda s: s.memory == "used again",
-         "A second call writes over the first one's tensor: make a new one each time."),
+         "A second call writes over the tensor of the first call. Make a new tensor in each "
+         "call."),
     Hint("shared", lambda s: s.memory == "shared",
-         "The flat tensor shares memory with a tensor of the input: a tensor alone too must be "
-         "copied."),
+         "The flat tensor shares memory with a tensor of the input. Copy even a single tensor."),
 )
 PIECES = (
     Hint("cut", lambda s: s.kind == "wrong size",
-         "A piece has as many elements as its tensor: cut by numel()."),
+         "A piece has as many elements as its tensor. Cut by numel()."),
     Hint("no list", lambda s: s.kind == "not a list",
-         "Give back a list: a generator is empty for who goes over it again."),
+         "Return a list: a generator is empty when it is read a second time."),
     Hint("fills the tensors", lambda s: s.wrong("tensors"),
-         "`tensors` only tell the shapes. Give back views of flat; copy nothing into them."),
+         "`tensors` only give the shapes. Return views of flat, and copy nothing into `tensors`."),
     Hint("number", lambda s: len(s.pieces) != len(s.expect["pieces"]),
-         lambda s: f"{len(s.expect['pieces'])} tensors ask for {len(s.expect['pieces'])} pieces, "
-                   f"not {len(s.pieces)}."),
+         lambda s: f"{len(s.expect['pieces'])} tensors need {len(s.expect['pieces'])} pieces, not "
+                   f"{len(s.pieces)}."),
     Hint("shape", lambda s: [p.shape for p in s.pieces] != [w.shape for w in s.expect["pieces"]],
          "Each piece has the shape of its tensor: view(tensor.shape)."),
     Hint("copies", lambda s: s.wrong("memory"),
-         "A change of flat does not show in the pieces: the pieces are no views of flat. Slice, "
-         "view."),
+         "A change of flat does not change the pieces, so the pieces are not views of flat. Slice, "
+         "then view."),
     Hint("where it begins", lambda s: any(begin != due for begin, due in begins(s)), wrong_begin),
     Hint("other elements", lambda s: s.wrong("pieces"),
          "A piece lacks the right elements of flat, in the right order: row after row, as view() "
-         "goes. flat itself keeps all values."),
+         "goes. Leave flat itself unchanged."),
 )
 
 
 def begins(s: Seen) -> list[tuple[int, int]]:
     """Return the place in flat of each piece's first element, and the right place.
 
-    Pieces without elements are left out. ValueError: a piece has no place in flat.
+    Pieces without elements are left out. ValueError: a piece is not a part of flat.
     """
     flat = [value for piece in s.expect["pieces"] for value in piece.reshape(-1).tolist()]
     found, due = [], 0
@@ -117,24 +117,27 @@ def first_other(s: Seen) -> int:
 
 BUCKETED = (
     Hint("no list", lambda s: s.kind == "not a list",
-         "Give back a list of buckets, each a list: later cells ask for their len()."),
+         "Return a list of buckets, and each bucket as a list: later cells call len() on both."),
     Hint("iterator", lambda s: s.kind == "iterator",
-         "parameters may be an iterator, as model.parameters() is: make a list of it first."),
+         "parameters may be an iterator, like model.parameters(). Make a list first."),
     *(Hint(name, partial(follows, rule), says) for name, rule, says in WRONG_RULES),
     Hint("no parameter", lambda s: "no parameter" in chain(*s.buckets),
          "A bucket is a list of the parameters themselves."),
     Hint("not each once", lambda s: sorted(chain(*s.buckets)) != list(range(len(s.parameters))),
-         "Each parameter belongs into one bucket: here some are missing, or in two."),
+         "Each parameter belongs to one bucket. Here some parameters are missing, or in two "
+         "buckets."),
     Hint("an empty one", lambda s: [] in s.buckets,
-         "A bucket is empty: at the end close one only if something is in it."),
+         "A bucket is empty. At the end, close a bucket only if it has parameters."),
     Hint("several kinds", lambda s: any(len(kinds_of(s, bucket)) > 1 for bucket in s.buckets),
-         "A bucket has parameters of several dtypes or devices, and is to be one tensor: close "
-         "what is open at the end kind by kind, too."),
+         "A bucket has parameters of several dtypes or devices, but a bucket must be one tensor. "
+         "Close the open buckets at the end kind by kind, too."),
     Hint("order within", lambda s: any(b != sorted(b, reverse=True) for b in s.buckets),
-         "Within a bucket the parameters stand as they were put in, in reverse order."),
+         "Within a bucket, the parameters keep the order in which they were put in, the reverse "
+         "order."),
     Hint("order of buckets", lambda s: sorted(s.buckets) == sorted(s.expect["buckets"]),
-         "Buckets come as they closed; those left at the end as they were opened. A kind that has "
-         "closed a bucket opens the next bucket later."),
+         "Return the buckets in the order in which they closed, then those left at the end in the "
+         "order in which they were opened. A kind that has closed a bucket opens its next bucket "
+         "later."),
     Hint("stays open", say=lambda s:
          f"The first wrong bucket is number {first_other(s)}. The bucket of a kind "
          "closes with the parameter with which the bucket's bytes, numel() times element_size(), "
@@ -147,12 +150,12 @@ def flats(values: Any) -> Any:
 
 
 def gradients(s: Seen) -> list[tuple[Any, Any]]:
-    """Pairs: a gradient that was found, and the right one."""
+    """Return pairs of the answer's gradient and the right gradient."""
     return list(zip(s["values"], s.expect["values"], strict=True))[NUMBER:]
 
 
 def with_held(s: Seen) -> Iterator[tuple[Any, Any, Any]]:
-    """Each gradient that was found, the right one, and what its view held before."""
+    """Yield each gradient, the right gradient, and the earlier content of its view."""
     import torch
 
     for (got, right), factor in zip(gradients(s), s.held, strict=True):
@@ -167,76 +170,81 @@ def differ(one: Any, other: Any) -> bool:
 
 VIEWS = (
     Hint("asks None", lambda s: s.kind == "None",
-         "A value here is None. p.grad is, before any backward: then p.grad stays None, and its "
-         "place in flat[i] holds zeros."),
+         "A value here is None. p.grad is None before any backward: then p.grad stays None, and "
+         "its place in flat[i] holds zeros."),
     Hint("flat tensor",
          lambda s: s.kind == "not its gradient" or [(f.shape, f.dtype) for f in flats(s["values"])]
          != [(f.shape, f.dtype) for f in flats(s.expect["values"])],
-         "flat[i] is a 1-D tensor of the dtype of bucket i's parameters, with room for all their "
-         "elements."),
+         "flat[i] is a 1-D tensor with the dtype of bucket i's parameters, and with room for all "
+         "their elements."),
     Hint("other buckets", lambda s: s.wrong("other buckets") and not s.wrong("values", "memory"),
-         "collect(i) has changed a bucket besides bucket i, before the gradients there are ready: "
-         "collect bucket i alone."),
+         "collect(i) has changed a bucket other than bucket i, before the gradients there are "
+         "ready. Collect only bucket i."),
     Hint("None", lambda s: any(right is None is not got for got, right in gradients(s)),
-         "A gradient that is None stays None: only its place in flat[i] becomes 0."),
+         "A gradient that is None stays None. Only its place in flat[i] becomes 0."),
     Hint("added", lambda s: any(s.held) and all(
         same(got, (right + held).to(right.dtype)) for got, right, held in with_held(s)),
-         "The view still held the gradients of the backward before, and these were added to them: "
-         "copy the values over."),
+         "The view still held the gradients of the previous backward, and the new gradients were "
+         "added to them. Copy the values instead."),
     Hint("digits lost",
          lambda s: any(got is not None is not right and differ(got, right) and rounded(got, right)
                        for got, right in gradients(s)),
-         "A gradient has lost digits: keep its dtype all the way."),
+         "A gradient has lost digits. Keep its dtype all the way."),
     Hint("values lost",
          lambda s: any(differ(got, right) for got, right in gradients(s) if right is not None),
-         "A gradient no longer has the values of backward. Copy the values into the view, before "
-         "the view takes the gradient's place."),
+         "A gradient no longer has the values of backward. Copy the values into the view before "
+         "the view replaces the gradient."),
     Hint("old values", lambda s: s.wrong("values") and any(got is None for got, _ in gradients(s)),
-         "flat[i] still holds old values where the gradient is None: set them to 0."),
+         "flat[i] still holds old values for a gradient that is None. Set these values to 0."),
     Hint("not collected",
          lambda s: any(flat.any() for flat in flats(s.expect["values"]))
          and not any(flat.any() for flat in flats(s["values"]))
          and same([got for got, _ in gradients(s)], [right for _, right in gradients(s)]),
-         "Gradients that are there already have to be collected when buckets are made."),
+         "Gradients that exist when the buckets are made must be collected at once."),
     Hint("not its values", lambda s: s.wrong("values"),
          "flat[i] must hold the values of its gradients, in the order of its parameters."),
     Hint("no views", lambda s: s.memory.endswith(("copies", "views of other shapes")),
-         "views[i] are views of flat[i] (`unflatten` makes them), shaped as the parameters."),
+         "views[i] are views of flat[i] with the shapes of the parameters; `unflatten` makes such "
+         "views."),
     Hint("memory of its own", lambda s: s.memory.endswith("gradients of their own"), lambda s:
-         f"Held are {s.memory}, where {s.expect['memory']} would do: p.grad has memory of its own. "
-         "Let it be the view: p.grad = view."),
+         f"The memory in use is {s.memory}, where {s.expect['memory']} is enough: p.grad has "
+         "memory of its own. Make p.grad the view: p.grad = view."),
     Hint("more memory", lambda s: s.wrong("memory"), lambda s:
-         f"Held are {s.memory}, where {s.expect['memory']} would do."),
+         f"The memory in use is {s.memory}, where {s.expect['memory']} is enough."),
 )
 
 
 def chooses_as(choose: Chooser, s: Seen) -> bool:
-    """Whether the answer's caps are those of a wrong way, on problems that tell it."""
+    """True if the answer's caps are those of a wrong way, on problems that identify the way."""
     return s.telling and bool(s.caps == [choose(problem) for problem in s.problems])
 
 
 def first_wrong(s: Seen) -> tuple[CapProblem, float]:
-    """The first problem of a case for which another cap was chosen than the best, and that cap."""
+    """Return the first problem with a wrong cap, and the wrong cap."""
     pairs = zip(s.problems, s.caps, strict=True)
     return next((problem, cap) for problem, cap in pairs if cap != problem.best())
 
 
 def later(problem: CapProblem, cap: float) -> str:
-    """The sentence for a wrong cap. It names no cap that is right: inputs may be secret."""
+    """Return the sentence about a wrong cap. It hides the right cap: inputs may be secret."""
     late, early = (round(problem.done(each) * 1000) for each in (cap, problem.best()))
-    return f"With {cap:g} MB the last is done after {late} ms, with the best cap after {early}."
+    return (
+        f"With {cap:g} MB, the last all-reduce ends after {late} ms, but with the best cap after "
+        f"{early} ms."
+    )
 
 
 CAP = (
     *(Hint(name, partial(chooses_as, model.best), says) for name, model, says in WRONG_MODELS),
     Hint("smallest", partial(chooses_as, lambda problem: min(problem.caps)),
-         "It is the smallest cap each time."),
+         "You choose the smallest cap each time."),
     Hint("largest", partial(chooses_as, lambda problem: max(problem.caps)),
-         "It is the largest cap each time."),
+         "You choose the largest cap each time."),
     Hint("none of caps", lambda s: first_wrong(s)[1] not in first_wrong(s)[0].caps,
-         "The answer is one of `caps`, in MB."),
+         "The answer must be one of `caps`, in MB."),
     Hint("not the first", lambda s: first_wrong(s)[0].world_size == 1,
-         "Of caps that are equally good, as all are for one rank, it is the first."),
+         "If several caps are equally good, return the first of them. For one rank, all caps are "
+         "equally good."),
     Hint("later", say=lambda s: later(*first_wrong(s))),
 )
 # fmt: on

@@ -1,4 +1,4 @@
-"""Which bucket, by the right rule and by wrong ones that people write."""
+"""Buckets by the right rule, and by wrong rules that people write."""
 
 from __future__ import annotations
 
@@ -9,31 +9,32 @@ from typing import Any
 
 MB = 2**20
 KB = 1024
-Kind = tuple[Any, str]  # a dtype (torch's, or its name), and the name of a device
+Kind = tuple[Any, str]  # a dtype (torch's dtype or its name), and the name of a device
 
 
 @dataclass(frozen=True)
 class Rule:
-    """How an `assign_buckets` may work; the defaults are right but for what `simulate` proves."""
+    """A way to write `assign_buckets`; the defaults are right, except where `simulate` is exact."""
 
     reverse: bool = True
     unit: int = MB
-    each: int = 0  # bytes that an element counts; 0: as many as it has
-    hard: bool = False  # closes before the cap would be passed
-    strict: bool = False  # closes when the cap is passed, not when it is reached
-    dtypes: bool = True  # keeps them apart
+    each: int = 0  # bytes counted for an element; 0: the element's real bytes
+    hard: bool = False  # closes before a parameter would exceed the cap
+    strict: bool = False  # closes when the cap is exceeded, not when the cap is reached
+    dtypes: bool = True  # a bucket for each dtype
     devices: bool = True
     first: str = "of each kind"  # "of all", "never", "always"
-    alone: bool = False  # who is as large as the cap by itself goes into a bucket of its own
-    rest: bool = True  # what is open at the end closes too
-    in_turn: bool = False  # ... each kind at its place, whatever it has closed before
+    alone: bool = False  # a parameter as large as the cap gets its own bucket
+    rest: bool = True  # the buckets open at the end are closed too
+    in_turn: bool = False  # ... each kind in the order of its first parameter
     all_kinds: bool = False  # counts the bytes of all open buckets
     by_kind: bool = False  # all buckets of a kind, then all buckets of the next kind
-    rest_by: Callable[[int, Any, Sequence[int]], Any] | None = None  # place, kind, members
+    # place, kind, members -> sort key
+    rest_by: Callable[[int, Any, Sequence[int]], Any] | None = None
     short: int = 0  # bytes that a closed bucket may lack
 
     def buckets(self, parameters: Sequence[Any], cap_mb: float, first_mb: float) -> list[list[int]]:
-        """The places in `parameters` of each bucket's members."""
+        """Return the places in `parameters` of each bucket's members."""
         kinds = [(p.dtype, str(p.device)) for p in parameters]
         sizes = [p.numel() * p.element_size() for p in parameters]
         return self.filled(kinds, sizes, cap_mb, first_mb)
@@ -41,7 +42,7 @@ class Rule:
     def filled(
         self, kinds: Sequence[Kind], sizes: Sequence[int], cap_mb: float, first_mb: float
     ) -> list[list[int]]:
-        """The places of each bucket's members, of parameters of these kinds and bytes."""
+        """Return the places of each bucket's members, for parameters of these kinds and bytes."""
         if self.each:
             pairs = zip(sizes, kinds, strict=True)
             sizes = [self.each * (size // dtype.itemsize) for size, (dtype, _) in pairs]
@@ -85,30 +86,32 @@ class Rule:
 # fmt: off
 WRONG_RULES: tuple[tuple[str, Rule, str], ...] = (
     ("forward", Rule(reverse=False),
-     "Backward begins with the last layer: walk over the parameters in reverse order."),
+     "Backward begins with the last layer. Walk over the parameters in reverse order."),
     ("below the cap", Rule(hard=True),
-     "A bucket closes when it has reached the cap. The parameter that reaches it still goes in, "
-     "even if the bucket is then larger than the cap."),
+     "A bucket closes when its bytes reach the cap. The parameter that reaches the cap still goes "
+     "into the bucket, even if the bucket is then larger than the cap."),
     ("past the cap", Rule(strict=True),
-     "A bucket closes when its bytes reach the cap: no more need fit in then."),
+     "A bucket closes when its bytes reach the cap. The bytes need not exceed the cap."),
     ("large alone", Rule(alone=True),
-     "A large parameter goes into the open bucket too, and closes it."),
-    ("no rest", Rule(rest=False), "What is open at the end is missing: close it too."),
+     "A large parameter goes into the open bucket too, and then the bucket closes."),
+    ("no rest", Rule(rest=False), "The buckets that are open at the end are missing. Close them "
+    "too."),
     ("elements", Rule(each=1), "The cap counts bytes: numel() times element_size()."),
     ("four bytes", Rule(each=4), "An element of float64 has 8 bytes, not 4: element_size()."),
     ("decimal", Rule(unit=10**6), "1 MB is 2**20 bytes here, as in torch."),
     ("one first of all", Rule(first="of all"),
      "Each kind, a dtype on a device, has a first bucket."),
     ("two dtypes", Rule(dtypes=False),
-     "Two dtypes are in one bucket, which is to be one tensor: keep an open bucket for each dtype "
-     "and device."),
+     "Two dtypes are in one bucket, but a bucket must be one tensor. Keep an open bucket for each "
+     "dtype and device."),
     ("two devices", Rule(devices=False),
-     "Two devices are in one bucket, which is to be one tensor: keep an open bucket for each dtype "
-     "and device."),
+     "Two devices are in one bucket, but a bucket must be one tensor. Keep an open bucket for each "
+     "dtype and device."),
     ("no first", Rule(first="never"),
-     "The first bucket has a cap of its own: first_bucket_mb, if given; 0 is one too."),
+     "The first bucket has its own cap: first_bucket_mb, if given. A first_bucket_mb of 0 is a cap "
+     "too."),
     ("always first", Rule(first="always"),
-     "first_bucket_mb is for the first bucket of a kind only."),
+     "first_bucket_mb is only for the first bucket of a kind."),
 )
 # fmt: on
 
@@ -137,7 +140,10 @@ UNNAMED: dict[str, Rule] = {
 
 
 def by_torchs_rule(parameters: Sequence[Any], cap: float, first: float) -> list[list[int]]:
-    """Buckets by the kit's simulator, which is tested against torch: the places of parameters."""
+    """Return the places of each bucket's parameters, by the kit's simulator.
+
+    The simulator is tested against torch.
+    """
     from ddpkit.simulate import Gradient, assign_buckets
 
     gradients = [
@@ -148,18 +154,18 @@ def by_torchs_rule(parameters: Sequence[Any], cap: float, first: float) -> list[
     return [[int(name) for name in bucket.gradients] for bucket in buckets]
 
 
-# Sizes to draw from, in KB: sums of the first are exactly a cap, those of the others a bit less.
+# Sizes to draw from, in KB. Sums of the first are exactly a cap; sums of the second are a bit less.
 WHOLE, SHORT = [64 * n for n in range(1, 17)], [64 * n - 24 for n in range(4, 17)]
 
 
 def that_tell(
     rng: random.Random, kinds: Sequence[Kind], cap: float, first: float, mistakes: Iterable[str]
 ) -> list[tuple[Kind, int]]:
-    """Kinds and bytes of parameters, for which these wrong rules are known by their buckets.
+    """Draw kinds and bytes of parameters for which the buckets identify these mistakes.
 
-    Each of them, named as in `WRONG_RULES` or `ORDERS`, gives other buckets than the right rule.
-    No two of `WRONG_RULES` give the same wrong ones, and "below the cap" does not put each
-    parameter alone. A kind is the name of a dtype, and of a device.
+    Each mistake, named as in `WRONG_RULES` or `ORDERS`, gives buckets that differ from the right
+    buckets. No two of `WRONG_RULES` give the same wrong buckets, and "below the cap" does not put
+    each parameter into its own bucket. A kind is the name of a dtype, and the name of a device.
     """
     import torch
 

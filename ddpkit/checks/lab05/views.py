@@ -1,4 +1,4 @@
-"""Parameters with gradients, what happens to them, and whether they are views of the buckets."""
+"""Parameters with gradients, steps that change them, and their views of the buckets."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from ddpkit.exercises.compare import same
 from ddpkit.exercises.exercise import Observed
 
 Answer = Callable[..., Any]
-NUMBER = 2  # of buckets
+NUMBER = 2  # number of buckets
 Step = tuple[Any, ...]  # a method of `Story`, and its arguments: ("backward", 3)
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Parameters of some shapes, and which are in each bucket."""
+    """Parameters of given shapes, and the parameters of each bucket."""
 
     dtype: str
     shapes: tuple[tuple[int, ...], ...]
@@ -31,7 +31,7 @@ class Layout:
 
 
 def drawn_layout(rng: random.Random, dtype: str) -> Layout:
-    """Three parameters in two buckets."""
+    """Draw three parameters in two buckets."""
     a, b, c = (rng.randrange(2, 5) for _ in range(3))
     first, *others = rng.sample(range(3), 3)
     return Layout(
@@ -42,11 +42,11 @@ def drawn_layout(rng: random.Random, dtype: str) -> Layout:
 
 
 class Story:
-    """Parameters with gradients of known values, and what happens to them."""
+    """Parameters with gradients of known values, and the steps of a case."""
 
     def __init__(self, answer: Answer, layout: Layout) -> None:
         self.answer, self.layout, self.parameters = answer, layout, layout.parameters()
-        self.others = "kept"  # all buckets but i, after collect(i)
+        self.others = "kept"  # state of all buckets except i, after collect(i)
 
     def backward(self, factor: int) -> None:
         """Add to each gradient: factor · (1, 2, 3, ...)."""
@@ -60,7 +60,7 @@ class Story:
         total.backward()  # type: ignore[no-untyped-call]
 
     def forget(self, *places: int) -> None:
-        """What `zero_grad()` does."""
+        """Set gradients to None, as `zero_grad()` does."""
         for place in places or range(len(self.parameters)):
             self.parameters[place].grad = None
 
@@ -69,7 +69,7 @@ class Story:
         self.buckets = self.answer(buckets)
 
     def collect(self, *buckets: int) -> None:
-        """Collect `buckets` in turn, and note if collect(i) has changed a bucket but i."""
+        """Collect `buckets` in turn, and note if collect(i) has changed a bucket other than i."""
         for i in buckets:
             others = [j for j in range(NUMBER) if j != i]
             flats = [self.buckets.flat[j].clone() for j in others]
@@ -81,9 +81,10 @@ class Story:
                 self.others = "changed"
 
     def seen(self) -> Observed:
-        """The flat tensors and the gradients; the bytes that they hold together.
+        """Observe the flat tensors, the gradients and their bytes in memory.
 
-        Then what views and gradients are when the flat tensors are filled with -7.
+        Afterwards all flat tensors are filled with -7, and the views and gradients are observed
+        again.
         """
         flats = [flat.detach().clone() for flat in self.buckets.flat]
         gradients = [None if p.grad is None else p.grad.clone() for p in self.parameters]
@@ -101,7 +102,7 @@ class Story:
 
 
 def looked_at(layout: Layout, seen: Observed) -> Observed:
-    """The values, and how they lie in memory."""
+    """Return the values, and the kind of memory that holds them."""
     memory = f"{seen['bytes']} bytes, {_kind_of_memory(layout, seen)}"
     return {"values": seen["values"], "memory": memory, "other buckets": seen["other buckets"]}
 
@@ -124,7 +125,7 @@ def play(answer: Answer, layout: Layout, steps: Sequence[Step]) -> Observed:
 
 
 def right_story(layout: Layout, factors: Sequence[int], none: Sequence[int]) -> Observed:
-    """Gradients of factor · (1, 2, 3, ...); those of `none` are None."""
+    """Return the right observations: gradients of factor · (1, 2, 3, ...), or None for `none`."""
     import torch
 
     parameters = layout.parameters()
