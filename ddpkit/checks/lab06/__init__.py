@@ -1,9 +1,10 @@
-"""Lab 06: averages that overlap with backward, and the DistributedDataParallel made of them.
+"""Lab 06: averages that overlap with backward, and a DistributedDataParallel built from them.
 
-cases     the exercises: what is asked, and what is right
-hints     what to say of which mistake, a table for each exercise
+cases     the exercises: their inputs and the right results
+hints     sentences about mistakes, a table for each exercise
 reducer   backwards played by hand to a Reducer, with averages that only take notes
-graphs    wrapped   the cases of DistributedDataParallel
-on_ranks  what runs on each rank: answers put through their paces, beside torch's
-traces    what traces tell of all-reduces
+graphs    models for unused_parameters
+wrapped   the cases of DistributedDataParallel
+on_ranks  functions that run on each rank: an answer's work, beside torch's
+traces    the all-reduces in a trace
 """

@@ -1,4 +1,4 @@
-"""Lab 06: averages that overlap with backward, and the DistributedDataParallel made of them."""
+"""Lab 06: averages that overlap with backward, and a DistributedDataParallel built from them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ KB = 1024
 
 @exercise("average", lab="06", points=1)
 def average(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """The mean over the ranks, started and not waited for."""
+    """The mean over the ranks, started without waiting."""
     import torch
 
     from ddpkit.checks.lab06.on_ranks import started
@@ -58,13 +58,13 @@ def average(answer: Answer, rng: random.Random) -> Iterator[Case]:
 
 
 def _values(n: int, base: int) -> list[list[float]]:
-    """Four numbers by rank: float32 has their mean exactly, and float16 has not."""
+    """Return four numbers by rank; float32 holds their mean exactly, and float16 does not."""
     return [[n * (base + 3 * rank + i) / 2 for i in range(4)] for rank in range(n)]
 
 
 # Reducer
 
-PLAYED = (  # buckets; backwards, in which gradients become ready
+PLAYED = (  # buckets, then backwards: the order in which gradients become ready
     ("3 buckets, in order", [[2], [1], [0]], [[2, 1, 0]]),
     ("2 in each, in order", [[3, 2], [1, 0]], [[3, 2, 1, 0]]),
     ("last bucket first", [[2], [1], [0]], [[0, 1, 2]]),
@@ -74,13 +74,13 @@ PLAYED = (  # buckets; backwards, in which gradients become ready
 
 @exercise("Reducer", lab="06", points=4)
 def reducer_cases(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """Starts a bucket when it is complete, in order, and waits once, at the end."""
+    """A bucket starts when it is complete, in order, and wait() waits once, at the end."""
     from ddpkit.checks.lab06.reducer import expected, play
 
     shuffled = ("in random order", [[5, 4], [3], [2, 1, 0]], [rng.sample(range(6), 6)])
     never = ("one is never ready", [[4, 3], [2, 1], [0]], [[4, 3, rng.choice((1, 2)), 0]])
     for about, buckets, backwards in (*PLAYED, shuffled, never):
-        named = rng.sample(range(9), sum(map(len, buckets)))  # other parameters are not in buckets
+        named = rng.sample(range(9), sum(map(len, buckets)))  # the rest is in no bucket
         buckets, backwards = (
             [[named[i] for i in row] for row in rows] for rows in (buckets, backwards)
         )
@@ -95,7 +95,7 @@ def reducer_cases(answer: Answer, rng: random.Random) -> Iterator[Case]:
 
 # rebuilt_buckets
 
-MOST_OF_AN_ORDER = 4096  # bytes by rank
+MOST_OF_AN_ORDER = 4096  # largest number of bytes by rank
 
 
 @exercise("rebuilt_buckets", lab="06", points=2)
@@ -105,7 +105,7 @@ def rebuilt_buckets(answer: Answer, rng: random.Random) -> Iterator[Case]:
 
     for about, n, size, cap, first in (
         ("2 ranks that saw the same", 2, 4, 2 * KB, None),
-        ("3 ranks that saw different orders", 3, 300, KB, None),  # a place is more than a byte
+        ("3 ranks that saw different orders", 3, 300, KB, None),  # a place needs more than a byte
         ("4 ranks, 8 parameters", 4, 8, 4 * KB, None),
         ("2 ranks, a small first bucket", 2, 8, 4 * KB, KB),
     ):
@@ -125,7 +125,7 @@ def rebuilt_buckets(answer: Answer, rng: random.Random) -> Iterator[Case]:
                 "buckets": [_assigned(ready[0], cap, first or cap)] * n,
                 "handed in": [
                     Between(0 if alike else size, MOST_OF_AN_ORDER),
-                    *[Between(0, MOST_OF_AN_ORDER)] * (n - 1),  # other orders are of no use
+                    *[Between(0, MOST_OF_AN_ORDER)] * (n - 1),  # only rank 0's order is used
                 ],
             },
             hints=REBUILT,
@@ -135,7 +135,7 @@ def rebuilt_buckets(answer: Answer, rng: random.Random) -> Iterator[Case]:
 
 
 def _orders(rng: random.Random, n: int, size: int, cap: int) -> list[list[int]]:
-    """Orders of readiness by rank, each of which gives other buckets, with and without a first."""
+    """Draw orders by rank that give different buckets, with and without a first cap."""
     while True:
         ready = [rng.sample(range(size), size) for _ in range(n)]
         made = {str(_assigned(order, cap, first)) for order in ready for first in (cap, KB)}
@@ -144,7 +144,10 @@ def _orders(rng: random.Random, n: int, size: int, cap: int) -> list[list[int]]:
 
 
 def _assigned(order: list[int], cap: int, first: int) -> list[list[int]]:
-    """Parameter i has i + 1 times 512 bytes; a bucket closes at the cap, the first at its own."""
+    """Return the buckets of an order: parameter i has i + 1 times 512 bytes.
+
+    A bucket closes when its bytes reach the cap; the first bucket has its own cap.
+    """
     buckets: list[list[int]] = [[]]
     for i in order:
         buckets[-1].append(i)
@@ -158,7 +161,7 @@ def _assigned(order: list[int], cap: int, first: int) -> list[list[int]]:
 
 @exercise("unused_parameters", lab="06", points=3)
 def unused_parameters(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """What the graph of an output does not reach."""
+    """The parameters that the graph of an output does not reach."""
     from ddpkit.checks.lab06.graphs import GRAPHS, NO_GRAPH, Graph, drawn, unused
 
     model, unreached = drawn(rng)
@@ -179,7 +182,7 @@ def unused_parameters(answer: Answer, rng: random.Random) -> Iterator[Case]:
 
 @exercise("no_sync", lab="06", points=2)
 def no_sync(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """Silent inside, and as before afterwards, whatever happened."""
+    """Silent inside, and as before afterwards, even after an exception."""
     from ddpkit.checks.lab06.on_ranks import accumulated
 
     several = rng.sample([(True, ""), (True, "KeyError"), (False, ""), (False, "KeyError")], 4)
@@ -218,7 +221,10 @@ def no_sync(answer: Answer, rng: random.Random) -> Iterator[Case]:
 
 
 def _flags(answer: Answer, tries: Sequence[tuple[bool, str]]) -> Observed:
-    """The flag inside and afterwards: with the flag before, and what is raised inside."""
+    """Observe the flag inside and afterwards, and the exception that leaves the block.
+
+    Each try names the flag before, and the exception that is raised inside.
+    """
     seen: dict[str, list[Any]] = {"inside": [], "after": [], "raised": []}
     for before, fails in tries:
         ddp, raised, inside = SimpleNamespace(require_backward_grad_sync=before), "nothing", None

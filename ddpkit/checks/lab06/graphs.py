@@ -1,4 +1,4 @@
-"""Lab 06: models whose graphs reach some of their parameters."""
+"""Lab 06: models with graphs that reach only some of their parameters."""
 
 from __future__ import annotations
 
@@ -17,16 +17,17 @@ from ddpkit.torch_private import tree_leaves
 
 Answer = Callable[..., Any]
 Build = Callable[[list[Any]], Any]  # seven parameters -> the model's output
-Graph = tuple[str, Callable[..., Observed], Build, list[int]]  # title, how to ask, what is unused
+# title, way to ask, model, places of unused parameters
+Graph = tuple[str, Callable[..., Observed], Build, list[int]]
 
-NO_GRAPH = "an output without a graph"  # of which all are unused
-FOR_EVER = 20  # seconds: an answer that notes the nodes takes milliseconds
+NO_GRAPH = "an output without a graph"  # all parameters are unused
+FOR_EVER = 20  # seconds; an answer that notes the visited nodes takes milliseconds
 
 
 def unused(answer: Answer, build: Build, order: Sequence[int]) -> Observed:
-    """The numbers of the parameters that the answer calls unused, or what it did to the model.
+    """Return the numbers of the parameters that the answer calls unused, or a misuse of the model.
 
-    `order` says which of the parameters `build` gets first.
+    `order` gives the order in which `build` gets the parameters.
     """
     parameters = [torch.nn.Parameter(torch.ones(2)) for _ in order]
     output = build([parameters[i] for i in order])
@@ -46,14 +47,17 @@ def unused(answer: Answer, build: Build, order: Sequence[int]) -> Observed:
 
 
 def unused_in_time(answer: Answer, build: Build, order: Sequence[int]) -> Observed:
-    """Asks on a rank that is ended after some seconds, for who walks each path takes for ever."""
+    """Ask on a rank that is ended after some seconds.
+
+    An answer that walks each path never returns.
+    """
     alone = Cluster(1, device="cpu")
     return dict(alone.run(unused, answer, build, order, timeout=FOR_EVER).results[0])
 
 
 @dataclass(frozen=True)
 class Random:
-    """A model that combines what it has, at random; `steps` are pairs of places."""
+    """A model of random products; each of `steps` multiplies the values at two places."""
 
     steps: tuple[tuple[int, int], ...]
     outputs: tuple[int, ...]
@@ -65,7 +69,7 @@ class Random:
         return {"all": [values[i] for i in self.outputs]}
 
     def used(self, parameters: int) -> set[int]:
-        """Places of parameters that an output depends on."""
+        """Return the places of the parameters on which an output depends."""
         reached, todo = set(), [*self.outputs]
         while todo:
             place = todo.pop()
@@ -75,7 +79,7 @@ class Random:
 
 
 def drawn(rng: random.Random, parameters: int = PARAMETERS) -> tuple[Random, list[int]]:
-    """A model at random of which some parameters are not used, and which these are."""
+    """Draw a model, and return the model and the places of its unused parameters."""
     while True:
         steps = tuple((rng.randrange(n), rng.randrange(n)) for n in range(parameters, 12))
         made = Random(steps, (rng.randrange(parameters, 12), rng.randrange(parameters, 12)))

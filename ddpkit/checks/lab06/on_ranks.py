@@ -1,4 +1,4 @@
-"""Lab 06: what runs on each rank: answers put through their paces, beside torch's."""
+"""Lab 06: functions that run on each rank: an answer's work, beside torch's."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ddpkit.exercises.raised import named
 from ddpkit.rank.record.marks import span
 
 Answer = Callable[..., Any]
-OWN = "the answer's own"  # a span around the answer, without torch's class
+OWN = "the answer's own"  # name of a span: the answer's own work, without torch's class
 
 torchs = partial(DistributedDataParallel, gradient_as_bucket_view=True)
 
@@ -28,9 +28,10 @@ torchs = partial(DistributedDataParallel, gradient_as_bucket_view=True)
 
 
 def started(average: Answer, flat: Any) -> Any:
-    """The buffer of a bucket of two gradients, averaged.
+    """Return the buffer of a bucket with two gradients, after the average.
 
-    Each rank begins when the rank before has a Work: a wait inside would never end.
+    Each rank begins when the previous rank has a Work: an answer that waits inside would never
+    return.
     """
     rank, gradients = dist.get_rank(), list(flat.split(flat.numel() // 2))
     parameters = [torch.zeros_like(gradient) for gradient in gradients]
@@ -51,7 +52,7 @@ def started(average: Answer, flat: Any) -> Any:
 
 
 def rebuilt(rebuilt_buckets: Answer, order: list[int], *caps_mb: float | None) -> list[list[Any]]:
-    """Which parameters are in each bucket, where parameter i has i + 1 times 512 bytes."""
+    """Return the parameters of each bucket; parameter i has i + 1 times 512 bytes."""
     parameters = [nn.Parameter(torch.zeros(128 * (i + 1))) for i in range(len(order))]
     number = {id(p): i for i, p in enumerate(parameters)}
     buckets = rebuilt_buckets(parameters, order, *caps_mb)
@@ -59,7 +60,10 @@ def rebuilt(rebuilt_buckets: Answer, order: list[int], *caps_mb: float | None) -
 
 
 def accumulated(no_sync: Answer, values: Sequence[float]) -> Any:
-    """The gradient after backwards of these values, all but the last of them inside."""
+    """Return the gradient after backwards of these values.
+
+    All except the last are inside no_sync.
+    """
     ddp = torchs(nn.Linear(2, 1, bias=False))
     *inside, last = (torch.full((1, 2), value) for value in values)
     with no_sync(ddp):
@@ -73,11 +77,14 @@ def accumulated(no_sync: Answer, values: Sequence[float]) -> Any:
 
 
 class TorchsOwn(RuntimeError):
-    """The answer is torch's class, or has one within."""
+    """The answer is torch's class, or contains torch's class."""
 
 
 def wrap(answer: Answer, module: Any, **options: object) -> Any:
-    """The module in the student's class, which may not make one of torch's."""
+    """Return the module wrapped by the student's class.
+
+    Raises TorchsOwn: the student's class makes one of torch's.
+    """
 
     def refuse(*_: object, **__: object) -> None:
         raise TorchsOwn("the answer calls torch's DistributedDataParallel")
@@ -91,14 +98,14 @@ def gradients(ddp: Any) -> list[Any]:
 
 
 def start(answer: Answer, mine: Any) -> list[Any]:
-    """The parameters and buffers that a rank begins with."""
+    """Return the parameters and buffers with which a rank begins."""
     with torch.no_grad(), span(OWN):
         wrapped = wrap(answer, mine, bucket_cap_mb=CAP_MB, broadcast_buffers=False)
     return [tensor.detach().clone() for tensor in wrapped.module.state_dict().values()]
 
 
 def one_backward(answer: Answer, mine: Any, part: Part) -> list[Any]:
-    """The gradients after one backward from rank 0's start."""
+    """Return the gradients after one backward from rank 0's start."""
     with span(OWN):
         ddp = wrap(answer, mine)
         loss_of(ddp, part).backward()
@@ -106,7 +113,7 @@ def one_backward(answer: Answer, mine: Any, part: Part) -> list[Any]:
 
 
 def two_forwards(answer: Answer, mine: Any, parts: Sequence[Part]) -> tuple[list[Any], list[Any]]:
-    """The gradients after their two backwards, and what a third one adds."""
+    """Return the gradients after two backwards, and the gradients that a third backward adds."""
     with span(OWN):
         ddp = wrap(answer, mine, bucket_cap_mb=CAP_MB)
         losses = [loss_of(ddp, part) for part in parts]
@@ -118,10 +125,10 @@ def two_forwards(answer: Answer, mine: Any, parts: Sequence[Part]) -> tuple[list
 
 
 def _steps(ddp: Any, steps: Sequence[Sequence[Part]]) -> tuple[list[Any], int]:
-    """The gradients of each step with the parameters and buffers at the end; pieces of memory.
+    """Return the gradients of each step, the final parameters and buffers, and a count of memories.
 
-    These are where the gradients lie. All but the last of a step's micro-batches are inside
-    `no_sync`.
+    The count is the number of storages that hold the gradients. All micro-batches of a step except
+    the last are inside `no_sync`.
     """
     found: list[Any] = []
     optimizer = torch.optim.SGD(ddp.parameters(), lr=0.1, momentum=0.9)
@@ -136,7 +143,8 @@ def _steps(ddp: Any, steps: Sequence[Sequence[Part]]) -> tuple[list[Any], int]:
     trained = [p for p in ddp.parameters() if p.requires_grad]
     storages = len({p.grad.untyped_storage().data_ptr() for p in trained})
     found += (p.detach() for p in ddp.parameters())
-    if not any(inside for *inside, _ in steps):  # in no_sync torch shares buffers at other times
+    # inside no_sync, torch shares buffers at different times
+    if not any(inside for *inside, _ in steps):
         found += ddp.buffers()
     return found, storages
 
@@ -144,9 +152,9 @@ def _steps(ddp: Any, steps: Sequence[Sequence[Part]]) -> tuple[list[Any], int]:
 def beside_torchs(
     answer: Answer, mine: Any, steps: Sequence[Sequence[Part]]
 ) -> tuple[list[Any], list[Any], int]:
-    """What the answer, and what torch's class makes of these steps; the answer's pieces of memory.
+    """Return the results of the answer and of torch's class after these steps.
 
-    See `_steps`.
+    The third value is the answer's count of storages; see `_steps`.
     """
     theirs = deepcopy(mine)
     with span(OWN):
@@ -155,14 +163,14 @@ def beside_torchs(
 
 
 def late(answer: Answer, mine: Any, part: Part) -> list[Any]:
-    """The gradients as they are when backward returns on two ranks, of which rank 1 is late.
+    """Return the gradients at the end of backward on two ranks; rank 1 is late.
 
-    Rank 1 begins its own when rank 0 has made all its gradients: whoever waits inside a hook waits
-    for ever, for rank 1's buckets come later.
+    Rank 1 begins its backward when rank 0 has made all its gradients. An answer that waits inside a
+    hook waits forever, because rank 1's buckets come later.
     """
     rank, token = dist.get_rank(), torch.zeros(1)
     x, y = part
-    gate = x.requires_grad_().clone()  # its backward comes after those of all layers
+    gate = x.requires_grad_().clone()  # its backward runs after the backwards of all layers
     if rank == 0:
         gate.register_hook(lambda _: dist.send(token, dst=1))
     ddp = wrap(answer, mine, bucket_cap_mb=CAP_MB, broadcast_buffers=False)
@@ -174,12 +182,15 @@ def late(answer: Answer, mine: Any, part: Part) -> list[Any]:
 
 
 def default_caps(answer: Answer, module: Any) -> None:
-    """A backward of more than 1 MB."""
+    """Run a backward with more than 1 MB of gradients."""
     wrap(answer, module)(torch.ones(1, 1)).sum().backward()
 
 
 def other_order(answer: Answer, layers: Any, use: Sequence[int]) -> None:
-    """Three steps; the layers, each in a bucket of its own, are not used in their order."""
+    """Train three steps with each layer in its own bucket.
+
+    The model uses the layers out of order.
+    """
     ddp = wrap(answer, Chosen(*layers), bucket_cap_mb=0)
     for _ in range(3):
         ddp.zero_grad()
@@ -197,17 +208,17 @@ def _two_backwards(ddp: Any, x: Tensor, use: Sequence[int]) -> list[Any]:
 def partly_used(
     answer: Answer, layers: Any, x: Tensor, use: Sequence[int]
 ) -> tuple[list[Any], list[Any]]:
-    """The gradients after backwards which use only some layers, and torch's."""
+    """Return the answer's and torch's gradients after backwards that use only some layers."""
     mine, theirs = Chosen(*layers), Chosen(*deepcopy(layers))
     options: dict[str, Any] = {"bucket_cap_mb": 0, "find_unused_parameters": True}
     with span(OWN):
         found = _two_backwards(wrap(answer, mine, **options), x, use)
-    options["bucket_cap_mb"] = 1e-6  # less than a byte more: torch 2.11 does not take 0
+    options["bucket_cap_mb"] = 1e-6  # less than one byte: torch 2.11 does not accept 0
     return found, _two_backwards(torchs(theirs, **options), x, use)
 
 
 def said_of_missing(answer: Answer, layers: Any, use: Sequence[int]) -> list[str]:
-    """The parameters that backward names when a layer is left out on all ranks."""
+    """Return the parameters that the error of backward names if all ranks leave out a layer."""
     ddp = wrap(answer, Chosen(*layers), bucket_cap_mb=0)
     try:
         ddp(torch.ones(1, 4), use).backward()

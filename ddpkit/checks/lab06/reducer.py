@@ -14,11 +14,11 @@ from torch import Tensor
 from ddpkit.exercises.exercise import Observed
 
 Answer = Callable[..., Any]
-Layout = Sequence[list[int]]  # the parameters of each bucket, or of each backward in order
+Layout = Sequence[list[int]]  # parameters of each bucket, or of each backward in order
 
 
 class Buckets:
-    """What `Reducer` needs of lab 05's GradientBuckets, one element for each parameter."""
+    """The parts of lab 05's GradientBuckets that `Reducer` needs, with one element a parameter."""
 
     def __init__(self, parameters: Sequence[Any], buckets: Layout) -> None:
         self.parameters = [[parameters[i] for i in bucket] for bucket in buckets]
@@ -35,10 +35,10 @@ class Buckets:
 
 
 class Notes(list[str]):
-    """What happened, in order.
+    """The events of a run, in order.
 
-    "g2" gradient 2 was ready, "s0" bucket 0 was started, "|" backward was over, "w0" bucket 0 was
-    waited for.
+    "g2": gradient 2 became ready. "s0": bucket 0 was started. "|": backward was over. "w0": the
+    answer waited for bucket 0.
     """
 
     def __init__(self, buckets: Buckets) -> None:
@@ -52,10 +52,10 @@ class Notes(list[str]):
         return SimpleNamespace(wait=partial(self.wait, flat, flat * 10, index))
 
     def wait(self, flat: Tensor, result: Any, index: int) -> Any:
-        """Ten times what the bucket held as it was started.
+        """Return the average: ten times the bucket's content at its start.
 
-        As a Work does, changes it in place and gives True; of every second bucket gives a new
-        tensor, as a hook may.
+        For a bucket with an even number, change the bucket in place and return True, like a Work.
+        For an odd number, return a new tensor, as a hook may.
         """
         self.append(f"w{index}")
         self.buckets.on_their_way.discard(index)
@@ -66,9 +66,9 @@ class Notes(list[str]):
 
 
 def play(answer: Answer, buckets: Layout, backwards: Layout) -> Observed:
-    """Backwards in which gradients become ready in these orders: parameter i's is i + 1.
+    """Play backwards in which gradients become ready in these orders; parameter i's is i + 1.
 
-    A bucket without a start is told as [].
+    The observation of a bucket that never started is [].
     """
     parameters = [torch.nn.Parameter(torch.zeros(1)) for _ in range(1 + max(chain(*buckets)))]
     filled = Buckets(parameters, buckets)
@@ -84,7 +84,7 @@ def play(answer: Answer, buckets: Layout, backwards: Layout) -> Observed:
         notes.append("|")
         over = len(notes)
         reducer.wait()
-        notes[over:] = sorted(notes[over:])  # in any order
+        notes[over:] = sorted(notes[over:])  # sorted, because any order of waits is right
     number = {id(p): i for i, p in enumerate(parameters)}
     return {
         "events": " ".join(notes),

@@ -1,6 +1,7 @@
-"""Lab 06: the cases of DistributedDataParallel, and what is read from what its answers did.
+"""Lab 06: the cases of DistributedDataParallel, and the reading of their observations.
 
-What a rank gets is drawn here and shipped to it: its own model and parts of batches, no other's.
+A rank's model and parts of batches are drawn here and shipped to the rank. A rank gets only its own
+model and its own parts.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ GAVE: Looks = {"gave": "returned"}
 
 @dataclass(frozen=True)
 class Question:
-    """What one case asks, of how many ranks, and what is right."""
+    """One case: its run on a number of ranks, and the right observations."""
 
     about: str
     n: int
@@ -41,13 +42,13 @@ class Question:
     see: Looks = field(default_factory=lambda: GAVE)
     read: Callable[[Observed], Observed] | None = None
     given: Observed = field(default_factory=dict)
-    least: Sequence[int] = ()  # bytes by rank, given to torch.distributed
+    least: Sequence[int] = ()  # least number of bytes by rank passed to torch.distributed
     most: int = 0  # bytes
     trivial: bool = False
 
 
 def questions(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """The cases, with models and batches drawn from `rng`."""
+    """Yield the cases, with models and batches drawn from `rng`."""
     for ask in (
         *(_start, _late, _whole_batch, _three_steps, _micro_batches, _default_caps),
         *(_two_forwards, _other_order, _unused, _missing),
@@ -71,7 +72,7 @@ def questions(answer: Answer, rng: random.Random) -> Iterator[Case]:
 
 
 def _handed_in(did: Did) -> list[int]:
-    """Return the bytes by rank from the answer to torch.distributed, without torch's class."""
+    """Return the bytes that each rank's answer passes to torch.distributed."""
     return [handed_in(within(did.trace.of(rank), on_ranks.OWN)) for rank in did.trace.ranks]
 
 
@@ -138,7 +139,7 @@ def _late_gradients(seen: Observed) -> Observed:
 
 
 def _averages(net: Any, batch: Sequence[Any]) -> Observed:
-    """What hints compare gradients with: rank 0's own ones, and the sum of all."""
+    """Return the gradients for the hints: rank 0's own gradients, and the mean of all ranks."""
     own = alone.gradients_of(net, batch)
     return {"own": vector(own[0]), "mean": vector(alone.mean(own))}
 
@@ -184,7 +185,7 @@ def _beside_torchs(rng: random.Random, about: str, micro: int) -> Question:
 
 
 def _steps(numbers: int, seen: Observed) -> Observed:
-    """Whether all is torch's, what the steps gave without the buffers, and pieces of memory."""
+    """Return: equal to torch's results; the steps without buffers; the count of storages."""
     mine, _, storages = seen["gave"][0]
     return {
         "as torch's": [same(mine, torchs) for mine, torchs, _ in seen["gave"]],
@@ -267,11 +268,11 @@ def _partly_used(seen: Observed) -> Observed:
 
 
 def _missing(rng: random.Random) -> Question:
-    left_out = rng.randrange(2)  # the last layer's bucket has left by then
+    left_out = rng.randrange(2)  # the last layer's bucket has already left
     use = [i for i in range(3) if i != left_out]
     return Question(
         *("a gradient is missing", 2, on_ranks.said_of_missing, [three_layers(_seed(rng)), use]),
-        # A layer is two buckets. No bucket starts before those of the layers after it.
+        # A layer has two buckets. No bucket starts before the buckets of later layers.
         {"said": f"names layers.{left_out}", "buckets sent": 2 * (2 - left_out)},
         see={**GAVE, "buckets sent": lambda did: len(all_reduces(did.trace))},
         read=partial(_said, f"layers.{left_out}"),
