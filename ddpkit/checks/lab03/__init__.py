@@ -1,9 +1,9 @@
-"""Lab 03: six all-reduces, and what they cost.
+"""Lab 03: six all-reduces, and their costs.
 
-cases   its exercises
-ways    the six, and the sentences in which the hints for them differ
-sums    inputs whose sum tells what it lacks, and what an answer made of them
-sent    what is sent in an all-reduce: bytes, messages, and how many go in a row
-rings   what comes of the usual mistakes in a ring
-hints   what to say of wrong all-reduces and of wrong predictions
+cases   the exercises
+ways    the six algorithms, and the sentences in which their hints differ
+sums    inputs that make the parts of a sum visible, and the results of an answer
+sent    the traffic of an all-reduce: bytes, messages, and messages in a row
+rings   the results of the usual mistakes in a ring
+hints   sentences about wrong all-reduces and wrong predictions
 """

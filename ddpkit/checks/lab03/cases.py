@@ -1,4 +1,4 @@
-"""The exercises of lab 03: six all-reduces, which share one table of inputs, and what they cost."""
+"""The exercises of lab 03: six all-reduces, which share one table of inputs, and their costs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Answer = Callable[..., Any]
 
 
 def _register(way: Way) -> None:
-    """Make an exercise of one of the six."""
+    """Register the exercise of one of the six algorithms."""
 
     def cases(answer: Answer, rng: random.Random) -> Iterator[Case]:
         return _cases(answer, rng, way)
@@ -31,10 +31,10 @@ def _register(way: Way) -> None:
 
 
 def _cases(answer: Answer, rng: random.Random, way: Way) -> Iterator[Case]:
-    """The cases that all six have in common, the plainest first.
+    """Yield the cases that all six exercises share, the simplest first.
 
-    An answer that fails there, or raises, would do so in the others too, and take its time: no more
-    is asked then.
+    An answer that fails or raises in a simple case would fail in the later cases too, and would
+    need much time. `stop_if` ends the exercise there.
     """
     for n, tensors in TENSORS.items():
         n = way.uneven if n == 5 else n
@@ -69,7 +69,7 @@ WORLDS = (1, 2, 3, 4, 6, 8, 1024)
 
 @exercise("predict", lab="03", points=2)
 def predict(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """Seconds of each of the six: so many latencies, and so many tensors over the busiest link."""
+    """Seconds of each of the six: latencies, and tensors over the busiest link."""
     for name in ALL_REDUCE:
         latency, bandwidth = rng.randint(10, 99) * 1e-4, rng.randint(10, 99) * 1e5
         nbytes = rng.randint(10, 99) * 100
@@ -89,7 +89,7 @@ def predict(answer: Answer, rng: random.Random) -> Iterator[Case]:
 
 
 def _price(name: str, n: int) -> tuple[float, float]:
-    """Latencies and tensors; of tree and butterfly by rounds, as textbooks count."""
+    """Return latencies and tensors; tree and butterfly are counted by rounds, as in textbooks."""
     if name in ("tree", "butterfly"):
         rounds = float(schedule(name, n, length=1).rounds)
         return rounds, rounds
@@ -98,14 +98,14 @@ def _price(name: str, n: int) -> tuple[float, float]:
 
 
 def _by_ranks(counts: list[float]) -> dict[str, float]:
-    """{"with 2 ranks": 1, "with 3 ranks": 1.3333, ...}: whole ones without a point."""
+    """Return counts like {"with 2 ranks": 1, "with 3 ranks": 1.3333}; whole numbers become ints."""
     rounded = [round(float(each), 4) for each in counts]
     whole = [int(each) if each.is_integer() else each for each in rounded]
     return {f"with {title(n)}": each for n, each in zip(WORLDS, whole, strict=True)}
 
 
 def _predicted(answer: Answer, nbytes: int, latency: float, bandwidth: float) -> Observed:
-    """The two prices, each by making the other one nothing, and both together."""
+    """Observe each price alone (the second price is zero), and then both prices together."""
     t = nbytes / bandwidth
     return {
         "latencies": _by_ranks([answer(n, 0, latency, bandwidth) / latency for n in WORLDS]),

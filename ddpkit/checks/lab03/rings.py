@@ -1,4 +1,4 @@
-"""Rings that go wrong: what comes of the usual mistakes, so that a hint names the one made."""
+"""Rings with usual mistakes, and their results, so that a hint can name the mistake."""
 
 from __future__ import annotations
 
@@ -6,26 +6,26 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-Chunk = Callable[[int, int, int], int]  # of a rank, in a step, of n: the number of a chunk
+Chunk = Callable[[int, int, int], int]  # (rank, step, n) -> number of a chunk
 
 
 @dataclass(frozen=True)
 class Ring:
-    """A ring with a mistake, and what to say of it."""
+    """A ring with a mistake, and the hint about the mistake."""
 
     name: str
     says: str
     more: str = ""
     outgoing: Chunk = lambda rank, step, n: rank - step
     incoming: Chunk = lambda rank, step, n: rank - step - 1
-    adds: tuple[bool, bool] = (True, False)  # in either half; else it copies
-    kept: tuple[bool, bool] = (True, True)  # what comes gets into the chunks
+    adds: tuple[bool, bool] = (True, False)  # in each half: add the received chunk, or copy it
+    kept: tuple[bool, bool] = (True, True)  # in each half: keep the received chunk, or drop it
 
 
 def around(ring: Ring, parts: Sequence[Any]) -> list[Any]:
-    """What every rank has after 2(n - 1) steps; `parts` is what each had, one dimension.
+    """Return the tensor of every rank after 2(n - 1) steps; `parts` are the ranks' 1-d inputs.
 
-    Raises RuntimeError: chunks that differ in length meet.
+    Raises RuntimeError: chunks of different lengths meet.
     """
     import torch
 
@@ -42,46 +42,46 @@ def around(ring: Ring, parts: Sequence[Any]) -> list[Any]:
 
 
 WRONG_RINGS = (
-    Ring(  # receiving over one's own chunk, without a sum, leads to the same
+    Ring(  # copying the received chunk, without adding, gives the same result
         "own chunks go round",
-        "All ranks have chunk r as rank r alone gave it: it went around without having been added "
-        "up.",
-        "Add what comes in the first half. After it rank r has the whole sum of chunk r + 1, not "
-        "of its own: the second half begins with that one.",
+        "All ranks have chunk r as rank r alone gave it: the chunk went around, but no rank added "
+        "to it.",
+        "In the first half, add each received chunk. Afterwards rank r has the whole sum of chunk "
+        "r + 1, not of chunk r, so the second half begins with chunk r + 1.",
         adds=(False, False),
     ),
     Ring(
         "adds in both halves",
-        "In the second half finished chunks are copied, not added.",
+        "In the second half, copy the finished chunks instead of adding.",
         adds=(True, True),
     ),
     Ring(
         "plus for minus",
-        "Ranks send to the right, so the chunks have to come from the left: in the next step a "
-        "rank sends what it has just received, and here it sends another one.",
-        "Its number is one less in each step: (rank - step) % world_size.",
+        "Ranks send to the right, so the chunks have to come from the left. In each step, a rank "
+        "sends the chunk that it received in the previous step; here it sends a different chunk.",
+        "The chunk's number falls by one in each step: (rank - step) % world_size.",
         outgoing=lambda rank, step, n: rank + step,
         incoming=lambda rank, step, n: rank + step - 1,
     ),
     Ring(
         "plus for minus",
-        "In the next step a rank sends on what it has just received, and here it sends another "
-        "one: chunks go to the right, so their numbers fall.",
-        "The number is one less in each step: (rank - step) % world_size.",
+        "In each step, a rank sends the chunk that it received in the previous step; here it sends "
+        "a different chunk. Chunks go to the right, so their numbers fall.",
+        "The number falls by one in each step: (rank - step) % world_size.",
         outgoing=lambda rank, step, n: rank + step,
         incoming=lambda rank, step, n: rank + step + 1,
     ),
     Ring(
         "not added in",
-        "What is added up never gets into the tensor that you return.",
-        "chunk += received changes it; chunk = chunk + received makes another one.",
+        "The sum that you add up never gets into the tensor that you return.",
+        "chunk += received changes the chunk; chunk = chunk + received makes a new tensor.",
         kept=(False, True),
     ),
     Ring(
         "not added in",
-        "The tensor that you return is x itself: what is received never gets into it.",
-        "chunk += received changes it; chunk = chunk + received and, where x is not contiguous, "
-        "reshape make another one.",
+        "The returned tensor is x itself: the received numbers never get into it.",
+        "chunk += received changes the chunk. chunk = chunk + received makes a new tensor, and so "
+        "does reshape if x is not contiguous.",
         kept=(False, False),
     ),
 )

@@ -1,7 +1,8 @@
-"""What is sent in an all-reduce: bytes, messages, and how many of them go in a row.
+"""The traffic of an all-reduce: bytes, messages, and the number of messages in a row.
 
-What an algorithm sends is written once, in its schedule (`ddpkit.simulate`): what a right answer
-sends is counted in the trace of the simulated schedule, as an answer's is in its own.
+The schedule in `ddpkit.simulate` is the only place that knows the messages of an algorithm. The
+traffic of a right answer is counted in the trace of the simulated schedule, and the traffic of an
+answer in its own trace.
 """
 
 from __future__ import annotations
@@ -19,13 +20,16 @@ if TYPE_CHECKING:
 
 
 def simulated(algorithm: str, world_size: int, x: Tensor) -> Did:
-    """What ranks do that follow the schedule of the algorithm; no values are returned."""
+    """Return a run of ranks that follow the algorithm's schedule, without returned values."""
     plan = schedule(algorithm, world_size, x.numel())
     return Did([], True, time_of(plan, "1 Gbit/s, 200 us", itemsize=x.element_size()))
 
 
 def top(spans: Sequence[Span]) -> int:
-    """The root of a tree whose messages go up, and then down; 0 of what is no such tree."""
+    """Return the root of a tree with messages first up and then down.
+
+    0 if there is no such tree.
+    """
     sends = sorted((one for one in spans if one.is_send), key=lambda one: one.start_ns)
     up, down = sends[: len(sends) // 2], sends[len(sends) // 2 :]
     senders, receivers = {one.rank for one in up}, {one.peer for one in down}
@@ -35,10 +39,10 @@ def top(spans: Sequence[Span]) -> int:
 
 
 def counts(did: Sequence[Did], *, settled: bool, whole: bool) -> Observed:
-    """What all right answers have in common in what they send; `settled` and `whole` as in `Way`.
+    """Return the traffic on which all right answers agree; `settled` and `whole` as in `Way`.
 
-    With 2, 3 and 5 ranks it is free who is spared a round, or has a longer chunk. What a rank in
-    the middle would send shows all the same: how many messages the ranks send, most first.
+    With 2, 3 and 5 ranks, the rank that skips a round or has a longer chunk is free. The number of
+    messages of each rank, in falling order, still shows the traffic of a rank in the middle.
     """
     first = did[0]
     in_a_row = latencies(first.trace.spans)
@@ -55,7 +59,7 @@ def counts(did: Sequence[Did], *, settled: bool, whole: bool) -> Observed:
             return {"bytes": sum(first.bytes), "most by a rank": most, "latencies": in_a_row}
         case _:
             told: dict[str, Any] = {"bytes": sum(sum(each.bytes) for each in did)}
-            if n < 5 or whole:  # five chunks of two elements: who has the empty ones is free
+            if n < 5 or whole:  # five chunks of two elements: the ranks with empty chunks are free
                 told["messages"] = most_first
             return told | ({"latencies": in_a_row} if n == 2 else {})
     told = dict(zip(("bytes", "messages"), by_rank, strict=True))

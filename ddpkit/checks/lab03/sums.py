@@ -1,4 +1,4 @@
-"""Inputs whose sum tells whose parts it has, and what an answer made of them."""
+"""Inputs that make the ranks' parts in a sum visible, and the results of an answer."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from ddpkit.exercises.ranks import together
 if TYPE_CHECKING:
     from torch import Tensor
 
-Inputs = dict[str, list[Any]]  # name of a sum -> what is added up, by rank
+Inputs = dict[str, list[Any]]  # name of a sum -> its inputs, by rank
 
-TENSORS: dict[int, dict[str, tuple[str, tuple[int, ...]]]] = {  # by number of ranks
+TENSORS: dict[int, dict[str, tuple[str, tuple[int, ...]]]] = {  # key: number of ranks
     4: {"sum": ("float32", (8,))},
-    3: {  # the last as the first: what is kept from one call must not get into another
+    3: {  # first and last are alike: data kept from one call must not enter a later call
         "sum 1": ("int32", (10,)),
         "sum 2": ("float64", (5, 2)),
         "sum 3": ("int32", (10,)),
@@ -27,12 +27,12 @@ TENSORS: dict[int, dict[str, tuple[str, tuple[int, ...]]]] = {  # by number of r
     5: {"sum 1": ("float32", (2,)), "sum 2": ("int64", (0,))},
     2: {"sum": ("float32", (9,))},
     1: {"sum": ("float32", (3,))},
-    8: {"sum": ("float64", (2, 8))},  # two rows: who cuts rows, and not elements, sends more
+    8: {"sum": ("float64", (2, 8))},  # two rows: an answer that cuts rows, not elements, sends more
 }
 
 
 def inputs_for(n: int, dtype: str, shape: tuple[int, ...], rng: random.Random) -> list[Any]:
-    """Rank r's elements are 1, 2 or 3 times 10^r: the digits of a sum say whose parts are in it."""
+    """Draw inputs: rank r has 1, 2 or 3 times 10^r, so a sum's digits show the ranks' parts."""
     import torch
 
     size = torch.Size(shape).numel()
@@ -41,7 +41,7 @@ def inputs_for(n: int, dtype: str, shape: tuple[int, ...], rng: random.Random) -
 
 
 def fractions_for(n: int, rng: random.Random) -> list[Any]:
-    """Numbers whose sum depends on the order of adding, in its last bits."""
+    """Draw numbers with a sum that depends, in its last bits, on the order of addition."""
     import torch
 
     return [torch.tensor([rng.uniform(-1, 1) for _ in range(64)]) for _ in range(n)]
@@ -50,7 +50,7 @@ def fractions_for(n: int, rng: random.Random) -> list[Any]:
 def summed(
     answer: Callable[..., Any], inputs: Inputs, fractions: Inputs, settled: bool, whole: bool
 ) -> Observed:
-    """The sums that the answer gave, by rank; what became of x; and what was sent for `inputs`."""
+    """Observe the answer's sums by rank, the state of x, and the traffic for `inputs`."""
     tensors = {**inputs, **fractions}
     calls = [[(x,) for x in by_rank] for by_rank in tensors.values()]
     did = [told() for told in together(partial(_call, answer), calls)]
@@ -64,9 +64,9 @@ def summed(
 
 
 def _call(answer: Callable[..., Any], x: Tensor) -> tuple[Any, str]:
-    """Run on a rank; what the answer returns, and what became of x.
+    """Run on a rank; return the answer's result and the state of x.
 
-    A tensor of two dimensions is given to it transposed, so that it is not contiguous.
+    A tensor with two dimensions is passed to the answer transposed, and therefore not contiguous.
     """
     import torch
 
@@ -82,9 +82,9 @@ def _call(answer: Callable[..., Any], x: Tensor) -> tuple[Any, str]:
 
 
 def told_of(sums: dict[str, Any], n: int, seen: Observed) -> Observed:
-    """One value of each sum, which ranks may have in different ways: a wrong one, if any is.
+    """Replace the ranks' values of each sum by a single value, a wrong value if there is one.
 
-    Of `bits`, the sum of fractions, only whether all ranks have the same.
+    `bits`, the sums of fractions, become "same" or "differ".
     """
     told = dict(seen)
     for name, total in sums.items():
