@@ -40,7 +40,7 @@ def _about(servers: Sequence[int], n: int, length: int, dtype: str) -> str:
 
 @exercise("push", lab="08", points=1, returns=False)
 def push(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """A header and a chunk of the gradient to every server, all on their way at once."""
+    """A header and a chunk of the gradient to every server, all under way at once."""
     import torch
 
     from ddpkit.checks.lab08.servers import pushed, workers_of
@@ -105,7 +105,7 @@ def _expected_bytes(
 
 @exercise("pull", lab="08", points=1, returns=False)
 def pull(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """The chunks of all servers, in place, all asked for at once."""
+    """The chunks of all servers, in place, all requested at once."""
     import torch
 
     from ddpkit.checks.lab08.servers import pulled, workers_of
@@ -148,7 +148,7 @@ def _returned_by(ranks: Sequence[int], did: Did) -> Any:
 Needs = dict[tuple[int, int], int]
 STORIES: tuple[
     tuple[str, list[int], str, Needs], ...
-] = (  # about; workers; story; (worker, its pull): pushes and DONEs before it is answered
+] = (  # about; workers; story; (worker, its pull): pushes and DONEs before the answer
     ("1 worker", [1], "v1 p1 v1 p1 d1", {}),
     ("2 workers, in turn", [1, 2], "v1 v2 p1 p2 v1 v2 p1 p2 d1 d2", {}),
     ("one comes three times", [1, 2], "v1 p1 v1 p1 v1 p1 v2 p2 d1 d2", {}),
@@ -167,7 +167,7 @@ STORIES: tuple[
 
 @exercise("serve", lab="08", points=3, returns=False)
 def serve(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """Requests from anybody, answered when the rule allows, until all are done."""
+    """Requests from any worker, answered when the rule allows, until all workers are done."""
     import torch
 
     from ddpkit.checks.lab08.stories import at_once, ramp, served
@@ -175,7 +175,7 @@ def serve(answer: Answer, rng: random.Random) -> Iterator[Case]:
     for about, workers, story, needs in STORIES:
         n, length = max(workers) + 1, rng.randrange(2, 6)
         pushes = [int(each[1:]) for each in story.split() if each[0] in "phi"]
-        values = rng.sample(range(2049, 9000, 2), len(pushes))  # float16 has no such number
+        values = rng.sample(range(2049, 9000, 2), len(pushes))  # float16 cannot hold such a number
         mine = [
             [
                 ramp(float(value), length)
@@ -244,10 +244,10 @@ def _of_pulls(pulls: int, length: int) -> Between:
 def _right_story(
     story: str, needs: Needs, pulls: dict[int, int], values: Iterator[int]
 ) -> tuple[list[str], dict[int, list[float]]]:
-    """What a server is told in a story, and what each worker gets."""
+    """Return the calls of the rule in a story, and the parameters that each worker gets."""
     calls, waiting, moved, flat = list[str](), list[int](), 0, 0
     got: dict[int, list[float]] = {worker: [] for worker in pulls}
-    order: list[int] = []  # of pushes whose header has come, and the gradient not
+    order: list[int] = []  # workers with a header sent and a gradient not yet sent
     for each in story.split():
         what, worker = each[0], int(each[1:])
         if what == "v":
@@ -271,7 +271,7 @@ def _right_story(
 
 
 def _in_order(calls: Sequence[str]) -> str:
-    """Calls as a text; of pulls that follow each other, the order does not count."""
+    """Join the calls; the order within a row of pulls does not count, so such pulls are sorted."""
     text, pulls = list[str](), list[str]()
     for each in calls:
         if each[0] == "v":
@@ -287,19 +287,19 @@ def _in_order(calls: Sequence[str]) -> str:
 
 @exercise("Synchronous", lab="08", points=3)
 def synchronous(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """A round: all gradients, one update with their mean, and then all go on."""
+    """A round: all gradients, one update with their mean, and then all workers continue."""
     yield from synchronous_cases(answer, rng)
 
 
 @exercise("Asynchronous", lab="08", points=1)
 def asynchronous(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """Each push at once, and how old its gradient is."""
+    """Each push is applied at once, and the age of its gradient is noted."""
     yield from asynchronous_cases(answer, rng)
 
 
 @exercise("Bounded", lab="08", points=3)
 def bounded(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """Nobody is more than so many pushes ahead of the slowest."""
+    """No worker is more than `bound` pushes ahead of the slowest worker."""
     yield from bounded_cases(answer, rng)
 
 
@@ -308,7 +308,7 @@ def bounded(answer: Answer, rng: random.Random) -> Iterator[Case]:
 
 @exercise("seconds_per_round", lab="08", points=2)
 def seconds_per_round(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """How long a synchronous round takes, by workers and servers."""
+    """The seconds of a synchronous round, for given numbers of workers and servers."""
     for workers, servers in ((1, 1), (4, 3), (3, 1), (4, 4), (16, 5), (64, 8)):
         compute, latency = rng.randrange(5, 80) / 1e3, rng.randrange(1, 9) / 1e4
         numbers = workers, servers, 1000 * rng.randrange(200, 9000), compute, latency, 125e6
@@ -327,22 +327,22 @@ def _seconds(answer: Answer, numbers: Numbers) -> Observed:
     return {"seconds": answer(*numbers)}
 
 
-# Calls of functions over there
+# Calls of functions on a different rank
 
 
 @exercise("call", lab="08", points=1, returns=False)
 def call(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """A function of another rank's object: its result, or its exception."""
+    """A function of an object on a different rank: its result, or its exception."""
     yield from call_cases(answer, rng)
 
 
 @exercise("serve_calls", lab="08", points=1, returns=False)
 def serve_calls(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """Calls from anybody, answered one after the other, until all have called shutdown."""
+    """Calls from any client, answered one by one, until all clients have called shutdown."""
     yield from serve_calls_cases(answer, rng)
 
 
 @exercise("RemoteRows", lab="08", points=3, returns=False)
 def remote_rows(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """Autograd through a call: rows come, their gradient goes."""
+    """Autograd through a remote call: rows arrive, and their gradient goes back."""
     yield from rows_cases(answer, rng)

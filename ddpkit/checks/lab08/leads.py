@@ -1,6 +1,6 @@
-"""Lab 08: the cases of Bounded, and what to say of which mistake.
+"""Lab 08: the cases of Bounded, and the hints about them.
 
-What is right, and what other rules would say, is worked out here, outside the sandbox.
+The right rule and the wrong rules run in this process, outside the sandbox.
 """
 
 from __future__ import annotations
@@ -27,7 +27,10 @@ LEADS = (  # about; bound; workers; story
 
 
 def leads(story: Story, workers: Sequence[int], may: Callable[..., bool]) -> str:
-    """What a rule says in a story, that looks at clocks: `may(worker, clocks, state)`."""
+    """Return the answers of a rule that reads clocks to the questions of a story.
+
+    `may(worker, clocks, state)` is the rule.
+    """
     clocks, done = dict.fromkeys(workers, 0), set[int]()
     versions, pulls, total = dict.fromkeys(workers, 0), dict.fromkeys(workers, 0), 0
     said = []
@@ -50,7 +53,7 @@ def leads(story: Story, workers: Sequence[int], may: Callable[..., bool]) -> str
 
 
 def bounded_cases(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """Stories for bounds, the last one drawn: its workers go as the rule lets them."""
+    """Yield stories for several bounds; in the drawn stories, workers pull when the rule allows."""
     drawn = [(f"bound {bound}, drawn", bound, 4, _drawn(rng, bound, 4)) for bound in (1, 2)]
     for about, bound, n, plot in (*LEADS, *drawn):
         workers = rng.sample(range(1, 9), n)
@@ -68,7 +71,7 @@ def bounded_cases(answer: Answer, rng: random.Random) -> Iterator[Case]:
 
 
 def _drawn(rng: random.Random, bound: float, n: int) -> Story:
-    """A story in which workers pull when they may, and push at any time; one of them is done."""
+    """Draw a story: workers pull when they may, and push at any time; one worker is done early."""
     clocks, story, busy = dict.fromkeys(range(n), 0), list[str](), set[int]()
     for number in range(60):
         worker = rng.choice(list(clocks))
@@ -89,12 +92,12 @@ def _drawn(rng: random.Random, bound: float, n: int) -> Story:
 
 
 def right(bound: float) -> Callable[..., bool]:
-    """The rule that is asked for."""
+    """Return the right rule."""
     return lambda worker, clocks, _: clocks[worker] - min(clocks.values()) <= bound
 
 
 def other_rules(bound: float) -> Mapping[str, Callable[..., bool]]:
-    """Rules that are not asked for, by the names of their hints."""
+    """Return wrong rules, by the names of their hints."""
     block = max(bound, 1) if bound < math.inf else 10**9
     return {
         "less than": lambda w, clocks, _: clocks[w] - min(clocks.values()) < bound,
@@ -111,36 +114,38 @@ def other_rules(bound: float) -> Mapping[str, Callable[..., bool]]:
 
 
 def says(s: Seen, rule: str) -> bool:
-    """Whether the wrong answers are those of another rule."""
+    """True if the answers are wrong, and equal to those of the wrong rule `rule`."""
     wrong = leads(s.story, s.workers, other_rules(s.bound)[rule])
     if rule == "less than" and s.bound:
-        return False  # who says so has failed with bound 0
+        return False  # an answer with this rule has already failed with bound 0
     return s.wrong("may pull") and s["may pull"] == wrong
 
 
 # fmt: off
 BOUNDED = (
     Hint("no infinity", lambda s: s.error and s.bound == math.inf,
-         "The bound may be math.inf, which no range() takes: compare with it."),
+         "The bound may be math.inf, which range() does not accept. Compare with the bound."),
     Hint("gone worker", lambda s: s.raised in ("KeyError", "ValueError") and "d" in s.story,
-         "A worker that is done has left: look only at the clocks of the others."),
+         "A worker that is done has left. Read only the clocks of the remaining workers."),
     *(Hint(rule, partial(says, rule=rule), text) for rule, text in (
-        ("less than", "At most `bound` ahead: a worker that is exactly `bound` ahead may pull. "
-         "With bound 0 nobody could even begin."),
-        ("never waits", "Nobody ever waits: compare the worker's clock with the slowest."),
-        ("the slow wait", "It holds back the slow one, and the fast one runs away."),
-        ("the mean", "Compare with the slowest, not with the mean: its gradients are the oldest."),
-        ("done ones count", "A worker that is done stands still for ever: the others must not wait "
-         "for it."),
+        ("less than", "A worker may be at most `bound` ahead, so a worker that is exactly `bound` "
+         "ahead may pull. Otherwise no worker could begin with bound 0."),
+        ("never waits", "No worker ever waits. Compare the worker's clock with the slowest "
+        "clock."),
+        ("the slow wait", "Your rule holds back the slow worker, and the fast worker runs away."),
+        ("the mean", "Compare with the slowest worker, not with the mean: the slowest worker's "
+        "gradients are the oldest."),
+        ("done ones count", "The clock of a worker that is done never moves again. The remaining "
+         "workers must not wait for such a worker."),
         ("counts pulls", "A clock counts pushes, not pulls."),
-        ("bound on age", "That bounds the age, in versions. It is a rule too, but another: here "
-         "the bound is on clocks, which count a worker's own pushes."),
-        ("a barrier", "A barrier every so many steps stops those too that are not ahead."),
+        ("bound on age", "Your rule bounds the age, in versions. Here the bound is on clocks, "
+         "which count a worker's own pushes."),
+        ("a barrier", "A barrier every few steps also stops workers that are not ahead."),
     )),
     Hint("another rule", lambda s: s.wrong("may pull"),
-         "A worker may pull while its clock minus the smallest clock of those not done is at most "
-         "the bound."),
+         "A worker may pull while its clock minus the smallest clock of the workers that are not "
+         "done is at most the bound."),
     Hint("not applied at once", lambda s: s.wrong("parameters"),
-         "A push is applied at once, as in Asynchronous: super().push(worker, gradient)."),
+         "Apply a push at once, as in Asynchronous: super().push(worker, gradient)."),
 )
 # fmt: on

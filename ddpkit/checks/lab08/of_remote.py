@@ -1,4 +1,4 @@
-"""Lab 08: the cases of calls over there, and what to say of which mistake."""
+"""Lab 08: the cases of remote calls, and the hints about them."""
 
 from __future__ import annotations
 
@@ -15,131 +15,142 @@ from ddpkit.exercises.ranks import Did, asked
 from ddpkit.exercises.values import Between, Close
 
 Answer = Callable[..., Any]
-LENGTH = 8  # bytes of the header of a message
+LENGTH = 8  # bytes of a message's header
 MOST_OF_A_MESSAGE = 4096  # bytes
 
 
 def of_ranks(ranks: Sequence[int], did: Did) -> Any:
-    """What these ranks returned."""
+    """Return the values that these ranks returned."""
     return [did.returned[rank] for rank in ranks]
 
 
 def of_rank(rank: int, did: Did) -> Any:
-    """What this rank returned."""
+    """Return the value that this rank returned."""
     return did.returned[rank]
 
 
 def pairs(s: Seen) -> bool:
-    """Whether an answer came with its "ok", or its "raised"."""
+    """True if an answer came with its "ok" or its "raised"."""
     values = (each for of_client in s.got for each in of_client)
     return any(isinstance(each, tuple | list) and each and each[0] == "ok" for each in values)
 
 
 def mistaken(s: Seen) -> list[tuple[Any, Any]]:
-    """What calls gave and should have given, where the two differ."""
+    """Return pairs of a call's result and the right result, where the two differ."""
     calls = (zip(*both, strict=True) for both in zip(s.got, s.expect["got"], strict=True))
     return [(got, wanted) for of_one in calls for got, wanted in of_one if not same(got, wanted)]
 
 
 def raises(value: Any) -> bool:
-    """Whether this stands for an exception that was raised."""
+    """True if the value stands for an exception that was raised."""
     return str(value).startswith("raised ")
 
 
 # fmt: off
 CALLED = (
     Hint("another server", lambda s: s.server != 0 and (s.error or s.wrong()),
-         lambda s: f"Here rank {s.server} serves, and not rank 0: `server` tells which."),
+         lambda s: f"Here rank {s.server} serves, not rank 0. `server` is the rank to call."),
     Hint("from anybody", lambda s: is_case(s, "stranger") and (s.error or s.wrong("got")),
-         "A message of another rank was there first, and was taken for the answer: receive from "
-         "the server by name."),
+         "A message from a different rank arrived first, and you took it for the answer. Receive "
+         "from the server by name."),
     Hint("no answer taken", lambda s: s.stuck,
-         "The server answers each call: send_bytes the request, recv_bytes(server) the answer."),
+         "The server answers each call. Call send_bytes with the request, and recv_bytes(server) "
+         "for the answer."),
     Hint("the pair", lambda s: s.error is None and pairs(s),
-         'The answer is a pair, ("ok", value) or ("raised", exception): return the value alone.'),
+         'The answer is a pair, ("ok", value) or ("raised", exception). Return only the value.'),
     Hint("no pair", lambda s: any("no pair" in str(each) for each in s.asked),
          "A request is a pair: the name, and a tuple of all arguments."),
     Hint("other request", lambda s: s.wrong("asked"),
-         "The server was asked for something else than (name, args)."),
+         "The server got a request other than (name, args)."),
     Hint("nothing for 0", lambda s: mistaken(s) == [(None, 0)],
-         "The function over there returns 0, and your call None: 0 is a value like any other."),
+         "The remote function returns 0, but your call returns None. 0 is a value like any "
+         "number."),
     Hint("returned, not raised", lambda s: is_case(s, "None")
          and any(raises(got) for got, _ in mistaken(s)),
-         "The function over there has returned an exception, and not raised it: the first of the "
-         "pair tells which."),
+         "The remote function has returned an exception, and has not raised it. The first element "
+         "of the pair tells the difference."),
     Hint("another class", lambda s: all(raises(got) and raises(wanted)
          for got, wanted in mistaken(s)) and s.wrong("got"),
-         "You raise another exception than the one that was raised over there."),
+         "You raise an exception of a different class than the remote function."),
     Hint("not raised", lambda s: is_case(s, "fails") and s.wrong("got"),
-         "The function over there has failed: what is raised there must be raised here."),
+         "The remote function has failed. Raise its exception here."),
     Hint("other value", lambda s: s.wrong("got"),
-         "call returns what the function over there returns."),
+         "call returns the result of the remote function."),
 )
 SERVING = (
     Hint("dies", lambda s: s.raised == "ValueError" and is_case(s, "fails"),
-         'The function has raised, and the server with it: send ("raised", error), and go on.'),
+         'The function has raised, and its exception has ended the server. Send ("raised", error), '
+         "and continue."),
     Hint("dies of another", lambda s: s.raised == "Error",
-         "The server has survived a ValueError, and not an exception of another class: whatever a "
-         "function raises, its caller gets it, and the server goes on."),
+         "The server survives a ValueError, but not an exception of a different class. Send every "
+         "exception to the caller, and continue."),
     Hint("shutdown unanswered", lambda s: s.stuck and is_case(s, "1 client"),
-         'Each call gets an answer, "shutdown" too: ("ok", None).'),
+         'Each call gets an answer, and so does "shutdown": ("ok", None).'),
     Hint("first shutdown", lambda s: s.stuck == "returned" and is_case(s, "in turn"),
-         "It ends with the first shutdown: it ends when every client has called it."),
+         "The server ends with the first shutdown. It must end when every client has called "
+         "shutdown."),
     Hint("certain client", lambda s: s.stuck and is_case(s, "three times"),
-         "It waits for one certain client, while another has come: recv_bytes() takes from "
-         "anybody, and says from whom."),
+         "The server waits for a particular client, while a different client has sent. "
+         "recv_bytes() receives from any client, and returns the sender."),
     Hint("None unanswered", lambda s: s.stuck and is_case(s, "None"),
-         "A function that returns None has ended too, and its caller waits for that."),
-    Hint("nobody is answered", lambda s: s.stuck, "Somebody waits for an answer that never comes."),
+         "A function that returns None has also ended, and its caller waits for the answer."),
+    Hint("nobody is answered", lambda s: s.stuck, "A client waits for an answer that never "
+    "comes."),
     Hint("an ok error", lambda s: is_case(s, "fails") and s.wrong("got"),
-         'An exception is no result: its answer is ("raised", error).'),
+         'An exception is not a result. The answer is ("raised", error).'),
     Hint("other total", lambda s: s.wrong("total"),
-         "The function was not called as often as it was asked for, or with other arguments."),
+         "The server called the function a wrong number of times, or with wrong arguments."),
     Hint("other answer", lambda s: s.wrong("got"),
-         'The answer to a call is ("ok", what the function returned).'),
+         'The answer to a call is ("ok", result of the function).'),
     Hint("caller's list", lambda s: not s["list as it was"],
-         "`clients` is the caller's list, and you have changed it: go by a copy, set(clients)."),
+         "`clients` is the caller's list, and you have changed it. Work on a copy, set(clients)."),
 )
 FETCHED = (
     Hint("too few", lambda s: s.raised == "RuntimeError" and s.kind == "gradient count",
          "backward returns one gradient for each argument of forward: None, None, None."),
     Hint("cut off", lambda s: s.kind == "no graph",
-         "The rows have no graph: forward returns what the server gave, which autograd joins to "
-         "the anchor; do not detach it, and let the anchor come in."),
+         "The rows have no graph. forward must return the server's rows, which autograd joins to "
+         "the anchor. Do not detach them, and pass the anchor in."),
     Hint("no answer read", lambda s: s.stuck,
-         "Somebody waits: each call gets one answer, which must be taken."),
+         "A rank waits. Each call gets one answer, and your code must receive the answer."),
     Hint("whole table", lambda s: s.calls and s.calls[0][0] == "rows"
          and len(s.calls[0][1][0]) > len(s.ids),
-         lambda s: f"It asks for {len(s.calls[0][1][0])} rows, and the batch needs {len(s.ids)}."),
+         lambda s: f"You ask for {len(s.calls[0][1][0])} rows, but the batch needs only "
+         f"{len(s.ids)}."),
     Hint("swapped", lambda s: any(name == "add_gradient" and kinds != ["torch.int64"]
                                   and len(tensors) == 2 and tensors[1] in s.all_ids
                                   for name, tensors, kinds in s.calls),
-         "add_gradient(ids, gradient): the ids come first."),
+         "The ids come first: add_gradient(ids, gradient)."),
     Hint("float ids", lambda s: any(kinds != ["torch.int64"] for *_, kinds in s.calls),
-         "The ids are int64, and go as they are."),
-    Hint("other rows", lambda s: s.wrong("rows"), "forward returns the rows that the server gave."),
+         "The ids are int64. Send them unchanged."),
+    Hint("other rows", lambda s: s.wrong("rows"), "forward must return the rows that the server "
+    "gave."),
     Hint("no gradient", lambda s: all(name == "rows" for name, *_ in s.calls),
-         'The gradient never reached the server: backward calls "add_gradient".'),
+         'The gradient never reached the server. backward must call "add_gradient".'),
     Hint("gradient twice",
          lambda s: sum(name == "add_gradient" for name, *_ in s.calls) > s.batches,
-         "The server got the gradient more than once: it adds up what it gets."),
+         "The server got the gradient more than once, but the server adds up all gradients."),
     Hint("duplicates lost", lambda s: len(s.ids) != len(set(s.ids))
          and [len(each) for each in s.calls[-1][1]] != [len(s.ids)] * 2,
-         "An id may stand twice in a batch: send all ids, and a gradient for each, as they come."),
+         "An id may be twice in a batch. Send all ids, and a gradient for each id, in their "
+         "order."),
     Hint("one for both", lambda s: s.batches == 2 and sum(each == s.calls[-1][1][0]
          for each in (call[1][0] for call in s.calls if call[0] == "add_gradient")) == 2,
-         "Rows were taken twice before one backward, and both gradients came with the ids of one: "
-         "what forward keeps for backward has to be kept for each `apply` alone."),
+         "Rows were fetched twice before one backward, and both gradients came with the ids of one "
+         "fetch. Keep the data for backward separately for each `apply`."),
     Hint("other gradient", lambda s: s.wrong("gradients"),
-         "The server got another gradient than the one that backward was given."),
+         "The server got a gradient other than the gradient passed to backward."),
     Hint("the anchor", lambda s: s.wrong("anchor"),
-         "The anchor has got a gradient, and the loss does not depend on it: return None for it."),
+         "The anchor has got a gradient, but the loss does not depend on the anchor. Return None "
+         "for the anchor."),
     Hint("other calls", lambda s: s.wrong("calls"),
-         'Two calls: "rows" with the ids, and in backward "add_gradient" with ids and gradient.'),
+         'Make two calls: "rows" with the ids, and in backward "add_gradient" with ids and '
+         "gradient."),
 )
 # fmt: on
 
-CALLS: tuple[tuple[str, int, int, list[Any]], ...] = (  # about; ranks; stranger; calls by client
+# about; ranks; stranger's rank; calls by client
+CALLS: tuple[tuple[str, int, int, list[Any]], ...] = (
     ("a number", 2, -1, [(1, "add", (2, 3)), (1, "add", (4,)), (1, "double", (0,))]),
     ("None, and no arguments", 2, -1, [(1, "add", (7,)), (1, "clear", ()), (1, "problem", ()),
                                        (1, "add", (1,))]),
@@ -152,7 +163,7 @@ CALLS: tuple[tuple[str, int, int, list[Any]], ...] = (  # about; ranks; stranger
 
 
 def call_cases(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """Calls of one client, of two, and of one that gets other messages too."""
+    """Yield calls of one or two clients, and of a client that also gets a foreign message."""
     from ddpkit.checks.lab08.remote import called
 
     for about, n, stranger, plot in CALLS:
@@ -193,18 +204,21 @@ def call_cases(answer: Answer, rng: random.Random) -> Iterator[Case]:
 
 
 def _messages(words: Sequence[str], calls: int) -> Between:
-    """Return the bytes that messages with these words take: a message has a header, and data."""
+    """Return the bytes of messages with these words; each message has a header and data."""
     least = sum(LENGTH + len(word) for word in words)
     return Between(least, MOST_OF_A_MESSAGE * (calls + 1))
 
 
-RAISE = {"fail": "ValueError", "refuse": "Error"}  # what these functions raise
+RAISE = {"fail": "ValueError", "refuse": "Error"}  # function -> class of its exception
 
 
 def _drawn(
     plot: Sequence[Any], rng: random.Random
 ) -> tuple[list[Any], list[int], int, list[tuple[int, list[Any]]]]:
-    """The story with numbers of its own; its clients, the last total, and what each call gets."""
+    """Draw a story's numbers.
+
+    Return the story, its clients, the last total and each call's result.
+    """
     story, total, got = [], 0, list[tuple[int, list[Any]]]()
     for client, name, arguments in plot:
         if name == "add":
@@ -235,7 +249,7 @@ SERVINGS: tuple[tuple[str, list[Any]], ...] = (
 
 
 def serve_calls_cases(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """Calls in an order that is certain."""
+    """Yield calls in a fixed order."""
     from ddpkit.checks.lab08.remote import served_calls
 
     for about, plot in SERVINGS:
@@ -266,7 +280,7 @@ def serve_calls_cases(answer: Answer, rng: random.Random) -> Iterator[Case]:
 
 
 def rows_cases(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """Rows of a table over there, and their gradient on its way back; the last of two batches."""
+    """Yield rows of a remote table and their gradient; the last case has two batches."""
     import torch
 
     from ddpkit.checks.lab08.remote import fetched
@@ -316,5 +330,5 @@ def _of_trainer(trainer: int, place: int, did: Did) -> Any:
 
 
 def _gradients(server: int, did: Did) -> Any:
-    """The gradients that the server got."""
+    """Return the gradients that the server got."""
     return [each[1][-1] for each in did.returned[server] if each[0] == "add_gradient" and each[1]]

@@ -1,6 +1,7 @@
-"""Lab 08: the cases of Synchronous and Asynchronous, and what to say of which mistake.
+"""Lab 08: the cases of Synchronous and Asynchronous, and the hints about them.
 
-What is right, and what each mistake would give, is worked out here, outside the sandbox.
+The right results, and the results of each mistake, are computed in this process, outside the
+sandbox.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ ROUNDS = (  # about; workers; story of workers 0, 1, 2
 
 
 def synchronous(story: Story, gradients: Sequence[float], workers: Sequence[int]) -> Observed:
-    """What a synchronous rule says and does in a story."""
+    """Return the right answers and parameters of a synchronous rule in a story."""
     active, waiting = set(workers), dict[int, float]()
     said, pulled, parameters, updates, flat = [], [], [], 0, 0.0
     pushed = iter(gradients)
@@ -60,24 +61,24 @@ def synchronous(story: Story, gradients: Sequence[float], workers: Sequence[int]
 
 
 def named(story: Story, workers: Sequence[int]) -> Story:
-    """The story with these workers instead of 0, 1, 2."""
+    """Return the story with these workers in the place of 0, 1, 2."""
     return " ".join(f"{what}{workers[worker]}" for what, worker in events(story))
 
 
 def pushes_of(story: Story) -> list[int]:
-    """The workers that push, in order."""
+    """Return the workers of the pushes, in order."""
     return [worker for what, worker in events(story) if what == "p"]
 
 
 def one_number(values: Sequence[float]) -> list[Any]:
-    """A gradient of one number for each value."""
+    """Return a gradient with one element for each value."""
     import torch
 
     return [torch.tensor([value]) for value in values]
 
 
 def synchronous_cases(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """Stories of rounds, and all orders of arrival."""
+    """Yield stories of rounds, and all orders of arrival."""
     import torch
 
     for about, n, plot in ROUNDS:
@@ -109,7 +110,7 @@ def synchronous_cases(answer: Answer, rng: random.Random) -> Iterator[Case]:
     low, *others = sorted(rng.sample(range(1, 9), 3))
     workers = [*rng.sample(others, 2), low]
     small = torch.rand(8, generator=generator) + 1
-    large = torch.full((8,), 2.0**30)  # float32 has 24 digits: a small number beside it is lost
+    large = torch.full((8,), 2.0**30)  # beside such a number, float32 loses a small number
     by_worker = dict(zip(workers, (large, -large, small), strict=True))
     yield Case(
         f"workers {workers}, added in this order",
@@ -127,12 +128,12 @@ def _alike(observed: Observed) -> Observed:
 
 
 def is_case(s: Seen, word: str) -> bool:
-    """Whether the case is about this."""
+    """True if the title of the case has the word."""
     return word in s.about
 
 
 def scaled(s: Seen, factor: float) -> bool:
-    """Whether the parameters are those expected, times a factor."""
+    """True if the parameters are the right parameters times a factor."""
     wanted = s.expect["parameters"].value
     return s.wrong("parameters") and same(s.parameters, Close([each * factor for each in wanted]))
 
@@ -140,48 +141,53 @@ def scaled(s: Seen, factor: float) -> bool:
 # fmt: off
 SYNCHRONOUS = (
     Hint("gone", lambda s: s.raised in ("KeyError", "ValueError") and is_case(s, "done"),
-         "A worker may push, and be done before the round closes: its gradient counts, although it "
-         "is no longer among those that are waited for."),
+         "A worker may push, and be done before the round closes. Its gradient still counts, "
+         "although no one waits for the worker any more."),
     Hint("divides by nothing", lambda s: s.raised == "ZeroDivisionError",
-         "A round that nobody has pushed in is no round: nothing to update."),
+         "A round without a push is not a round, so there is no update."),
     Hint("never updates", lambda s: not is_case(s, "done") and s.updates == 0 < s.expect["updates"],
-         "`update` was never called: it changes `flat` in place, and gets the mean."),
+         "`update` was never called. It changes `flat` in place, and needs the mean."),
     Hint("every push", lambda s: not is_case(s, "done")
          and s.updates >= len(s.values) > s.expect["updates"],
-         "It updates at every push. Keep the gradients, until all have pushed that are not done."),
+         "Your rule updates at every push. Keep the gradients until all workers that are not done "
+         "have pushed."),
     Hint("counts pushes", lambda s: is_case(s, "twice") and s.parameters[2] != 0,
-         "One worker's second push is no other worker's first: count workers, not pushes."),
+         "The second push of one worker does not replace the push of a different worker. Count "
+         "workers, not pushes."),
     Hint("old gradients", lambda s: not is_case(s, "done")
          and (s.updates == len(s.values) - s.n + 1 > s.expect["updates"]
               or (s.n == 1 and s["may pull"] == "yes no no")),
-         "The next round begins with the gradients of the last one: forget them after the update."),
+         "The next round begins with the gradients of the previous round. Drop the gradients after "
+         "the update."),
     Hint("done ignored", lambda s: is_case(s, "done") and s.updates < s.expect["updates"],
-         "A worker that is done will not push again: the others no longer wait for it, and its "
-         "`done` may be what closes the round."),
+         "A worker that is done will not push again. The remaining workers no longer wait for this "
+         "worker, and its `done` may close the round."),
     Hint("too many updates", lambda s: s.updates > s.expect["updates"],
-         "A round without a gradient is closed, or one that is not complete."),
+         "Your rule closes a round without a gradient, or an incomplete round."),
     Hint("the sum", lambda s: s.n > 1 and scaled(s, s.n),
-         "That is the sum of the gradients: update with their mean."),
+         "The update is the sum of the gradients. Update with their mean."),
     Hint("those at the start", lambda s: is_case(s, "done") and s.wrong("parameters"),
-         "The mean is over those that have pushed in this round, however many there once were."),
+         "The mean is over the workers that have pushed in this round, not over all workers of the "
+         "start."),
     Hint("old ones in the mean", lambda s: s.wrong("parameters"),
-         "The update gets the mean of this round's gradients, one of each worker, once."),
+         "Update with the mean of this round's gradients: one gradient of each worker, counted "
+         "once."),
     Hint("never waits", lambda s: s.wrong("may pull")
          and "no" not in s["may pull"],
-         "A worker that has pushed in this round waits: may_pull says False until it closes, or it "
-         "laps the others."),
+         "A worker that has pushed in this round must wait: may_pull returns False until the round "
+         "closes. Otherwise the worker gets ahead of the rest."),
     Hint("nobody goes on", lambda s: s.wrong("may pull"),
-         "A worker waits only while its own gradient waits for the others: not before its push, "
-         "and not after the update."),
+         "A worker waits only while its own gradient waits for the round: not before its push, and "
+         "not after the update."),
 )
 ORDERS = (
     Hint("another order", lambda s: s.unsorted and s.wrong("mean"),
-         "The sum is another than in the order of `workers`, which need not be sorted."),
+         "The sum has a different order than `workers`, which need not be sorted."),
     Hint("order of arrival", lambda s: not s.alike,
-         "The last bit depends on who came first: add in the order of `workers`, so that each run "
-         "has the same numbers."),
+         "The last bit depends on the order of arrival. Add in the order of `workers`, so that "
+         "each run has the same numbers."),
     Hint("no mean", lambda s: s.wrong("mean"),
-         "Three workers have pushed: update once, with the mean of their gradients."),
+         "Three workers have pushed. Update once, with the mean of their gradients."),
 )
 # fmt: on
 
@@ -200,9 +206,9 @@ AGES = (
 def asynchronous(
     story: Story, gradients: Sequence[float], workers: Sequence[int], times: Sequence[float] = ONE
 ) -> Observed:
-    """What an asynchronous rule says and does in a story.
+    """Return the right answers and parameters of an asynchronous rule in a story.
 
-    A gradient is a number, or so many times that number. No rounding touches whole ones.
+    A gradient is a number times each of `times`. Whole numbers are exact.
     """
     seen, flat, pushed = dict.fromkeys(workers, 0), 0.0, iter(gradients)
     ages: list[tuple[int, int]] = []
@@ -230,7 +236,10 @@ def _several(number: float, times: Sequence[float]) -> float | list[float]:
 
 
 def asynchronous_cases(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """Stories of pulls and pushes, the last one drawn; half of float32's bits would not do."""
+    """Yield stories of pulls and pushes; the last story is drawn.
+
+    Float16 is too short for the values.
+    """
     import torch
 
     drawn = []
@@ -252,7 +261,7 @@ def asynchronous_cases(answer: Answer, rng: random.Random) -> Iterator[Case]:
 
 
 def ages_by(s: Seen, rule: str) -> list[tuple[int, int]]:
-    """The ages by a rule that is not the one asked for."""
+    """Return the ages by a wrong rule."""
     ages: list[tuple[int, int]] = []
     seen, version = dict.fromkeys(s.workers, 0), 0
     for what, worker in events(s.story):
@@ -276,24 +285,24 @@ OTHER_AGES = ("since the last push", "too late", "counts pulls", "one for all")
 # fmt: off
 ASYNCHRONOUS = (
     Hint("not applied", lambda s: s.updates < s.expect["updates"],
-         "Each push is applied at once: self.update(self.flat, gradient)."),
+         "Apply each push at once: self.update(self.flat, gradient)."),
     Hint("gradients averaged", lambda s: not s.wrong("updates") and s.wrong("parameters"),
-         "Update with the gradient as it was pushed: nothing is averaged, nothing changed."),
+         "Update with the pushed gradient itself, without a mean and without changes."),
     *(Hint(rule, partial(_aged, rule=rule), text)
       for rule, text in zip(OTHER_AGES, (
         "The age counts from the worker's last pull, not from its last push.",
-        "The update of this very push does not count: take the age before `version` is raised.",
+        "The update of this push itself does not count. Take the age before `version` is raised.",
         "The age counts updates, not pulls.",
-        "Each worker has pulled at a time of its own: note the version for each.",
+        "Each worker pulls at its own time. Note the version for each worker.",
       ), strict=True)),
     Hint("no ages", lambda s: len(s.staleness) < s.expect["updates"],
          "At each push, add (worker, age) to self.staleness."),
     Hint("no pairs", lambda s: any(not isinstance(each, tuple | list) or len(each) != 2
                                    or each[0] not in s.workers for each in s.staleness),
-         "`staleness` has pairs: (worker, age)."),
+         "`staleness` must hold pairs: (worker, age)."),
     Hint("other ages", lambda s: s.wrong("staleness"),
-         "An age is how many updates there were between this worker's last pull and this push; its "
-         "own earlier ones count too."),
-    Hint("pulled", lambda s: s.wrong("pulled"), "pull gives the parameters as they are now."),
+         "An age is the number of updates between this worker's last pull and this push. The "
+         "worker's own earlier updates count too."),
+    Hint("pulled", lambda s: s.wrong("pulled"), "pull must return the current parameters."),
 )
 # fmt: on

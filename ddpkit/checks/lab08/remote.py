@@ -1,13 +1,13 @@
-"""Lab 08: what runs on the ranks where calls of functions over there are checked.
+"""Lab 08: functions on ranks for checks of remote calls.
 
-A message of this part is a length with tag HEADER, and a pickled value with tag DATA.
+A message has two parts: a length with tag HEADER, and a pickled value with tag DATA.
 """
 
 from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Sequence
-from copy import Error as Unlikely  # of Python's own, which every process can unpickle
+from copy import Error as Unlikely  # a class of Python's own, so every process can unpickle it
 from functools import partial
 from typing import Any
 
@@ -19,18 +19,18 @@ from ddpkit.exercises.raised import named
 
 Answer = Callable[..., Any]
 NO_PAIR = "no pair of a name and arguments"
-Asked = tuple[int, str, tuple[Any, ...]]  # who calls what: (client, name, arguments)
+Asked = tuple[int, str, tuple[Any, ...]]  # (client, name, arguments)
 
 
 def send(value: Any, dst: int) -> None:
-    """Send an object."""
+    """Send an object: first its length, then its pickled bytes."""
     data = torch.frombuffer(bytearray(pickle.dumps(value)), dtype=torch.uint8)
     dist.send(torch.tensor([len(data)]), dst, tag=HEADER)
     dist.send(data, dst, tag=DATA)
 
 
 def receive(src: int | None) -> tuple[int, Any]:
-    """Who has sent an object, and the object."""
+    """Receive an object; return the sender and the object."""
     length = torch.zeros(1, dtype=torch.int64)
     source = dist.recv(length, src, tag=HEADER)
     data = torch.zeros(int(length), dtype=torch.uint8)
@@ -39,7 +39,7 @@ def receive(src: int | None) -> tuple[int, Any]:
 
 
 class Sums:
-    """The base class of an account: a method that is called may be inherited."""
+    """The base class of `Account`, so that some of the called methods are inherited."""
 
     def __init__(self) -> None:
         self.total = 0
@@ -53,7 +53,7 @@ class Sums:
 
 
 class Account(Sums):
-    """The object with the functions that are called."""
+    """The object with the remote functions."""
 
     def double(self, x: Any = 0) -> Any:
         return 2 * x
@@ -62,7 +62,7 @@ class Account(Sums):
         raise ValueError(text)
 
     def problem(self) -> ValueError:
-        """An exception as a value, which is not raised."""
+        """Return an exception as a value, without raising it."""
         return ValueError("none")
 
     def refuse(self, text: str) -> None:
@@ -70,7 +70,7 @@ class Account(Sums):
 
 
 def _in_turn(asked: Sequence[Asked], place: int, act: Callable[[], Any]) -> Any:
-    """Act at a place of a story: when the rank before has acted, by its token."""
+    """Run `act` at a place of a story, after the token from the rank before has come."""
     token, me = torch.zeros(1), asked[place][0]
     if place and asked[place - 1][0] != me:
         dist.recv(token, src=asked[place - 1][0], tag=TOKEN)
@@ -81,9 +81,9 @@ def _in_turn(asked: Sequence[Asked], place: int, act: Callable[[], Any]) -> Any:
 
 
 def called(answer: Answer, asked: Sequence[Asked], server: int, strangers: int) -> Any:
-    """Clients call in a story; what each got. The server tells what it was asked for.
+    """Run a story of calls; a client returns its results, and the server the requests.
 
-    `strangers`: a rank that sends the first client a message of its own before that.
+    `strangers` is a rank that first sends a message of its own to the first client.
     """
     me, found = dist.get_rank(), []
     if me == strangers:
@@ -131,16 +131,16 @@ def _tried(answer: Answer, server: int, name: str, arguments: tuple[Any, ...]) -
 
 
 def _shown(request: Any) -> Any:
-    """A request with its arguments in a list, whatever sequence they came in."""
+    """Return a request as a list with its arguments in a list, for any sequence type."""
     if isinstance(request, tuple) and len(request) == 2 and isinstance(request[1], tuple | list):
         return [request[0], list(request[1])]
     return NO_PAIR
 
 
 def served_calls(answer: Answer, asked: Sequence[Asked], clients: Sequence[int]) -> Any:
-    """Rank 0 serves; its total, and whether its list is as it was.
+    """Run a story; rank 0 serves, and returns its total and True if its list is unchanged.
 
-    Clients call in the order of a story; the answers they got.
+    Clients call in the order of the story, and return the answers that they got.
     """
     me, found = dist.get_rank(), []
     if not me:
@@ -164,11 +164,10 @@ def _text(value: Exception) -> str:
 
 
 def fetched(answer: Any, table: Any, batches: Sequence[tuple[Any, Any]], server: int) -> Any:
-    """Take rows on a trainer, and run a backward through them; return what the server was asked.
+    """Fetch rows on a trainer, and run backward through them; the server returns its requests.
 
-    A trainer returns the rows, and the size of the anchor's gradient.
-
-    A batch is ids and weights. The loss is the sum of the rows' squares, weighted, of all batches.
+    A trainer returns the rows and the size of the anchor's gradient. A batch is ids and weights.
+    The loss is the weighted sum of the squares of all batches' rows.
     """
     if dist.get_rank() == server:
         told: list[Any] = []
@@ -194,5 +193,5 @@ def fetched(answer: Any, table: Any, batches: Sequence[tuple[Any, Any]], server:
 
 
 def _rows_first(call: list[Any]) -> tuple[bool, str]:
-    """The order in which calls are told: autograd may come to the batches in any."""
+    """Return a sort key for calls, because autograd may visit the batches in any order."""
     return call[0] != "rows", str(call[1])

@@ -1,21 +1,24 @@
-"""Lab 08: how long a synchronous round takes, and what other formulas would say."""
+"""Lab 08: the seconds of a synchronous round, by the right formula and by wrong formulas."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 Numbers = tuple[int, int, int, float, float, float]  # the arguments of seconds_per_round
-Formula = Callable[[int, int, float, float, float], float]  # of W, k, C, α and t
+Formula = Callable[[int, int, float, float, float], float]  # arguments: W, k, C, α and t
 
 
 def by(formula: Formula, numbers: Numbers) -> float:
-    """What a formula gives."""
+    """Return the seconds by a formula."""
     workers, servers, nbytes, compute, latency, bandwidth = numbers
     return formula(workers, servers, compute, latency, nbytes / bandwidth)
 
 
 def right(w: int, k: int, c: float, a: float, t: float) -> float:
-    """The last worker gets its parameters (W - 1) t/k after the first."""
+    """Return the right seconds.
+
+    The last worker's parameters arrive (W - 1) t/k after the first's.
+    """
     return c + 3 * a + (w - 1) * t / k + 2 * t
 
 

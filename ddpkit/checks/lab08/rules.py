@@ -1,6 +1,7 @@
-"""Lab 08: stories of pulls and pushes that are played to a rule, without ranks and without a clock.
+"""Lab 08: stories of pulls and pushes for a rule, without ranks and without a clock.
 
-A story is a text: "v1" worker 1 pulls, "p1" it pushes, "d1" it is done, "?1" may it pull?
+A story is a text. "v1": worker 1 pulls. "p1": worker 1 pushes. "d1": worker 1 is done. "?1": may
+worker 1 pull?
 """
 
 from __future__ import annotations
@@ -16,20 +17,21 @@ from ddpkit.exercises.exercise import Observed
 Answer = Callable[..., Any]
 Story = str
 Event = tuple[str, int]
-Gradients = Sequence[Any]  # of the pushes, in their order
+Gradients = Sequence[Any]  # gradients of the pushes, in order
 
 
 def events(story: Story) -> Iterator[Event]:
-    """What happens, and to which worker."""
+    """Yield the kind and the worker of each event."""
     return ((each[0], int(each[1:])) for each in story.split())
 
 
 def play(
     answer: Answer, story: Story, gradients: Gradients, workers: Sequence[int], *more: object
 ) -> Observed:
-    """What a rule says and does in a story; its update adds the gradient.
+    """Observe a rule in a story; the rule's update adds the gradient.
 
-    "may pull": its answers. "parameters": after each push and each worker that is done.
+    "may pull" holds the rule's answers. "parameters" holds the parameters after each push and after
+    each worker that is done.
     """
     flat, updates = torch.zeros_like(gradients[0]), []
 
@@ -63,14 +65,14 @@ def play(
 
 
 def _shown(parameters: Any) -> Any:
-    """All numbers; a single one as it is."""
+    """Return all numbers as a list, or a single number as a float."""
     return parameters.tolist() if len(parameters) > 1 else float(parameters[0])
 
 
 def end_of(
     answer: Answer, stories: Sequence[Story], by_worker: Mapping[int, Any], workers: Sequence[int]
 ) -> Observed:
-    """The parameters after each of several stories of one round each."""
+    """Observe the parameters after each of several stories of one round."""
     ends = []
     for story in stories:
         flat = torch.zeros_like(by_worker[workers[0]])

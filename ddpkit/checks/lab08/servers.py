@@ -1,8 +1,8 @@
-"""Lab 08: what runs on the ranks where `push` and `pull` are checked: workers, and servers.
+"""Lab 08: workers and servers on ranks, for the checks of `push` and `pull`.
 
-A server takes the headers of all workers, and gives or takes data only when the next server in the
-list has its headers too: so a worker that finishes with one server before it turns to the next
-waits for ever.
+A server receives the headers of all workers. It exchanges data only when the next server in the
+list has its headers too. A worker that completes one server before the next therefore waits
+forever.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ PUSH, PULL, DONE = range(3)
 
 
 def workers_of(servers: Sequence[int], world_size: int) -> list[int]:
-    """The ranks that are no servers."""
+    """Return the ranks that are not servers."""
     return [rank for rank in range(world_size) if rank not in servers]
 
 
 def headers_in(servers: Sequence[int]) -> list[int]:
-    """The requests of all workers, by name; the next server has its own by then."""
+    """Receive the requests of all workers, by name, then wait until the next server has its own."""
     requests = []
     for worker in workers_of(servers, dist.get_world_size()):
         header = torch.zeros(1, dtype=torch.int64)
@@ -40,10 +40,10 @@ def headers_in(servers: Sequence[int]) -> list[int]:
 
 
 def pushed(answer: Answer, mine: Any, servers: Sequence[int], *, data_first: bool) -> Any:
-    """Push a worker's gradient; on a server, return the requests, and the chunks that came.
+    """Push a worker's gradient; on a server, return the requests and the received chunks.
 
-    With `data_first` a server takes the chunk before the header: so a worker that waits until a
-    header has come, before the chunk is on its way, waits for ever.
+    With `data_first`, a server receives the chunk before the header. A worker that sends the chunk
+    only after its header has arrived waits forever.
     """
     if dist.get_rank() not in servers:
         return answer(mine, servers)
@@ -56,7 +56,7 @@ def pushed(answer: Answer, mine: Any, servers: Sequence[int], *, data_first: boo
 
 
 def pulled(answer: Answer, mine: Any, servers: Sequence[int]) -> Any:
-    """A worker pulls into its tensor; a server answers with its chunk, and tells the requests."""
+    """Pull into a worker's tensor; a server answers with its chunk, and returns the requests."""
     if dist.get_rank() not in servers:
         answer(mine, servers)
         return mine

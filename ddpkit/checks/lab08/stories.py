@@ -1,8 +1,9 @@
-"""Lab 08: stories that workers play to `serve`, in an order that is certain.
+"""Lab 08: stories that workers play to `serve`, in a fixed order.
 
-A story is a text: "v1" worker 1 pulls, "p1" it pushes, "d1" it is done; "h1" it sends the header of
-a push and "g1" the gradient, "i1" it pushes and does not wait. A worker acts when it has the token
-of the one before; gloo's send is over when the message was received. So no clock is asked.
+A story is a text. "v1": worker 1 pulls. "p1": worker 1 pushes. "d1": worker 1 is done. "h1": it
+sends the header of a push, and "g1": the gradient. "i1": it pushes without waiting. A worker acts
+when it has the token of the worker before. A send of gloo ends when the message was received, so
+the order needs no clock.
 """
 
 from __future__ import annotations
@@ -17,29 +18,29 @@ from torch import Tensor
 from ddpkit.checks.lab08.servers import DATA, DONE, HEADER, PULL, PUSH, TOKEN
 
 Answer = Callable[..., Any]
-Needs = Mapping[tuple[int, int], int]  # (worker, its pull): the pushes and DONEs that come before
+Needs = Mapping[tuple[int, int], int]  # (worker, its pull): pushes and DONEs that come before
 REQUESTS = {"v": PULL, "p": PUSH, "h": PUSH, "i": PUSH, "d": DONE}
 ASKED_AT_MOST = 10_000
 
 
 class Spinning(RuntimeError):
-    """The answer asks again and again, and serves nobody meanwhile."""
+    """The answer calls may_pull again and again, and serves no worker meanwhile."""
 
 
 def ramp(value: float, length: int) -> Any:
-    """A gradient: so many multiples of a number, no two of them alike."""
+    """Return a gradient: the value times 1, 2, 3, ..."""
     return value * torch.arange(1.0, length + 1)
 
 
 def number_in(tensor: Tensor) -> Any:
-    """The number of such a gradient, or of a sum of them; of any other tensor all numbers."""
+    """Return the number of a `ramp`, or of a sum of ramps; all numbers of a different tensor."""
     numbers = tensor.flatten().tolist()
     alike = all(each == k * numbers[0] for k, each in enumerate(numbers, 1))
     return numbers[0] if alike else numbers
 
 
 class NotedRule:
-    """A rule that notes what it is told; its parameters are the sum of all gradients."""
+    """A rule that notes its calls; its parameters are the sum of all gradients."""
 
     def __init__(self, length: int, needs: Needs) -> None:
         self.flat, self.needs = torch.zeros(length), needs
@@ -71,14 +72,14 @@ class NotedRule:
 
 
 class Worker:
-    """A worker of a story, whose pushes are of its gradients in turn."""
+    """A worker of a story; its pushes send its gradients in turn."""
 
     def __init__(self, gradients: Sequence[Any]) -> None:
         self._gradients, self._got = iter(gradients), list[Any]()
-        self._open: list[Any] = []  # works, with what they send
+        self._open: list[Any] = []  # works, with the tensors that they send
 
     def act(self, what: str) -> None:
-        """Do one thing, when all before is over."""
+        """Do one action, after all previous messages are complete."""
         self.finish()
         if what in REQUESTS:
             header = torch.tensor([REQUESTS[what]])
@@ -94,7 +95,7 @@ class Worker:
                 self.finish()
 
     def play(self, story: str, length: int) -> list[Any]:
-        """Act in a story; what each answer was."""
+        """Act in a story; return the number of each answer."""
         self._length, me = torch.zeros(length), dist.get_rank()
         events = [(each[0], int(each[1:])) for each in story.split()]
         token = torch.zeros(1)
@@ -110,7 +111,7 @@ class Worker:
         return [number_in(each) for each in self._got]
 
     def finish(self) -> None:
-        """Wait for all that is under way."""
+        """Wait for all messages under way."""
         for work, _ in self._open:
             work.wait()
         self._open.clear()
@@ -122,9 +123,9 @@ class Worker:
 def served(
     answer: Answer, story: str, workers: Sequence[int], length: int, needs: Needs, mine: Any
 ) -> Any:
-    """Rank 0 serves; what it was told, the gradients it keeps, and whether its list is as it was.
+    """Run a story; rank 0 returns its calls, the gradients, and True if its list is unchanged.
 
-    Workers: what they got.
+    A worker returns the numbers that it got.
     """
     rank = dist.get_rank()
     if rank:
@@ -137,7 +138,7 @@ def served(
 
 
 def at_once(answer: Answer, workers: Sequence[int], length: int, mine: Any) -> Any:
-    """All workers pull and push as they come; the sum, and how often each has pulled and pushed."""
+    """Let all workers pull and push without order; rank 0 returns the sum and its sorted calls."""
     if dist.get_rank():
         story = f"v{dist.get_rank()} p{dist.get_rank()} "
         return Worker(mine).play(story * len(mine) + f"d{dist.get_rank()}", length)[:1]
