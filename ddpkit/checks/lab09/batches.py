@@ -1,4 +1,4 @@
-"""The noise of gradients, and their sum by Adasum: right and wrong."""
+"""The noise of gradients, and their sum by Adasum: right and wrong formulas."""
 
 from __future__ import annotations
 
@@ -28,10 +28,11 @@ def scale(
     turned: bool = False,
     below: bool = False,
 ) -> float:
-    """The noise scale by McCandlish and others (2018, appendix A), but for what is given.
+    """Return the noise scale by McCandlish and others (2018, appendix A); options make it wrong.
 
-    ``signal``: "right", "mean" (the average's own square) or "sum" (of the sum, n² times too much).
-    ``divide``: what is taken from n in the variance. ``below``: a negative one is given back.
+    ``signal`` is "right", "mean" (the square of the average, with its noise) or "sum" (the square
+    of the sum, n² times too large). ``divide`` is the number that is subtracted from n in the
+    variance. ``below`` returns the result of a negative signal.
     """
     n = len(squares)
     if roots:
@@ -49,29 +50,30 @@ def scale(
 # fmt: off
 NOISE = (
     Mistake("average as signal", partial(scale, signal="mean"),
-            "The average still has noise in it, an n-th of it: take that off."),
+            "The average still has noise, an n-th of one rank's noise. Subtract this part."),
     Mistake("in batches", partial(scale, of_batches=True),
-            "In samples, please: times `batch`."),
+            "Return the noise scale in samples: times `batch`."),
     Mistake("upside down", partial(scale, turned=True),
-            "Upside down: it is noise over signal."),
+            "Your ratio is inverted. Divide noise by signal."),
     Mistake("lengths", partial(scale, roots=True),
-            "Both are squared lengths already: take no root."),
+            "Both numbers are squared lengths already. Take no root."),
     Mistake("below nothing", partial(scale, below=True),
-            "A signal of 0 or less means that noise covers it: return math.inf."),
+            "A signal of 0 or less means that noise covers the signal. Return math.inf."),
     Mistake("of the sum", partial(scale, signal="sum"),
-            "`mean_square` is of the average, as it is: no n² and no sum."),
+            "`mean_square` is the square of the average. Use it directly, without n² and without a "
+            "sum."),
     Mistake("n for n - 1", partial(scale, divide=0),
-            "The average moves with the ranks' gradients: divide by n - 1, not by n."),
+            "The average depends on the ranks' gradients. Divide by n - 1, not by n."),
 )
 # fmt: on
 OTHER_NOISE = (
     "With noise v in one rank's gradient, the mean of `squares` is signal + v, and `mean_square` "
-    "is signal + v/n: two equations for two unknowns. The answer is batch · v / signal."
+    "is signal + v/n. Solve these two equations. The answer is batch · v / signal."
 )
 
 
 def drawn_noise(rng: random.Random) -> Question:
-    """Some ranks whose gradients have a signal; and one question in which noise covers it."""
+    """Draw the squares of some ranks' gradients with a signal."""
     n, batch, noise = rng.choice((2, 4, 8)), rng.choice((32, 64)), rng.uniform(1, 3)
     signal = rng.uniform(0.4, 0.9)
     squares = [(signal + noise) * rng.uniform(0.8, 1.25) for _ in range(n)]
@@ -79,13 +81,13 @@ def drawn_noise(rng: random.Random) -> Question:
 
 
 def covered(rng: random.Random) -> Question:
-    """Ranks that agree on nothing: their average is as short as noise alone makes it."""
+    """Draw gradients without agreement: their average is as short as the average of noise."""
     squares = [rng.uniform(1, 2) for _ in range(4)]
     return squares, sum(squares) / 16 * rng.uniform(0.5, 0.99), rng.choice((16, 32, 64))
 
 
 def just_covered(rng: random.Random) -> Question:
-    """Two ranks with a signal of exactly 0, in numbers that no rounding touches."""
+    """Draw two gradients with a signal of exactly 0, in numbers that rounding does not change."""
     square = 2.0 ** rng.randrange(-3, 4)
     return [square, square], square / 2, rng.choice((16, 32, 64))
 
@@ -94,7 +96,7 @@ def just_covered(rng: random.Random) -> Question:
 
 
 def adasum(a: Tensor, b: Tensor) -> Tensor:
-    """Maleki and others (2021): the sum, less half of what both say, of each."""
+    """Return the sum by Maleki and others (2021): a and b, each less half of the common part."""
     return _shortened(a, b, lambda dot, aa, bb: (dot / (2 * aa), dot / (2 * bb)))
 
 
@@ -128,28 +130,33 @@ def _cosine(dot: float, aa: float, bb: float) -> tuple[float, float]:
 # fmt: off
 SUMS: tuple[tuple[str, Pair, str], ...] = (
     ("sum", lambda a, b: a + b,
-     "That is the sum: gradients that agree come out twice as long. Shorten each by half of what "
-     "both say."),
+     "The result is the sum, so equal gradients come out twice as long. Subtract half of the "
+     "common part from each gradient."),
     ("mean", lambda a, b: (a + b) / 2,
-     "That is the mean: gradients at right angles should be added."),
+     "The result is the mean, but gradients at right angles should be added."),
     ("without the half", _factors(lambda dot, aa, bb: (dot / aa, dot / bb)),
-     "Equal gradients vanish: only half of what both say is taken from each."),
+     "Equal gradients vanish. Subtract only half of the common part from each gradient."),
     ("lengths", _factors(lambda dot, aa, bb: (dot / math.sqrt(aa) / 2, dot / math.sqrt(bb) / 2)),
      "Divide by the squared length, |a|² = a·a."),
     ("swapped", _factors(lambda dot, aa, bb: (dot / bb / 2, dot / aa / 2)),
-     "a is shortened by its own squared length, b by its own."),
+     "Shorten a by the squared length of a, and b by the squared length of b."),
     ("one alone", _of_b_alone,
-     "Both are shortened, each by half: else the ranks of a pair would get different sums."),
+     "Shorten both gradients, each by half. Otherwise the ranks of a pair would get different "
+     "sums."),
     ("one alone", _of_a_alone,
-     "Both are shortened, each by half: else the ranks of a pair would get different sums."),
+     "Shorten both gradients, each by half. Otherwise the ranks of a pair would get different "
+     "sums."),
     ("cosine", _factors(_cosine),
-     "That is right for two of one length only: a is shortened by a·b / 2|a|²."),
+     "Your formula is right only for two gradients of equal length. Shorten a by a·b / 2|a|²."),
 )
 # fmt: on
 
 
 def pairs(rng: random.Random) -> dict[str, list[tuple[Tensor, Tensor]]]:
-    """Gradients in all positions to each other; lengths are some 1 to 30, and two are short."""
+    """Draw gradients in all positions to each other, with lengths of about 1 to 30.
+
+    Two are short.
+    """
     import torch
 
     long = torch.tensor([rng.choice((-1, 1)) * rng.uniform(1, 5) for _ in range(40)])

@@ -1,4 +1,4 @@
-"""The exercises of lab 09: a cost model, its fit, and what it decides."""
+"""The exercises of lab 09: a cost model, its fit, and decisions by the model."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ Answer = Callable[..., Any]
 
 
 def _asked(call: Answer, questions: Sequence[Question]) -> Observed:
-    """The answers, and whether what they were given is as it was: later cells use the same."""
+    """Observe the answers, and if the arguments are unchanged.
+
+    Later cells use the same arguments.
+    """
     given = [deepcopy(each) for each in questions]
     answers = [call(*question) for question in given]
     return {"answers": answers, "kept": _equal(given, list(questions))}
@@ -31,21 +34,23 @@ def _asked(call: Answer, questions: Sequence[Question]) -> Observed:
 def _equal(one: Any, other: Any) -> bool:
     try:
         return bool(one == other)
-    except (RuntimeError, ValueError):  # a tensor or an array, where there was none
+    # the answer put a tensor or an array in the place of a number
+    except (RuntimeError, ValueError):
         return False
 
 
 def _is_text(answer: Any) -> bool:
-    first = answer[0] if isinstance(answer, list) else answer  # autotune's, before what it measured
+    # autotune returns the cap first, then the measured caps
+    first = answer[0] if isinstance(answer, list) else answer
     return isinstance(first, str | bytes)
 
 
 A_TEXT = Hint("a text", lambda s: any(map(_is_text, s.answers)),
-              "You return a text with a number in it: return the number.")  # fmt: skip
+              "You return a text with a number in it. Return the number itself.")  # fmt: skip
 
 
 def _changed(what: str) -> Hint:
-    says = f"You have changed {what}, and later cells use the same: work on a copy."
+    says = f"You have changed {what}, but later cells use the same object. Work on a copy."
     return Hint("changed", lambda s: not s.kept, says)
 
 
@@ -60,7 +65,7 @@ def _case(
     trivial: bool = False,
     digits: int = 4,
 ) -> Case:
-    """Questions, and the answers to them; floats are right to some digits of the largest."""
+    """Return a case of questions; floats must be right to some digits of the largest answer."""
     answers = [right(*question) for question in questions]
     floats = all(isinstance(each, float) for each in answers)
     return Case(
@@ -81,7 +86,7 @@ STEPS = (A_TEXT, _changed("a list of `compute`"), *hints_for(steps.MISTAKES, ste
 
 @exercise("step_time", lab="09", points=3)
 def step_time(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """Seconds of a step whose all-reduces overlap with backward."""
+    """Seconds of a step with all-reduces that overlap with backward."""
     call, right = partial(_step, answer), steps.by_the_simulator
     telling_ones = telling(rng, steps.drawn, 6, right, steps.MISTAKES)
     yield _case("6 networks", call, telling_ones, right, STEPS, weight=3)
@@ -99,13 +104,13 @@ def step_time(answer: Answer, rng: random.Random) -> Iterator[Case]:
 
 ASKED_TWICE = (
     Hint("price asked twice", lambda s: s.wrong("calls"),
-         lambda s: f"`price` was asked {s.calls} times for {s.expect['calls']} buckets: once for "
-         "each, for an answer may take a measurement."),
+         lambda s: f"`price` was called {s.calls} times for {s.expect['calls']} buckets. Call "
+         "`price` once for each bucket, because a price may take a measurement."),
 )  # fmt: skip
 
 
 def _calls(answer: Answer, compute: Compute, cap: float, alpha: float, per_byte: float) -> Observed:
-    """Return how often the answer asks for a price."""
+    """Return the number of times that the answer calls `price`."""
     asked: list[int] = []
 
     def price(nbytes: int) -> float:
@@ -124,17 +129,17 @@ def _step(answer: Answer, compute: Compute, cap: float, alpha: float, per_byte: 
 
 
 def _most(s: Seen) -> bool:
-    """Whether more coefficients were returned than there are features."""
+    """True if some answer has more coefficients than features."""
     pairs = zip(s.answers, s.questions, strict=True)
     return any(len(found) > len(features[0]) for found, (features, _) in pairs)
 
 
 FITS = (
-    Hint("no list", lambda s: s.wrong("a list"), "Return a list of Python's float: tolist() makes "
-         "one of a tensor with one dimension."),
+    Hint("no list", lambda s: s.wrong("a list"), "Return a list of Python floats; tolist() makes "
+         "one from a tensor with one dimension."),
     _changed("`features` or `seconds`"),
     Hint("a constant", _most,
-         "There is no constant: for n features you return more than n coefficients."),
+         "For n features, you return more than n coefficients, but the model has no constant."),
     *hints_for(fits.MISTAKES, fits.OTHER),
 )  # fmt: skip
 FIT_QUESTIONS = (
@@ -149,7 +154,7 @@ FIT_QUESTIONS = (
 
 @exercise("fit", lab="09", points=2)
 def fit(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """Coefficients that make the relative errors least."""
+    """Coefficients that minimize the relative errors."""
     for number, (title, draw, count) in enumerate(FIT_QUESTIONS):
         questions = [draw(rng) for _ in range(count)]
         if not number:
@@ -183,7 +188,7 @@ def _fitted(answer: Answer, questions: Sequence[Question]) -> Observed:
 
 
 def _by_column(count: int, observed: Observed) -> Observed:
-    """The answers, and of each coefficient those to all questions: they are of one size."""
+    """Return the answers by coefficient: the values of one coefficient have similar sizes."""
     answers = observed["answers"]
     columns = {f"c[{k}]": [each[k] for each in answers if len(each) > k] for k in range(count)}
     return {**observed, "coefficients": [len(each) for each in answers], **columns}
@@ -198,15 +203,18 @@ AS_LONG = (
     Hint(
         "good prediction",
         lambda s: s.answers[0] == s.expect["answers"][0],
-        "A good prediction is no proof: a cap with a larger prediction may be better.",
+        "A good prediction proves nothing: a cap with a larger prediction may be better.",
     ),
-    Hint("as long", say="A prediction as long as the best measurement cannot beat it: stop there."),
+    Hint(
+        "as long",
+        say="A prediction equal to the best measurement cannot beat the measurement. Stop there.",
+    ),
 )
 
 
 @exercise("autotune", lab="09", points=2)
 def autotune(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """The best cap, with as few measurements as can be sure of it."""
+    """The best cap, with the fewest measurements that prove it."""
     call, right = partial(tuned, answer), choices.right_tuning
     questions = telling(rng, choices.drawn_tuning, 5, right, choices.TUNING)
     yield _case("5 tables", call, questions, right, TUNING, weight=3)
@@ -225,22 +233,24 @@ def autotune(answer: Answer, rng: random.Random) -> Iterator[Case]:
 SIZES = _changed("`sizes`")
 TOO_FEW = (
     Hint("not whole", lambda s: any(type(each) not in (int, type(None)) for each in s.answers),
-         "Servers are counted: return a whole number, or None."),
+         "Servers are counted. Return a whole number, or None."),
     SIZES,
     *hints_for(choices.TOO_FEW, choices.OTHER_SERVERS),
 )  # fmt: skip
 EXACT = (
     SIZES,
     Hint("just enough", lambda s: s.answers[0] != s.expect["answers"][0],
-         "Just enough is enough: at most `seconds`, not less than."),
-    Hint("one", lambda s: s.answers[2] != 1, "One server may be enough: begin with 1."),
-    Hint("one for each", say="There may be as many servers as tensors: one for each."),
+         "Just enough time is enough: at most `seconds`, not less than `seconds`."),
+    Hint("one", lambda s: s.answers[2] != 1, "One server may be enough. Begin with 1."),
+    Hint("one for each", say="There may be as many servers as tensors, one server for each "
+    "tensor."),
 )  # fmt: skip
 NEVER = (
     SIZES,
     Hint("no None", lambda s: s.answers == [len(q[0]) for q in s.questions],
-         "Even one server for each tensor is too slow: return None."),
-    Hint("too large", say="One tensor keeps its server busy for too long, however many there are."),
+         "Even one server for each tensor is too slow. Return None."),
+    Hint("too large", say="One tensor keeps its server busy for too long, for any number of "
+    "servers."),
 )  # fmt: skip
 
 
@@ -256,7 +266,7 @@ def servers(answer: Answer, rng: random.Random) -> Iterator[Case]:
 
 
 def _counted(answer: Answer, sizes: Sequence[int], *others: float) -> Any:
-    """What is answered; a whole number of any make as an int."""
+    """Return the answer; convert a whole number of any type to an int."""
     found = answer(sizes, *others)
     return found if found is None or found != int(found) else int(found)
 
@@ -268,7 +278,7 @@ NOISE = (A_TEXT, *hints_for(batches.NOISE, batches.OTHER_NOISE))
 
 @exercise("noise_scale", lab="09", points=2)
 def noise_scale(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """The gradient noise scale, from what data parallelism already has."""
+    """The gradient noise scale, from numbers that data parallelism already has."""
     call = partial(_scale, answer)
     questions = [
         *telling(rng, batches.drawn_noise, 4, batches.scale, _but(batches.NOISE, "below nothing")),
@@ -283,7 +293,7 @@ def noise_scale(answer: Answer, rng: random.Random) -> Iterator[Case]:
 
 NO_SIGNAL = (
     Hint("exactly 0", lambda s: s.raised == "ZeroDivisionError" or s.error is None,
-         "The signal is exactly 0 here, and noise covers that too: math.inf."),
+         "The signal is exactly 0 here, so noise covers the signal. Return math.inf."),
 )  # fmt: skip
 
 
@@ -312,21 +322,22 @@ def _short(s: Seen) -> bool:
 
 ADASUM = (
     Hint("no tensor", lambda s: any(isinstance(each, str) for each in s.sums),
-         "The answer is a tensor, as the gradients are."),
+         "Return a tensor of the same kind as the gradients."),
     Hint("not a number", lambda s: any(bool(each.isnan().any()) for each in s.sums),
-         "A gradient of zeros has no direction: 0 / 0. Return the other one as it is."),
-    Hint("changed", lambda s: not s.kept, "The gradients belong to the ranks: change neither."),
+         "A gradient of zeros has no direction: 0 / 0. Return the second gradient unchanged."),
+    Hint("changed", lambda s: not s.kept, "The gradients belong to the ranks. Change neither "
+    "gradient."),
     *(Hint(name, partial(_sums_as, idea), says) for name, idea, says in batches.SUMS),
     Hint("short ones", _short,
-         "These gradients are short, |a|² is below 0.1: what is added to it, or rounded, counts "
-         "here."),
+         "These gradients are short: |a|² is below 0.1. A small number that you add to |a|², or a "
+         "rounding, makes a difference here."),
     Hint("other", say="The answer is (1 - a·b / 2|a|²) a + (1 - a·b / 2|b|²) b."),
 )  # fmt: skip
 
 
 @exercise("adasum", lab="09", points=2)
 def adasum(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """Two gradients: added at right angles, averaged where they agree."""
+    """Two gradients: added at right angles, averaged if they agree."""
     for number, (title, pairs) in enumerate(batches.pairs(rng).items()):
         yield Case(
             title,
@@ -356,7 +367,7 @@ HOURS = (A_TEXT, *hints_for(money.HOURS, money.OTHER_HOURS))
 BROKEN = (A_TEXT, *hints_for(money.BROKEN, money.OTHER_HOURS))
 NEVER_REVOKED = (
     Hint("rate of 0", lambda s: s.raised == "ZeroDivisionError" or s.answers[0] != s.answers[0],
-         "Servers that are never revoked take hours · (1 + save / interval): there is nothing to "
+         "Servers that are never revoked take hours · (1 + save / interval). There is no rate to "
          "divide by."),
     *HOURS,
 )  # fmt: skip
@@ -364,7 +375,7 @@ NEVER_REVOKED = (
 
 @exercise("expected_hours", lab="09", points=2)
 def expected_hours(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """How long a synchronous job takes on servers that are revoked."""
+    """The hours of a synchronous job on servers that are revoked."""
     call = partial(_hours, answer)
     questions = telling(rng, money.drawn_hours, 4, money.hours_of, money.HOURS)
     yield _case("4 clusters", call, questions, money.hours_of, HOURS, weight=3)
@@ -382,10 +393,10 @@ def _hours(answer: Answer, *question: float) -> Any:
 
 PLANS = hints_for(money.PLANS, money.OTHER_PLANS)
 EQUAL = (Hint("the slower", lambda s: s.answers[0] is not None,
-              "Of equally cheap plans it is the faster one."),)  # fmt: skip
+              "Of equally cheap plans, choose the faster plan."),)  # fmt: skip
 IN_TIME = (Hint("just in time", lambda s: s.answers == [None],
                 "A plan that takes exactly `deadline` hours is in time."),)  # fmt: skip
-LATE = (Hint("not None", say="No plan is done in time: return None."),)
+LATE = (Hint("not None", say="No plan is done in time. Return None."),)
 
 
 @exercise("plan", lab="09", points=3, returns=False)

@@ -1,4 +1,4 @@
-"""Which cap to measure next, and how many servers are enough: right and wrong."""
+"""The next cap to measure, and the number of servers that is enough: right and wrong ideas."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from typing import TypeAlias
 from ddpkit.checks.shared.mistakes import Mistake, Question, as_number
 
 Measure: TypeAlias = Callable[[float], float]
-Found: TypeAlias = list[object]  # the cap, and the caps that were measured, in order
+Found: TypeAlias = list[object]  # the cap, then the measured caps in order
 
-# autotune: a question is (what each cap takes, what the model predicts of it)
+# autotune: a question is (seconds of each cap, predicted seconds of each cap)
 
 
 class Bench:
-    """Measures caps by a table, and notes which."""
+    """Measures caps by a table, and notes the measured caps."""
 
     def __init__(self, takes: Mapping[float, float]) -> None:
         self.takes, self.asked = dict(takes), []  # type: ignore[var-annotated]
@@ -31,7 +31,7 @@ class Bench:
 def tuned(
     answer: Callable[..., object], takes: dict[float, float], said: dict[float, float]
 ) -> Found:
-    """What an answer chooses, and what it measures for it."""
+    """Return the cap that an answer chooses, then the caps that it measures."""
     bench = Bench(takes)
     cap = answer(bench, said)
     return [None if cap is None else as_number(cap), bench.asked]
@@ -40,7 +40,7 @@ def tuned(
 def _promising(
     caps: Iterable[float], predicted: Mapping[float, float], took: Mapping[float, float]
 ) -> Iterator[float]:
-    """The caps, up to the first whose prediction does not beat what the others `took` by then."""
+    """Yield caps until a prediction does not beat the shortest time in `took`."""
     return takewhile(lambda cap: predicted[cap] < min(took.values(), default=math.inf), caps)
 
 
@@ -150,16 +150,16 @@ def _good_prediction(measure: Measure, predicted: Mapping[float, float]) -> floa
 
 
 def right_tuning(takes: dict[float, float], said: dict[float, float]) -> Found:
-    """The cap that is best, and the caps that have to be measured to be sure."""
+    """Return the best cap, then the caps that must be measured to be sure."""
     return tuned(_autotune, takes, said)
 
 
-TWICE = "Each cap once: keep what it took."
-ORDER = "Begin with the smallest prediction: then the fewest have to be measured."
-UNMEASURED = "The model proposes, the run decides: measure until no prediction can win."
+TWICE = "Measure each cap only once, and keep its time."
+ORDER = "Begin with the smallest prediction, so that you measure the fewest caps."
+UNMEASURED = "Only a measurement decides. Measure until no prediction can win."
 ALL = (
-    "All were measured. Once the best measurement is below the next prediction no other can win: "
-    "stop there."
+    "You measured all caps. When the best measurement is below the next prediction, no further cap "
+    "can win. Stop there."
 )
 # fmt: off
 TUNING = tuple(Mistake(name, partial(tuned, idea), says) for name, idea, says in (
@@ -168,27 +168,31 @@ TUNING = tuple(Mistake(name, partial(tuned, idea), says) for name, idea, says in
     ("all of them", _all, ALL),
     ("all of them", _all_sorted, ALL),
     ("first worse", _first_worse,
-     "A measurement was worse than the one before, but the next prediction still beat the best: go "
-     "on as long as one does."),
+     "A measurement was worse than the previous one, but the next prediction still beat the best "
+     "measurement. Continue as long as a prediction beats it."),
     ("two at least", _two_at_least,
-     "The first measurement may be below all other predictions: then a second one is for nothing."),
+     "The first measurement may be below all remaining predictions. Then a second measurement is "
+     "useless."),
     ("twice", _twice, TWICE),
     ("twice", _again_at_the_end, TWICE),
     ("as given", _as_given, ORDER),
     ("as given", _as_given_stops, ORDER),
-    ("the last", _last, "It is the best of those measured, not the last."),
+    ("the last", _last, "Choose the best measured cap, not the last."),
     ("good prediction", _good_prediction,
-     "That a prediction was good is no proof that another cap is not better."),
+     "A prediction that was good does not prove that all further caps are worse."),
 ))
 # fmt: on
 OTHER_TUNING = (
-    "Measure in the order of the predictions, keep what each took, and stop at the first "
-    "prediction that is no better than the best measurement."
+    "Measure in the order of the predictions, and keep the time of each cap. Stop at the first "
+    "prediction that is not better than the best measurement."
 )
 
 
 def drawn_tuning(rng: random.Random) -> Question:
-    """Six caps; the model is too low by 2 to 40 %, by another amount for each."""
+    """Draw six caps.
+
+    The predictions are too low by 2 to 40 %, by a different amount for each cap.
+    """
     caps = rng.sample((0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 25.0), 6)
     predicted = {
         cap: ms / 1000 for cap, ms in zip(caps, rng.sample(range(80, 140), 6), strict=True)
@@ -198,7 +202,7 @@ def drawn_tuning(rng: random.Random) -> Question:
 
 
 def as_long_as_the_best(rng: random.Random) -> Question:
-    """Three caps: what the first takes is what the model says of the second."""
+    """Draw three caps; the first cap takes as long as the model predicts for the second."""
     first, second, third = rng.sample((0.25, 0.5, 1.0, 2.0, 4.0), 3)
     least = rng.randrange(80, 100) / 1000
     said = {second: least * 1.25, third: least * 1.5, first: least}
@@ -206,7 +210,10 @@ def as_long_as_the_best(rng: random.Random) -> Question:
 
 
 def nearly_right(rng: random.Random) -> Question:
-    """Three caps; the model is right up to 0.3 % of the first, and the second is better still."""
+    """Draw three caps.
+
+    The model is right to 0.3 % for the first, and the second is still better.
+    """
     first, second, third = rng.sample((0.25, 0.5, 1.0, 2.0, 4.0), 3)
     least = rng.randrange(80, 100) / 1000
     said = {third: least * 1.5, second: least * 1.001, first: least}
@@ -217,7 +224,7 @@ def nearly_right(rng: random.Random) -> Question:
 
 
 def busiest(sizes: Sequence[int], servers: int) -> int:
-    """The bytes of the busiest server: the largest first, each to the one with the fewest."""
+    """Return the bytes of the busiest server; tensors go in falling size to the emptiest server."""
     load = [0] * servers
     for size in sorted(sizes, reverse=True):
         load[load.index(min(load))] += size
@@ -253,7 +260,7 @@ def needed(
     less: int = 0,
     none: bool = True,
 ) -> int | None:
-    """The fewest servers, by the right rule but for what is given."""
+    """Return the fewest servers; each option replaces a part of the right rule."""
     for servers in range(1, len(sizes) + 1):
         took = ways * (workers if all_workers else 1) * of(sizes, servers) / bandwidth
         if took < seconds or (took == seconds and not strict):
@@ -265,36 +272,41 @@ def _evenly(sizes: Sequence[int], workers: int, seconds: float, bandwidth: float
     return math.ceil(2 * sum(sizes) * workers / (bandwidth * seconds))
 
 
-SERVERS_OF_ALL = "In turns, all the large tensors go to one server where large and small alternate."
+SERVERS_OF_ALL = (
+    "In turns, one server gets all the large tensors if large and small tensors alternate."
+)
 # fmt: off
 TOO_FEW = (
     Mistake("one way", partial(needed, ways=1),
-            "There and back: every byte crosses the link twice."),
+            "Every byte crosses the link twice, there and back."),
     Mistake("evenly", _evenly,
-            "A tensor stays whole: look at the busiest server, not at the average."),
+            "A tensor is never split. Look at the busiest server, not at the average."),
     Mistake("evenly", partial(needed, of=lambda sizes, k: sum(sizes) / k),
-            "A tensor stays whole: look at the busiest server, not at the average."),
+            "A tensor is never split. Look at the busiest server, not at the average."),
     Mistake("one worker", partial(needed, all_workers=False),
             "All workers use a server's link: times `workers`."),
     Mistake("in turns", partial(needed, of=_in_turns),
-            f"{SERVERS_OF_ALL} Give the largest out first, each to the emptiest."),
+            f"{SERVERS_OF_ALL} Place the largest tensor first, each tensor on the emptiest "
+            "server."),
     Mistake("in blocks", partial(needed, of=_in_blocks),
-            "Neighbours are often all large or all small: give the largest out first, each to the "
-            "emptiest."),
+            "Neighbours are often all large or all small. Place the largest tensor first, each "
+            "tensor on the emptiest server."),
     Mistake("not the largest first", partial(needed, of=_as_given_placed),
-            "A large tensor that comes last makes one server the busiest: largest first."),
-    Mistake("one too few", partial(needed, less=1), "That is one server too few."),
-    Mistake("bits", partial(needed, ways=16), "Sizes and bandwidth are both in bytes: no 8."),
+            "A large tensor that comes last makes one server the busiest. Place the largest tensor "
+            "first."),
+    Mistake("one too few", partial(needed, less=1), "Your result is one server too few."),
+    Mistake("bits", partial(needed, ways=16), "Sizes and bandwidth are both in bytes, so do not "
+    "multiply by 8."),
 )
 # fmt: on
 OTHER_SERVERS = (
-    "Try 1, 2, 3, … servers: place the tensors, and see whether 2 · workers · bytes of the busiest "
-    "/ bandwidth is at most `seconds`."
+    "Try 1, 2, 3, … servers. Place the tensors, and test if 2 · workers · bytes of the busiest "
+    "server / bandwidth is at most `seconds`."
 )
 
 
 def drawn_servers(rng: random.Random) -> Question:
-    """Large and tiny tensors, mostly in turns; 2 to 8 servers are enough."""
+    """Draw large and tiny tensors, mostly alternating; 2 to 8 servers are enough."""
     sizes = []
     for _ in range(rng.randrange(9, 15)):
         sizes += [rng.randrange(2_000_000, 9_000_000), rng.randrange(1_000, 5_000)]
@@ -306,10 +318,10 @@ def drawn_servers(rng: random.Random) -> Question:
 
 
 def exactly_hidden(rng: random.Random) -> list[Question]:
-    """Seconds that are just enough, those of a byte less, and plenty of them.
+    """Draw three times: just enough seconds, enough for one byte less, and plenty.
 
-    With a byte less each tensor needs a server of its own, with plenty one is enough. The numbers
-    are such that no rounding touches them.
+    With one byte less, each tensor needs its own server; with plenty, one server is enough.
+    Rounding does not change the numbers.
     """
     size, bandwidth = 2 ** rng.randrange(16, 24), 2.0 ** rng.randrange(28, 34)
     sizes, workers = [size] * rng.randrange(6, 32, 2), 2 ** rng.randrange(1, 6)
@@ -320,6 +332,6 @@ def exactly_hidden(rng: random.Random) -> list[Question]:
 
 
 def impossible(rng: random.Random) -> Question:
-    """A tensor that alone takes longer than there is time."""
+    """Draw a tensor that takes longer than the available time, even alone."""
     sizes = [rng.randrange(30_000_000, 40_000_000), 1000, 2000, 3_000_000]
     return sizes, 8, 0.2, 1e9

@@ -1,4 +1,4 @@
-"""Coefficients by least squares of relative errors, and fits that are wrong."""
+"""Coefficients by least squares of relative errors, and wrong fits."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ Rows: TypeAlias = Sequence[Sequence[float]]
 def fitted(
     features: Rows, seconds: Sequence[float], weigh: Callable[[Any], Any] = lambda t: 1 / t
 ) -> list[float]:
-    """Least squares of rows that are weighed by a function of their seconds."""
+    """Return the least-squares solution of rows weighted by a function of their seconds."""
     import numpy as np
 
     times = np.array(seconds)
     weights, rows = weigh(times), np.array(features, dtype=float)
-    sizes = np.abs(rows).max(axis=0)  # columns of one size: nothing is lost to rounding
+    sizes = np.abs(rows).max(axis=0)  # columns of similar size, so that rounding loses no digits
     found, *_ = np.linalg.lstsq(rows / sizes * weights[:, None], times * weights, rcond=None)
     return [float(each) for each in found / sizes]
 
@@ -51,33 +51,40 @@ def _last_turned(features: Rows, seconds: Sequence[float]) -> list[float]:
     return [*others, 1 / last]
 
 
-TURNED = "c[k] is seconds for one unit of feature k, such as a byte: turn it over outside."
-ROOT = "Half way: divide each row by its seconds, not by their root."
+TURNED = (
+    "c[k] is in seconds for one unit of feature k, such as a byte. Take the reciprocal outside of "
+    "fit."
+)
+ROOT = (
+    "Your weights are only the root of the right weights. Divide each row by its seconds, not by "
+    "their root."
+)
 # fmt: off
 MISTAKES = (
     Mistake("absolute", partial(fitted, weigh=lambda t: t**0),
-            "A long time counts more than a short one here: divide each row, and its seconds, by "
+            "A long time counts more than a short time here. Divide each row and its seconds by "
             "its seconds."),
     Mistake("dropped", _dropped,
-            "A constant that you fit and drop takes part of the time with it: fit without one."),
-    Mistake("first and last", _ends, "Two rows are not all: use every one."),
+            "A constant that you fit and then drop takes part of the time with it. Fit without a "
+            "constant."),
+    Mistake("first and last", _ends, "You use two rows. Use every row."),
     Mistake("each alone", _alone,
-            "The features act together: solve for all coefficients at once."),
+            "The features act together. Solve for all coefficients at once."),
     Mistake("turned over", _turned, TURNED),
     Mistake("turned over", _last_turned, TURNED),
     Mistake("upside down", partial(fitted, weigh=lambda t: t),
-            "Your weights are upside down: a long time counts even more. Divide by the seconds."),
+            "Your weights are inverted: a long time counts even more. Divide by the seconds."),
     Mistake("half way", partial(fitted, weigh=lambda t: t**-0.5), ROOT),
 )
 # fmt: on
 OTHER = (
     "Divide each row of features by its seconds. Then the answer is the least-squares solution "
-    "whose right-hand side is all ones."
+    "with a right-hand side of ones."
 )
 
 
 def drawn(rng: random.Random) -> Question:
-    """All-reduces of 1 kB to 1 GB on 2 to 8 ranks, each up to a fifth off."""
+    """Draw all-reduces of 1 kB to 1 GB on 2 to 8 ranks, each with an error of up to a quarter."""
     alpha, per_byte = rng.uniform(50e-6, 500e-6), rng.uniform(1e-9, 9e-9)
     sizes = [(rng.choice((2, 3, 4, 8)), 10**k) for k in range(3, 10)]
     rows = [(2.0 * (ranks - 1), 2 * (ranks - 1) / ranks * size) for ranks, size in sizes]
@@ -85,35 +92,35 @@ def drawn(rng: random.Random) -> Question:
 
 
 def exact(rng: random.Random) -> Question:
-    """All-reduces of 1 B to 1 GB that take exactly what two coefficients say."""
+    """Draw all-reduces of 1 B to 1 GB with exactly the times of two coefficients."""
     alpha, per_byte = rng.uniform(50e-6, 500e-6), rng.uniform(1e-9, 9e-9)
     rows = [(6.0, 1.5 * 10**k) for k in range(10)]
     return rows, [a * alpha + b * per_byte for a, b in rows]
 
 
 def batches(rng: random.Random) -> Question:
-    """Steps of some batches: a fixed part, and one for each sample."""
+    """Draw steps of several batch sizes: a fixed time, and a time for each sample."""
     fixed, sample = rng.uniform(5e-3, 20e-3), rng.uniform(1e-4, 9e-4)
     rows = [(1.0, float(batch)) for batch in (1, 2, 4, 8, 16, 64, 256)]
     return rows, [_off(rng) * (fixed + batch * sample) for _, batch in rows]
 
 
 def one_feature(rng: random.Random) -> Question:
-    """Times in proportion to one thing."""
+    """Draw times in proportion to one feature."""
     slope = rng.uniform(1e-3, 9e-3)
     rows = [(float(n),) for n in (1, 3, 10, 30, 100)]
     return rows, [_off(rng) * slope * n for (n,) in rows]
 
 
 def servers(rng: random.Random) -> Question:
-    """What a step keeps a server busy: by its tensors, and by its bytes."""
+    """Draw the busy times of a server, by tensors and by bytes."""
     tensor, byte = rng.uniform(5e-5, 5e-4), rng.uniform(1e-9, 5e-9)
     rows = [(50.0, 2.8e6), (104.0, 7.4e6), (216.0, 11.7e6), (216.0, 104.8e6)]
     return rows, [_off(rng) * (a * tensor + b * byte) for a, b in rows]
 
 
 def three(rng: random.Random) -> Question:
-    """Steps by a fixed part, their samples, and the bytes that they send."""
+    """Draw steps with a fixed time, and times for samples and for bytes."""
     fixed, sample, byte = rng.uniform(5e-3, 9e-3), rng.uniform(1e-4, 3e-4), rng.uniform(1e-9, 3e-9)
     rows = [(1.0, batch, nbytes) for batch in (8.0, 32.0, 128.0) for nbytes in (1e5, 1e6, 1e7)]
     return rows, [_off(rng) * (fixed + a * sample + b * byte) for _, a, b in rows]

@@ -1,4 +1,4 @@
-"""Hours on servers that are revoked, and the cheapest plan: right and wrong."""
+"""Hours on servers that are revoked, and the cheapest plan: right and wrong formulas."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ def hours_of(
     all_stop: bool = True,
     from_the_start: bool = False,
 ) -> float:
-    """The expectation, exact for lifetimes without memory; but for what is given.
+    """Return the expected hours, exact for lifetimes without memory; options make it wrong.
 
-    A stretch of length T that has to be survived takes (exp(rate · T) - 1) / rate on average, and
-    each failure a restart more.
+    A stretch of length T takes (exp(rate · T) - 1) / rate on average until a try survives, and each
+    failure adds a restart.
     """
     danger = rate * (ranks if all_stop else 1)
     stretch = interval + save
@@ -86,37 +86,40 @@ def _not_a_number(hours: float, ranks: int, rate: float, *others: float) -> floa
 
 
 RARE = (
-    "That is right for rare revocations only: a stretch may fail many times before it is survived."
+    "Your formula is right only for rare revocations: a stretch may fail many times before it "
+    "survives."
 )
-KEPT = "What was done since the last checkpoint is lost, and done again."
+KEPT = "The work since the last checkpoint is lost, and has to be repeated."
 # fmt: off
 HOURS = (
     Mistake("one rank", partial(hours_of, all_stop=False),
-            "Any of the `ranks` servers stops all of them: ranks · rate."),
+            "Any one of the `ranks` servers stops all of them: ranks · rate."),
     Mistake("first order", _first_order, RARE),
     Mistake("first order", _first_order_of_all, RARE),
     Mistake("no save", _no_save,
-            "Each stretch of work has a checkpoint at its end, which takes `save` and has to be "
-            "survived too."),
+            "Each stretch of work ends with a checkpoint, which takes `save` and has to survive "
+            "too."),
     Mistake("no restart", _no_restart, "Each failure takes `restart` before work goes on."),
     Mistake("nothing lost", _nothing_lost, KEPT),
     Mistake("nothing lost", _nothing_lost_of_all, KEPT),
     Mistake("from the start", partial(hours_of, from_the_start=True),
-            "They go back to the last checkpoint, not to the start: one stretch at a time."),
+            "The ranks go back to the last checkpoint, not to the start. Compute one stretch at a "
+            "time."),
     Mistake("a share lost", _a_share_lost,
-            "The job is synchronous: all ranks go back, not only the one that was lost."),
+            "The job is synchronous: all ranks go back, not only the lost rank."),
 )
 # fmt: on
 OTHER_HOURS = (
-    "hours / interval stretches. Each has to be survived: (exp(λT) - 1) / λ on average, with "
-    "λ = ranks · rate and T = interval + save, and `restart` for each of its exp(λT) - 1 failures."
+    "The job has hours / interval stretches. Each stretch has to survive: (exp(λT) - 1) / λ on "
+    "average, with λ = ranks · rate and T = interval + save, and `restart` for each of its exp(λT) "
+    "- 1 failures."
 )
 
 
 def drawn_hours(rng: random.Random) -> Question:
-    """A day's job on some servers that are revoked every few hours.
+    """Draw a day's job on servers that are revoked every few hours.
 
-    It has a whole number of stretches, exactly.
+    The job has exactly a whole number of stretches.
     """
     interval = rng.randrange(20, 97) / 64
     return (
@@ -130,13 +133,13 @@ def drawn_hours(rng: random.Random) -> Question:
 
 
 def never_revoked(rng: random.Random) -> Question:
-    """Servers that stay."""
+    """Draw a job on servers that are never revoked."""
     hours, ranks, _, *others = drawn_hours(rng)
     return hours, ranks, 0.0, *others
 
 
 def broken(rng: random.Random, rate: float) -> Question:
-    """A job of some stretches and a part of one."""
+    """Draw a job of several stretches and a part of one stretch."""
     interval, whole = rng.randrange(20, 97) / 64, rng.randrange(5, 20)
     hours = interval * (whole + rng.choice((0.25, 0.375, 0.5)))
     return hours, rng.choice((2, 4, 8)), rate, rng.uniform(0.01, 0.1), interval, 0.25
@@ -158,9 +161,10 @@ def _in_whole(
 # fmt: off
 BROKEN = (
     Mistake("rounded up", partial(_in_whole, math.ceil),
-            "The last stretch is a part of one, and counts as that part: hours / interval."),
+            "The last stretch is only a part, and counts as a part: hours / interval."),
     Mistake("rounded down", partial(_in_whole, math.floor),
-            "The work after the last whole stretch takes time too: hours / interval, not rounded."),
+            "The work after the last whole stretch takes time too: hours / interval, not "
+            "rounded."),
 )
 # fmt: on
 
@@ -172,7 +176,10 @@ Plan: TypeAlias = list[int] | None
 def seconds_by(
     fixed: float, sample: float, alpha: float, shared: float, ranks: int, batch: int
 ) -> float:
-    """What a step takes: alone, for each sample, for each rank of a ring, and shared by all."""
+    """Return the seconds of a step.
+
+    Fixed, by sample, by rank of a ring, and shared by all ranks.
+    """
     return fixed + sample * batch + alpha * (ranks - 1) + shared / ranks
 
 
@@ -186,7 +193,7 @@ def planned(
     dollars: float,
     deadline: float,
 ) -> Plan:
-    """What an answer plans, as a list."""
+    """Return an answer's plan as a list."""
     found = answer(
         partial(seconds_by, *step), noise, least, list(worlds), list(batches), dollars, deadline
     )
@@ -207,7 +214,7 @@ def _plan(
     in_hours: bool = True,
     in_time: bool = True,
 ) -> tuple[int, int] | None:
-    """The cheapest plan that is in time, but for what is given."""
+    """Return the cheapest plan that is in time; each option replaces a part of the right rule."""
 
     def count(ranks: int, batch: int) -> float:
         return (
@@ -235,28 +242,30 @@ PLANS = tuple(
     Mistake(name, partial(planned, partial(_plan, **wrong)), says)
     for name, wrong, says in (
         ("one rank's batch", {"steps": "of one rank"},
-         "Noise is averaged over the batch of all ranks: n · b samples."),
+         "The batches of all ranks average the noise: n · b samples."),
         ("constant steps", {"steps": "constant"},
          "A small batch needs more steps: least_steps · (1 + noise / (n · b))."),
         ("in proportion", {"steps": "in proportion"},
-         "Beyond the noise scale a larger batch saves no steps: there are never fewer than "
+         "Beyond the noise scale, a larger batch saves no steps: there are never fewer than "
          "least_steps."),
         ("fastest", {"by": "hours"},
-         "That is the fastest, or one rank is paid: every rank costs, also while it waits."),
-        ("too late", {"in_time": False}, "That one is not done within `deadline` hours."),
+         "You choose the fastest plan, or pay for one rank. Every rank costs, even while it "
+         "waits."),
+        ("too late", {"in_time": False}, "Your plan is not done within `deadline` hours."),
         ("seconds", {"in_hours": False},
-         "`deadline` and `dollars` count hours, and `step_seconds` seconds: divide by 3600."),
+         "`deadline` and `dollars` count hours, but `step_seconds` counts seconds. Divide by "
+         "3600."),
     )
 )
 # fmt: on
 OTHER_PLANS = (
     "For each n and b: steps = least_steps · (1 + noise / (n·b)), hours = steps · seconds / 3600, "
-    "dollars = n · dollars · hours. Keep those in time; take the cheapest."
+    "dollars = n · dollars · hours. Keep the plans in time, and take the cheapest."
 )
 
 
 def right_plan(*question: object) -> Plan:
-    """The cheapest plan that is in time."""
+    """Return the cheapest plan that is in time."""
     return planned(_plan, *question)  # type: ignore[arg-type]
 
 
@@ -264,7 +273,7 @@ WORLDS, BATCHES = (1, 2, 4, 8, 16, 32, 64), (8, 16, 32, 64, 128)
 
 
 def drawn_plan(rng: random.Random) -> Question:
-    """A job whose deadline rules out small clusters."""
+    """Draw a job with a deadline that rules out small clusters."""
     step = (rng.uniform(0.02, 0.08), rng.uniform(0.001, 0.004), rng.uniform(0.0005, 0.003), 0.0)
     noise, least = rng.uniform(100, 2000), rng.uniform(20_000, 80_000)
     hours = [
@@ -277,15 +286,15 @@ def drawn_plan(rng: random.Random) -> Question:
 
 
 def hopeless(rng: random.Random) -> Question:
-    """A deadline that no plan meets."""
+    """Draw a job with a deadline that no plan meets."""
     *others, _ = drawn_plan(rng)
     return *others, 0.001
 
 
 def just_in_time(rng: random.Random) -> Question:
-    """Two worlds: one is too late, and one is in time to the second, in whichever order one counts.
+    """Draw two worlds: one is too late, and one is exactly in time for each order of operations.
 
-    A step of `shared / ranks` seconds, and no noise.
+    A step takes `shared / ranks` seconds, and there is no noise.
     """
     while True:
         ranks, batch = 2 ** rng.randrange(2, 6), 2 ** rng.randrange(2, 8)
@@ -299,7 +308,7 @@ def just_in_time(rng: random.Random) -> Question:
 
 
 def equally_cheap(rng: random.Random) -> Question:
-    """Plans of one cost, in numbers that no rounding touches: twice as many ranks, half as long."""
+    """Draw plans of equal cost, in exact numbers: twice as many ranks take half as long."""
     few, batch = 2 ** rng.randrange(5), 2 ** rng.randrange(2, 8)
     worlds = rng.sample([few, 2 * few, 4 * few, 8 * few], 4)
     return (0.0, 0.0, 0.0, 0.125), 0.0, float(2**17), tuple(worlds), (batch,), 2.0, 1e6

@@ -1,4 +1,4 @@
-"""How long a step takes whose all-reduces overlap with backward, and wrong ideas of it."""
+"""Seconds of a step with all-reduces that overlap with backward, and wrong models of overlap."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MB = 2**20
 
 
 class Compute(NamedTuple):
-    """What a rank does alone in a step; the notebook's namedtuple of that name."""
+    """A rank's own work in a step; the notebook has a namedtuple with this name."""
 
     forward: float  # s
     ready: list[float]  # s after backward began
@@ -22,12 +22,12 @@ class Compute(NamedTuple):
 
 
 def priced(alpha: float, per_byte: float, nbytes: int) -> float:
-    """Seconds of one all-reduce."""
+    """Return the seconds of one all-reduce."""
     return alpha + per_byte * nbytes
 
 
 def by_the_simulator(compute: Compute, cap: float, alpha: float, per_byte: float) -> float:
-    """Seconds of the step, by the kit's replay."""
+    """Return the seconds of the step, by the kit's replay."""
     from ddpkit.simulate import Gradient, Step, assign_buckets, replay
 
     gradients = tuple(
@@ -50,7 +50,7 @@ def buckets(compute: Compute, cap: float) -> int:
 def _buckets(
     compute: Compute, cap: float, unit: int = MB, *, rest: bool = True, strict: bool = False
 ) -> list[tuple[float, float, int]]:
-    """When the first and the last gradient of each bucket are ready, and its bytes."""
+    """Return, for each bucket, the times of its first and last gradient, and its bytes."""
     found, first, filled = [], 0.0, 0
     for i, (at, size) in enumerate(zip(compute.ready, compute.sizes, strict=True)):
         first = at if not filled else first
@@ -74,7 +74,7 @@ def _queued(
     wait_for: int = 1,
     begin: float | None = None,
 ) -> float:
-    """The right model, but for what is given: seconds until the last all-reduce is done."""
+    """Return the seconds until the last all-reduce is done; options make the model wrong."""
     begin = compute.forward if begin is None else begin
     free = 0.0
     for bucket in _buckets(compute, cap, unit, rest=rest, strict=strict):
@@ -127,39 +127,42 @@ def _milliseconds(compute: Compute, cap: float, alpha: float, per_byte: float) -
 # fmt: off
 MISTAKES = (
     Mistake("a sum", _sum,
-            "Nothing overlaps in this: the first bucket moves while backward makes the next ones."),
+            "Your model has no overlap. The first bucket moves while backward makes the next "
+            "gradients."),
     Mistake("a maximum", _max,
-            "The first bucket cannot start when backward begins: its gradients are not there yet."),
+            "The first bucket cannot start when backward begins, because its gradients are not "
+            "ready yet."),
     Mistake("no queue", _unqueued,
-            "All-reduces go one after the other: one starts when the one before it is done."),
+            "All-reduces run one after the next: an all-reduce starts when the previous all-reduce "
+            "is done."),
     Mistake("no after", _queued,
-            "The optimizer comes when both are over: add `after` at the end."),
+            "The optimizer runs when backward and all-reduces are over. Add `after` at the end."),
     Mistake("no after", _beside,
-            "The optimizer comes when both are over: add `after` at the end."),
+            "The optimizer runs when backward and all-reduces are over. Add `after` at the end."),
     Mistake("no forward", partial(_ended, begin=0.0),
-            "`ready` counts from when backward begins: add `forward`."),
+            "`ready` counts from the start of backward. Add `forward`."),
     Mistake("decimal", partial(_ended, unit=10**6),
             "1 MB is 2**20 bytes here, as in torch."),
     Mistake("no rest", partial(_ended, rest=False),
-            "The gradients that are left at the end make a bucket too."),
+            "The gradients that are left at the end form a bucket too."),
     Mistake("one price", _one_price,
-            "Each bucket pays for itself: call `price` once for each."),
+            "Each bucket has its own price. Call `price` once for each bucket."),
     Mistake("first is ready", partial(_ended, wait_for=0),
-            "An all-reduce takes the whole bucket: wait for its last gradient."),
+            "An all-reduce takes the whole bucket. Wait for the bucket's last gradient."),
     Mistake("past the cap", partial(_ended, strict=True),
-            "A bucket closes when its bytes reach the cap: no more need fit in then."),
+            "A bucket closes when its bytes reach the cap. The bytes need not exceed the cap."),
     Mistake("milliseconds", _milliseconds,
-            "This is a thousand times too much: the answer is in seconds."),
+            "Your result is a thousand times too large. Return seconds."),
 )
 # fmt: on
 OTHER = (
-    "Go through the gradients in order. Where a bucket closes, its all-reduce begins at the later "
-    "of two times: its last gradient is ready, the one before is done."
+    "Visit the gradients in order. When a bucket closes, its all-reduce begins at the later of two "
+    "times: its last gradient is ready, and the previous all-reduce is done."
 )
 
 
 def drawn(rng: random.Random) -> Question:
-    """A step of ten gradients on a network that takes about as long as its backward."""
+    """Draw a step of ten gradients; the network needs about as long as backward."""
     gaps = [rng.randrange(2, 9) / 1000 for _ in range(10)]
     sizes = [MB // 8 * rng.choice((1, 2, 3, 4, 4, 6, 8)) - rng.choice((0, 0, 40_000)) for _ in gaps]
     backward = sum(gaps)
@@ -171,7 +174,7 @@ def drawn(rng: random.Random) -> Question:
 
 
 def special(rng: random.Random) -> list[tuple[str, Question]]:
-    """Steps at the edges, each by its name."""
+    """Draw steps at the edges, each with its name."""
     compute, cap, alpha, per_byte = drawn(rng)
     large = [MB // 4, 5 * MB, *[MB // 4] * 8]
     exact = [MB // 2] * 10
