@@ -1,16 +1,16 @@
 """Lab 07: torch's DistributedDataParallel, opened up: hooks, groups, uneven inputs, a backend.
 
-cases     the exercises: what is asked, and what is right
-power     the cases of PowerSGD on buckets made by hand
+cases     the exercises: their inputs and the right results
+power     the cases of PowerSGD on buckets made by the check
 in_ddp    a case in torch's own DDP, and the bytes that collectives take
-hints     what to say of which mistake in a hook, a table for each
-hints_more  the same of the other exercises
-buckets   what runs on each rank for hooks: buckets as DDP has them, and torch's DDP itself
-low_rank  gradients of a known rank, and what PowerSGD makes of their mean
-uneven    batches of different numbers, and what one process makes of them
-barriers  visits to a barrier by ranks with a clock of their own (`ddpkit.checks.shared.meeting`)
-visits    the right ends of such visits, and what was observed, in order
-backend   a backend of c10d's around an answer, on ranks
+hints     sentences about mistakes in hooks and groups, a table for each exercise
+hints_more  the same for the remaining exercises
+buckets   functions that run on ranks: buckets for hooks, and torch's DDP
+low_rank  gradients of a known rank, and the right results of PowerSGD
+uneven    different numbers of batches by rank, and the training of one process
+barriers  visits to a barrier by ranks with an invented clock (`ddpkit.checks.shared.meeting`)
+visits    the right ends of such visits, and the observed ends in order
+backend   a c10d backend around an answer, on ranks
 """
 
-WITH_THE_HOOK = "a backward with the hook"  # the name of a span
+WITH_THE_HOOK = "a backward with the hook"  # name of a span

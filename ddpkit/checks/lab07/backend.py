@@ -1,4 +1,4 @@
-"""Lab 07: a backend of c10d's around an answer, on ranks."""
+"""Lab 07: a c10d backend around an answer, on ranks."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ Answer = Callable[..., Any]
 
 
 def group_of(all_reduce: Answer) -> Any:
-    """A group of all ranks whose all-reduce is this function; all else is the default group's.
+    """Return a group of all ranks that runs all-reduces with the function `all_reduce`.
 
-    Its classes are made here: one with a base of c10d's cannot be shipped.
+    The default group runs all remaining collectives. The classes are made inside this function,
+    because a class with a c10d base cannot be shipped.
     """
 
     world: Any = dist.group.WORLD
@@ -56,7 +57,7 @@ def group_of(all_reduce: Answer) -> Any:
 
 
 def summed(answer: Answer, x: Tensor, *, async_op: bool = False) -> Any:
-    """x after an all-reduce of torch.distributed over the answer's group."""
+    """Return x after an all-reduce of torch.distributed over the answer's group."""
     work = dist.all_reduce(x, group=group_of(answer), async_op=async_op)
     if work is not None:
         work.wait()
@@ -64,19 +65,19 @@ def summed(answer: Answer, x: Tensor, *, async_op: bool = False) -> Any:
 
 
 def all_summed(answer: Answer, tensors: Sequence[Any]) -> Any:
-    """The tensors after one call of the answer, as c10d makes it."""
+    """Return the tensors after one call of the answer, with the arguments that c10d passes."""
     answer(list(tensors), dist.AllreduceOptions())
     return list(tensors)
 
 
 def two_columns(answer: Answer, x: Tensor) -> Any:
-    """x after an all-reduce of its first two columns, which have a gap after each row."""
+    """Return x after an all-reduce of its first two columns, which have a gap after each row."""
     dist.all_reduce(x[:, :2], group=group_of(answer))
     return x
 
 
 def refused(answer: Answer, x: Tensor) -> Any:
-    """Return the end of a maximum: the name of the error raised, "too late", or the tensor."""
+    """Ask for a maximum; return the name of the error raised, "too late", or the tensor."""
     before = x.clone()
     options: Any = dist.AllreduceOptions()
     options.reduceOp = dist.ReduceOp.MAX
@@ -88,7 +89,7 @@ def refused(answer: Answer, x: Tensor) -> Any:
 
 
 def ddp_on_it(answer: Answer, module: Any, parts: Sequence[Part]) -> list[Any]:
-    """The gradients of backwards in torch's DDP on the answer's group."""
+    """Return the gradients of backwards in torch's DDP on the answer's group."""
     group = group_of(answer)
     ddp = DistributedDataParallel(module, bucket_cap_mb=CAP_MB, process_group=group)
     return gradients_of(ddp, parts)

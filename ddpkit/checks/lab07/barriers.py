@@ -1,4 +1,4 @@
-"""Lab 07: visits to a barrier in a store: the end of each visit, and the seconds that it took."""
+"""Lab 07: visits to a barrier in a store: the end of each visit, and its seconds."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ def visits(answer: Answer, plans: Sequence[Sequence[Visit]], timeout: float) -> 
 def alone_of(
     answer: Answer, name: str, world_size: int, timeout: float
 ) -> dict[str, list[list[Any]]]:
-    """How rank 0's visit ends in a real store, to which nobody else comes."""
+    """Return the end of rank 0's visit to a real store to which no second rank comes."""
     return {"ends": [[_end(answer, HashStore(), name, 0, world_size, timeout)]]}
 
 
 def _end(
     answer: Answer, store: Any, name: str, rank: int, world_size: int, timeout: float
 ) -> list[int] | str:
-    """Return the ranks named by the answer's RuntimeError, "passes", or another error's name."""
+    """Return the ranks that the RuntimeError names, "passes", or the name of a different error."""
     try:
         answer(store, name, rank, world_size, timeout)
     except LooksForEver:

@@ -1,4 +1,4 @@
-"""Lab 07: what runs on each rank for hooks: buckets as DDP has them, and torch's DDP itself."""
+"""Lab 07: functions that run on ranks: buckets for hooks like DDP's, and torch's DDP itself."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from ddpkit.rank.record.marks import span
 from ddpkit.torch_private import is_future
 
 Answer = Callable[..., Any]
-CAP_MB = 0.00001  # 10 bytes: each gradient of lab 06's `linear` gets a bucket, a vector too
-TURN = 7  # the tag of a message that says whose turn it is
-STEPS_AS_EVER = 2  # before a hook begins: torch makes the buckets anew after the first
+CAP_MB = 0.00001  # 10 bytes: each gradient of `linear`, also a vector, gets its own bucket
+TURN = 7  # tag of the message that gives the turn to the next rank
+STEPS_AS_EVER = 2  # steps before the hook begins: torch rebuilds the buckets after the first step
 
 
 def bucket_of(tensors: Sequence[Any], index: int = 0, *, last: bool = True) -> Any:
-    """A bucket of these gradients, as torch's GradBucket: one flat tensor, and views of it."""
+    """Return a bucket like torch's GradBucket: one flat tensor, and gradients as views of it."""
     flat: Any = torch.cat([each.reshape(-1) for each in tensors])
     parts = flat.split([each.numel() for each in tensors])
     views = [part.view(each.shape) for part, each in zip(parts, tensors, strict=True)]
@@ -40,7 +40,7 @@ def bucket_of(tensors: Sequence[Any], index: int = 0, *, last: bool = True) -> A
 
 
 def value_of(future: Any) -> Any:
-    """What the Future of a hook holds in the end; of anything else what it is."""
+    """Return the value of a hook's Future; return a text if the result is no Future."""
     if isinstance(future, dist.Work):
         future.wait()
         return "a Work"
@@ -52,7 +52,7 @@ def value_of(future: Any) -> Any:
 
 @contextmanager
 def in_turn(ranks: Sequence[int]) -> Iterator[None]:
-    """Each of these ranks goes in when the one before is out: who waits inside waits for ever."""
+    """Let a rank enter when the previous rank has left; a rank that waits inside is stuck."""
     at, token = list(ranks).index(dist.get_rank()), torch.zeros(1)
     if at:
         dist.recv(token, src=ranks[at - 1], tag=TURN)
@@ -62,7 +62,7 @@ def in_turn(ranks: Sequence[int]) -> Iterator[None]:
 
 
 def averaged(hook: Answer, members: Sequence[int] | None, flat: Tensor) -> Any:
-    """What a hook makes of a bucket, on the ranks of a group; None: on all ranks."""
+    """Return the result of a hook on the ranks of a group; with None, on all ranks."""
     group = dist.new_group(list(members)) if members else None
     ranks = members or range(dist.get_world_size())
     if dist.get_rank() not in ranks:
@@ -74,14 +74,17 @@ def averaged(hook: Answer, members: Sequence[int] | None, flat: Tensor) -> Any:
 
 
 def in_ddp(hook: Answer, state: Any, module: Any, parts: Sequence[Part]) -> list[Any]:
-    """The gradients of backwards in torch's DDP with a hook; of the first ones as ever."""
+    """Return the gradients of backwards in torch's DDP with a hook, after the first steps.
+
+    The hook runs only after the first STEPS_AS_EVER steps.
+    """
     ddp = DistributedDataParallel(module, bucket_cap_mb=CAP_MB)
     ddp.register_comm_hook(state, _later(hook))
     return gradients_of(ddp, parts)[STEPS_AS_EVER:]
 
 
 def gradients_of(ddp: Any, parts: Sequence[Part]) -> list[Any]:
-    """The gradients of a backward of each part, in one tensor."""
+    """Return the gradients of one backward for each part, each as one tensor."""
     found = []
     for step, part in enumerate(parts):
         ddp.zero_grad()
@@ -92,11 +95,11 @@ def gradients_of(ddp: Any, parts: Sequence[Part]) -> list[Any]:
 
 
 def _later(hook: Answer) -> Answer:
-    """A hook that averages as DDP does, before it does what the answer does."""
+    """Return a hook that averages like DDP in the first steps, and then calls the answer."""
     steps = SimpleNamespace(done=0)
 
-    # Without annotations: torch reads them, and wants its own classes there.
-    # torch asks for a parameter called `bucket`, and reads the signature of the answer for it.
+    # No annotations here: torch reads them, and expects its own classes. torch also asks for a
+    # parameter called `bucket`, and reads the answer's signature for this.
     def either(state, bucket):  # type: ignore[no-untyped-def]
         done = steps.done
         steps.done += bucket.is_last()
@@ -114,7 +117,7 @@ def _later(hook: Answer) -> Answer:
 
 
 def pairs_by_digit() -> list[Any]:
-    """Groups, by binary digit, of this rank and the one whose number differs in it."""
+    """Return this rank's groups of two, by binary digit: rank and partner differ in one digit."""
     rank, world_size, mine = dist.get_rank(), dist.get_world_size(), []
     for i in range(world_size.bit_length() - 1):
         for first in range(world_size):
@@ -126,7 +129,7 @@ def pairs_by_digit() -> list[Any]:
 
 
 def members_and_sums(pair_groups: Answer) -> list[Any]:
-    """The members of each group of an answer, and the sum of their ranks as the group adds it."""
+    """Return the members of each group of the answer, and the sum of their ranks over the group."""
     found: list[Any] = []
     for group in pair_groups():
         if group is None or group == dist.GroupMember.NON_GROUP_MEMBER:
@@ -138,7 +141,7 @@ def members_and_sums(pair_groups: Answer) -> list[Any]:
 
 
 def gossiped(hook: Answer, steps: Sequence[Sequence[Any]]) -> tuple[list[Any], int]:
-    """What gossip makes of the buckets of several steps, and the state's step at the end."""
+    """Return the gossip of several steps' buckets, and the state's step at the end."""
     pairs = pairs_by_digit()
     state, found = SimpleNamespace(pairs=pairs, step=0), []
     for number, buckets in enumerate(steps):
@@ -153,7 +156,7 @@ def gossiped(hook: Answer, steps: Sequence[Sequence[Any]]) -> tuple[list[Any], i
 
 
 def gossip_in_ddp(hook: Answer, module: Any, parts: Sequence[Part]) -> list[Any]:
-    """`in_ddp` on two ranks, which are one pair."""
+    """Run `in_ddp` on two ranks, which form one pair."""
     return in_ddp(hook, SimpleNamespace(pairs=pairs_by_digit(), step=0), module, parts)
 
 
@@ -163,9 +166,9 @@ def gossip_in_ddp(hook: Answer, module: Any, parts: Sequence[Part]) -> list[Any]
 def compressed(
     hook: Answer, rank: int, steps: Sequence[Sequence[Sequence[Any]]], *, forget: bool = False
 ) -> list[Any]:
-    """What a hook gives for each bucket, [step][bucket], with one state for all of them.
+    """Return the hook's result for each bucket, [step][bucket], with one state for all.
 
-    With `forget` the errors are emptied after each step, as the lesson does without feedback.
+    With `forget`, the errors are emptied after each step, like the lesson's run without feedback.
     """
     state, found = SimpleNamespace(rank=rank, q={}, error={}), []
     for buckets in steps:
@@ -182,9 +185,10 @@ def compressed(
 
 
 def compressed_again(hook: Answer, rank: int, tensors: Sequence[Any], times: int) -> Any:
-    """The sum of what a hook gives for one bucket again and again; of its error, what it keeps.
+    """Return the sum of a hook's results for one bucket, called `times` times, and its error.
 
-    That is "", "zero", or "turned round", if the state holds what was sent minus what was wanted.
+    The error is "zero"; or "turned round", if the state holds the sent minus the wanted gradient;
+    or else "".
     """
     state, total, kept = SimpleNamespace(rank=rank, q={}, error={}), 0.0, ""
     for step in range(times):
@@ -199,5 +203,5 @@ def compressed_again(hook: Answer, rank: int, tensors: Sequence[Any], times: int
 
 
 def low_rank_in_ddp(hook: Answer, rank: int, module: Any, parts: Sequence[Part]) -> list[Any]:
-    """`in_ddp` with a state of PowerSGD's."""
+    """Run `in_ddp` with a state for PowerSGD."""
     return in_ddp(hook, SimpleNamespace(rank=rank, q={}, error={}), module, parts)

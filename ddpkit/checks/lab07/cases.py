@@ -27,7 +27,7 @@ Answer = Callable[..., Any]
 
 @exercise("fp16_hook", lab="07", points=2)
 def fp16_hook(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """The mean of the gradients, sent as float16, started and not waited for."""
+    """The mean of the gradients, sent as float16, started without waiting."""
     import torch
 
     from ddpkit.checks.lab07.buckets import averaged
@@ -74,12 +74,12 @@ def fp16_hook(answer: Answer, rng: random.Random) -> Iterator[Case]:
 
 
 def _numbers(nbytes: int, shape: tuple[int, ...]) -> int:
-    """Return the bytes of a gradient, of `nbytes` a number."""
+    """Return the bytes of a gradient with `nbytes` for each number."""
     return nbytes * prod(shape)
 
 
 def _odd(rng: random.Random, n: int, ranks: int) -> list[list[float]]:
-    """Whole numbers by rank, whose sum over so many ranks takes all 11 binary digits of float16."""
+    """Draw whole numbers by rank; their sum over `ranks` needs all 11 binary digits of float16."""
     rows = [[float(rng.randrange(1040 // ranks, 2000 // ranks) & ~1) for _ in range(4)]
             for _ in range(n)]  # fmt: skip
     rows[0] = [each + 1 for each in rows[0]]
@@ -91,7 +91,7 @@ def _odd(rng: random.Random, n: int, ranks: int) -> list[list[float]]:
 
 @exercise("powersgd_hook", lab="07", points=4)
 def powersgd_hook(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """Two thin matrices for each gradient, what is left out sent later, the last Q to start."""
+    """Two thin matrices for each gradient; the rest is sent later, and the last Q is reused."""
     for case in (power.low_mean, power.warm, power.again, power.shapes):
         yield case(answer, rng)
     yield in_ddp(
@@ -108,7 +108,7 @@ def powersgd_hook(answer: Answer, rng: random.Random) -> Iterator[Case]:
 
 @exercise("pair_groups", lab="07", points=1)
 def pair_groups(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """Groups, by binary digit, of this rank and the one whose number differs in it."""
+    """Groups of two, by binary digit: the numbers of rank and partner differ in one digit."""
     from ddpkit.checks.lab07.buckets import members_and_sums
 
     for n in (2, 4, 8):
@@ -131,7 +131,7 @@ def pair_groups(answer: Answer, rng: random.Random) -> Iterator[Case]:
 
 @exercise("gossip_hook", lab="07", points=2)
 def gossip_hook(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """The mean of two ranks, with another partner in each step."""
+    """The mean of two ranks, with a new partner in each step."""
     import torch
 
     from ddpkit.checks.lab07.buckets import gossiped
@@ -160,7 +160,7 @@ def gossip_hook(answer: Answer, rng: random.Random) -> Iterator[Case]:
             {
                 "gave": means,
                 "to all": 0,
-                "bytes of the hook": [Between(whole, 2 * whole)] * n,  # there, and back
+                "bytes of the hook": [Between(whole, 2 * whole)] * n,  # there and back
             },
             hints=GOSSIP,
             given={"n": n, "drawn": drawn, "steps": steps},
@@ -176,18 +176,18 @@ def gossip_hook(answer: Answer, rng: random.Random) -> Iterator[Case]:
 
 
 def _to_all(did: Did) -> int:
-    """Collectives of the group of all ranks."""
+    """Count the collectives of the group of all ranks."""
     return sum(one.is_collective and not one.group for one in did.trace.of(0))
 
 
 # train_uneven
 
-MOST_OF_A_STEP = 3  # times the gradients' bytes, which a rank may hand in: twice, and a few counts
+MOST_OF_A_STEP = 3  # times the gradients' bytes that a rank may pass on: twice, and a few counts
 
 
 @exercise("train_uneven", lab="07", points=3)
 def train_uneven(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """All batches of all ranks, the mean over those that have one, and one end for all."""
+    """All batches of all ranks, the mean over the ranks with a batch, and one end for all."""
     from ddpkit.checks.lab07 import uneven
     from ddpkit.checks.shared.models import batches, linear
 
@@ -243,7 +243,7 @@ def _trained_read(seen: Observed) -> Observed:
 
 @exercise("monitored_barrier", lab="07", points=2, returns=False)
 def monitored_barrier(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """A barrier that says within its time who is missing, on every rank that waits."""
+    """A barrier that names the missing ranks within its time, on every rank that waits."""
     from ddpkit.checks.lab07.barriers import alone_of
     from ddpkit.checks.lab07.barriers import visits as visited
 
@@ -279,7 +279,7 @@ def monitored_barrier(answer: Answer, rng: random.Random) -> Iterator[Case]:
             given={"plans": plans, "timeout": timeout},
             trivial=about == "3 ranks come",
         )
-    n, timeout = rng.randrange(2, 8), rng.randrange(1000, 1100) / 1e3  # 0 ms is for ever to torch
+    n, timeout = rng.randrange(2, 8), rng.randrange(1000, 1100) / 1e3  # 0 ms: torch waits forever
     yield Case(
         f"a store of torch's, 1 of {n} ranks",
         partial(alone_of, answer, name, n, timeout),
@@ -295,7 +295,7 @@ def monitored_barrier(answer: Answer, rng: random.Random) -> Iterator[Case]:
 
 @exercise("ring_all_reduce", lab="07", points=2, returns=False)
 def ring_all_reduce(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """What c10d calls for an all-reduce: each tensor becomes its sum, by a ring."""
+    """The all-reduce of a c10d backend: each tensor becomes its sum, by a ring."""
     import torch
 
     from ddpkit.checks.lab07 import backend
@@ -317,7 +317,8 @@ def ring_all_reduce(answer: Answer, rng: random.Random) -> Iterator[Case]:
         ("2 ranks, two tensors", backend.all_summed, lists, [sums[2:]] * 2, [48] * 2),
         ("2 ranks, two columns of three", backend.two_columns, wide, mixed, [32] * 2),
     ):
-        count = "sent" if run is backend.summed and given is short else "bytes"  # not all alike
+        # "sent": bytes that differ by rank
+        count = "sent" if run is backend.summed and given is short else "bytes"
         yield Case(
             about,
             asked(

@@ -34,17 +34,17 @@ def in_ddp(
     least: float = 1.0,
     once: Callable[[tuple[int, ...]], int] = lambda shape: 0,
 ) -> Case:
-    """Backwards in torch's DDP on two ranks, the first ones without the answer.
+    """Return a case of backwards in torch's DDP on two ranks; the answer begins after some steps.
 
-    `most` gives the bytes for a gradient of a shape; `least` is the necessary part of `most`,
-    and `once` gives the bytes that may travel in the first step besides.
+    `most` gives the bytes for a gradient of a shape. `least` is the necessary share of `most`, and
+    `once` gives the additional bytes that may travel in the first step.
     """
     from ddpkit.checks.lab07 import buckets
     from ddpkit.checks.shared import alone
     from ddpkit.checks.shared.models import batches, linear
 
     net, steps = linear(rng.randrange(10**6)), buckets.STEPS_AS_EVER + 2
-    few = run == "low_rank_in_ddp"  # a gradient of one image is of rank 1
+    few = run == "low_rank_in_ddp"  # a gradient of one image has rank 1
     parts = [_cut(batches(rng.randrange(10**6), steps), 1 if few else 4) for _ in range(2)]
     later = list(zip(*parts, strict=True))[buckets.STEPS_AS_EVER :]
     enough = (steps - buckets.STEPS_AS_EVER) * sum(most(tuple(p.shape)) for p in net.parameters())

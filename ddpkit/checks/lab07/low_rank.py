@@ -1,4 +1,4 @@
-"""Lab 07: gradients of a known rank, and what PowerSGD makes of their mean."""
+"""Lab 07: gradients of a known rank, and the right results of PowerSGD."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ def generator(seed: int) -> Any:
 
 
 def low_rank(shape: Shape, rank: int, seed: int, dtype: Any = torch.float64) -> Any:
-    """A tensor which, seen as a matrix (first dimension × the rest), is of that rank.
+    """Draw a tensor that, as a matrix (first dimension × the rest), has rank `rank`.
 
-    With fewer than two dimensions, any.
+    A tensor with fewer than two dimensions has any numbers.
     """
     draw = generator(seed)
     if len(shape) < 2:
@@ -26,14 +26,15 @@ def low_rank(shape: Shape, rank: int, seed: int, dtype: Any = torch.float64) -> 
     rank = min(rank, shape[0], columns)
     left = torch.linalg.qr(torch.randn(shape[0], rank, generator=draw, dtype=dtype)).Q
     right = torch.linalg.qr(torch.randn(columns, rank, generator=draw, dtype=dtype)).Q
-    weights = torch.linspace(3, 2, rank, dtype=dtype)  # all of a size: no direction is faint
+    # weights of similar size, so that no direction is faint
+    weights = torch.linspace(3, 2, rank, dtype=dtype)
     return (left * weights @ right.T).reshape(shape)
 
 
 def unlike_ones(rows: int, columns: int, rank: int, seed: int) -> Any:
-    """A matrix of that rank, at right angles to ones and to the first columns of the identity.
+    """Draw a matrix of this rank, orthogonal to ones and to the first columns of the identity.
 
-    So a Q that does not start at random meets none of its rows.
+    A Q that does not start at random is then orthogonal to all rows.
     """
     draw = generator(seed)
     right = torch.randn(columns, rank, generator=draw, dtype=torch.float64)
@@ -45,37 +46,37 @@ def unlike_ones(rows: int, columns: int, rank: int, seed: int) -> Any:
 
 
 def start(shape: Shape, rank: int) -> int:
-    """Return how many numbers the first Q of a gradient has, which rank 0 may send."""
+    """Return the count of numbers in a gradient's first Q, which rank 0 may send."""
     columns = torch.Size(shape[1:]).numel()
     return min(rank, shape[0], columns) * columns if len(shape) > 1 else 0
 
 
 def thin(shape: Shape, rank: int) -> int:
-    """How many numbers are sent of a gradient: of a matrix two thin ones, else all."""
+    """Return the count of numbers sent for a gradient: two thin matrices, or all of a vector."""
     rows, columns = (*shape[:1], 1)[0], torch.Size(shape[1:]).numel()
     return min(rank, rows, columns) * (rows + columns) if len(shape) > 1 else rows
 
 
 def parts_of(mean: Any, world_size: int, seed: int) -> list[Any]:
-    """Tensors of full rank, a rank's each, whose mean is this one."""
+    """Return tensors of full rank, one for each rank, with the mean `mean`."""
     noise = torch.randn((world_size, *mean.shape), generator=generator(seed), dtype=mean.dtype)
     noise = noise - noise.mean(dim=0)
     return [mean + each for each in noise]
 
 
 def by_rank(means: Sequence[Any], world_size: int, seed: int) -> list[list[Any]]:
-    """The gradients of a bucket, by rank, of which these are the means."""
+    """Return the gradients of a bucket by rank; the ranks' means are `means`."""
     parts = [parts_of(mean, world_size, seed + i) for i, mean in enumerate(means)]
     return [list(of_rank) for of_rank in zip(*parts, strict=True)]
 
 
 def flat(tensors: Sequence[Any]) -> Any:
-    """The elements of all, in order."""
+    """Return the elements of all tensors, in order."""
     return torch.cat([each.reshape(-1) for each in tensors])
 
 
 def warm(first: Any, second: Any) -> Any:
-    """What is sent of the second matrix by who begins with the rows of the first, of low rank."""
+    """Return the sent part of the second matrix, if Q starts from the rows of the first."""
     rank = int(torch.linalg.matrix_rank(first))
     rows = torch.linalg.svd(first).Vh[:rank]
     p = torch.linalg.qr(second @ rows.T).Q

@@ -1,4 +1,4 @@
-"""Lab 07: the cases of PowerSGD on buckets made by hand."""
+"""Lab 07: the cases of PowerSGD on buckets made by the check."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def low_mean(answer: Answer, rng: random.Random) -> Case:
 
 
 def _few(did: Did) -> bool:
-    """Whether a bucket takes three collectives at most."""
+    """True if a bucket takes at most three collectives."""
     counts = did.trace.traffic.collectives(0).values()
     return sum(each.times for each in counts) <= 3
 
@@ -81,11 +81,11 @@ def _bucket_read(shapes: Sequence[tuple[int, ...]], seen: Observed) -> Observed:
 
 
 def _without(seen: Observed, name: str, thin: int, starts: int) -> Observed:
-    """Return the same without the bytes of each first Q, which rank 0 may send."""
+    """Return the observations without the bytes of each first Q, which rank 0 may send."""
     return {**seen, name: [thin if each == thin + starts else each for each in seen[name]]}
 
 
-TIMES, LITTLE = 24, 8  # steps; what may be left out in the end, in means
+TIMES, LITTLE = 24, 8  # steps; limit of the part left out at the end, in means
 
 
 def again(answer: Answer, rng: random.Random) -> Case:
@@ -114,7 +114,7 @@ def again(answer: Answer, rng: random.Random) -> Case:
 
 
 def _unsent(mean: Any, seen: Observed) -> Observed:
-    """How much of what should have been sent was not, in words."""
+    """Describe the unsent part of the gradients in words."""
     from ddpkit.checks.lab07 import low_rank
 
     thin, first = (4 * f((20, 12), 2) for f in (low_rank.thin, low_rank.start))

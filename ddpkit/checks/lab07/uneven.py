@@ -1,4 +1,4 @@
-"""Lab 07: batches of different numbers on the ranks, and what one process makes of them."""
+"""Lab 07: different numbers of batches by rank, and the training of one process."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ MISTAKES = ("by all", "again", "repeated")
 
 
 def optimizer_of(model: Any) -> Any:
-    """SGD with momentum: a rank that leaves out a step differs for ever."""
+    """Return SGD with momentum: a rank that skips a step keeps different parameters forever."""
     return torch.optim.SGD(model.parameters(), lr=0.5, momentum=0.9)
 
 
 def trained(
     train_uneven: Answer, model: Any, batches: Sequence[Part], is_list: bool
 ) -> tuple[Any, Any]:
-    """Return the answer's counts, and the parameters afterwards; the batches may be a generator.
+    """Return the answer's counts and the final parameters; the batches may be a generator.
 
-    A batch is one tensor, which is neither true nor false; its last column is the classes.
+    A batch is one tensor, which is neither true nor false; its last column holds the classes.
     """
     packed = [torch.cat([x, y[:, None].float()], dim=1) for x, y in batches]
     given = packed if is_list else (each for each in packed)
@@ -39,15 +39,16 @@ def _loss_of_packed(model: Any, batch: Any) -> Any:
 
 
 def counts_of(by_rank: Sequence[Sequence[Part]]) -> list[int]:
-    """How many ranks have a batch, by step."""
+    """Return the number of ranks with a batch, by step."""
     return [sum(len(each) > k for each in by_rank) for k in range(max(map(len, by_rank)))]
 
 
 def alone(module: Any, by_rank: Sequence[Sequence[Part]], mistake: str = "") -> Any:
-    """The parameters after one process has trained on all batches, step by step.
+    """Return the parameters after one process has trained on all batches, step by step.
 
-    With a mistake of `MISTAKES`: the gradients are divided by the number of all ranks; a rank
-    without a batch sends its last gradient again, or uses its last batch again.
+    `mistake` is one of `MISTAKES`. "by all": the gradients are divided by the number of all ranks.
+    "again": a rank without a batch sends its last gradient again. "repeated": such a rank uses its
+    last batch again.
     """
     model = deepcopy(module)
     optimizer = optimizer_of(model)
@@ -64,7 +65,7 @@ def alone(module: Any, by_rank: Sequence[Sequence[Part]], mistake: str = "") -> 
                 loss_of(model, part).backward()
                 own = [p.grad for p in model.parameters()]
                 gradients.append(nn.utils.parameters_to_vector(own))
-            elif mistake == "again":  # it holds the last mean
+            elif mistake == "again":  # .grad still holds the last mean
                 gradients.append(mean)
             has += given is not None
         mean = sum(gradients) / (len(by_rank) if mistake == "by all" else has)
@@ -75,7 +76,7 @@ def alone(module: Any, by_rank: Sequence[Sequence[Part]], mistake: str = "") -> 
 
 
 def _like(vector: Any, model: Any) -> list[Any]:
-    """The vector in pieces of the parameters' shapes."""
+    """Cut the vector into tensors with the parameters' shapes."""
     parameters = list(model.parameters())
     parts = vector.split([p.numel() for p in parameters])
     return [part.view_as(p).clone() for part, p in zip(parts, parameters, strict=True)]
