@@ -1,8 +1,8 @@
-"""Lab 11: a pipeline of ranks, each of which has a layer.
+"""Lab 11: a pipeline of ranks, with one layer on each rank.
 
-cases     the exercises: what is asked, and what is right
-hints     what to say of which mistake, a table for each exercise
-replay    plans of all stages, carried out: what is wrong with them, or how long they take
-on_ranks  what runs on each rank, and what of it is observed
-alone     what one process makes of the same layers
+cases     the exercises: their inputs and the right results
+hints     sentences about mistakes, a table for each exercise
+replay    a replay of all stages' plans: the first flaw, or the time of a step
+on_ranks  functions that run on each rank, and their observations
+alone     the results of one process with the same layers
 """

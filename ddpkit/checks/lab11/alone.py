@@ -1,4 +1,4 @@
-"""Lab 11: what one process makes of the layers and batches that ranks get."""
+"""Lab 11: the results of one process with the layers and batches of all ranks."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import nn
 
 
 def outputs_of(cells: Sequence[Any], xs: Sequence[Any], start: Any) -> list[Any]:
-    """The last layer's outputs, by torch's recurrent net of as many layers."""
+    """Return the last layer's outputs, from torch's recurrent net with as many layers."""
     width = start.shape[-1]
     kind = {"RNNCell": nn.RNN, "GRUCell": nn.GRU}[type(cells[0]).__name__]
     net = kind(width, width, num_layers=len(cells))
@@ -28,7 +28,7 @@ def whole_batch(
     targets: Sequence[Any],
     loss: Callable[[Any, Any], Any],
 ) -> tuple[float, list[Any]]:
-    """The mean loss over micro-batches, and its gradient for each layer's weights."""
+    """Return the mean loss over micro-batches, and its gradient for each layer's weights."""
     leaves = [weight.clone().requires_grad_() for weight in weights]
     losses = []
     for x, target in zip(inputs, targets, strict=True):
@@ -40,7 +40,7 @@ def whole_batch(
 
 
 def split(x: Any, gradient: Any, weights: Sequence[Any]) -> tuple[Any, list[Any]]:
-    """The gradient of `x`, and of the weights, of the stage that `on_ranks.both_parts` has."""
+    """Return the gradients of `x` and of the weights, for the stage in `on_ranks.both_parts`."""
     x, leaves = x.clone().requires_grad_(), [w.clone().requires_grad_() for w in weights]
     of_x, *of_weights = torch.autograd.grad(
         torch.tanh(x @ leaves[0]) @ leaves[1], [x, *leaves], gradient

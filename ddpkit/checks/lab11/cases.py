@@ -1,4 +1,4 @@
-"""Lab 11: a pipeline of ranks, each of which has a layer."""
+"""Lab 11: a pipeline of ranks, with one layer on each rank."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ from ddpkit.text import count
 Answer = Callable[..., Any]
 
 
-MACHINE = "laptop core"  # emulated where a case has a link
-SLACK = 1.03  # times the predicted time: small operations take a little
-MANY = 16  # stages and pieces; a table of answers could hold all cases with fewer
+MACHINE = "laptop core"  # emulated if a case has a link
+SLACK = 1.03  # multiple of the predicted time: small operations take some time
+MANY = 16  # stages and pieces; with fewer, a table of answers could hold all cases
 
 # ticks
 
 
 @exercise("ticks", lab="11", points=1)
 def ticks(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """Who works on what, tick by tick."""
+    """The work of each stage, tick by tick."""
     few = rng.randrange(3, 5)
     for stages, pieces in (
         (few, few + rng.randrange(1, 4)),
@@ -62,7 +62,7 @@ def ticks(answer: Answer, rng: random.Random) -> Iterator[Case]:
 
 
 def _diagonals(stages: int, pieces: int) -> list[list[tuple[int, int]]]:
-    """The table of stages and pieces by its diagonals: each is a tick."""
+    """Return the table of stages and pieces by its diagonals; each diagonal is a tick."""
     diagonals: list[list[tuple[int, int]]] = [[] for _ in range(stages + pieces - 1)]
     for stage, piece in product(range(stages), range(pieces)):
         diagonals[stage + piece].append((stage, piece))
@@ -74,7 +74,7 @@ def _ticks(answer: Answer, stages: int, pieces: int) -> Observed:
 
 
 def _sorted(observed: Observed) -> Observed:
-    """The ticks, each in order, if they are lists of pairs."""
+    """Sort each tick if the ticks are lists of pairs."""
     ticks = observed["ticks"]
     try:
         return {"ticks": [sorted((int(a), int(b)) for a, b in tick) for tick in ticks]}
@@ -87,7 +87,7 @@ def _sorted(observed: Observed) -> Observed:
 
 @exercise("rnn_layer", lab="11", points=3, returns=False)
 def rnn_layer(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """One layer of a recurrent net on each rank, its outputs sent on one by one."""
+    """One layer of a recurrent net on each rank, which sends its outputs one by one."""
     import torch
     from torch import nn
 
@@ -154,7 +154,7 @@ def rnn_layer(answer: Answer, rng: random.Random) -> Iterator[Case]:
 
 
 def _about(ms: float) -> Between:
-    """Return the times that may be measured where `ms` are predicted."""
+    """Return the range of times that may be measured if `ms` is predicted."""
     return Between(floor(ms), floor(SLACK * ms))
 
 
@@ -172,12 +172,12 @@ def _timed(link: str, observed: Observed) -> Observed:
 
 
 def _sizes(rng: random.Random) -> Iterator[tuple[int, int]]:
-    """Stages and micro-batches, no pair twice."""
+    """Draw numbers of stages and micro-batches; no pair comes twice."""
     stages = rng.randrange(3, 6)
     yield stages, stages + rng.randrange(2, 6)
     yield 2, rng.randrange(3, 9)
     stages = rng.randrange(20, 120)
-    yield stages, rng.randrange(4, stages - 1)  # too few for one forward ahead on each stage
+    yield stages, rng.randrange(4, stages - 1)  # fewer than one forward ahead on each stage needs
     yield rng.randrange(3, 9), 1
     yield 1, rng.randrange(4, 12)
     yield rng.randrange(6, 60), rng.randrange(60, 180)
@@ -191,7 +191,7 @@ def gpipe_cases(answer: Answer, rng: random.Random) -> Iterator[Case]:
 
 @exercise("one_f_one_b", lab="11", points=3)
 def one_f_one_b_cases(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """One backward after each forward, as soon as may be."""
+    """One backward after each forward, as early as possible."""
     yield from _plans(
         answer,
         rng,
@@ -206,7 +206,7 @@ def _plans(
     hints: Sequence[Hint],
     held: Callable[[int, int], list[int]],
 ) -> Iterator[Case]:
-    """Plans of all stages, carried out: no list of operations is the only right one."""
+    """Yield cases that replay the plans of all stages, because several plans are right."""
     for stages, micro in _sizes(rng):
         shortest, least = float((micro + stages - 1) * (FORWARD + BACKWARD)), held(stages, micro)
         yield Case(
@@ -257,7 +257,7 @@ def _bubble(answer: Answer, stages: int, micro: int) -> Observed:
 
 
 def _backwards_as_they_like(stage: int, stages: int, micro: int) -> list[Op]:
-    """A plan of nobody's: three micro-batches, backward 1, 0, 2."""
+    """Return a plan with a rare order of three micro-batches: backward 1, 0, 2."""
     if stage < stages - 1:
         return [("F", 0), ("F", 1), ("F", 2), ("B", 1), ("B", 0), ("B", 2)]
     return [("F", 0), ("F", 1), ("B", 1), ("F", 2), ("B", 0), ("B", 2)]
@@ -275,7 +275,7 @@ STEPS = (  # about, plan, ranks, micro-batches, link
 
 @exercise("pipeline_step", lab="11", points=5, returns=False)
 def pipeline_step(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """A rank's plan, carried out: gradients of one process, and nothing held in vain."""
+    """A rank's plan, carried out: gradients of one process, and no tensor kept too long."""
     import torch
 
     from ddpkit.checks.lab11.alone import whole_batch
@@ -354,7 +354,7 @@ def _predicted(plans: Sequence[Any], link: str, forward: float, backward: float)
 
 @exercise("split_backward", lab="11", points=2)
 def split_backward(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """The gradient of the input at once, those of the parameters later."""
+    """The gradient of the input at once, and the gradients of the parameters later."""
     import torch
 
     from ddpkit.checks.lab11.alone import split

@@ -1,4 +1,4 @@
-"""Lab 11: what to say of wrong answers, a table for each exercise."""
+"""Lab 11: sentences about wrong answers, a table for each exercise."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from ddpkit.simulate.step.pipeline import Op
 
 
 def works(s: Seen) -> list[tuple[int, int]]:
-    """All pairs of ticks, in order."""
+    """Return the pairs of all ticks, in order."""
     return [pair for tick in s.ticks for pair in tick]
 
 
 def twice(s: Seen) -> tuple[int, int] | None:
-    """A pair that is there more than once."""
+    """Return a pair that occurs more than once, or None."""
     return next((pair for pair, times in Counter(works(s)).items() if times > 1), None)
 
 
 def crossed(s: Seen) -> list[list[tuple[int, int]]]:
-    """The right ticks, with (piece, stage) in place of (stage, piece)."""
+    """Return the right ticks, with (piece, stage) in the place of (stage, piece)."""
     return [sorted((i, stage) for stage, i in tick) for tick in s.expect["ticks"]]
 
 
 def near(got: Any, wanted: Any) -> bool:
-    """Whether these are the values, up to rounding."""
+    """True if the values are equal up to rounding."""
     return same(got, Close(wanted))
 
 
@@ -38,220 +38,237 @@ TICKS = (
     Hint("pairs swapped", lambda s: s.stages != s.pieces and s.ticks == crossed(s),
          lambda s: f"A pair is (stage, piece), and there are {s.stages} stages."),
     Hint("no such stage", lambda s: any(stage >= s.stages for stage, _ in works(s)),
-         lambda s: f"Somebody works on stage {max(works(s))[0]} of {s.stages}."),
+         lambda s: f"You use stage {max(works(s))[0]}, but there are only {s.stages} stages, "
+         "counted from 0."),
     Hint("no such piece", lambda s: any(not 0 <= i < s.pieces for _, i in works(s)),
-         lambda s: f"There are {s.pieces} pieces, and they are numbered from 0."),
+         lambda s: f"There are {s.pieces} pieces, numbered from 0."),
     Hint("an empty tick", lambda s: [] in s.ticks,
-         "In one tick nobody works. How many ticks does the last piece need, after the first?"),
-    Hint("twice", twice, lambda s: f"{twice(s)} is there twice: a piece passes a stage once."),
+         "In one tick, no stage works. How many ticks does the last piece need after the first?"),
+    Hint("twice", twice, lambda s: f"{twice(s)} occurs twice, but a piece passes a stage only "
+    "once."),
     Hint("never leaves", lambda s: len({*works(s)}) < s.stages * s.pieces,
-         lambda s: f"Each of {s.pieces} pieces passes each of {s.stages} stages: that makes "
+         lambda s: f"Each of {s.pieces} pieces passes each of {s.stages} stages. This makes "
          f"{s.stages * s.pieces} pairs, and some are missing."),
     Hint("one after the other", lambda s: len(s.ticks) > len(s.expect["ticks"]),
-         "Somebody waits without need: piece 1 can enter when stage 0 has passed piece 0 on."),
+         "A stage waits without need: piece 1 can enter when stage 0 has passed piece 0 on."),
     Hint("two at once", lambda s: any(len({*tick}) > len({stage for stage, _ in tick})
-         for tick in s.ticks), "A stage has two pieces in one tick: it takes one at a time."),
+         for tick in s.ticks), "A stage has two pieces in one tick, but a stage takes one piece at "
+         "a time."),
     Hint("other order", lambda s: any(pieces != sorted(pieces) for pieces in (
          [i for at, i in works(s) if at == stage] for stage in range(s.stages))),
-         "Each stage takes the pieces in order: 0 first."),
+         "Each stage takes the pieces in order, piece 0 first."),
     Hint("too early", lambda s: s.ticks,
-         "A piece is at a stage before the stage in front of it has passed it on."),
+         "A piece is at a stage before the previous stage has passed the piece on."),
 )
 THREAD = Hint("a thread", lambda s: s["ms"] == "not counted",
-    "Operations in a thread of your own are not counted. No thread is needed: isend starts a "
+    "Operations in a thread of your own are not counted. You need no thread: isend starts a "
     "message and returns at once.")
 RNN_LAYER = (
     *MESSAGES[1:],
     Hint("has returned", lambda s: s.stuck == "returned",
-         "Count: a rank waits for a message that nobody sends, or sends one that nobody takes. The "
-         "last rank has nobody behind it, and rank 0 nobody before it."),
+         "Count the messages: a rank waits for a message that no rank sends, or sends a message "
+         "that no rank receives. The last rank has no rank behind it, and rank 0 has no rank "
+         "before it."),
     Hint("to nobody", lambda s: s.kind in ("no such rank", "to itself"),
-         "There is nobody behind the last rank, and nobody before rank 0."),
+         "There is no rank behind the last rank, and no rank before rank 0."),
     Hint("stuck", lambda s: s.stuck,
-         "Draw for three ranks who receives from whom, and when: each output goes one rank on."),
+         "Draw sender, receiver and time of each message for three ranks: each output goes to the "
+         "next rank."),
     Hint("all at the end", lambda s: s.n > 1 and "ff" in s.order[0],
-         "An output waits here until later ones are there, so the next rank cannot begin. Start to "
-         "send it as soon as it is there."),
+         "An output waits here until later outputs are ready, so the next rank cannot begin. Start "
+         "to send an output as soon as it is ready."),
     Hint("one message", lambda s: s.wrong("bytes"),
-         "Each output is a message of its own, as it is, to the next rank alone."),
+         "Send each output unchanged, as its own message, and only to the next rank."),
     Hint("all received first", lambda s: s.wrong("waits ahead"),
-         "A rank waits here for later inputs while it has one that it could begin with: no wave "
-         "goes through the ranks."),
+         "A rank waits here for later inputs, although it already has an input for its next step. "
+         "So no wave goes through the ranks."),
     Hint("None for []", lambda s: isinstance(s.outputs[-1], list) and None in s.outputs[:-1],
-         "The last rank returns its outputs. The other ranks return None here: return an empty "
+         "The last rank returns its outputs, but further ranks return None here. Return an empty "
          "list, []."),
     Hint("no list", lambda s: not all(isinstance(each, list) for each in s.outputs),
-         "Return a list, on every rank: of the outputs, or an empty one."),
+         "Return a list on every rank: the outputs, or an empty list."),
     THREAD,
     Hint("late on a link", lambda s: s.wrong("ms") and not s.wrong("outputs"),
-         lambda s: f"Right, but with a link of {s.link} it takes {s['ms']} ms, and "
-         f"{s.expect['ms'].least} would do. Does a rank wait until a message has arrived (send, or "
-         "wait() in the loop) before it computes the next step?"),
+         lambda s: f"The outputs are right, but with a link of {s.link} the run takes {s['ms']} "
+         f"ms, where {s.expect['ms'].least} ms are possible. Does a rank wait for the arrival of a "
+         "message (send, or wait() in the loop) before it computes the next step?"),
     Hint("everywhere", lambda s: any(s.outputs[:-1]),
-         "Only the last rank returns outputs: the others an empty list."),
+         "Only the last rank returns outputs. All further ranks return an empty list."),
     Hint("hidden not carried on", lambda s: near(s.outputs[-1][0], s.expect_first),
-         "The first output is right, later ones are not: what the cell returns is the next step's "
-         "hidden."),
+         "The first output is right, but later outputs are not. The result of the cell is the "
+         "hidden state of the next step."),
     Hint("all the last one", lambda s: len(s.outputs[-1]) > 1
          and all(near(one, s.outputs[-1][-1]) for one in s.outputs[-1]),
-         "All outputs are the last one: a tensor in a list is no copy. Each step needs one of its "
-         "own."),
-    Hint("its own input", say="The values differ: what the cell of a rank gets is what the rank "
-         "before it has sent, and the rank's own hidden."),
+         "All outputs are the last output, because a tensor in a list is not a copy. Use a new "
+         "tensor for each step."),
+    Hint("its own input", say="The values differ. The cell of a rank needs the tensor from the "
+         "previous rank, and the rank's own hidden state."),
 )
 PLAN = (
     Hint("not pairs", lambda s: s.flaw.endswith(("no list", "no pair")),
-         lambda s: f'A plan is a list of pairs, such as [("F", 0), ("B", 0)] ({s.flaw}).'),
+         lambda s: f'A plan is a list of pairs, for example [("F", 0), ("B", 0)] ({s.flaw}).'),
     Hint("no operation", lambda s: s.flaw.endswith(("nor B", "no int")),
          lambda s: f'A pair is ("F", i) or ("B", i), and i is an int ({s.flaw}).'),
     Hint("no such micro-batch", lambda s: " of " in s.flaw,
-         lambda s: f"There is no such micro-batch ({s.flaw}): the first is 0."),
+         lambda s: f"This micro-batch does not exist ({s.flaw}): the first micro-batch is 0."),
     Hint("missing", lambda s: ": no " in s.flaw,
-         lambda s: f"Every micro-batch goes once forward and once backward: {s.flaw}."),
+         lambda s: f"Every micro-batch goes forward once and backward once: {s.flaw}."),
     Hint("twice", lambda s: "twice" in s.flaw,
-         lambda s: f"Every micro-batch goes once forward and once backward: {s.flaw}."),
+         lambda s: f"Every micro-batch goes forward once and backward once: {s.flaw}."),
     Hint("backward first", lambda s: "before" in s.flaw,
-         lambda s: f"Nothing can go back that has not gone forward: {s.flaw}."),
+         lambda s: f"A micro-batch can go backward only after it has gone forward: {s.flaw}."),
 )
 GPIPE = (
     *PLAN,
     Hint("backward too early", lambda s: s.held != s.least,
-         "First all forwards, then all backwards."),
-    Hint("other order", say="The stages take the micro-batches in one order, or they wait."),
+         "Run first all forwards, then all backwards."),
+    Hint("other order", say="All stages must take the micro-batches in the same order. Otherwise "
+    "they wait."),
 )
 ONE_F_ONE_B = (
     *PLAN,
     Hint("waits for ever", lambda s: s.flaw == "waits for ever",
-         lambda s: f"Stage {s.stage} waits for ever for {s.awaited} of its neighbour: the first "
-         "stage goes ahead furthest, the last not at all."),
+         lambda s: f"Stage {s.stage} waits forever for {s.awaited} of its neighbour. The first "
+         "stage does most forwards ahead, and the last stage none."),
     Hint("newest first", lambda s: any(going(plan, "B") != going(plan, "F") for plan in s.plans),
-         "Take the oldest micro-batch back first, at the end too: its gradient comes first."),
+         "Run the backward of the oldest micro-batch first, at the end too, because its gradient "
+         "arrives first."),
     Hint("too many first", lambda s: sum(s.held) > sum(s.least),
-         lambda s: f"Stages hold {s.held} micro-batches, and {s.least} are enough: the last stage "
-         "can go back at once."),
+         lambda s: f"The stages hold {s.held} micro-batches, but {s.least} are enough: the last "
+         "stage can run a backward at once."),
     Hint("too few first", lambda s: s.held,
-         lambda s: f"{s.ms:.0f} ms, and {s.shortest:.0f} are possible: a stage waits for a "
-         "backward where it could do a forward."),
+         lambda s: f"The step takes {s.ms:.0f} ms, but {s.shortest:.0f} ms are possible: a stage "
+         "waits for a backward when it could run a forward."),
 )
 BUBBLE = (
     Hint("no float", lambda s: type(plain(s.bubble)) not in (int, float), "Return a float."),
     Hint("of the ideal", lambda s: near(s.bubble, (s.stages - 1) / s.micro),
-         "That is the share of the ideal time, as Megatron-LM's paper counts it; of the step it is "
-         "less."),
+         "Your result is the share of the ideal time, as Megatron-LM's paper counts it. The share "
+         "of the step is smaller."),
     Hint("busy", lambda s: near(s.bubble, s.micro / (s.micro + s.stages - 1)),
-         "That is the share in which a rank works. The bubble is the rest."),
+         "Your result is the share in which a rank works. The bubble is the rest."),
     Hint("all stages", lambda s: near(s.bubble, s.stages / (s.micro + s.stages - 1)),
-         "A rank waits while the batch passes the other stages: one less than there are."),
+         "A rank waits while the batch passes the remaining stages, one fewer than all stages."),
     Hint("one slot too many", lambda s: near(s.bubble, (s.stages - 1) / (s.micro + s.stages)),
          lambda s: f"Count the slots: {s.micro} for the micro-batches, and one for each of the "
-         "other stages."),
+         "remaining stages."),
     Hint("percent", lambda s: near(s.bubble, 100 * s.expect_bubble), "A share is between 0 and 1."),
     Hint("without micro-batches", lambda s: near(s.bubble, (s.stages - 1) / s.stages),
-         "That is the bubble of one micro-batch: where are the others?"),
-    Hint("another share", say=lambda s: f"With {s.stages} stages and {s.micro} micro-batches a "
-         f"step has {s.micro + s.stages - 1} slots of F + B, and a stage works in {s.micro}."),
+         "Your result is the bubble of one micro-batch. How many micro-batches are there?"),
+    Hint("another share", say=lambda s: f"With {s.stages} stages and {s.micro} micro-batches, a "
+         f"step has {s.micro + s.stages - 1} slots of F + B, and a stage works in {s.micro} of "
+         "them."),
 )
 PIPELINE_STEP = (
     *MESSAGES[1:],
     Hint("returns without", lambda s: s.stuck == "returned",
-         "A rank has returned, and another still waits for it: count the messages of each pair. "
-         "Rank 0 has nobody before it, and the last rank nobody behind."),
+         "A rank has returned while a second rank still waits for a message. Count the messages of "
+         "each pair. Rank 0 has no rank before it, and the last rank has no rank behind it."),
     Hint("waits for its send", lambda s: s.stuck in ("send", "cycle"),
-         "Ranks wait in a send until a neighbour receives, and the neighbour does so too. Start "
-         "the send (isend), go on with the plan, and wait at the end."),
+         "Ranks wait in a send until a neighbour receives, but the neighbour waits in a send too. "
+         "Start the send (isend), continue with the plan, and wait at the end."),
     Hint("nobody sends", lambda s: s.stuck == "receive",
-         "All wait for a message that nobody sends: a message and its receive have one tag, "
-         "and a forward goes before the backward that answers it."),
+         "All ranks wait for a message that no rank sends. A message and its receive need the same "
+         "tag, and a forward comes before the backward that answers it."),
     Hint("to nobody", lambda s: s.kind in ("no such rank", "to itself"),
-         "Rank 0 has nobody before it, and the last rank nobody behind."),
+         "Rank 0 has no rank before it, and the last rank has no rank behind it."),
     Hint("needs no gradient", lambda s: s.kind in ("None", "no graph"),
-         "Nothing goes back: what arrives must require a gradient before it goes through the "
-         "stage, and then x.grad is what to send."),
+         "No gradient goes back. The received tensor must require a gradient before it goes "
+         "through the stage, and then x.grad is the tensor to send."),
     Hint("no length", lambda s: s.once and s.kind == "iterator",
-         "The plan may be a generator, which gives one operation after the other: it has no "
-         "length and no index. `targets` and `inputs` are lists."),
+         "The plan may be a generator, which gives one operation after the next, but has no length "
+         "and no index. `targets` and `inputs` are lists."),
     Hint("walked once", lambda s: s.once and not any(s.order),
-         "No operation is carried out. The plan may be a generator: after the first loop over it, "
-         "nothing is left for a second one."),
+         "No operation is carried out. The plan may be a generator, which is empty for a second "
+         "loop."),
     Hint("own order", lambda s: s.wrong("order"),
-         lambda s: f"A rank does {first_wrong(s)}: take what the plan says, in its order."),
+         lambda s: f"A rank does {first_wrong(s)}. Carry out the operations in the order of the "
+         "plan."),
     Hint("outputs kept", lambda s: any(s.observed["too long"]),
-         "Outputs live on after their backward: take them out of what you hold (pop), and send "
-         "y.detach(), for a Work keeps what it sends."),
+         "Outputs live on after their backward. Remove them from your lists and dicts (pop), and "
+         "send y.detach(), because a Work keeps its tensor."),
     Hint("graph kept", lambda s: any(s["graphs kept"]),
-         "A micro-batch's graph lives on after its backward. Does a sum of losses, or what you "
-         "return, hold it? Add numbers: y.item(), or y.detach()."),
+         "A micro-batch's graph lives on after its backward. Does a sum of losses, or the returned "
+         "value, keep the graph? Add numbers: y.item(), or y.detach()."),
     Hint("zeroed", lambda s: s.gradient is not None and near(
         s.gradient, [g - s.before for g in s.expect_gradients]),
-         "What was in .grad before is gone: a step adds to it, as backward() does."),
+         "The earlier content of .grad is gone. A step adds to .grad, like backward()."),
     Hint("the sum", lambda s: near(grown(s), [s.micro * g for g in wanted(s)]),
-         lambda s: f"The gradients are {s.micro} times too large: that of the mean over "
-         f"{s.micro} micro-batches is asked for."),
+         lambda s: f"The gradients are {s.micro} times too large. Return the gradient of the mean "
+         f"over {s.micro} micro-batches."),
     Hint("target first", lambda s: near(grown(s), s.turned),
-         "These are gradients of loss(target, output): the output comes first."),
+         "Your gradients are those of loss(target, output). Pass the output first."),
     Hint("divided again", lambda s: s.n > 1 and near(grown(s)[-1], wanted(s)[-1])
          and near(grown(s)[-2], wanted(s)[-2] / s.micro),
-         lambda s: f"Stages before the last have 1/{s.micro} of their gradient: the gradient that "
-         "arrives is divided already."),
+         lambda s: f"Stages before the last have 1/{s.micro} of their gradient. The received "
+         "gradient is already divided."),
     Hint("loss not of the mean", lambda s: s.wrong("loss") and not s.wrong("gradient"),
-         "The gradients are right. The last rank returns the mean of the losses, the others None."),
+         "The gradients are right. The last rank must return the mean of the losses, and all "
+         "further ranks None."),
     Hint("collective", lambda s: s.collectives,
-         lambda s: f"Messages between neighbours are enough: with {s.collectives[0]} all wait for "
-         "all."),
+         lambda s: f"Messages between neighbours are enough. With {s.collectives[0]}, all ranks "
+         "wait for all ranks."),
     Hint("messages", lambda s: s.wrong("messages"),
-         "Each forward sends one message on, each backward one back."),
+         "Each forward sends one message to the next rank, and each backward one message to the "
+         "previous rank."),
     THREAD,
     Hint("late on a link", lambda s: s.link and s.wrong("ms") and not s.wrong("gradient"),
-         lambda s: f"The gradients are right, but with a link of {s.link} the step takes "
-         f"{s['ms']} ms, and the simulator predicts {s.expect['ms'].least}. Does a rank wait "
-         "until a message has arrived (send, or wait() in the loop) before its next operation?"),
+         lambda s: f"The gradients are right, but with a link of {s.link} the step takes {s['ms']} "
+         f"ms, where the simulator predicts {s.expect['ms'].least}. Does a rank wait for the "
+         "arrival of a message (send, or wait() in the loop) before its next operation?"),
     Hint("more than gradients", lambda s: s.wrong("module") and not s.wrong("gradient"),
-         lambda s: f"The gradients are right, but the module is left {s.module[-1]}: a worker "
-         "makes gradients, and changes nothing else of it."),
+         lambda s: f"The gradients are right, but the module is left {s.module[-1]}. A worker only "
+         "makes gradients, and must not change the module."),
     Hint("another's input", lambda s: near(grown(s)[0], wanted(s)[0]),
-         "A backward has used another micro-batch's tensors: each needs what its own forward had, "
-         "and a message a tensor of its own."),
-    Hint("other gradients", say="Follow micro-batch 0 through the ranks, forward and back."),
+         "A backward has used a different micro-batch's tensors. Each backward needs the tensors "
+         "of its own forward, and each message needs its own tensor."),
+    Hint("other gradients", say="The gradients are wrong. Follow micro-batch 0 through the ranks, "
+    "forward and backward."),
 )
 SPLIT_BACKWARD = (
     Hint("graph is gone", lambda s: s.kind == "graph freed",
-         "The first of the two passes has freed the graph: it keeps it for the second by "
-         "retain_graph=True."),
+         "The first of the two passes has freed the graph. retain_graph=True keeps the graph for "
+         "the second pass."),
     Hint("unused parameter", lambda s: s.kind == "not in the graph",
-         "A parameter that this stage does not use has no gradient, and that is no error: "
-         "autograd.grad gives None for it with allow_unused=True."),
+         "A parameter that this stage does not use has no gradient, and this is not an error: with "
+         "allow_unused=True, autograd.grad gives None."),
     Hint("no function", lambda s: s.kind == "not callable",
-         "The second part is for later: return a function, which does it when it is called."),
+         "The second part runs later. Return a function that computes the second part when it is "
+         "called."),
     Hint("both at once", lambda s: s.early,
-         "The gradients of the parameters are computed before the function is called: nothing is "
-         "left to fill the bubble with."),
+         "The gradients of the parameters are computed before the function is called, so no work "
+         "is left for the bubble."),
     Hint("x twice", lambda s: same(s.of_x, [Close(2 * each.value) for each in s.expect["of x"]]),
          "The gradient of x doubles when the function is called: both parts add to x.grad, which "
-         "you have returned. autograd.grad() makes it apart, and inputs= names the parameters."),
+         "you have returned. autograd.grad() returns a separate gradient, and inputs= names the "
+         "parameters."),
     Hint("another gradient", lambda s: s.wrong("of x"),
-         "The gradient of x is not right: begin with the gradient of y that is given."),
+         "The gradient of x is wrong. Begin with the given gradient of y."),
     Hint("overwritten", lambda s: same(s.grads, [Close(s.expect_alone[0]), Close(s.expect_alone[1]),
          None]) and s.wrong("grads"),
-         "What was in .grad before is gone: micro-batches before this one are lost. Add."),
+         "The earlier content of .grad is gone, and with it the gradients of earlier "
+         "micro-batches. Add to .grad."),
     Hint("in x too", lambda s: not s.wrong("grads") and s.wrong("x.grad"),
-         "The parameters alone have a .grad afterwards: name them as inputs of the backward."),
+         "Only the parameters may have a .grad afterwards. Name the parameters as inputs of the "
+         "backward."),
     Hint("with a graph", lambda s: not s.wrong("grads", "of x") and s["with a graph"],
-         "The gradients are right, but they have a graph of their own, which keeps the "
-         "activations alive: create_graph=True is for gradients of gradients."),
+         "The gradients are right, but each has a graph of its own, which keeps the activations "
+         "alive. create_graph=True is for gradients of gradients."),
     Hint("never freed", lambda s: not s.wrong("grads") and not s.freed,
-         "The graph lives on when both parts are done: the second pass need not retain it."),
-    Hint("other gradients", say="Afterwards each parameter has grown by its own gradient, once."),
+         "The graph lives on after both parts. The second pass need not retain the graph."),
+    Hint("other gradients", say="Afterwards, each parameter's .grad must have grown by the "
+    "parameter's own gradient, once."),
 )
 # fmt: on
 
 
 def going(plan: Sequence[Op], way: str) -> list[int]:
-    """The micro-batches of a plan's forwards or backwards, in its order."""
+    """Return the micro-batches of a plan's forwards or backwards, in the plan's order."""
     return [op[1] for op in plan if op[0] == way]
 
 
 def first_wrong(s: Seen) -> str:
-    """ "F3 where the plan has B0"."""
+    """Return a text like "F3 where its plan has B0"."""
     pairs = zip(s.order, s.expect["order"], strict=True)
     got, want = next((a.split(), b.split()) for a, b in pairs if a != b)
     at = next((k for k, (a, b) in enumerate(zip(got, want, strict=False)) if a != b), -1)
@@ -261,10 +278,10 @@ def first_wrong(s: Seen) -> str:
 
 
 def wanted(s: Seen) -> list[Any]:
-    """What the gradients should have grown by, by rank."""
+    """Return the right growth of the gradients, by rank."""
     return [g - s.before for g in s.expect_gradients]
 
 
 def grown(s: Seen) -> list[Any]:
-    """What the gradients have grown by, by rank."""
+    """Return the growth of the gradients, by rank."""
     return [g - s.before for g in s.gradient]

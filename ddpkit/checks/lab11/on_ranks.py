@@ -1,4 +1,4 @@
-"""Lab 11: what answers are put through, on ranks or alone, and what of it is observed."""
+"""Lab 11: functions that run an answer on ranks or alone, and observe the run."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ddpkit.rank.emulation.busy import busy
 Answer = Callable[..., Any]
 
 
-F_S, B_S = 0.02, 0.04  # stated compute of a step or a micro-batch, forward and backward
+F_S, B_S = 0.02, 0.04  # stated seconds of a step or a micro-batch, forward and backward
 
 
 # rnn_layer
@@ -36,7 +36,10 @@ def _takes_its_time(*_: Any) -> None:
 
 
 def forwards_and_sends(did: Did) -> list[str]:
-    """What each rank did, in order: f for a call of its cell, s for a message that it started."""
+    """Return each rank's events in order.
+
+    The letter f is a call of the cell, and s is a message that the rank starts.
+    """
     marked = [
         (one.rank, one.start_ns, "s" if one.is_send else "f")
         for one in did.trace.spans
@@ -46,7 +49,7 @@ def forwards_and_sends(did: Did) -> list[str]:
 
 
 def waits_ahead(did: Did) -> list[int]:
-    """How many inputs more each rank has waited for, before a step, than it needs there."""
+    """Return, by rank, the most inputs for which it waits before it needs them."""
     found = []
     for rank in did.trace.ranks:
         spans = did.trace.of(rank)
@@ -61,7 +64,7 @@ def waits_ahead(did: Did) -> list[int]:
 
 
 class Noted(torch.autograd.Function):
-    """Passes its input on, and notes when forward and backward come by."""
+    """Pass the input on, and note the forward and the backward."""
 
     @staticmethod
     def forward(ctx: Any, x: Any, layer: Layer, i: int) -> Any:
@@ -86,7 +89,7 @@ class Layer(nn.Module):
     def __init__(self, weight: Any, forwards: Sequence[int], slow: bool) -> None:
         super().__init__()
         self.weight = nn.Parameter(weight)
-        self.forwards = forwards  # micro-batches as the plan has them
+        self.forwards = forwards  # micro-batches in the order of the plan
         self.order: list[str] = []
         self.outputs: list[Any] = []  # weak references
         self.graphs: list[Any] = []  # weak references to the nodes of autograd
@@ -95,7 +98,7 @@ class Layer(nn.Module):
 
     def forward(self, x: Any) -> Any:
         due = sum(1 if name[0] == "F" else -1 for name in self.order)
-        # The output of the backward before may still have a name.
+        # The output of the previous backward may still have a name.
         self.too_long = max(self.too_long, _alive(self.outputs) - due - 1)
         self.graph_too_long = max(self.graph_too_long, _alive(self.graphs) - due - 1)
         passed = len(self.outputs)
@@ -115,11 +118,11 @@ def _alive(references: Sequence[Any]) -> int:
     return sum(reference() is not None for reference in references)
 
 
-BEFORE = 1.0  # in every gradient, before the step
+BEFORE = 1.0  # earlier content of every gradient
 
 
 def lopsided(output: Any, target: Any) -> Any:
-    """A loss that is another one if output and target change places."""
+    """Return a loss that changes if output and target are swapped."""
     return (output - 2 * target).square().mean()
 
 
@@ -144,7 +147,8 @@ def step_of_rank(
     returned = pipeline_step(given, stage, inputs, targets, lopsided, like)
     has_graph = isinstance(returned, torch.Tensor) and returned.requires_grad
     if isinstance(returned, torch.Tensor):
-        returned = returned.detach()  # else float() would warn, in the student's output
+        # float() of a tensor with a graph would print a warning for the student
+        returned = returned.detach()
     last = dist.get_rank() == dist.get_world_size() - 1
     gradient = stage.weight.grad
     return {
@@ -162,7 +166,7 @@ def step_of_rank(
 
 
 def of_ranks(name: str) -> Callable[[Did], list[Any]]:
-    """What `step_of_rank` found under a name, by rank."""
+    """Return a look at one value of `step_of_rank`, by rank."""
     return lambda did: [each[name] for each in did.returned]
 
 
@@ -170,7 +174,7 @@ def of_ranks(name: str) -> Callable[[Did], list[Any]]:
 
 
 class UsedWeight(torch.autograd.Function):
-    """Passes a weight on, and counts the gradients that come back to it."""
+    """Pass a weight on, and count the gradients that come back."""
 
     @staticmethod
     def forward(ctx: Any, weight: Any, came: list[int]) -> Any:
@@ -186,7 +190,7 @@ class UsedWeight(torch.autograd.Function):
 def both_parts(
     split_backward: Answer, xs: Any, gradients: Any, weights: Any, before: float | None
 ) -> dict[str, Any]:
-    """What the two parts make of micro-batches: all first parts, and then all second parts."""
+    """Run all first parts of micro-batches, then all second parts; return the observations."""
     came: list[int] = []
     parameters = [nn.Parameter(weight.clone()) for weight in weights]
     for parameter in parameters:
@@ -219,7 +223,7 @@ def _with_graph(gradients: Sequence[Any]) -> int:
 
 
 def _is_freed(y: Any, parameter: Any) -> bool:
-    """Whether the graph of an output can be walked no more."""
+    """True if the graph of an output is freed."""
     try:
         torch.autograd.grad(y.sum(), parameter, retain_graph=True)
     except RuntimeError:

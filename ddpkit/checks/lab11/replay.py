@@ -1,4 +1,4 @@
-"""Lab 11: plans of all stages, carried out: what is wrong with them, or how long they take."""
+"""Lab 11: a replay of all stages' plans: the first flaw, or the time of a step."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ FORWARD, BACKWARD = 20, 40  # ms
 
 
 def replayed(observed: Observed, stages: int, micro: int) -> Observed:
-    """What plans of all stages make of a step: the first flaw, or its time and what is held."""
+    """Replay plans of all stages.
+
+    The observations are the first flaw, or the time and the held micro-batches.
+    """
     plans = observed["plans"]
     if not isinstance(plans, list) or len(plans) != stages:
         raise LessonError(
@@ -33,12 +36,12 @@ def replayed(observed: Observed, stages: int, micro: int) -> Observed:
 
 
 def in_words(ms: float, most: Sequence[int]) -> str:
-    """How long a step is, and how many micro-batches each stage holds at most."""
+    """Describe the length of a step, and the most micro-batches that each stage holds."""
     return f"{ms:g} ms, held {' '.join(map(str, most))}"
 
 
 def _flaw(plans: Any, micro: int) -> str:
-    """What is wrong with the plans as they stand, in a few words; "" if nothing is."""
+    """Return the first flaw of the plans in a few words, or ""."""
     for stage, plan in enumerate(plans):
         if not isinstance(plan, list):
             return f"stage {stage}: no list"
@@ -63,7 +66,7 @@ def _flaw(plans: Any, micro: int) -> str:
 
 
 def _no_op(op: Any) -> str:
-    """Why it is no pair of a kind and a number, or ""; a list in place of a tuple will do."""
+    """Return the flaw of an operation, or ""; a list is accepted in the place of a tuple."""
     if not isinstance(op, tuple | list) or len(op) != 2:
         return "no pair"
     if op[0] not in ("F", "B"):
