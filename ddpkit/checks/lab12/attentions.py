@@ -1,4 +1,4 @@
-"""Lab 12: attention in one process: what its heads on ranks should give, and what mistakes give."""
+"""Lab 12: attention in one process: the right results of its heads, and results of mistakes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ HEAD_DIM, BATCH, TOKENS = 3, 2, 4
 
 
 class SelfAttention(nn.Module):
-    """An `nn.MultiheadAttention` whose queries, keys and values are made of one input."""
+    """An `nn.MultiheadAttention` with queries, keys and values from one input."""
 
     def __init__(self, attention: Any) -> None:
         super().__init__()
@@ -26,7 +26,7 @@ class SelfAttention(nn.Module):
 
 
 class Attention:
-    """An attention, an input and a gradient of its output, and what comes of them alone."""
+    """An attention, an input and a gradient of its output, and their results in one process."""
 
     def __init__(self, seed: int, heads: int) -> None:
         width = heads * HEAD_DIM
@@ -34,7 +34,7 @@ class Attention:
             torch.manual_seed(seed)
             self.attention: Any = nn.MultiheadAttention(width, heads, batch_first=True)
             for bias in (self.attention.in_proj_bias, self.attention.out_proj.bias):
-                nn.init.normal_(bias)  # torch begins with zeros: nobody would miss them
+                nn.init.normal_(bias)  # torch begins with zeros, so a missing bias would not show
             self.x, self.gradient = (torch.randn(BATCH, TOKENS, width) for _ in range(2))
         self.heads, self.width, self.seed = heads, width, seed
         given = self.x.clone().requires_grad_()
@@ -45,15 +45,15 @@ class Attention:
         self.learned, self.learns = learns(twin, SelfAttention(twin), self.x, self.gradient)
 
     def held(self, n: int) -> list[int]:
-        """Bytes of each rank's heads: their weights and biases, and the last bias."""
+        """Return the bytes of each rank's heads (weights and biases) and of the last bias."""
         heads = [len(part) for part in torch.arange(self.heads).tensor_split(n)]
-        row = (self.width + 1) * 3 + self.width  # of queries, keys, values; a column of the last
+        row = (self.width + 1) * 3 + self.width  # q, k, v, and a column of the last weight
         return [4 * (each * HEAD_DIM * row + self.width) for each in heads]
 
     def layers(self, n: int) -> list[Any]:
-        """Return each rank's attention: the twin's numbers in its heads, and others elsewhere.
+        """Return each rank's attention: its heads are the twin's, and the rest is random.
 
-        So a rank with the whole layer still cannot compute the other ranks' parts.
+        A rank that keeps the whole layer still cannot compute the parts of further ranks.
         """
         found = []
         with torch.random.fork_rng(devices=[]):
@@ -78,7 +78,7 @@ class Attention:
         return torch.arange(3 * self.width).view(3, self.heads, HEAD_DIM)
 
     def models(self, n: int) -> Mapping[str, Any]:
-        """What some mistakes give."""
+        """Return the results of mistakes."""
         bias, layers = self.attention.out_proj.bias.detach(), self.layers(n)
         mine = self._rows.tensor_split(n, dim=1)
         every_other = self._rows.view(3, HEAD_DIM, self.heads).transpose(1, 2)
@@ -118,8 +118,9 @@ class Attention:
     ) -> Any:
         """Return the output of heads on ranks with these layers.
 
-        The rows ``parts[rank]`` [3, head, …] make the queries, keys and values of a rank's heads,
-        and ``columns[rank]`` of the last weight use the heads; by default those that come next.
+        The rows ``parts[rank]`` [3, head, …] make the queries, keys and values of a rank's heads.
+        ``columns[rank]`` are the columns of the last weight for these heads; the default is the
+        next columns in order.
         """
         total, at = self.attention.out_proj.bias, 0
         for rank, (layer, rows) in enumerate(zip(layers, parts, strict=False)):

@@ -1,4 +1,4 @@
-"""Lab 12: what slices, strips and parts give, beside what one process gives, and what they send."""
+"""Lab 12: slices, strips and parts, compared with one process, and the bytes that they send."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from ddpkit.exercises.values import Between, Close
 from ddpkit.protocol.per_rank import PerRank
 
 Answer = Callable[..., Any]
-Tensors = Sequence[Any]  # by rank
+Tensors = Sequence[Any]  # one tensor for each rank
 NOTHING = Between(0, 0)
 
-WORLDS = (  # ranks, dtype, how what is given lies in memory
+WORLDS = (  # ranks, dtype, memory layout of the given tensors
     (2, "float32", "transposed"),
     (4, "float32", "of stride 0"),
     (3, "float64", "contiguous"),
@@ -31,7 +31,7 @@ WORLDS = (  # ranks, dtype, how what is given lies in memory
 
 @exercise("Copied", lab="12", points=1, returns=False)
 def copied(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """Forward nothing, backward the sum over the ranks."""
+    """Nothing forward, and the sum over the ranks backward."""
     for n, dtype, lies in WORLDS:
         x, gradients = _lying(_exact(rng, dtype), lies), _drawn(rng, n, dtype, lies)
         size = x.numel() * x.element_size()
@@ -47,7 +47,7 @@ def copied(answer: Answer, rng: random.Random) -> Iterator[Case]:
 
 @exercise("Summed", lab="12", points=1, returns=False)
 def summed(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """Forward the sum over the ranks, backward nothing."""
+    """The sum over the ranks forward, and nothing backward."""
     for n, dtype, lies in WORLDS:
         xs, gradients = _drawn(rng, n, dtype, lies), _drawn(rng, n, dtype, lies)
         size = xs[0].numel() * xs[0].element_size()
@@ -64,7 +64,7 @@ def summed(answer: Answer, rng: random.Random) -> Iterator[Case]:
 def _ring(n: int, size: int, least: int | None = None) -> Between:
     """Return the bytes from each rank in an all-reduce of `size`.
 
-    A rank's own numbers must leave the rank once: `size` bytes, or `least` where less will do.
+    A rank's own numbers must leave the rank once: `size` bytes, or `least` if fewer are enough.
     """
     least = size if least is None else least
     return Between(least if n > 1 else 0, -(-2 * (n - 1) * size // n))
@@ -76,16 +76,16 @@ def _one_number(n: int) -> Between:
 
 
 def _moved(n: int, part: int, *, own: bool) -> Between:
-    """Return the bytes from each rank where parts of size `part` are gathered, or sums scattered.
+    """Return the bytes from each rank for a gather of parts, or for a scatter of sums.
 
-    A ring hands on all parts but one. At least the rank's `own` part must leave the rank; in a
-    sum, the rank's numbers in all other parts.
+    A ring passes on all parts except one. At least the rank's `own` part must leave the rank; for a
+    sum, the rank's numbers in all remaining parts.
     """
     return Between((1 if own else n - 1) * part if n > 1 else 0, (n - 1) * part)
 
 
 def _exact(rng: random.Random, dtype: str, *shape: int) -> Any:
-    """Numbers whose sums are exact, in any order, and which no shorter dtype can hold."""
+    """Draw numbers with exact sums, in any order, that no shorter dtype can hold."""
     import torch
 
     generator = torch.Generator().manual_seed(rng.randrange(10**6))
@@ -99,7 +99,7 @@ def _drawn(rng: random.Random, n: int, dtype: str, lies: str) -> list[Any]:
 
 
 def _lying(x: Any, lies: str) -> Any:
-    """A tensor of x's shape that lies otherwise in memory: of stride 0 it has one value."""
+    """Return a tensor of x's shape with this memory layout; with stride 0, it has one value."""
     if lies == "of stride 0":
         return x[0, 0].clone().expand_as(x)
     return x.t().contiguous().t() if lies == "transposed" else x
@@ -120,10 +120,10 @@ def _passed(
     at_once: bool = False,
     handed_on: str = "",
 ) -> Case:
-    """A case of a function of autograd: output and x's gradient by rank, what was sent.
+    """Return a case of an autograd function: output and gradient by rank, and the bytes sent.
 
-    What is handed on as it is, "output" or "gradient", is among what is given: it is compared
-    where `read` runs, so that no right answer is within reach of a rank.
+    `handed_on` names a result that equals an input, "output" or "gradient". The comparison is made
+    in `read`, so that no right answer is within reach of a rank.
     """
     from ddpkit.checks.shared.functions import passed
     from ddpkit.checks.shared.travel import SENT, few
@@ -158,7 +158,7 @@ def _passed(
 
 
 def _handed_on(right: Mapping[str, Tensors], name: str, seen: Any) -> dict[str, Any]:
-    """Add to the observed values whether the value handed on is unchanged."""
+    """Add an observation: True if the value that is handed on is unchanged."""
     return {**seen, f"{name} as it was": same(seen[name], right[name])} if name else seen
 
 
@@ -179,7 +179,7 @@ def _all_kept(did: Did) -> bool:
 
 @exercise("SlicedMLP", lab="12", points=4)
 def sliced_mlp(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """A slice of an MLP on each rank: the twin's output, gradients and learning, for 1/n of it."""
+    """A slice of an MLP on each rank: the twin's results and learning, for 1/n of the memory."""
     from ddpkit.checks.lab12.mlps import Twin
 
     for n, hidden, name in ((2, 8, "GELU"), (4, 10, "Tanh"), (3, 7, "GELU"), (1, 5, "GELU")):
@@ -188,11 +188,12 @@ def sliced_mlp(answer: Answer, rng: random.Random) -> Iterator[Case]:
 
 
 def _sliced(answer: Answer, n: int, about: Sequence[str], twin: Any, hints: Sequence[Any]) -> Case:
-    """A case of a layer of which each rank has a slice; the twin knows what comes of all of it."""
+    """Return a case of a layer with a slice on each rank; the twin has the right results."""
     from ddpkit.checks.lab12.on_ranks import sliced
     from ddpkit.checks.shared.travel import SENT
 
-    bias = twin.output[0, 0].nbytes  # the last bias: one rank may add the bias for all
+    # bytes of the last bias: one rank may add the bias for all ranks
+    bias = twin.output[0, 0].nbytes
     return Case(
         title(n, *about),
         asked(
@@ -228,8 +229,8 @@ def _sliced(answer: Answer, n: int, about: Sequence[str], twin: Any, hints: Sequ
 def _apart(learns: Mapping[float, float], seen: Any) -> dict[str, Any]:
     """Count the numbers of each rank's parameters that do not learn as in one process.
 
-    A number is known by its first value, wherever and in whichever shape a rank keeps it. Numbers
-    that the layer of one process does not have do not count.
+    A number is known by its first value, at any place and in any shape. Numbers that the layer of
+    one process does not have are not counted.
     """
     found = [_otherwise(learns, one) for one in seen["numbers"]]
     rest = {name: value for name, value in seen.items() if name != "numbers"}
@@ -249,7 +250,7 @@ STRIPS = ((2, 1, 6), (4, 2, 10), (3, 1, 7), (1, 1, 3))  # ranks, k, rows of the 
 
 @exercise("Halo", lab="12", points=4, returns=False)
 def halo(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """Each strip with the rows that its neighbours lend; their gradient goes back to them."""
+    """Each strip with the rows that its neighbours lend; the rows' gradient goes back."""
     from ddpkit.checks.lab12.strips import Strips
 
     for n, k, rows in STRIPS:
@@ -268,7 +269,7 @@ def halo(answer: Answer, rng: random.Random) -> Iterator[Case]:
 
 # Gathered and Scattered
 
-PARTS = (  # ranks, dtype, batch: the parts of a batch of one are views without gaps
+PARTS = (  # ranks, dtype, batch; the parts of a batch of one are views without gaps
     (2, "float32", 6),
     (4, "float32", 6),
     (3, "float64", 1),
@@ -278,11 +279,11 @@ PARTS = (  # ranks, dtype, batch: the parts of a batch of one are views without 
 
 @exercise("Gathered", lab="12", points=2, returns=False)
 def gathered(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """Forward all parts of a sequence, side by side; backward the sum of this rank's part."""
+    """All parts of a sequence forward, side by side; the sum of this rank's part backward."""
     import torch
 
     for n, dtype, batch in PARTS:
-        parts = [_exact(rng, dtype, batch, 5, 3)[:, :2] for _ in range(n)]  # with gaps in memory
+        parts = [_exact(rng, dtype, batch, 5, 3)[:, :2] for _ in range(n)]  # gaps in memory
         whole = torch.cat(parts, dim=1)
         gradients = [_exact(rng, dtype, *whole.shape) for _ in range(n)]
         yield _passed(
@@ -303,7 +304,7 @@ def gathered(answer: Answer, rng: random.Random) -> Iterator[Case]:
 
 @exercise("Scattered", lab="12", points=2, returns=False)
 def scattered(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """Forward this rank's part of the sum; backward all parts of the gradient, side by side."""
+    """This rank's part of the sum forward; all parts of the gradient backward, side by side."""
     import torch
 
     for n, dtype, batch in PARTS:
@@ -334,7 +335,7 @@ def scattered(answer: Answer, rng: random.Random) -> Iterator[Case]:
 
 @exercise("global_norm", lab="12", points=3)
 def global_norm(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """The norm of the whole model's gradient, on every rank, for one number that travels."""
+    """The norm of the whole model's gradient, on every rank; only one number is sent."""
     from ddpkit.checks.lab12.norms import Gradients
     from ddpkit.checks.lab12.on_ranks import norm_of
     from ddpkit.checks.shared.travel import SENT

@@ -1,4 +1,4 @@
-"""Lab 12: an MLP in one process: what its slices on ranks should give, and what mistakes give."""
+"""Lab 12: an MLP in one process: the right results of its slices, and results of mistakes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ INPUTS, OUTPUTS, TOKENS = 8, 4, (2, 6)
 
 
 class Twin:
-    """An MLP, an input and a gradient of its output, and what comes of them in one process."""
+    """An MLP, an input and a gradient of its output, and their results in one process."""
 
     def __init__(self, seed: int, hidden: int, activation: str) -> None:
         with torch.random.fork_rng(devices=[]):
@@ -32,14 +32,17 @@ class Twin:
         self.hidden, self.seed = hidden, seed
 
     def held(self, n: int) -> list[int]:
-        """Bytes of each rank's part: its hidden numbers' weights and biases, and the last bias."""
+        """Return the bytes of each rank's part.
+
+        The part has the weights and biases of its hidden numbers, and the last bias.
+        """
         sizes = [len(part) for part in torch.arange(self.hidden).tensor_split(n)]
         return [4 * (size * (INPUTS + 1 + OUTPUTS) + OUTPUTS) for size in sizes]
 
     def layers(self, n: int) -> list[Any]:
-        """Return each rank's MLP: the twin's hidden numbers in its part, and others elsewhere.
+        """Return each rank's MLP: its hidden numbers are the twin's, and the rest is random.
 
-        So a rank with the whole layer still cannot compute the other ranks' parts.
+        A rank that keeps the whole layer still cannot compute the parts of further ranks.
         """
         found = []
         with torch.random.fork_rng(devices=[]):
@@ -57,7 +60,7 @@ class Twin:
         return found
 
     def models(self, n: int) -> Mapping[str, Any]:
-        """What some mistakes give."""
+        """Return the results of mistakes."""
         second, layers, size = self.mlp[2], self.layers(n), self.hidden // n
         numbers = torch.arange(self.hidden)
         mine = numbers.tensor_split(n)
@@ -78,7 +81,7 @@ class Twin:
             }
 
     def _made(self, layers: Sequence[Any], parts: Sequence[Any], *, activated: bool = True) -> Any:
-        """Return the output if rank r makes the hidden numbers ``parts[r]``, by its own layer."""
+        """Return the output if rank r computes the hidden numbers ``parts[r]`` of its layer."""
         total = self.mlp[2].bias
         for (up, activation, down), mine in zip(layers, parts, strict=True):
             hidden = up(self.x)[..., mine]
@@ -86,7 +89,7 @@ class Twin:
         return total
 
     def _after_parts(self, layers: Sequence[Any]) -> Any:
-        """The output if each rank takes the activation of its part of a sum."""
+        """Return the output if each rank takes the activation of its part of a sum."""
         total, n = self.mlp[2].bias, len(layers)
         inputs = torch.arange(INPUTS).tensor_split(n)
         for mine, (first, activation, second) in zip(inputs, layers, strict=True):

@@ -1,4 +1,4 @@
-"""Lab 12: gradients of slices and of whole parameters, their norm, and what mistakes give."""
+"""Lab 12: gradients of slices and of whole parameters, their norm, and results of mistakes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 
 
 class Gradients:
-    """Gradients by rank: of slices, other ones on each rank, and of what all have whole."""
+    """Gradients by rank: slices, which differ by rank, and parameters that all ranks have whole."""
 
     slices = (True, False, True, False, False)
 
@@ -31,11 +31,11 @@ class Gradients:
         self.squares = [self._squares(rank, sliced=True) for rank in range(n)]
 
     def norm(self) -> float:
-        """The 2-norm of the whole model's gradient."""
+        """Return the 2-norm of the whole model's gradient."""
         return math.sqrt(self.whole + sum(self.squares))
 
     def models(self) -> Mapping[str, Any]:
-        """What some mistakes give."""
+        """Return the results of mistakes."""
         n, whole, squares = self.n, self.whole, sum(self.squares)
         norms = [math.sqrt(whole + each) for each in self.squares]
         mistakes = {
@@ -53,7 +53,7 @@ class Gradients:
         return {"n": n, **every, **by_rank}
 
     def _norms_added(self) -> float:
-        """The norms of all slices and of each whole gradient, added up without a square."""
+        """Return the sum of the norms of all slices and of each whole gradient."""
         found = []
         for rank, gradients in enumerate(self.by_rank):
             for gradient, cut in zip(gradients, self.slices, strict=True):

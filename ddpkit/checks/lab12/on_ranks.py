@@ -1,4 +1,4 @@
-"""Lab 12: what runs on each rank: answers put between a forward and a backward."""
+"""Lab 12: functions that run an answer on a rank, forward and backward."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ STEPS, RATE = 3, 0.1
 
 
 def sliced(answer: Answer, mlp: Any, x: Any, gradient: Any) -> dict[str, Any]:
-    """What a sliced MLP gives, holds, and has learned after some steps of SGD."""
+    """Return a sliced MLP's results, its bytes, and its output after some steps of SGD."""
     source = deepcopy(mlp)
     net = returning(answer)(source, dist.get_rank(), dist.get_world_size())
     made = held(net, source)
@@ -49,16 +49,17 @@ def _numbers(net: Any) -> list[float]:
 
 
 def learns(net: Any, wrapped: Any, x: Any, gradient: Any) -> tuple[Any, dict[float, float]]:
-    """Return the results of `learned`, and the last value of each number by the first value."""
+    """Return the results of `learned`, and each number's last value by its first value."""
     first = _numbers(net)
     output = learned(wrapped, x, gradient)
     return output, dict(zip(first, _numbers(net), strict=True))
 
 
 def held(net: Any, source: Any = None) -> int:
-    """Bytes of memory behind the parameters and buffers of a module, each piece counted once.
+    """Return the bytes behind a module's parameters and buffers; each storage counts once.
 
-    Those of the `source` count too if an attribute has it, or its layers, in lists and the like.
+    The storages of `source` also count if an attribute holds `source` or its layers, for example in
+    a list.
     """
     kept = [each for value in vars(net).values() for each in _modules_in(value)]
     whole = [part for part in kept if source is not None and part in set(source.modules())]
@@ -68,7 +69,7 @@ def held(net: Any, source: Any = None) -> int:
 
 
 def _modules_in(value: Any) -> list[Any]:
-    """Modules in lists, tuples and dicts, where `parameters()` does not see them."""
+    """Return the modules in lists, tuples and dicts, which `parameters()` does not find."""
     if isinstance(value, nn.Module):
         return [value]
     inner = value.values() if isinstance(value, dict) else value
@@ -77,7 +78,7 @@ def _modules_in(value: Any) -> list[Any]:
 
 
 def learned(net: Any, x: Any, gradient: Any) -> Any:
-    """The output after some steps of SGD, in each of which the output has this gradient."""
+    """Return the output after some steps of SGD; in each step, the output has this gradient."""
     optimizer = torch.optim.SGD(net.parameters(), lr=RATE)
     for _ in range(STEPS):
         optimizer.zero_grad()
@@ -90,7 +91,7 @@ def learned(net: Any, x: Any, gradient: Any) -> Any:
 
 
 def norm_of(answer: Answer, gradients: Sequence[Any], slices: Sequence[bool]) -> dict[str, Any]:
-    """The norm that an answer finds of gradients, some of them None; whether it left them alone."""
+    """Return an answer's norm of gradients, and True if the gradients are unchanged."""
     parameters = []
     for gradient in gradients:
         shape = (2,) if gradient is None else gradient.shape

@@ -1,4 +1,4 @@
-"""Lab 12: an image in strips, what each gets with its halo, and what mistakes give."""
+"""Lab 12: an image in strips, each strip with its halo, and results of mistakes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-Tensors = Sequence[Any]  # by rank
+Tensors = Sequence[Any]  # one tensor for each rank
 
 
 class Strips:
@@ -18,13 +18,13 @@ class Strips:
         self.strips = [strip.clone() for strip in image.tensor_split(n, dim=2)]
 
     def with_halo(self, rows: Any = None) -> list[Any]:
-        """Each strip with the k rows above and below it; `rows` are those beyond the rims."""
+        """Return each strip with k rows above and below; `rows` are the rows beyond the image."""
         beyond = torch.zeros_like(self.image[:, :, : self.k]) if rows is None else rows
         padded = torch.cat([beyond, self.image, beyond], dim=2)
         return [padded[:, :, at : at + size + 2 * self.k].clone() for at, size in self._extents()]
 
     def gradients(self, of_halos: Tensors) -> list[Any]:
-        """Each strip's gradient: its own, and at the edges that of those who borrowed rows."""
+        """Return each strip's gradient, with the gradients of the rows that neighbours borrowed."""
         height = self.image.shape[2] + 2 * self.k
         total = torch.zeros_like(self.image[:, :, :1]).repeat(1, 1, height, 1)
         for (at, size), gradient in zip(self._extents(), of_halos, strict=True):
@@ -33,12 +33,12 @@ class Strips:
         return [inside[:, :, at : at + size].clone() for at, size in self._extents()]
 
     def sent(self) -> list[int]:
-        """Bytes that each rank sends one way: k rows to each neighbour."""
+        """Return the bytes that each rank sends one way: k rows to each neighbour."""
         edge = self.image[:, :, : self.k].contiguous().nbytes
         return [edge * ((rank > 0) + (rank < self.n - 1)) for rank in range(self.n)]
 
     def models(self, of_halos: Tensors) -> Mapping[str, list[Any]]:
-        """What some mistakes give: of forward, and of backward."""
+        """Return the results of mistakes, forward and backward."""
         k, last = self.k, self.n - 1
         tops, bottoms = [s[:, :, :k] for s in self.strips], [s[:, :, -k:] for s in self.strips]
         none = torch.zeros_like(tops[0])
@@ -63,12 +63,12 @@ class Strips:
         }
 
     def _extents(self) -> list[tuple[int, int]]:
-        """The first row and the rows of each strip."""
+        """Return the first row and the number of rows of each strip."""
         sizes = [strip.shape[2] for strip in self.strips]
         return [(sum(sizes[:rank]), size) for rank, size in enumerate(sizes)]
 
     def _instead(self, rank: int | None, own: Any, first: Any, last: Any) -> Any:
-        """Return the gradient with other ranks' rows in place of a rank's own, or None: all's."""
+        """Replace a rank's own edge gradients by the neighbours'; with None, replace both edges."""
         made = own.clone()
         if rank is None or rank:
             made[:, :, : self.k] = first
@@ -82,7 +82,7 @@ def _joined(*columns: Tensors) -> list[Any]:
 
 
 def _added(own: Any, first: Any, last: Any) -> Any:
-    """A strip's gradient with these added to its first and to its last rows."""
+    """Add `first` to the first rows of a strip's gradient, and `last` to the last rows."""
     made, k = own.clone(), first.shape[2]
     made[:, :, :k] += first
     made[:, :, -k:] += last
