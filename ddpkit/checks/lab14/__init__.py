@@ -1,8 +1,8 @@
 """Lab 14: replicas, stages and slices together.
 
-cases     the exercises: what is asked, and what is right
-groups    wrong ideas of who is in a group with whom
-seconds   what a step costs: questions that ask for one term at a time, and wrong ideas of each
-storage   what a plan holds, and wrong ideas of it
+cases     the exercises: their inputs and the right results
+groups    the groups of a mesh, and wrong groups
+seconds   the cost of a step: questions about one term at a time, and wrong ideas of each term
+storage   the bytes of a plan, and wrong counts of bytes
 planners  the cheapest plan, and planners that miss it
 """

@@ -1,4 +1,4 @@
-"""Lab 14: groups of a mesh, what a plan costs and holds, and the planner."""
+"""Lab 14: groups of a mesh, the cost and the memory of a plan, and the planner."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def groups_of(answer: Answer, rng: random.Random) -> Iterator[Case]:
             read=in_order,
             hints=GROUPS,
             given={"shape": shape},
-            trivial=len(shape) < 3,  # a table could hold these
+            trivial=len(shape) < 3,  # a table could hold these cases
         )
 
 
@@ -56,7 +56,7 @@ def _groups(answer: Answer, shape: Mapping[str, int]) -> Observed:
 
 @exercise("step_cost", lab="14", points=5)
 def step_cost(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """Seconds of a step by a plan, within 10 % of the simulator."""
+    """The seconds of a step by a plan, within 10 % of the simulator."""
     for term in seconds.terms(rng):
         rights = [seconds.simulated(question) for question in term.questions]
         yield Case(
@@ -81,7 +81,7 @@ BYTES = hints_for(storage.MISTAKES, storage.OTHER)
 
 @exercise("plan_bytes", lab="14", points=2)
 def plan_bytes(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """Bytes that the fullest rank of a plan holds."""
+    """The bytes of a plan's fullest rank."""
     questions = telling(rng, storage.drawn, 8, storage.bytes_of, storage.MISTAKES)
     asked = [("8 plans", questions, 3)]
     asked += [(title, [question], 1) for title, question in storage.special(rng)]
@@ -106,23 +106,24 @@ def _bytes(answer: Answer, questions: Sequence[tuple[MeshPlan, MeshModel]]) -> O
 PLANNERS = (
     *hints_for(planners.MISTAKES, planners.OTHER)[:-1],
     Hint("no ints", lambda s: planners.NO_INTS in s.plans,
-         "A plan has 2 slices, not 2.0: `/` gives a float, and ranks cannot be laid out by it."),
+         "A plan has 2 slices, not 2.0. `/` gives a float, but the sizes of a plan must be ints."),
     Hint("too many ranks", lambda s: planners.TOO_MANY in s.plans,
-         "replicas × stages × slices are more ranks than there are."),
+         "replicas × stages × slices is larger than the number of ranks."),
     Hint("does not divide", lambda s: planners.DIVIDES_NOT in s.plans,
-         "3 stages of 4 blocks? Stages divide the blocks, slices the hidden numbers, and replicas "
-         "× micro the batch."),
+         "A stage needs a whole number of blocks. Stages divide the blocks, slices divide the "
+         "hidden numbers, and replicas × micro divides the batch."),
     Hint("does not fit", lambda s: planners.FITS_NOT in s.plans,
-         "A plan that does not fit was chosen: `size(plan, model)` is at most `machine.memory`."),
+         "You chose a plan that does not fit. `size(plan, model)` may be at most "
+         "`machine.memory`."),
     Hint("no plan", lambda s: planners.NO_PLAN in s.plans,
-         lambda s: f"plans[{s.plans.index(planners.NO_PLAN)}]: a plan fits there, and ValueError "
-         "was raised, or what was returned is no MeshPlan."),
+         lambda s: f"plans[{s.plans.index(planners.NO_PLAN)}]: a plan fits there, but you raised "
+         "ValueError, or returned a value that is not a MeshPlan."),
     Hint("other", say=planners.OTHER),
 )
 NONE_FITS = (
     Hint("another error", lambda s: s.raised,
-         lambda s: f"No plan fits, and {s.raised} was raised: the task asks for ValueError."),
-    Hint("must raise", say="No plan fits: raise ValueError, and say so."),
+         lambda s: f"No plan fits, and you raised {s.raised}. The exercise asks for ValueError."),
+    Hint("must raise", say="No plan fits. Raise ValueError with a message."),
 )
 # fmt: on
 
@@ -137,7 +138,7 @@ def best_plan(answer: Answer, rng: random.Random) -> Iterator[Case]:
 
 
 def _or_none(answer: Answer, *question: Any) -> Any:
-    """What is returned where nothing fits; no `return` is missing if that is None."""
+    """Return the answer for a case in which no plan fits; a missing `return` gives None."""
     try:
         return answer(*question)
     except Careless:

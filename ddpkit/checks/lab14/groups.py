@@ -1,4 +1,4 @@
-"""Who is in a group with whom: the groups of a mesh, and wrong ideas of them."""
+"""The groups of a mesh, and wrong groups."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Groups = Mapping[str, list[list[int]]]
 
 
 def in_order(observed: Observed) -> Observed:
-    """The groups of each dimension in the order of their first ranks, if they are lists."""
+    """Sort the groups of each dimension by their first ranks, if the groups are lists."""
     try:
         groups = {
             name: sorted([int(rank) for rank in group] for group in found)
@@ -27,12 +27,12 @@ def in_order(observed: Observed) -> Observed:
 
 
 def _first_as_neighbours(shape: Mapping[str, int]) -> Groups:
-    """The groups if the first dimension were that of neighbours."""
+    """Return the groups if neighbours were along the first dimension."""
     return {n: sorted(g) for n, g in mesh_groups(dict(reversed(list(shape.items())))).items()}
 
 
 def _outside(shape: Mapping[str, int]) -> Groups:
-    """All ranks that have an index along a dimension, for each index."""
+    """Return, for each index along a dimension, all ranks with this index."""
     found = {}
     for name, groups in mesh_groups(shape).items():
         found[name] = sorted(sorted(ranks) for ranks in zip(*groups, strict=True))
@@ -52,7 +52,7 @@ def _ranks(s: Seen) -> int:
 
 
 def _blocks(shape: Mapping[str, int]) -> Any:
-    """Neighbours in every dimension."""
+    """Return groups of neighbours in every dimension."""
     ranks = range(prod(shape.values()))
     return {
         name: [list(ranks[at : at + size]) for at in ranks[::size]] for name, size in shape.items()
@@ -62,27 +62,28 @@ def _blocks(shape: Mapping[str, int]) -> Any:
 # fmt: off
 GROUPS = (
     Hint("own group only", _flat,
-         "Each dimension has several groups: a list of lists. Every rank has to make all of them, "
-         "or new_group waits for ever."),
+         "Each dimension has several groups: return a list of lists. Every rank has to make all "
+         "groups, or new_group waits forever."),
     Hint("names", lambda s: set(s.groups) != set(s.shape),
-         lambda s: f"The dimensions are called {', '.join(s.shape)}: each has its entry."),
+         lambda s: f"The dimensions are called {', '.join(s.shape)}. Each dimension needs an "
+         "entry."),
     Hint("no such rank", lambda s: any(max(c, default=0) >= _ranks(s) for c in _counts(s)),
          lambda s: f"There are {_ranks(s)} ranks, numbered from 0: the product of all sizes."),
     Hint("left out", lambda s: any(set(c) != set(range(_ranks(s))) for c in _counts(s)),
-         "Along each dimension every rank is in a group, also where a group has one rank only."),
+         "Along each dimension, every rank is in a group, even if the group has only one rank."),
     Hint("overlap", lambda s: any(max(c.values()) > 1 for c in _counts(s)),
          "A rank is in one group of each dimension, not in two."),
     Hint("first as neighbours", lambda s: s.groups == _first_as_neighbours(s.shape),
-         "The last dimension varies fastest: its groups are neighbours, such as 0 and 1."),
+         "The last dimension varies fastest. Its groups are neighbours, for example 0 and 1."),
     Hint("outside", lambda s: s.groups == _outside(s.shape),
-         "These ranks have the same index along the dimension. A group along it has one rank for "
-         "each index, and the same index along all others."),
+         "These ranks have the same index along the dimension. A group along the dimension has one "
+         "rank for each index, and equal indices along all further dimensions."),
     Hint("neighbours everywhere", lambda s: s.groups == _blocks(s.shape),
-         "Only ranks along the last dimension are neighbours. Along another one they are as far "
-         "apart as all later dimensions are large together."),
+         "Only ranks along the last dimension are neighbours. Along an earlier dimension, the "
+         "distance between ranks is the product of the sizes of all later dimensions."),
     Hint("order", lambda s: {n: sorted(map(sorted, g)) for n, g in s.groups.items()}
-         == s.expect["groups"], "The members of a group stand in rising order."),
-    Hint("other", say="Write the ranks down row by row, and go along one dimension at a time: all "
-         "other indices stay."),
+         == s.expect["groups"], "Return the members of a group in rising order."),
+    Hint("other", say="Write the ranks down row by row, and go along one dimension at a time, "
+         "without a change of any further index."),
 )
 # fmt: on

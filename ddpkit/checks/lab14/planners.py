@@ -12,14 +12,14 @@ from ddpkit.checks.shared.mistakes import Mistake
 from ddpkit.exercises.exercise import Observed
 from ddpkit.simulate.mesh.plans import NUMBER, MeshMachine, MeshModel, MeshPlan
 
-Facts = tuple[int, int, int, int, bool]  # of a plan, as plain data
+Facts = tuple[int, int, int, int, bool]  # the sizes of a plan, as plain data
 Question = tuple[MeshModel, MeshMachine, int]
 NOTHING_FITS = "ValueError"
-ENOUGH = 1.001  # times the best one's cost
+ENOUGH = 1.001  # limit: multiple of the best plan's cost
 
 
 def price(plan: MeshPlan, model: MeshModel, machine: MeshMachine) -> float:
-    """Seconds of a step, in closed form."""
+    """Return the seconds of a step, in closed form."""
     rows = model.batch / (plan.replicas * plan.micro)
     part = NUMBER * 2 * model.width * model.hidden / plan.slices
     passed = NUMBER * rows * model.width
@@ -37,7 +37,7 @@ def price(plan: MeshPlan, model: MeshModel, machine: MeshMachine) -> float:
 def plans_of(
     model: MeshModel, ranks: int, micros: Callable[[int], Sequence[int]] | None = None
 ) -> Iterator[MeshPlan]:
-    """All plans of so many ranks that divide the model, replicas first."""
+    """Yield all plans of so many ranks that divide the model, replicas first."""
     sizes = [size for size in range(ranks, 0, -1) if ranks % size == 0]
     for replicas, stages in product(sizes, sizes):
         if ranks % (replicas * stages) or model.batch % replicas:
@@ -68,7 +68,7 @@ def _chosen(
 
 
 def cheapest(model: MeshModel, machine: MeshMachine, ranks: int) -> Facts | str:
-    """The right answer."""
+    """Return the right answer."""
     fit = fitting(plans_of(model, ranks), model, machine)
     return _chosen(fit, lambda plan: price(plan, model, machine))
 
@@ -97,7 +97,7 @@ def _smallest(model: MeshModel, machine: MeshMachine, ranks: int) -> Facts | str
 
 
 def _one_kind(model: MeshModel, machine: MeshMachine, ranks: int) -> Facts | str:
-    """All ranks in one dimension."""
+    """Return the cheapest plan with all ranks in one dimension."""
     alone = (p for p in plans_of(model, ranks) if max(p.shape.values()) == ranks)
     return _chosen(fitting(alone, model, machine), lambda plan: price(plan, model, machine))
 
@@ -108,7 +108,7 @@ def _unsharded(model: MeshModel, machine: MeshMachine, ranks: int) -> Facts | st
 
 
 def _sharded(model: MeshModel, machine: MeshMachine, ranks: int) -> Facts | str:
-    """Replicas always with shards."""
+    """Return the cheapest plan in which replicas always have shards."""
     shared = (plan for plan in plans_of(model, ranks) if plan.shards or plan.replicas == 1)
     return _chosen(fitting(shared, model, machine), lambda plan: price(plan, model, machine))
 
@@ -124,13 +124,13 @@ def _powers_of_two(model: MeshModel, machine: MeshMachine, ranks: int) -> Facts 
 
 
 def _uneven_slices(model: MeshModel, machine: MeshMachine, ranks: int) -> Facts | str:
-    even = replace(model, hidden=12 * model.hidden)  # all numbers of slices divide it
+    even = replace(model, hidden=12 * model.hidden)  # any number of slices divides it
     fit = fitting(plans_of(even, ranks), model, machine)
     return _chosen(fit, lambda plan: price(plan, model, machine))
 
 
 def _rows_left_over(model: MeshModel, machine: MeshMachine, ranks: int) -> Facts | str:
-    """Micro-batches that divide the batch, and perhaps not a replica's part of it."""
+    """Return the cheapest plan if micro need not divide a replica's part of the batch."""
     micros = [micro for micro in range(1, model.batch + 1) if model.batch % micro == 0]
     fit = fitting(plans_of(model, ranks, lambda _: micros), model, machine)
     return _chosen(fit, lambda plan: price(plan, model, machine))
@@ -139,33 +139,35 @@ def _rows_left_over(model: MeshModel, machine: MeshMachine, ranks: int) -> Facts
 # fmt: off
 MISTAKES = (
     Mistake("memory ignored", _no_memory,
-            "The cheapest plan of all does not fit: look at `size` and `machine.memory` first."),
-    Mistake("the dearest", _dearest, "That is the dearest of those that fit."),
+            "The cheapest plan of all does not fit. Compare `size` with `machine.memory` first."),
+    Mistake("the dearest", _dearest, "You chose the most expensive plan that fits."),
     Mistake("one micro-batch", _one_micro,
-            "Plans with more micro-batches are cheaper here: try all that divide a replica's "
-            "rows."),
+            "Plans with more micro-batches are cheaper here. Try all numbers that divide a "
+            "replica's rows."),
     Mistake("first that fits", _first,
-            "That is the first plan that fits, not the cheapest one."),
+            "You chose the first plan that fits, not the cheapest."),
     Mistake("fewest bytes", _smallest,
-            "That is the plan that holds least. Those that fit compete in time."),
+            "You chose the plan with the fewest bytes. Among the plans that fit, choose by time."),
     Mistake("one kind alone", _one_kind,
-            "All ranks in one dimension: a mixture of two or three is cheaper here."),
+            "All ranks are in one dimension, but a mixture of two or three dimensions is cheaper "
+            "here."),
     Mistake("no shards", _unsharded,
-            "Plans with shards may fit where the same plan without them does not."),
+            "A plan with shards may fit although the same plan without shards does not."),
     Mistake("always shards", _sharded,
-            "Plans of replicas without shards are cheaper where they fit: try both."),
+            "Plans of replicas without shards are cheaper if they fit. Try both."),
     Mistake("not to the brim", _not_to_the_brim,
-            "A plan that needs all of `machine.memory`, to the byte, fits."),
+            "A plan that needs exactly all of `machine.memory` fits."),
     Mistake("powers of two", _powers_of_two,
-            "Micro-batches need not be 1, 2, 4, 8: all that divide a replica's rows."),
+            "The number of micro-batches need not be 1, 2, 4, 8. Try all numbers that divide a "
+            "replica's rows."),
     Mistake("rows left over", _rows_left_over,
-            "Each replica cuts its own rows into micro-batches: not micro alone divides the batch, "
-            "replicas × micro does."),
+            "Each replica cuts its own rows into micro-batches, so replicas × micro must divide "
+            "the batch, not only micro."),
     Mistake("uneven slices", _uneven_slices,
-            "Slices share a block's hidden numbers evenly: slices divide `model.hidden`."),
+            "Slices share a block's hidden numbers evenly, so slices must divide `model.hidden`."),
 )
 # fmt: on
-OTHER = "There is a cheaper plan that fits and divides the model: try all of them."
+OTHER = "A cheaper plan fits and divides the model. Try all plans."
 FITS_NOT, DIVIDES_NOT, TOO_MANY, NO_PLAN, NO_INTS = (
     "does not fit",
     "does not divide the model",
@@ -176,7 +178,7 @@ FITS_NOT, DIVIDES_NOT, TOO_MANY, NO_PLAN, NO_INTS = (
 
 
 def looked_at(questions: Sequence[Question], observed: Observed) -> Observed:
-    """What each answer is worth: "cheapest", or what is wrong with it; the answers, if one is."""
+    """Grade each answer: "cheapest", or its fault; add the answers if one has a fault."""
     found = observed["answers"]
     worth = [_worth(*question, got) for question, got in zip(questions, found, strict=True)]
     return {"plans": worth} if set(worth) == {"cheapest"} else {"plans": worth, "answers": found}
@@ -205,7 +207,7 @@ def _worth(model: MeshModel, machine: MeshMachine, ranks: int, got: Facts | str)
 
 
 def drawn(rng: random.Random) -> Question:
-    """A model and hosts on which memory decides as often as time."""
+    """Draw a model and hosts for which memory decides as often as time."""
     ranks = rng.choice((4, 6))
     model = MeshModel(
         rng.choice((4, 6, 8)), 32 * rng.randrange(1, 5),
@@ -221,6 +223,6 @@ def drawn(rng: random.Random) -> Question:
 
 
 def too_large(rng: random.Random) -> Question:
-    """A model that fits in no way."""
+    """Draw a model that fits with no plan."""
     model, machine, ranks = drawn(rng)
     return model, replace(machine, memory=1000), ranks

@@ -1,7 +1,7 @@
 """Seconds of a step by a plan: one term at a time, and wrong ideas of each term.
 
-Where everything but one term takes no time, a wrong idea is a factor, or another number of that
-term's; so its hint fits whatever else an answer computes, and however.
+If all terms except one take no time, a wrong idea of this term multiplies the result by a factor.
+Therefore the hint fits for any way in which an answer computes the remaining terms.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from ddpkit.link import Link
 from ddpkit.simulate.mesh.plan_time import plan_time
 from ddpkit.simulate.mesh.plans import NUMBER, MeshMachine, MeshModel, MeshPlan
 
-NEAR = 0.1  # of the simulator's time
-CLOSER = 0.05  # of a wrong idea's, of which the simulator's time is the measure
+NEAR = 0.1  # relative distance from the simulator's time
+CLOSER = 0.05  # relative distance from a wrong idea's time
 NO_TIME = 1e21  # FLOP/s
 RIGHT = "within 10 %"
 NEARLY = "as simulated"
@@ -28,7 +28,7 @@ Question = tuple[MeshPlan, MeshModel, MeshMachine]
 
 @dataclass(frozen=True)
 class Term:
-    """Questions about one part of a step's time, and what is said of which mistake."""
+    """Questions about one part of a step's time, and the hints about them."""
 
     title: str
     questions: list[Question]
@@ -36,12 +36,12 @@ class Term:
 
 
 def simulated(question: Question) -> float:
-    """Seconds of the step, event by event."""
+    """Return the seconds of the step, simulated event by event."""
     return plan_time(*question).end_ns / 1e9
 
 
 def within(rights: Sequence[float], observed: Observed) -> Observed:
-    """What each answer is beside the simulator's time; the answers too, if one is not near."""
+    """Compare each answer with the simulator's time; add the answers if one is not near."""
     found = [float(each) for each in observed["seconds"]]
     said = [_beside(got, right) for got, right in zip(found, rights, strict=True)]
     return {RIGHT: said} if set(said) == {NEARLY} else {RIGHT: said, "seconds": found}
@@ -54,14 +54,14 @@ def _beside(got: float, right: float) -> str:
 
 
 def _is(wrong: Callable[[Question, float], float], s: Seen) -> bool:
-    """Whether the first answer is that of a wrong idea; it gets the right one too."""
+    """True if the first answer is near a wrong idea's answer, computed from the right answer."""
     (question, *_), (right, *_) = s.questions, s.rights
     wanted = wrong(question, right)
     return bool(abs(s.seconds[0] - wanted) <= CLOSER * max(abs(wanted), 1e-9))
 
 
 def _ratio(s: Seen, number: int) -> float:
-    """An answer, of which the right one is 1, if those before it are right; else 0."""
+    """Return an answer as a multiple of the right answer; 0 if an earlier answer is wrong."""
     found = [got / right for got, right in zip(s.seconds, s.rights, strict=True)]
     good = all(abs(each - 1) <= NEAR for each in found[:number])
     return float(found[number]) if good else 0.0
@@ -72,7 +72,7 @@ def _second(s: Seen) -> float:
 
 
 def _then(name: str, factor: Callable[[MeshPlan], float], says: str) -> Hint:
-    """A wrong idea that the first question does not show: it makes the second answer so much."""
+    """Return a hint about a wrong idea that multiplies only the second answer by a factor."""
     return Hint(name, lambda s: abs(_second(s) - factor(s.questions[1][0])) <= NEAR, says)
 
 
@@ -89,7 +89,7 @@ def _times(factor: Callable[[MeshPlan], float]) -> Callable[[Question, float], f
 
 
 def _sums(question: Question, right: float) -> float:
-    """What slices add up if all of them had a host to themselves."""
+    """Return the time of the slices' sums if all slices were on one host."""
     plan, model, machine = question
     one = replace(machine, per_host=plan.ranks)
     rows = model.batch // (plan.replicas * plan.micro)
@@ -98,152 +98,157 @@ def _sums(question: Question, right: float) -> float:
 
 
 def _less_than_nothing(question: Question, right: float) -> float:
-    """Compute, less what would hide gradients if there were any."""
+    """Return the compute time, minus the time that would hide gradients."""
     plan, model, _ = question
-    hides = (model.blocks - 1) / model.blocks * 2 / 3 / plan.micro  # of all that is computed
+    hides = (model.blocks - 1) / model.blocks * 2 / 3 / plan.micro  # share of the compute time
     return right * (1 - hides)
 
 
 def _hiding(known: float, exposed: float) -> Callable[[Question, float], float]:
-    """Compute, and gradients that are hidden otherwise: in times of a block's backward."""
+    """Return a wrong time of compute and gradients, in units of a block's backward."""
     return lambda question, right: right * exposed / known
 
 
 # fmt: off
 UNITS = (
-    _idea("milliseconds", lambda q, right: 1000 * right, "This is a thousand times too much: the "
-          "answer is in seconds."),
+    _idea("milliseconds", lambda q, right: 1000 * right, "Your result is a thousand times too "
+          "large. Return seconds."),
 )
 COMPUTE = (
     *UNITS,
     _idea("as forward", _times(lambda p: 2 / 3), "A backward multiplies twice as much as a "
-          "forward: it makes the gradient of the input and that of the weights."),
-    _idea("forward alone", _times(lambda p: 1 / 3), "That is the forward alone."),
+          "forward: it computes the gradient of the input and the gradient of the weights."),
+    _idea("forward alone", _times(lambda p: 1 / 3), "Your result has only the forward."),
     _idea("half", _times(lambda p: 1 / 2), "Each weight takes two operations for each row: a "
           "multiplication and an addition."),
-    _idea("one micro-batch", _times(lambda p: 1 / p.micro), "That is one micro-batch, and a step "
-          "has several."),
-    _idea("a whole batch each", _times(lambda p: p.micro), "A micro-batch has a part of the rows: "
-          "all of them together are the batch."),
-    _idea("one turn more", _times(lambda p: 1 + 1 / p.micro), "micro + stages - 1 turns: a rank "
-          "alone has one for each micro-batch."),
-    _idea("less than nothing", _less_than_nothing, "Compute is right, and something is taken away: "
-          "a rank alone waits for no gradients, and for no less than none. The formula has a max."),
-    Hint("other", say="One rank, and no network: for each row and weight 2 operations forward, and "
-         "4 backward."),
+    _idea("one micro-batch", _times(lambda p: 1 / p.micro), "Your result is one micro-batch, but a "
+          "step has several."),
+    _idea("a whole batch each", _times(lambda p: p.micro), "A micro-batch has only a part of the "
+          "rows: all micro-batches together are the batch."),
+    _idea("one turn more", _times(lambda p: 1 + 1 / p.micro), "The number of turns is micro + "
+          "stages - 1: a single rank has one turn for each micro-batch."),
+    _idea("less than nothing", _less_than_nothing, "The compute time is right, but you subtract "
+          "from it. A single rank waits for no gradients, and a wait is never below 0: the formula "
+          "has a max."),
+    Hint("other", say="There is one rank and no network. Each row and weight takes 2 operations "
+         "forward, and 4 backward."),
 )
 SHARED = (
     *UNITS,
-    _idea("batch not shared", _times(lambda p: p.replicas), "Each replica takes its part of the "
-          "batch."),
-    _idea("slices not shared", _times(lambda p: p.slices), "A slice has its part of each block's "
-          "weights, and multiplies by no others."),
-    Hint("other", say="Replicas share the rows, and slices the weights of a block: a rank computes "
-         "1 / (replicas × slices) of it all."),
+    _idea("batch not shared", _times(lambda p: p.replicas), "Each replica takes only its part of "
+          "the batch."),
+    _idea("slices not shared", _times(lambda p: p.slices), "A slice has only its part of each "
+          "block's weights, and multiplies by no more weights."),
+    Hint("other", say="Replicas share the rows, and slices share the weights of a block. A rank "
+         "computes 1 / (replicas × slices) of the whole."),
 )
 BUBBLE = (
     *UNITS,
     _idea("no bubble", _times(lambda p: p.micro / (p.micro + p.stages - 1)), "The pipeline has to "
-          "fill and to empty: micro + stages - 1 turns, not micro."),
-    _idea("all blocks", _times(lambda p: p.stages), "A stage has a part of the blocks."),
+          "fill and to empty. It takes micro + stages - 1 turns, not micro."),
+    _idea("all blocks", _times(lambda p: p.stages), "A stage has only a part of the blocks."),
     _idea("one turn more", _times(lambda p: (p.micro + p.stages) / (p.micro + p.stages - 1)),
-          "micro + stages - 1 turns: the last micro-batch enters after micro - 1 turns, and needs "
-          "one for each stage."),
-    Hint("other", say="Turns of a stage, each a forward and a backward of one micro-batch: there "
-         "are micro + stages - 1."),
+          "The number of turns is micro + stages - 1: the last micro-batch enters after micro - 1 "
+          "turns, and needs one turn for each stage."),
+    Hint("other", say="In each turn, a stage runs a forward and a backward of one micro-batch. "
+         "There are micro + stages - 1 turns."),
 )
 SLICES = (
     *UNITS,
-    _idea("no sums", lambda q, right: 0.0, "Slices add up in each block, forward and backward: "
-          "that is missing."),
+    _idea("no sums", lambda q, right: 0.0, "The slices' sums in each block, forward and backward, "
+          "are missing."),
     _idea("once a step", _times(lambda p: 1 / p.micro), "Slices add up once for every micro-batch, "
-          "not once a step."),
+          "not once in a step."),
     _idea("once a micro-batch", lambda q, right: right / q[1].blocks, "Slices add up in every "
-          "block, not once a micro-batch."),
-    _idea("half of the sums", _times(lambda p: 1 / 2), "That is half of the sums' time. Slices add "
-          "up forward, where they end, and backward, where they begin; and a number has 4 bytes."),
-    _idea("inside", _sums, "These slices do not fit into one host: `machine.all_reduce` has to "
-          "know how many there are, and that they are 1 apart."),
-    Hint("other", say="Nothing takes time here but the slices' sums: an all-reduce of rows × width "
-         "numbers of 4 bytes, twice for each block and micro-batch."),
+          "block, not once for each micro-batch."),
+    _idea("half of the sums", _times(lambda p: 1 / 2), "You count half of the sums' time. Slices "
+          "add up forward, where slices end, and backward, where slices begin; a number has 4 "
+          "bytes."),
+    _idea("inside", _sums, "These slices do not fit into one host. Pass the number of slices and "
+          "their distance, 1, to `machine.all_reduce`."),
+    Hint("other", say="Only the slices' sums take time here: an all-reduce of rows × width numbers "
+         "of 4 bytes, twice for each block and micro-batch."),
 )
 STAGED_SLICES = (
     *UNITS,
     _idea("sums of micro turns", _times(lambda p: p.micro / _turns(p)), "With stages, a step has "
-          "micro + stages - 1 turns, and the slices add up in each turn, twice for each block of a "
+          "micro + stages - 1 turns. The slices add up in each turn, twice for each block of a "
           "stage."),
-    Hint("other", say="Nothing takes time here but the slices' sums: an all-reduce of rows × width "
-         "numbers of 4 bytes, twice for each block of a stage and each turn."),
+    Hint("other", say="Only the slices' sums take time here: an all-reduce of rows × width numbers "
+         "of 4 bytes, twice for each block of a stage and each turn."),
 )
 MESSAGES = (
     *UNITS,
-    _idea("nothing travels", lambda q, right: 0.0, "What travels between stages takes time too."),
-    _idea("half of the messages", _times(lambda p: 1 / 2), "That is half of the messages' time. "
-          "Activations go forward, and gradients come back; and a number has 4 bytes."),
-    _idea("a message more", _times(lambda p: p.stages / (p.stages - 1)), "Between 4 stages there "
-          "are 3 boundaries."),
+    _idea("nothing travels", lambda q, right: 0.0, "The messages between stages take time too."),
+    _idea("half of the messages", _times(lambda p: 1 / 2), "You count half of the messages' time. "
+          "Activations go forward, and gradients come back; a number has 4 bytes."),
+    _idea("a message more", _times(lambda p: p.stages / (p.stages - 1)), "There are 3 boundaries "
+          "between 4 stages."),
     _then("one after the other", lambda p: p.micro * p.stages / _turns(p), "A micro-batch does not "
-          "wait until the one before it has come back: as many are on their way as there are "
-          "stages."),
-    _then("one round trip", lambda p: p.stages / _turns(p), "That is one micro-batch's way there "
-          "and back. With several, (micro + stages - 1) / stages such ways follow each other."),
+          "wait until the previous micro-batch has come back: as many micro-batches are under way "
+          "as there are stages."),
+    _then("one round trip", lambda p: p.stages / _turns(p), "You count one micro-batch's way there "
+          "and back. With several micro-batches, (micro + stages - 1) / stages such ways follow "
+          "each other."),
     Hint("stages not apart", lambda s: abs(_second(s) - 1) <= NEAR
-         and s.seconds[2] < 0.1 * s.rights[2], "Where there are slices, the next stage is further "
-         "away: as far as there are slices. So these two do not share a host."),
+         and s.seconds[2] < 0.1 * s.rights[2], "With slices, the next stage is further away: the "
+         "distance is the number of slices. Therefore these two stages do not share a host."),
     Hint("a part of each row", lambda s: abs(_ratio(s, 2) - 1 / 2) <= NEAR, "Slices share the "
-         "weights, and not what travels between stages: that is whole on each of them."),
-    Hint("other", say="Nothing takes time here but messages: a micro-batch goes through all "
-         "stages and comes back, rows × width numbers of 4 bytes each time. Such ways follow each "
-         "other (micro + stages - 1) / stages times."),
+         "weights, but not the messages between stages: each slice has the whole message."),
+    Hint("other", say="Only messages take time here: a micro-batch goes through all stages and "
+         "comes back, with rows × width numbers of 4 bytes each time. Such ways follow each other "
+         "(micro + stages - 1) / stages times."),
 )
 GRADIENTS = (
     *UNITS,
     _idea("no gradients", lambda q, right: 0.0, "The replicas' gradients have to be added up. "
           "Replicas are stages × slices ranks apart."),
-    _idea("whole gradients", _times(lambda p: p.stages), "A rank has the gradients of its own "
-          "blocks and slices only: 1 / (slices × stages) of the model's."),
+    _idea("whole gradients", _times(lambda p: p.stages), "A rank has only the gradients of its own "
+          "blocks and slices: 1 / (slices × stages) of the model's gradients."),
     _idea("each micro-batch", _times(lambda p: p.micro), "Gradients grow over the micro-batches, "
-          "and travel once a step."),
-    Hint("not apart", lambda s: s.seconds[1] < 0.1 * s.rights[1], "Where there are slices, "
-         "replicas are further apart: stages × slices ranks. So these do not share a host."),
-    Hint("other", say="Nothing takes time here but the gradients: an all-reduce of each block's, "
-         "once a step, between replicas that are stages × slices apart."),
+          "and are sent once in a step."),
+    Hint("not apart", lambda s: s.seconds[1] < 0.1 * s.rights[1], "With slices, replicas are "
+         "further apart: stages × slices ranks. Therefore these replicas do not share a host."),
+    Hint("other", say="Only the gradients take time here: an all-reduce of each block's gradients, "
+         "once in a step, between replicas that are stages × slices apart."),
 )
 HIDDEN = (
     *UNITS,
-    _idea("never hidden", _hiding(9.0, 12.0), "Backward goes on while the gradients of later "
-          "blocks travel: it hides a part of them."),
-    _idea("always free", _hiding(9.0, 6.0), "Backward hides at most as much as it computes, and "
-          "never the last block's."),
-    _idea("numbers, not bytes", _hiding(9.0, 6.375), "A gradient has 4 bytes for each weight: "
-          "`machine.all_reduce` is told bytes."),
-    _idea("all of backward", _hiding(9.0, 8.0), "When the first gradients are there, one block's "
-          "backward is over: the others can hide them."),
+    _idea("never hidden", _hiding(9.0, 12.0), "Backward continues while the gradients of later "
+          "blocks are sent, so backward hides a part of them."),
+    _idea("always free", _hiding(9.0, 6.0), "Backward hides at most as much as its own compute "
+          "time, and never the gradients of the last block."),
+    _idea("numbers, not bytes", _hiding(9.0, 6.375), "A gradient has 4 bytes for each weight. Pass "
+          "bytes to `machine.all_reduce`."),
+    _idea("all of backward", _hiding(9.0, 8.0), "When the first gradients are ready, one block's "
+          "backward is over. Only the remaining backwards can hide gradients."),
     Hint("always shards", lambda s: abs(_second(s) - 8.5 / 7.0) <= CLOSER, "These replicas have no "
-         "shards: nothing is gathered after the optimizer. That is for `plan.shards` alone."),
+         "shards, so no parameters are gathered after the optimizer. Only `plan.shards` adds this "
+         "gather."),
     Hint("all micro-batches", lambda s: abs(_ratio(s, 2) - 7.0 / 8.5) <= CLOSER, "Gradients grow "
-         "in all micro-batches, and are ready in the last one: its backward alone can hide them."),
-    Hint("other", say="Gradients of k blocks, each as long as g: the first can go when one block's "
-         "backward is done, and k - 1 backwards are left to hide them."),
+         "in all micro-batches, and are ready in the last micro-batch. Only its backward can hide "
+         "gradients."),
+    Hint("other", say="There are gradients of k blocks, and each all-reduce takes g. The first can "
+         "start when one block's backward is done, and k - 1 backwards are left to hide them."),
 )
 SHARDS = (
     *UNITS,
-    _idea("as without", _hiding(8.5, 7.0), "With shards the parameters are gathered after the "
-          "optimizer, and nothing hides that half."),
+    _idea("as without", _hiding(8.5, 7.0), "With shards, the parameters are gathered after the "
+          "optimizer, and no compute hides this half."),
     _idea("twice", _hiding(8.5, 11.0), "Scattering the sums and gathering the parameters are the "
-          "two halves of an all-reduce: each takes half of its time."),
-    _idea("all exposed", _hiding(8.5, 10.0), "The first half can hide below backward, as an "
-          "all-reduce does."),
+          "two halves of an all-reduce. Each takes half the time of an all-reduce."),
+    _idea("all exposed", _hiding(8.5, 10.0), "Backward can hide the first half, like an "
+          "all-reduce."),
     Hint("less than both halves", lambda s: 0 < _second(s) < 1 - NEAR, "Scattering the sums and "
-         "gathering the parameters are the two halves of an all-reduce: together they take as long "
-         "as it."),
-    Hint("other", say="With shards the gradients take half of an all-reduce, which backward hides, "
-         "and the parameters the other half, after the optimizer."),
+         "gathering the parameters are the two halves of an all-reduce. Together they take as long "
+         "as an all-reduce."),
+    Hint("other", say="With shards, the gradients take half of an all-reduce, which backward "
+         "hides. The parameters take the second half, after the optimizer."),
 )
 TOGETHER = (
     *UNITS,
-    Hint("other", say=lambda s: f"Each term is right alone. {_worst(s)} Do all of them add up, "
-         "and is each that of the plan's own groups?"),
+    Hint("other", say=lambda s: f"Each term is right alone. {_worst(s)} Do you add up all terms, "
+         "and does each term use the plan's own groups?"),
 )
 # fmt: on
 
@@ -251,11 +256,11 @@ TOGETHER = (
 def _worst(s: Seen) -> str:
     pairs = zip(s.seconds, s.rights, s.questions, strict=True)
     got, right, question = max(pairs, key=lambda pair: abs(pair[0] / pair[1] - 1))
-    return f"{question[0]}: {1e3 * got:.1f} ms, and the simulator says {1e3 * right:.1f} ms."
+    return f"{question[0]}: {1e3 * got:.1f} ms, but the simulator says {1e3 * right:.1f} ms."
 
 
 def terms(rng: random.Random) -> Iterator[Term]:
-    """One part of the time after the other, and then all of them."""
+    """Yield questions about one part of the time after the next, and then about all parts."""
     model = MeshModel(4, 32 * rng.randrange(2, 5), 32 * rng.randrange(6, 12), 48)
     free = MeshMachine(rng.randrange(5_000, 50_000) * 1e5, 10**9, 2, "unlimited", "unlimited")
     inside, between = _link(rng, 10, 20), _link(rng, 1, 200)
@@ -263,7 +268,7 @@ def terms(rng: random.Random) -> Iterator[Term]:
     yield Term("a rank alone", [(MeshPlan(micro=4), model, free)], COMPUTE)
     yield Term("3 replicas of 2 slices", [(MeshPlan(3, 1, 2, 4), model, free)], SHARED)
     yield Term("4 stages", [(MeshPlan(stages=4, micro=6), model, free)], BUBBLE)
-    large = replace(model, batch=64 * model.batch)  # latency alone would not tell who sends what
+    large = replace(model, batch=64 * model.batch)  # latency alone would not show the sent bytes
     yield Term("4 slices", [(MeshPlan(slices=4, micro=3), large, wired)], SLICES)
     alone = replace(wired, per_host=1)
     apart = replace(wired, inside="unlimited")
@@ -286,7 +291,7 @@ def terms(rng: random.Random) -> Iterator[Term]:
 def _hidden(
     model: MeshModel, machine: MeshMachine, share: float, micro: int = 1, *, shards: bool = False
 ) -> Question:
-    """Two replicas; a block's all-reduce takes as long as so many of its backwards."""
+    """Return two replicas; a block's all-reduce takes `share` times the block's backward."""
     nbytes = NUMBER * 2 * model.width * model.hidden
     backward = nbytes * model.batch / 2 / machine.flops
     between = Link(bandwidth=nbytes / (share * backward))
@@ -295,12 +300,12 @@ def _hidden(
 
 
 def _link(rng: random.Random, gbit: int, us: int) -> str:
-    """Return a link near a bandwidth: no table holds the times of all links."""
+    """Draw a link near a bandwidth, because no table holds the times of all links."""
     return f"{gbit * rng.randrange(950, 1050) / 1000:g} Gbit/s, {us} us"
 
 
 def _drawn(rng: random.Random) -> Question:
-    """A plan that computes more than it waits, so that its terms add up."""
+    """Draw a plan that computes longer than it waits, so that its terms add up."""
     plan = MeshPlan(
         rng.choice((1, 2)), rng.choice((1, 2)), rng.choice((1, 2)), 4, rng.random() < 0.4
     )

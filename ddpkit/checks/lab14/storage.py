@@ -1,4 +1,4 @@
-"""Bytes of a plan's fullest rank, and wrong ideas of them."""
+"""Bytes of a plan's fullest rank, and wrong counts of bytes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ddpkit.checks.shared.mistakes import Mistake
 from ddpkit.simulate.mesh.plans import NUMBER, MeshModel, MeshPlan
 
 OFTEN = 2 * NUMBER  # bytes of a parameter and its gradient
-ADAM = 2 * NUMBER  # bytes that the optimizer keeps of a parameter
+ADAM = 2 * NUMBER  # bytes that the optimizer keeps for a parameter
 
 
 def bytes_of(
@@ -28,7 +28,7 @@ def bytes_of(
     rows: int | None = None,
     kept: int | None = None,
 ) -> int:
-    """The right number, but for what is given."""
+    """Return the right number of bytes; each option replaces a part of the right rule."""
     owners = (plan.replicas if owners is None else owners) if plan.shards else 1
     here = model.parameters // (plan.stages * (plan.slices if slices is None else slices))
     state = here * (often + adam) // owners if all_shared else here * often + here * adam // owners
@@ -78,53 +78,56 @@ def _all_blocks(plan: MeshPlan, model: MeshModel) -> int:
 # fmt: off
 MISTAKES = (
     Mistake("all held", _all_live,
-            "1F1B holds no more micro-batches than there are stages from a rank on: `stages` on "
-            "the first, or all, if they are fewer."),
+            "1F1B holds at most as many micro-batches as there are stages from a rank on: on the "
+            "first stage `stages` micro-batches, or all if there are fewer."),
     Mistake("one held", partial(bytes_of, live=1),
-            "The first stage has several micro-batches on their way when it does its first "
+            "The first stage has several micro-batches under way when it runs its first "
             "backward."),
     Mistake("more than there are", _as_many_as_stages,
-            "A rank holds no more micro-batches than a step has: there may be fewer than stages."),
+            "A rank holds at most as many micro-batches as a step has, which may be fewer than "
+            "stages."),
     Mistake("always shards", _always_shards,
-            "`plan.shards` may be False: then each replica keeps all of Adam's numbers."),
+            "`plan.shards` may be False. Then each replica keeps all of Adam's numbers."),
     Mistake("replicas share all", _replicas_share_all,
-            "A replica has all parameters of its stage and slice. `plan.shards` alone lets "
-            "replicas share something, and that is the optimizer's."),
+            "A replica has all parameters of its stage and slice. Only with `plan.shards` do "
+            "replicas share a part, the optimizer's numbers."),
     Mistake("over all ranks", _over_all_ranks,
-            "Shards go over the replicas: other ranks have other parameters."),
+            "Shards are shared out among the replicas. All further ranks have different "
+            "parameters."),
     Mistake("shards ignored", partial(bytes_of, owners=1),
-            "With shards the optimizer's numbers are shared out among the replicas."),
+            "With shards, the replicas share out the optimizer's numbers."),
     Mistake("all is shared", partial(bytes_of, all_shared=True),
-            "Only what the optimizer keeps is shared out: 8 of 16 bytes. Each replica needs all "
+            "Only the optimizer's numbers are shared out: 8 of 16 bytes. Each replica needs all "
             "parameters, and makes all gradients."),
     Mistake("whole batch", _whole_batch,
-            "Those are the activations of all micro-batches at once."),
+            "Your result has the activations of all micro-batches at once."),
     Mistake("other replicas' rows", _batch_of_all,
-            "A replica sees its own part of the batch alone."),
+            "A replica sees only its own part of the batch."),
     Mistake("no activations", partial(bytes_of, live=0),
-            "Activations are held too, from a micro-batch's forward to its backward."),
+            "A rank also holds activations, from a micro-batch's forward to its backward."),
     Mistake("parameters alone", partial(bytes_of, often=NUMBER, adam=0),
-            "A parameter takes 16 bytes, not 4: itself, its gradient, and two numbers of Adam's."),
+            "A parameter takes 16 bytes, not 4: itself, its gradient, and Adam's two numbers."),
     Mistake("no optimizer", partial(bytes_of, adam=0),
-            "Adam keeps two numbers of each parameter: 8 bytes more."),
+            "Adam keeps two numbers for each parameter: 8 bytes more."),
     Mistake("slices not counted", partial(bytes_of, slices=1),
-            "A slice has its part of each block's parameters."),
+            "A slice has only its part of each block's parameters."),
     Mistake("hidden whole", partial(bytes_of, inner=1),
-            "Of the hidden numbers a slice makes its own, and holds no others."),
+            "A slice computes and holds only its own part of the hidden numbers."),
     Mistake("inputs in slices", _width_in_slices,
-            "A slice has its own part of the hidden numbers, and all `width` inputs of a block."),
+            "A slice has its own part of the hidden numbers, but all `width` inputs of a block."),
     Mistake("all blocks", _all_blocks,
-            "A stage holds activations of its own blocks."),
+            "A stage holds activations only of its own blocks."),
 )
 # fmt: on
 OTHER = (
-    "For each parameter of this rank 8 bytes, and 8 of the optimizer's, which shards divide. For "
-    "each micro-batch that is held, row and block: width + hidden / slices numbers of 4 bytes."
+    "Count 8 bytes for each parameter of this rank, and 8 bytes for its optimizer, which shards "
+    "divide. For each held micro-batch, row and block, add width + hidden / slices numbers of 4 "
+    "bytes."
 )
 
 
 def drawn(rng: random.Random) -> tuple[MeshPlan, MeshModel]:
-    """A plan in which every dimension counts, and a model that it divides."""
+    """Draw a plan in which every dimension counts, and a model that the plan divides."""
     replicas, stages, slices = (rng.choice((2, 4)) for _ in range(3))
     plan = MeshPlan(replicas, stages, slices, rng.choice((1, 2, 8)), rng.random() < 0.6)
     blocks = stages * rng.randrange(1, 4)
@@ -132,7 +135,7 @@ def drawn(rng: random.Random) -> tuple[MeshPlan, MeshModel]:
 
 
 def special(rng: random.Random) -> list[tuple[str, tuple[MeshPlan, MeshModel]]]:
-    """Plans at the edges, each by its name."""
+    """Draw plans at the edges, each with its name."""
     _, model = drawn(rng)
     return [
         ("a rank alone", (MeshPlan(), model)),
