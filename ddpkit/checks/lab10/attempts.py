@@ -1,4 +1,4 @@
-"""Lab 10: runs that fail as they are told to, for a supervisor to start."""
+"""Lab 10: runs that fail as planned, for a supervisor to start."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from ddpkit.protocol.raised import Raised
 from ddpkit.trace import Trace
 
 End = tuple[int, ...] | str  # the ranks that die; or "raised", "well"
-MOST = 9  # starts, after which a supervisor is stopped
+MOST = 9  # a supervisor is stopped after so many starts
 
 
 class Attempts(NamedTuple):
-    """How attempts end, what a supervisor is told, and what it makes of them."""
+    """The planned ends of attempts, a supervisor's arguments, and the right result."""
 
     title: str
     ends: Sequence[End]
@@ -29,7 +29,7 @@ class Attempts(NamedTuple):
 
 
 def drawn(rng: random.Random) -> Iterator[Attempts]:
-    """Runs of drawn numbers of ranks, of which some die."""
+    """Yield runs of drawn numbers of ranks, with some deaths."""
 
     def ranks() -> int:
         return rng.randrange(5, 30)
@@ -61,12 +61,12 @@ def drawn(rng: random.Random) -> Iterator[Attempts]:
 
 
 class ForEver(RuntimeError):
-    """A supervisor does not come to an end."""
+    """A supervisor starts attempts without end."""
 
 
 @dataclass
 class Starter:
-    """`start` of a supervisor: each attempt ends as it is told, later ones as the last."""
+    """The `start` of a supervisor: attempt k ends as planned, and later attempts as the last."""
 
     ends: Sequence[End]
     asked: list[list[Any]] = field(default_factory=list)  # [ranks, attempt]
@@ -89,7 +89,7 @@ class Starter:
 def supervised(
     answer: Callable[..., Any], ends: Sequence[End], arguments: Sequence[int]
 ) -> Observed:
-    """What a supervisor starts, and how it ends: "run 1", "the error of run 2"."""
+    """Observe the starts of a supervisor, and its end: "run 1", "the error of run 2"."""
     start = Starter(ends)
     try:
         returned = answer(start, *arguments)

@@ -18,7 +18,7 @@ Answer = Callable[..., Any]
 
 # straggler
 
-OTHERS = {  # step, ranks behind the slow one, how many times as long
+OTHERS = {  # step, number of ranks after the slow rank, factor on its work time
     "unlike": [(step, 1, 1.1) for step in range(6)],
     "at times": [(1, 1, 1.7), (2, 2, 1.7), (3, 1, 1.7), (5, 2, 1.7)],
 }
@@ -26,7 +26,7 @@ OTHERS = {  # step, ranks behind the slow one, how many times as long
 
 @exercise("straggler", lab="10", points=2, returns=False)
 def straggler(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """The rank whose own work takes longest, if it takes a fifth longer than the median's."""
+    """The rank with the longest own work, if the work takes a fifth longer than the median's."""
     for about, n, factor, kind in (
         ("4 ranks, equal", 4, 1.0, ""),
         ("4 ranks, 3 times as slow", 4, 3.0, ""),
@@ -41,7 +41,7 @@ def straggler(answer: Answer, rng: random.Random) -> Iterator[Case]:
         ("3 ranks, all unlike", 3, 1.28, "unlike"),
         ("8 ranks, others at times", 8, 1.4, "at times"),
     ):
-        slow = rng.sample(range(n), 2) + rng.choices(range(n), k=2)  # no constant fits all
+        slow = rng.sample(range(n), 2) + rng.choices(range(n), k=2)  # no constant is right
         found = factor > 1.2 and kind != "unlike"
         yield Case(
             about,
@@ -54,7 +54,7 @@ def straggler(answer: Answer, rng: random.Random) -> Iterator[Case]:
 
 
 def _slowed(rng: random.Random, n: int, slow: int, factor: float, kind: str) -> Any:
-    """Return the trace of six steps in which a rank takes `factor` times as long."""
+    """Return the trace of six steps in which rank `slow` takes `factor` times as long."""
     base = rng.randrange(20, 60)
     work = [[base * (factor if rank == slow else 1.0) for rank in range(n)] for _ in range(6)]
     work[0][(slow + 1) % n] *= 30 if kind == "warm-up" else 1
@@ -77,11 +77,13 @@ def _stragglers(answer: Answer, of: Sequence[Any]) -> Observed:
 
 @exercise("shares", lab="10", points=2)
 def shares(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """Shares with which the slowest rank is done as early as it can be."""
+    """Shares with which the slowest rank is done as early as possible."""
     drawn = [rng.randrange(20, 300) / 7 for _ in range(5)]
-    v = 16.0 * rng.randrange(3, 9)  # 2 / v * v is 2: a rounding error is not asked for
+    # exact: 2 / v * v is 2, so the case does not depend on rounding errors
+    v = 16.0 * rng.randrange(3, 9)
     for batch, speeds in (
-        # 7·k + 2 images leave 2 when rounded down, 5·k + 3 the wrong way round: each mistake shows
+        # 7·k + 2 images leave 2 images if rounded down, and 5·k + 3 if inverted, so each mistake
+        # shows
         (128 + 35 * rng.randrange(6), [v, v, *rng.sample((v, v / 2), 2)]),
         (3, rng.sample((v, v, v / 100), 3)),
         (2, rng.sample((v, v / 3, v / 3), 3)),
@@ -113,7 +115,7 @@ def _done(speeds: Sequence[float], seen: Observed) -> Observed:
 
 
 def _optimum(batch: int, speeds: Sequence[float]) -> float:
-    """The earliest end: the smallest of all ends of a share in which the batch is done."""
+    """Return the earliest end at which all ranks together can complete the batch."""
     ends = sorted(share / speed for speed in speeds for share in range(1, batch + 1))
     low, high = 0, len(ends) - 1
     while low < high:
@@ -128,7 +130,7 @@ def _optimum(batch: int, speeds: Sequence[float]) -> float:
 
 @exercise("train_unequal", lab="10", points=4)
 def train_unequal(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """After each step what one process makes of all images; until nobody has any."""
+    """After each step, the model of one process on all images, until no rank has images."""
     for about, lengths in unequal.ABOUT:
         task = unequal.Unequal(lengths, rng.randrange(10**6))
         yield Case(
@@ -175,7 +177,7 @@ def _trained(task: unequal.Unequal, seen: Observed) -> Observed:
 
 @exercise("save_checkpoint", lab="10", points=2, returns=False)
 def save_checkpoint(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """A checkpoint, and whatever happens the one before until the new one is whole."""
+    """A checkpoint that replaces the previous one only when the new file is whole."""
     seeds = [rng.randrange(10**6) for _ in range(5)]  # five cases in two runs keep a try short
     saves = [([disk.state(seed, steps) for steps in (2, 3)], own)
              for seed, own in zip(seeds, (True, False), strict=False)]  # fmt: skip
@@ -236,7 +238,7 @@ def _unlucky(seed: int, seen: Observed) -> Observed:
 
 
 def _in_words(seed: int, found: Any) -> str:
-    """What a checkpoint of the model with this seed holds, in words."""
+    """Describe in words a checkpoint of the model with this seed."""
     import torch
 
     if isinstance(found, str):
@@ -252,7 +254,7 @@ def _in_words(seed: int, found: Any) -> str:
 
 @exercise("load_checkpoint", lab="10", points=2)
 def load_checkpoint(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """The step to go on with, and on every rank the same model and optimizer."""
+    """The step to continue with, and the same model and optimizer on every rank."""
     for about, n, steps in (
         ("2 ranks, no file", 2, None),
         ("3 ranks, rank 0 has the file", 3, rng.randrange(2, 6)),
@@ -264,7 +266,7 @@ def load_checkpoint(answer: Answer, rng: random.Random) -> Iterator[Case]:
         if steps is not None:
             right = f"step {steps}, the model after {steps} steps and its momentum"
         nbytes = disk.nbytes()
-        least = 0 if steps is None else nbytes  # rank 0 alone has the file
+        least = 0 if steps is None else nbytes  # only rank 0 has the file
         yield Case(
             about,
             asked(
@@ -315,7 +317,7 @@ def _loaded(right: Sequence[int], own: Sequence[int], seen: Observed) -> Observe
 
 @exercise("checkpoint_every", lab="10", points=1)
 def checkpoint_every(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """The interval at which least time is lost."""
+    """The interval at which the least time is lost."""
     for saves, failures in (((40, 80), (2, 5)), ((8, 20), (2, 5)), ((4, 8), (0.1, 0.8))):
         save, failure = float(rng.randrange(*saves)), 3600 * rng.uniform(*failures)
         yield Case(
@@ -333,7 +335,7 @@ def _every(answer: Answer, save: float, failure: float) -> Observed:
 
 
 def _lost(save: float, failure: float, seen: Observed) -> Observed:
-    """The share of the time that is lost: by saving, and by what is done twice."""
+    """Return the share of the time that is lost by saving and by repeated work."""
     every = seen["every"]
     return {"lost": hints.lost(every, save, failure) if every > 0 else float("inf")}
 
@@ -343,7 +345,7 @@ def _lost(save: float, failure: float, seen: Observed) -> Observed:
 
 @exercise("supervise", lab="10", points=2)
 def supervise(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """Attempts until one is well: without the dead, not too often, not with too few."""
+    """Attempts until one succeeds: without dead ranks, within limits of restarts and ranks."""
     for about, ends, arguments, started, ended in attempts.drawn(rng):
         yield Case(
             about,
@@ -360,7 +362,7 @@ def supervise(answer: Answer, rng: random.Random) -> Iterator[Case]:
 
 @exercise("drifted", lab="10", points=3)
 def drifted(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """Names of what is not the same on all ranks, on all ranks, for a few bytes."""
+    """The names of the tensors that differ between ranks, on all ranks, for a few bytes."""
     for about, n, changes, drifts in drift.drawn(rng):
         part = f"part{rng.randrange(10, 100)}"
         names = [f"{part}.{name}" for name in drifts]

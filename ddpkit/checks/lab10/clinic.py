@@ -1,9 +1,9 @@
-"""Lab 10: diagnoses of the clinic's patients, and mends, which are run.
+"""Lab 10: the clinic's patients: diagnoses, and mends that are run.
 
 A mend is right if the program ends, sends as many bytes as the healthy program, and has the results
-of one process. A program without the symptom, and with the fault, has other results. A mend is
-small, and each rank has true numbers only in its own rows of a batch: so a new program, in place of
-the ill one, heals nobody.
+of one process. A program with the fault and without the symptom has different results. A mend must
+be small, and each rank has true numbers only in its own rows of a batch. Therefore a new program,
+in the place of the ill program, heals no patient.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from ddpkit.protocol.per_rank import PerRank
 
 Answer = Callable[[], Any]
 ALIKE = "as many on each rank"
-MOST_WORDS = 80  # new words of a mend: at most 21 in the kit's mends, 69 in the tests'
+MOST_WORDS = 80  # new words of a mend: at most 21 in the kit, 69 in the tests
 NUMBER = 8  # bytes
 GRADIENTS = 4 * NUMBER  # bytes of a step
 ROW = 3 * NUMBER
-LEAST: dict[str, list[int]] = {  # bytes by rank
+LEAST: dict[str, list[int]] = {  # lowest number of bytes by rank
     "A": [ROW] * 3,
     "B": [4 * GRADIENTS] * 2,
     "C": [4 * GRADIENTS] * 3,
     "D": [NUMBER * (4 * 4 - (rank == 2)) for rank in range(3)],
-    "E": [3 * GRADIENTS] * 3,  # the step with the broken image may be left out
+    "E": [3 * GRADIENTS] * 3,  # a mend may skip the step with the broken image
     "F": [4 * GRADIENTS] * 2,
     "G": [4 * GRADIENTS] * 2,
     "H": [4 * GRADIENTS] * 2,
@@ -43,7 +43,7 @@ LEAST: dict[str, list[int]] = {  # bytes by rank
     "O": [4 * GRADIENTS] * 2,
 }
 MOST_TIMES = 4  # a mended program sends at most this multiple of the least bytes
-MOST_MORE = 4096  # bytes: and this much more, for pickled objects and the start of DDP
+MOST_MORE = 4096  # bytes above the multiple, for pickled objects and the start of DDP
 
 DIAGNOSES: dict[str, tuple[str, int | None]] = {
     "A": ("all send first", None),
@@ -65,10 +65,10 @@ DIAGNOSES: dict[str, tuple[str, int | None]] = {
 
 
 def cases(name: str, answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """The diagnosis of a patient, and its mend, which is run.
+    """Yield the diagnosis of a patient, and its mend, which is run.
 
-    The program is the same for every seed, and so is its diagnosis, which can be guessed or copied:
-    it is trivial, and earns nothing without a mend.
+    The program is the same for every seed, and so is its diagnosis, which can be guessed or copied.
+    Therefore the diagnosis is trivial, and earns nothing without a mend.
     """
     cause, rank = DIAGNOSES[name]
     yield Case(
@@ -103,10 +103,10 @@ def _diagnosed(answer: Answer) -> Observed:
 
 
 def treated(answer: Answer, name: str, begins: list[clinic.Start]) -> Observed:
-    """What a mended patient ends in, and what its ranks have by then.
+    """Observe the ranks of a mended patient, the mend's new words, and the bytes by rank.
 
-    Luck does not count: as in any answer, what was started is waited for, and what is in flight is
-    left alone.
+    Luck does not help. As for any answer, the program must wait for each message that it starts,
+    and must not change a tensor while a message uses it.
     """
     _, _, mend = answer()
     ill = clinic.patient(name)
@@ -117,9 +117,9 @@ def treated(answer: Answer, name: str, begins: list[clinic.Start]) -> Observed:
 
 
 def _healthy(program: str, name: str, begins: Any) -> dict[str, Any]:
-    """What a program has, run on this rank, and how many groups it has made.
+    """Run a program on this rank; return its results, and the number of groups that it made.
 
-    A job that goes on can make a group only where all ranks give it the same number.
+    A job that continues can make a group only if all ranks count the same number of groups.
     """
     import torch.distributed as dist
 
@@ -145,7 +145,7 @@ def _looked_at(name: str, seed: int, seen: Observed) -> Observed:
 
 
 def _talk(name: str, handed_in: list[int]) -> str:
-    """Return in words how the bytes by rank compare with the healthy program's."""
+    """Describe how the bytes by rank compare with the healthy program's."""
     if 0 in (given for given, least in zip(handed_in, LEAST[name], strict=True) if least):
         return "are silent"
     pairs = enumerate(zip(handed_in, LEAST[name], strict=True))
@@ -158,11 +158,11 @@ def _talk(name: str, handed_in: list[int]) -> str:
     )
 
 
-# What is right, in one process
+# The right results, from one process
 
 
 def _right_model(name: str, seed: int) -> list[Any]:
-    if name in "ADJKL":  # they do not train
+    if name in "ADJKL":  # these programs do not train
         return [clinic.vector(clinic.build(seed))]
     if name == "E":
         return [_without_the_broken(seed, rule) for rule in ("zeros", "leave out", "the others")]
@@ -170,7 +170,7 @@ def _right_model(name: str, seed: int) -> list[Any]:
 
 
 def _without_the_broken(seed: int, rule: str) -> Any:
-    """The model if a batch with a broken image counts as zeros on its rank, or not at all."""
+    """Return the model if a broken image's part counts as zeros, skips the step, or is left out."""
     import torch
 
     model = clinic.build(seed)
@@ -200,7 +200,7 @@ def _predictions(ranks: list[Any], seed: int) -> bool:
 
 
 def _shared(ranks: list[Any], seed: int) -> bool:
-    """Whether the ranks have noted, for each step, parts that make up the batch."""
+    """True if the ranks' noted parts make up the batch in each step."""
     import torch
 
     images = torch.arange(clinic.IMAGES)
@@ -211,7 +211,7 @@ def _shared(ranks: list[Any], seed: int) -> bool:
 
 
 def _sums(ranks: list[Any], seed: int) -> bool:
-    """Whether each rank has the sum of all rows, and ranks 0 and 1 before it that of theirs."""
+    """True if each rank has the sum of all rows; ranks 0 and 1 first have the sum of their rows."""
     x = clinic.data(seed)[0][0]
     upper, total = x[:6].sum(0), x.sum(0)
     right = [[upper, total]] * 2 + [[total]] * 2
@@ -229,7 +229,7 @@ def _with_the_row_above(ranks: list[Any], seed: int) -> bool:
 
 
 def _losses(after: bool, ranks: list[Any], seed: int) -> bool:
-    """Whether rank 0 has noted the loss of each whole batch, before its step or after it."""
+    """True if rank 0 has noted the loss of each whole batch, before or after its step."""
     import torch
 
     model, right = clinic.build(seed), []

@@ -1,4 +1,4 @@
-"""Lab 10: checkpoints saved and loaded on ranks, on disks that are whole, full, or pulled out."""
+"""Lab 10: checkpoints saved and loaded on ranks, on disks that are whole, full, or lost."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from ddpkit.exercises.exercise import Observed
 
 Answer = Callable[..., Any]
 Trained = tuple[int, Any, Any]  # steps, model, optimizer
-State = dict[str, Any]  # what a checkpoint holds: "step", "model", "optimizer"
+State = dict[str, Any]  # a checkpoint's content: "step", "model", "optimizer"
 
 LR, MOMENTUM = 0.05, 0.9
-SLOW = 0.2  # seconds, in which a rank that does not wait has long returned
-ROOM = 2000  # bytes that fit on the full disk; a checkpoint has more
+SLOW = 0.2  # seconds; a rank that does not wait returns earlier
+ROOM = 2000  # bytes of space on the full disk; a checkpoint is larger
 
 
 class Killed(BaseException):
-    """The end of a process, in the middle of what it does: no `except Exception` sees it."""
+    """The sudden end of a process; no `except Exception` catches this error."""
 
 
 def trained(seed: int, steps: int) -> tuple[Any, Any]:
-    """A model and its optimizer after some steps, with momentum: the same wherever it is made."""
+    """Return a model and its optimizer after some steps with momentum, always the same."""
     import torch
 
     with torch.random.fork_rng(devices=[]):
@@ -40,7 +40,7 @@ def trained(seed: int, steps: int) -> tuple[Any, Any]:
 
 
 def state(seed: int, steps: int) -> Trained:
-    """Return steps, and a model and an optimizer after these steps."""
+    """Return `steps`, a model and an optimizer after these steps."""
     return steps, *trained(seed, steps)
 
 
@@ -55,7 +55,7 @@ def untrained() -> tuple[Any, Any]:
 
 
 def go_on(model: Any, optimizer: Any, seed: int) -> None:
-    """One step more, on a batch that the seed draws."""
+    """Take one more step, on a batch drawn from the seed."""
     import torch
 
     x = torch.randn(8, 3, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
@@ -65,7 +65,7 @@ def go_on(model: Any, optimizer: Any, seed: int) -> None:
 
 
 def numbers(model: Any) -> Any:
-    """All of a model in one vector, its buffers too."""
+    """Return a model's parameters and buffers in one vector."""
     import torch
 
     return torch.cat([tensor.double().flatten() for tensor in model.state_dict().values()])
@@ -79,9 +79,9 @@ def nbytes() -> int:
 
 
 def after(step: int, model: Any, optimizer: Any) -> list[Any]:
-    """What can be told of a checkpoint: its step, its model, and its model a step later.
+    """Return the comparable content of a checkpoint: its step, its model, and the next model.
 
-    The last tells whether the momentum was there.
+    The model after one more step shows if the momentum was in the checkpoint.
     """
     here = numbers(model)
     go_on(model, optimizer, 7)
@@ -89,7 +89,7 @@ def after(step: int, model: Any, optimizer: Any) -> list[Any]:
 
 
 def as_written(seed: int, steps: int) -> list[Any]:
-    """`after`, of a checkpoint taken after so many steps and read again."""
+    """Return `after` for a checkpoint that was taken after `steps` and read again."""
     return after(steps, *trained(seed, steps))
 
 
@@ -104,7 +104,7 @@ def written(seed: int, steps: int) -> bytes:
 
 
 def held(path: Path) -> list[Any] | str:
-    """What can be told of the checkpoint at `path`, or in a word why it is none."""
+    """Return `after` for the checkpoint at `path`, or a text if it is no checkpoint."""
     import torch
 
     if not path.exists():
@@ -126,9 +126,9 @@ def held(path: Path) -> list[Any] | str:
 
 
 def saved(answer: Answer, states: Sequence[Trained], own_disks: bool) -> Observed:
-    """Let the answer save each state on this rank; return the files that are there at once.
+    """Let the answer save each state on this rank; return the files that exist directly after.
 
-    With `own_disks` each rank has a folder of its own, as hosts without a shared disk have.
+    With `own_disks`, each rank has its own folder, like hosts without a shared disk.
     """
     with _folder(own_disks) as folder, _renames() as renames:
         path, there = folder / "run.pt", True
@@ -147,10 +147,10 @@ def saved(answer: Answer, states: Sequence[Trained], own_disks: bool) -> Observe
 
 
 def unlucky(answer: Answer, before: bytes, states: Sequence[Trained], how: str) -> Observed:
-    """Run on one rank: a save that goes wrong, what the disk holds then, and the next save.
+    """Run on one rank: a save that fails, the content of the disk, and the next save.
 
-    `before` is the old file; the answer saves both `states`. `how`: the disk is "full",
-    or the rank is "killed" while it writes, or as it puts the file in its place.
+    `before` is the old file; the answer saves both `states`. `how` is "full" for a full disk. The
+    rank is killed while it writes, or when it renames the file.
     """
     with _folder(True) as folder:
         path = folder / "run.pt"
@@ -178,9 +178,9 @@ def unlucky(answer: Answer, before: bytes, states: Sequence[Trained], how: str) 
 
 
 def loaded(answer: Answer, file: bytes | None, own: Trained) -> list[Any]:
-    """Return the state that the answer loads on this rank from a file of rank 0's alone.
+    """Return the state that the answer loads on this rank from a file that only rank 0 has.
 
-    `own` is this rank's model before. `file` is None where there is no file.
+    `own` is this rank's model before. `file` is None if there is no file.
     """
     with _folder(True) as folder:
         path = folder / "run.pt"
@@ -191,7 +191,7 @@ def loaded(answer: Answer, file: bytes | None, own: Trained) -> list[Any]:
 
 
 def of_a_cut_file(answer: Answer, half: bytes, own: Trained) -> Observed:
-    """Run on one rank: what the answer does with a checkpoint of which the end is missing."""
+    """Run on one rank: observe the answer's reaction to a checkpoint without its second half."""
     with _folder(True) as folder:
         path = folder / "run.pt"
         path.write_bytes(half)
@@ -218,10 +218,10 @@ def _together() -> None:
 
 @contextmanager
 def _folder(own: bool) -> Iterator[Path]:
-    """A folder: this rank's own, or one that all ranks have.
+    """Make a folder: this rank's own folder, or one folder for all ranks.
 
-    If this rank is ended in the block, the next `Cluster` removes it, by the rank's pid in its
-    name: `ddpkit.cluster.local.launch.sweep`.
+    If this rank is killed in the block, the next `Cluster` removes the folder, by the rank's pid in
+    the folder's name: `ddpkit.cluster.local.launch.sweep`.
     """
     import torch.distributed as dist
 
@@ -237,7 +237,7 @@ def _folder(own: bool) -> Iterator[Path]:
 
 @contextmanager
 def _renames() -> Iterator[list[tuple[str, str]]]:
-    """Pairs of paths, from where to where a file was put."""
+    """Collect the renames of files in the block, as pairs of old and new path."""
     found: list[tuple[str, str]] = []
     with _hearing(lambda event, args: found.append((str(args[0]), str(args[1])))):
         yield found
@@ -245,7 +245,7 @@ def _renames() -> Iterator[list[tuple[str, str]]]:
 
 @contextmanager
 def _killed_at_the_end() -> Iterator[None]:
-    """A block that is over when a file is to be put in another's place."""
+    """Kill the process when the block renames a file."""
 
     def kill(event: str, args: tuple[Any, ...]) -> None:
         raise Killed
@@ -256,7 +256,7 @@ def _killed_at_the_end() -> Iterator[None]:
 
 @contextmanager
 def _hearing(listener: Callable[[str, tuple[Any, ...]], None]) -> Iterator[None]:
-    """A block in which `listener` hears of each rename. The audit hook itself stays for ever."""
+    """Call `listener` for each rename in the block. The audit hook itself stays forever."""
     listening = True
 
     def hear(event: str, args: tuple[Any, ...]) -> None:
@@ -289,5 +289,5 @@ class _Bomb:
 
 
 def _bomb(_: object, state: State) -> State:
-    """An optimizer's state at which the process is killed when it is written."""
+    """Return an optimizer's state that kills the process when the state is written."""
     return {**state, "bomb": _Bomb()}

@@ -1,4 +1,4 @@
-"""Lab 10: replicas of which some bits differ, what it costs to find that out, and hints."""
+"""Lab 10: replicas with different bits, the cost of detecting the difference, and hints."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any, NamedTuple
 from ddpkit.exercises.hint import Hint
 from ddpkit.exercises.ranks import Did
 
-Changes = Mapping[int, Mapping[str, Any]]  # by rank: names of tensors, and what they hold
-NUMBERS = 5000  # in the largest tensor
+Changes = Mapping[int, Mapping[str, Any]]  # rank -> names and values of changed tensors
+NUMBERS = 5000  # elements of the largest tensor
 
 
 class Drift(NamedTuple):
-    """What ranks have in place of the others' numbers, and the names of it."""
+    """The changed numbers of some ranks, and the names of their tensors."""
 
     title: str
     ranks: int
@@ -23,7 +23,7 @@ class Drift(NamedTuple):
 
 
 def drawn(rng: random.Random) -> Iterator[Drift]:
-    """Drifts of drawn ranks and numbers."""
+    """Yield drifts on drawn ranks, with drawn numbers."""
     more = rng.randrange(8, 100)
     swapped = rng.choice([[2.0, 1.0, 4.0], [4.0, 2.0, 1.0], [1.0, 4.0, 2.0]])
     one, other = rng.sample(range(3), 2)
@@ -50,7 +50,10 @@ def drawn(rng: random.Random) -> Iterator[Drift]:
 
 
 def module() -> Any:
-    """A module with parameters, one frozen, and buffers of several dtypes; two have no number."""
+    """Return a module with parameters, one of them frozen, and buffers of several dtypes.
+
+    One buffer has no dimension, and one buffer holds NaN.
+    """
     import torch
 
     net = torch.nn.Module()
@@ -58,21 +61,21 @@ def module() -> Any:
     net.frozen = torch.nn.Parameter(torch.tensor([1.0, 2.0, 4.0]), requires_grad=False)
     net.narrow = torch.nn.Parameter(torch.tensor([0.5, -3.0]).bfloat16())
     net.table = torch.nn.Parameter(torch.arange(6.0).reshape(2, 3).t())
-    net.register_buffer("seen", torch.tensor(7), persistent=False)  # state_dict() leaves it out
+    net.register_buffer("seen", torch.tensor(7), persistent=False)  # not in state_dict()
     net.register_buffer("wide", torch.tensor([1.0, 2.0], dtype=torch.float64))
     net.register_buffer("mean", torch.tensor([0.0, float("nan")]))
     return net
 
 
 def on_a_rank(answer: Callable[..., Any], part: str, changed: Mapping[str, Any]) -> Any:
-    """Run on a rank: what the answer says of a module whose part has these tensors otherwise."""
+    """Run on a rank: return the answer's names for a module with these changed tensors."""
     import torch
 
     net = module()
     with torch.no_grad():
         for name, values in changed.items():
             tensor = getattr(net, name)
-            if isinstance(values, Mapping):  # by place
+            if isinstance(values, Mapping):  # place -> value
                 for place, value in values.items():
                     tensor[place] = value
             else:
@@ -83,7 +86,7 @@ def on_a_rank(answer: Callable[..., Any], part: str, changed: Mapping[str, Any])
 
 
 def cheap(did: Did) -> str:
-    """How much each rank hands in, in words."""
+    """Describe the bytes that each rank passes on."""
     most = max(sum(one.bytes for one in did.trace.of(rank)) for rank in did.trace.ranks)
     tensors = 7
     if min(did.handed_in) == 0:
@@ -100,38 +103,40 @@ HINTS = (
     Hint("no list", lambda s: any(not isinstance(names, list) for names in s.names),
          "Return a list of names."),
     Hint("a view", lambda s: s.kind == "bytes of a tensor",
-         "A tensor may have no dimension, lie in memory in any order, and be bfloat16: "
-         "reshape(-1).view(torch.uint8) gives the bytes of each."),
+         "A tensor may have no dimension, lie in memory in any order, and be bfloat16. "
+         "reshape(-1).view(torch.uint8) gives the bytes of every tensor."),
     Hint("left alone", lambda s: s.stuck or s.mismatch,
-         "All ranks take part, each for all of its tensors."),
+         "All ranks must take part, each rank for all its tensors."),
     Hint("too much", lambda s: s.wrong("handed in"),
-         lambda s: f"A rank hands in {s.handed_in} for a yes or no: send a digest of each tensor."),
+         lambda s: f"A rank sends {s.handed_in} for a yes or no. Send a digest of each tensor."),
     Hint("rank 0 alone", lambda s: s.right in s.names and s.names[0] != s.names[-1]
          and [] in s.names,
-         lambda s: f"By rank: {s.names}. All ranks give the same list."),
+         lambda s: f"By rank, you return {s.names}. All ranks must return the same list."),
     Hint("salted", lambda s: all(len(names) > len(s.right) + 1 for names in s.names),
-         "Tensors are named that are alike: is your digest the same in each process? Python's "
-         "hash() is not."),
+         "You name tensors that are equal. Is your digest the same in each process? Python's "
+         "hash() differs by process."),
     Hint("NaN", lambda s: any(_has(names, "mean") for names in s.names)
          and not _has(s.right, "mean"),
-         "`mean` has a NaN, the same bits on all ranks, and NaN is not equal to itself: compare "
-         "bytes, not numbers."),
+         "`mean` has a NaN with the same bits on all ranks, but NaN is not equal to itself. "
+         "Compare bytes, not numbers."),
     Hint("-0.0", lambda s: "-0.0" in s.about, "-0.0 == 0.0, but their bits differ."),
     Hint("buffers", lambda s: [name.split(".")[-1] for name in s.right] == ["seen"]
          and not any(_has(each, "seen") for each in s.names),
-         "A buffer is part of the model too, also one that state_dict() leaves out: "
+         "A buffer is part of the model too, even if state_dict() leaves it out. Use "
          "named_buffers()."),
     Hint("frozen", lambda s: "frozen one" in s.about and s.names == [[]] * s.n,
          "The lowest bit of a frozen parameter counts too, on any rank."),
     Hint("sums", lambda s: "changed places" in s.about or "sums" in s.about,
-         "The numbers differ, and their sum is the same: a digest depends on their order."),
+         "The numbers differ, but their sum is the same. A digest must depend on the order of the "
+         "numbers."),
     Hint("fewer digits", lambda s: _has(s.right, "wide"),
-         "The last digits of a float64 differ, and float32 does not have these: compare the bytes "
-         "of each tensor as they are."),
+         "The last digits of a float64 differ, and float32 does not have these digits. Compare the "
+         "bytes of each tensor without a conversion."),
     Hint("a part of it", lambda s: _has(s.right, "large")
          and not any(_has(each, "large") for each in s.names),
-         "One of the 5,000 numbers of `large` differs, somewhere in the middle: all of a tensor "
-         "counts."),
-    Hint("another list", say=lambda s: f"Drifted have {s.right}; yours, by rank: {s.names}."),
+         "One of the 5,000 numbers of `large` differs, somewhere in the middle. All numbers of a "
+         "tensor count."),
+    Hint("another list", say=lambda s: f"These tensors have drifted: {s.right}. By rank, you "
+    f"return {s.names}."),
 )
 # fmt: on

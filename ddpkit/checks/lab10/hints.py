@@ -1,4 +1,4 @@
-"""Lab 10: what to say of which mistake, a table for each exercise."""
+"""Lab 10: sentences about mistakes, a table for each exercise."""
 
 from __future__ import annotations
 
@@ -37,48 +37,51 @@ STRAGGLER = (
     Hint("no rank", lambda s: any(type(got) not in (int, type(None)) for got in s.ranks),
          "Return the number of a rank, an int, or None."),
     Hint("always somebody", lambda s: s.why == "" and s.factor == 1.0 and not named_none(s),
-         "The four ranks work equally long here, and you name one: None."),
+         "The four ranks work equally long here, but you name a rank. Return None."),
     Hint("a little slower", lambda s: s.factor == 1.1 and named_slow(s),
-         "A tenth more is not yet a straggler: it takes a fifth more than the median rank's work."),
+         "A rank with a tenth more work is not yet a straggler. A straggler works a fifth longer "
+         "than the median rank."),
     Hint("warm-up", lambda s: s.why == "warm-up",
-         "Step 0 warms up, and one rank took long there: look at all later steps together."),
+         "Step 0 is the warm-up, and one rank took long in step 0. Look at all later steps "
+         "together."),
     Hint("one step", lambda s: s.why == "good step" and named_none(s),
-         "A slow rank may have good steps: look at all steps but the first, together."),
+         "A slow rank may have good steps. Look at all steps except the first, together."),
     Hint("median of others", lambda s: s.why == "unlike" and named_slow(s),
-         lambda s: f"Rank {first_wrong(s)[1]} takes 16 % longer than the median of all "
-         "three ranks."),
+         lambda s: f"Rank {first_wrong(s)[1]} takes only 16 % longer than the median of all three "
+         "ranks."),
     Hint("step by step", lambda s: s.why == "at times",
-         lambda s: f"In four of five steps others take longest; in all five together "
-         f"rank {first_wrong(s)[1]} does."),
+         lambda s: "In four of the five steps, a different rank takes longest, but in all five "
+         f"steps together rank {first_wrong(s)[1]} does."),
     Hint("who waits", lambda s: s.factor > 1.0 and named_another(s),
-         "That is who waits, not who is waited for: a rank that works long waits least."),
+         "You name a rank that waits, not the rank for which it waits. A rank that works long "
+         "waits least."),
     Hint("to the end", lambda s: s.why == "end" and named_none(s),
          lambda s: f"Rank {first_wrong(s)[1]} is slow in the last three of the five steps that "
          "count: its work takes 23 % longer in all, and 19 % longer without the last step."),
     Hint("overlapped", lambda s: s.why == "overlap" and named_none(s),
-         lambda s: f"Rank {first_wrong(s)[1]} computes while its all_reduce is under way, and that "
-         "is work too: compute_ns has it, compute_only_ns has not."),
+         lambda s: f"Rank {first_wrong(s)[1]} computes while its all_reduce is under way, and this "
+         "computing is work too: compute_ns includes it, compute_only_ns does not."),
     Hint("median", lambda s: s.n == 2 and named_none(s),
-         lambda s: f"Rank {first_wrong(s)[1]} works 1.4 times as long as the other. Of two ranks "
-         "the median is the faster one's time (statistics.median_low), and 1.2 times that is "
-         "less."),
+         lambda s: f"Rank {first_wrong(s)[1]} works 1.4 times as long as the second rank. The "
+         "median of two ranks is the faster rank's time (statistics.median_low), and 1.2 times "
+         "this time is less."),
     Hint("waiting is no work", lambda s: s.factor > 1.2 and named_none(s),
-         lambda s: f"Rank {first_wrong(s)[1]} works {s.factor:g} times as long as the others, and "
-         "you name none. The ranks wait for each other, within backward too: compare compute_ns, "
-         "which has no waiting."),
+         lambda s: f"Rank {first_wrong(s)[1]} works {s.factor:g} times as long as the rest, but "
+         "you name no rank. The ranks wait for each other, within backward too. Compare "
+         "compute_ns, which does not include waiting."),
     Hint("slow link", lambda s: s.why == "link" and not named_none(s),
-         lambda s: f"Rank {first_wrong(s)[0]} works as long as the others: its communication takes "
-         "longer. That is its network."),
+         lambda s: f"Rank {first_wrong(s)[0]} works as long as the rest, but its communication "
+         "takes longer. The cause is its network."),
 )
 
 
 def makespan(taken: Sequence[int], speeds: Sequence[float]) -> float:
-    """When the last rank is done, in s."""
+    """Return the end of the last rank, in s."""
     return max(share / speed for share, speed in zip(taken, speeds, strict=True))
 
 
 def _ends_as(rule: Callable[[int, Sequence[float]], list[int]]) -> Callable[[Seen], object]:
-    """Whether the shares are done when this rule's are, and not when they should be."""
+    """Return a condition: the shares end at the same time as this rule's shares."""
     return lambda s: s.images == s.batch and isclose(
         s.done_after, makespan(rule(s.batch, s.speeds), s.speeds), rel_tol=1e-9)
 
@@ -88,13 +91,13 @@ def _floors(batch: int, speeds: Sequence[float]) -> list[int]:
 
 
 def rest_to_rank_0(batch: int, speeds: Sequence[float]) -> list[int]:
-    """Shares by speed, rounded down, and what is left to rank 0."""
+    """Return shares by speed, rounded down, with the remainder on rank 0."""
     first, *others = _floors(batch, speeds)
     return [batch - sum(others) if others else first, *others]
 
 
 def largest_remainder(batch: int, speeds: Sequence[float]) -> list[int]:
-    """Shares by speed, rounded down, and one more to those that lost most by it."""
+    """Return shares by speed, rounded down, with one more image for the largest remainders."""
     taken = _floors(batch, speeds)
     lost = [batch * speed / sum(speeds) - share for speed, share in zip(speeds, taken, strict=True)]
     for rank in sorted(range(len(speeds)), key=lambda r: -lost[r])[: batch - sum(taken)]:
@@ -103,13 +106,13 @@ def largest_remainder(batch: int, speeds: Sequence[float]) -> list[int]:
 
 
 def equal(batch: int, speeds: Sequence[float]) -> list[int]:
-    """Equal shares, and one of the rest to each of the first."""
+    """Return equal shares, with one image of the remainder for each of the first ranks."""
     each, rest = divmod(batch, len(speeds))
     return [each + (rank < rest) for rank in range(len(speeds))]
 
 
 def one_at_least(batch: int, speeds: Sequence[float]) -> list[int]:
-    """One for everybody, the others to whom is done first."""
+    """Return one image for each rank, and each further image for the rank that is done first."""
     taken = [1] * len(speeds)
     for _ in range(batch - len(speeds)):
         taken[min(range(len(speeds)), key=lambda r: (taken[r] + 1) / speeds[r])] += 1
@@ -117,35 +120,38 @@ def one_at_least(batch: int, speeds: Sequence[float]) -> list[int]:
 
 
 def by_time(batch: int, speeds: Sequence[float]) -> list[int]:
-    """Shares by the time that an image takes: the wrong way round."""
+    """Return shares by the time of an image, which is the inverse of the right rule."""
     return largest_remainder(batch, [1 / speed for speed in speeds])
 
 
 SHARES = (
     Hint("whole images", lambda s: isinstance(s.images, str),
-         "Images come whole: one int for each rank, 0 or more."),
+         "Images are whole: one int for each rank, 0 or more."),
     Hint("do not add up", lambda s: s.images != s.batch,
-         lambda s: f"The shares add up to {s.images} images, and there are {s.batch}: the rest of "
-         "a rounding is somebody's."),
+         lambda s: f"The shares add up to {s.images} images, but there are {s.batch}. The "
+         "remainder of the rounding must go to some rank."),
     Hint("rounding", _ends_as(largest_remainder),
-         lambda s: f"{s.batch} images, speeds {[round(v, 1) for v in s.speeds]}: yours are done "
-         f"after {s.done_after:.3g} s, and {s.expect['done after'].value:.3g} s can be had. It is "
-         "not the largest rest that decides, but who would be done first with one more."),
+         lambda s: f"{s.batch} images, speeds {[round(v, 1) for v in s.speeds]}: your shares are "
+         f"done after {s.done_after:.3g} s, but {s.expect['done after'].value:.3g} s is possible. "
+         "Do not give the next image to the largest remainder, but to the rank that would be done "
+         "first with it."),
     Hint("nobody is left out", _ends_as(one_at_least),
-         "One rank is 100 times slower: everybody waits for its one image. It may get none."),
-    Hint("the wrong way round", _ends_as(by_time), "A fast rank gets more images, not fewer."),
+         "One rank is 100 times slower, and all ranks wait for its one image. This rank may get no "
+         "image."),
+    Hint("the wrong way round", _ends_as(by_time), "A fast rank must get more images, not fewer."),
     Hint("equal", _ends_as(equal),
-         lambda s: f"As many for each rank: they are done after {s.done_after:.3g} s, when the "
-         "slowest is."),
+         lambda s: f"All ranks have equal shares, which are done after {s.done_after:.3g} s, when "
+         "the slowest rank is done."),
     Hint("rest to rank 0", _ends_as(rest_to_rank_0),
-         "The rest of the rounding all goes to one rank: who would be done first with one more?"),
-    Hint("too late", say="Give out one image after the other, each to the rank that would be done "
+         "The whole remainder of the rounding goes to one rank. Which rank would be done first "
+         "with one more image?"),
+    Hint("too late", say="Give out the images one by one, each to the rank that would be done "
          "first with it."),
 )
 
 
 def _leads_there(s: Seen, rule: Rule) -> bool:
-    """Whether the models are those to which a rule of steps leads."""
+    """True if a step rule leads to the observed models."""
     import torch
 
     after = s.given.as_seen(s.given.trained(rule))
@@ -169,56 +175,57 @@ def _by_n(step: StepSums) -> Any:
 
 
 def _again(step: StepSums) -> Any:
-    """Idle ranks add what they have in .grad: the mean of the step before."""
+    """Return the mean if idle ranks add the gradient in .grad, the mean of the previous step."""
     idle = sum(each is None for each in step.sums)
     return whole(step) + step.before * idle / step.n
 
 
 def _unchanged(s: Seen) -> bool:
-    """Whether the first model seen is the last that any rank sees before it ends."""
+    """True if no rank sees the model change before its end."""
     return all(bool((found[:-1] == found[0]).all()) for found in s.models)
 
 
 UNEQUAL = (
     Hint("no gradient", lambda s: s.kind == "None",
-         "A rank without a batch has no gradients, None: it sends zeros in their place."),
+         "A rank without a batch has no gradients (None). It must send zeros."),
     Hint("left alone", lambda s: s.stuck or s.mismatch,
-         "One rank has gone, or does something else, and the others wait for it: a rank without a "
-         "batch takes part in every collective until nobody has one."),
+         "One rank has returned or does something different, and the rest wait for this rank. A "
+         "rank without a batch takes part in every collective until no rank has a batch."),
     Hint("an empty batch", lambda s: s.wrong("steps") and any(0 in mine for mine in s.lengths),
-         "A batch without images is not the end: ask who has a batch, apart from how many images."),
+         "A batch without images is not the end. Ask which ranks have a batch, separately from the "
+         "number of images."),
     Hint("steps", lambda s: s.wrong("steps"),
-         lambda s: f"{s.most} steps were to be taken, as many as the rank with the most batches "
-         f"has. The ranks returned {s.steps}: idle ranks step too."),
+         lambda s: f"The longest list has {s.most} batches, so every rank must take {s.most} "
+         f"steps. The ranks returned {s.steps}: idle ranks step too."),
     Hint("not a number", lambda s: any(bool(found.isnan().any()) for found in s.models),
-         "After a step in which no rank has an image the model is no number: 0 / 0."),
+         "After a step in which no rank has an image, the model holds NaN: 0 / 0."),
     Hint("too much", lambda s: not s.wrong("models") and s.wrong("exchanged"),
-         "Besides the gradients, each once, a step needs one message of a few bytes."),
+         "In addition to the gradients, each sent once, a step needs one message of a few bytes."),
     Hint("asked ahead", lambda s: _unchanged(s) and s.most > 1,
-         "All batches were asked for before the first step: ask for the next one when this step "
-         "is done."),
+         "Your code reads all batches before the first step. Read the next batch when this step is "
+         "done."),
     Hint("mean of means", lambda s: _leads_there(s, _mean_of_means),
-         "This is the mean of the ranks' means: an image of a short batch counts more than the "
-         "others. Divide by all images of the step."),
+         "Your gradient is the mean of the ranks' means, so an image of a short batch counts more "
+         "than the rest. Divide by all images of the step."),
     Hint("the sum", lambda s: _leads_there(s, _summed),
-         "That is the sum over the images, and not their mean."),
+         "Your gradient is the sum over the images, not their mean."),
     Hint("n times", lambda s: _leads_there(s, _n_times),
-         "Each step is the number of ranks too long: is something summed that was averaged?"),
+         "Each step is too long by the number of ranks. Do you sum gradients that are already "
+         "averages?"),
     Hint("divided twice", lambda s: _leads_there(s, _by_n),
-         "Each step is too short: average_flat divides by the number of ranks as well."),
+         "Each step is too short: average_flat also divides by the number of ranks."),
     Hint("old gradients", lambda s: _leads_there(s, _again),
-         "A rank without a batch has sent the gradient of its last step again: zero_grad() comes "
-         "in every step, with a batch or without."),
+         "A rank without a batch has sent the gradient of its last step again. Call zero_grad() in "
+         "every step, with or without a batch."),
     Hint("ranks differ", lambda s: s.wrong("ranks"),
-         "The ranks end with different models: a rank without a batch makes the step all the "
-         "same."),
+         "The ranks end with different models. A rank without a batch must make the step too."),
     Hint("other steps", say="One process takes the mean over all images that the ranks have in "
          "this step, and makes one step of SGD."),
 )
 
 
 def lost(every: float, save: float, failure: float) -> float:
-    """The share of the time that is lost, to first order: to saving, and to what is redone."""
+    """Return the share of time lost by saving and by repeated work, to first order."""
     return save / every + every / (2 * failure)
 
 
@@ -236,18 +243,18 @@ def _numbers(s: Seen) -> str:
 
 EVERY = (
     Hint("no root", _every(lambda save, failure: save * failure),
-         lambda s: _numbers(s) + "s · s is no time: a root is missing."),
+         lambda s: _numbers(s) + "s · s is not a time: a root is missing."),
     Hint("minutes", _every(lambda save, failure: sqrt(2 * save * failure) / 60),
          lambda s: _numbers(s) + "All times are seconds."),
     Hint("the 2", _every(lambda save, failure: sqrt(save * failure)),
-         lambda s: _numbers(s) + "On average half of an interval is lost in a failure: there is a "
-         "2 in it."),
+         lambda s: _numbers(s) + "On average, a failure loses half of an interval, so the formula "
+         "has a 2."),
     Hint("half", _every(lambda save, failure: sqrt(save * failure / 2)),
-         lambda s: _numbers(s) + "The 2 stands in the other place."),
+         lambda s: _numbers(s) + "The 2 is in the wrong place."),
     Hint("a ratio", lambda s: any(_every(rule)(s) for rule in (
          lambda save, failure: failure / save, lambda save, failure: save / failure,
          lambda save, failure: sqrt(2 * failure / save))),
-         lambda s: _numbers(s) + "A ratio of two times is no time."),
+         lambda s: _numbers(s) + "A ratio of two times is not a time."),
     Hint("another", say=lambda s: _numbers(s) + "Where is save/T + T/(2·failure) smallest?"),
 )
 
@@ -258,56 +265,59 @@ def _attempts(s: Seen) -> list[int]:
 
 SUPERVISE = (
     Hint("not counted", lambda s: len(s.started) > 1 and len(set(_attempts(s))) == 1,
-         lambda s: f"start was told of attempts {_attempts(s)}: the second one is attempt 1."),
+         lambda s: f"start got the attempts {_attempts(s)}. The second attempt is attempt 1."),
     Hint("another count", lambda s: _attempts(s) != [*range(len(s.started))],
-         lambda s: f"start was told of attempts {_attempts(s)}: they count from 0, one by one."),
+         lambda s: f"start got the attempts {_attempts(s)}. Attempts count up from 0, one by "
+         "one."),
     Hint("for ever", lambda s: s.ended == "never",
-         lambda s: f"It was started {len(s.started)} times and more: {s.arguments[1]} restarts."),
+         lambda s: f"There were {len(s.started)} starts and more, but only {s.arguments[1]} "
+         "restarts are allowed."),
     Hint("one too few", lambda s: len(s.started) == len(s.expect["started"]) - 1
          and s.ended != "run 0",
-         lambda s: f"Restarts allowed after the first attempt: {s.arguments[1]}, made: "
+         lambda s: f"After the first attempt, {s.arguments[1]} restarts are allowed, but you made "
          f"{len(s.started) - 1}. `least` is {(s.arguments[2:] or (1,))[0]}."),
     Hint("one too many", lambda s: len(s.started) > s.arguments[1] + 1,
-         lambda s: f"Restarts allowed: {s.arguments[1]}, made: {len(s.started) - 1}. The first "
-         "attempt is none."),
+         lambda s: f"{s.arguments[1]} restarts are allowed, but you made {len(s.started) - 1}. The "
+         "first attempt is not a restart."),
     Hint("nobody died", lambda s: "raised" in s.ends
          and any(after[0] < before[0] for before, after in pairwise(s.started)),
-         "Nobody died: a RankError is an exception, and the same ranks can start again. Only "
+         "No rank died: a RankError is an exception, and the same ranks can start again. Only "
          "RankDied takes its `ranks` away."),
     Hint("too few", lambda s: len(s.started) > len(s.expect["started"])
          and s.started[-1][0] < (s.arguments[2:] or (1,))[0],
-         lambda s: f"{s.started[-1][0]} ranks were started, and {(s.arguments[2:] or (1,))[0]} "
-         "are the least."),
+         lambda s: f"You started {s.started[-1][0]} ranks, but the least is "
+         f"{(s.arguments[2:] or (1,))[0]}."),
     Hint("nobody comes back", lambda s: len(s.started) > len(s.expect["started"]),
-         lambda s: f"Ranks and attempts were {s.started}: more ranks than were left. Where fewer "
-         "than `least` are, there is no attempt more: raise the error."),
+         lambda s: f"Ranks and attempts were {s.started}: you started more ranks than were left. "
+         "If fewer than `least` are left, make no further attempt, and raise the error."),
     Hint("dead ranks", lambda s: s.wrong("started"),
-         lambda s: f"Ranks and attempts were {s.started}: the run that failed tells who died, in "
-         "run.error.ranks, and as many ranks fewer start next."),
+         lambda s: f"Ranks and attempts were {s.started}. The failed run names its dead ranks in "
+         "run.error.ranks; the next start has fewer ranks by their number."),
     Hint("a failed run", lambda s: s.expect["ended"].startswith("the error")
          and s.ended.startswith("run"),
-         "The run that was returned has failed: raise its error, or nobody learns of it."),
+         "The returned run has failed. Raise its error, so that the caller learns of the "
+         "failure."),
     Hint("another end", lambda s: s.wrong("ended"),
-         lambda s: f"It should end with {s.expect['ended']}, and not with {s.ended}."),
+         lambda s: f"The right end is {s.expect['ended']}, not {s.ended}."),
 )
 
-CAUSED = {  # by patient: where to look
-    "A": "Read what each rank waits in, and for whom.",
-    "B": "One line of the program is called by one rank alone.",
+CAUSED = {  # patient -> the place to look at
+    "A": "Read the call in which each rank waits, and the rank for which it waits.",
+    "B": "Only one rank calls one line of the program.",
     "C": "Which of the collectives does each rank call first?",
-    "D": "Compare the shapes in the message, and then those of the parts.",
-    "E": "Nobody is missing in the step that fails: who has returned too early, and what did it "
-         "leave out on its way?",
+    "D": "Compare the shapes in the message, and then the shapes of the parts.",
+    "E": "No rank is missing in the step that fails. Which rank has returned too early, and which "
+         "call did it skip on its way?",
     "F": "broadcast inside call(): the forward of a DistributedDataParallel sends buffers.",
     "G": "Nothing fails. Which images did each rank take?",
-    "H": "Nothing fails. Since when do the models differ?",
+    "H": "Nothing fails. At which step do the models begin to differ?",
     "I": "Nothing fails. How far have the parameters moved, compared with one process?",
-    "J": "new_group() is a collective too, also for ranks that are not in it: which line "
-         "does each rank call next?",
-    "K": "Nothing fails. Which of the rows that rank 0 has sent has come, and how often?",
-    "L": "Nothing fails. Which row is not there, and since when could it be?",
-    "M": "Nothing fails. Since when do the models differ? All numbers have one shape here, so none "
-         "is seen to be in another's place.",
+    "J": "new_group() is a collective too, even for ranks outside the group. Which line does each "
+         "rank call next?",
+    "K": "Nothing fails. Which of the rows from rank 0 has arrived, and how often?",
+    "L": "Nothing fails. Which row is missing, and from which line on could it be there?",
+    "M": "Nothing fails. At which step do the models begin to differ? All tensors have one shape "
+         "here, so a swap raises no error.",
     "N": "Nothing fails. Which of the four batches does the job take after its restart?",
     "O": "Nothing fails. How far have the parameters moved, compared with one process?",
 }
@@ -315,36 +325,39 @@ DIAGNOSIS = (
     Hint("form", lambda s: s.error, "Return three things: a cause of CAUSES, a rank or None, and "
          "a mend {line: new text}."),
     Hint("no such cause", lambda s: s.illness not in CAUSES,
-         lambda s: f"{s.illness!r} is none of CAUSES."),
+         lambda s: f"{s.illness!r} is not in CAUSES."),
     Hint("another cause", lambda s: s.wrong("illness"), lambda s: CAUSED[s.patient]),
     Hint("all of them", lambda s: s.expect["rank"] is None,
-         "No one rank is at fault here, for others do the same: None is the rank."),
-    Hint("another rank", say="The cause is right, the rank is another: which one does what the "
-         "others do not?"),
+         "No single rank is at fault here, because several ranks do the same. Return None as the "
+         "rank."),
+    Hint("another rank", say="The cause is right, but the rank is not. Which rank does something "
+         "different from the rest?"),
 )
 MEND = (
     Hint("no mend", lambda s: s.raised == "LessonError" or (s.raised in ("TypeError", "ValueError")
          and not s.observed and s.kind == ""),
-         "A mend is a dict: the numbers of lines, each with the text that stands there instead."),
+         "A mend is a dict: line numbers, each with the new text of the line."),
     Hint("still stuck", lambda s: s.stuck or s.mismatch,
-         "Mended so, the ranks still wait for each other, or disagree: the run's last words "
-         "say where."),
+         "With your mend, the ranks still wait for each other, or disagree. The last lines of the "
+         "run say where."),
     Hint("indentation", lambda s: s.raised == "IndentationError",
-         "Each text begins where the old line began, whatever blanks it has: what is below an `if` "
-         "stands in the same text, after \\n and four blanks."),
-    Hint("fails", lambda s: s.error, "Mended so, the program fails."),
+         "Each text begins where the old line began, whatever its indentation. A line below an "
+         "`if` belongs to the same text, after \\n and four blanks."),
+    Hint("fails", lambda s: s.error, "With your mend, the program fails."),
     Hint("silent ranks", lambda s: s.ranks == "are silent",
-         "The program ends, but a rank no longer talks, and works alone."),
+         "The program ends, but a rank sends no messages any more, and works alone."),
     Hint("uneven groups", lambda s: s.patient == "J" and s.wrong("groups"),
-         lambda s: f"It ends, and groups were made: {s.groups}. The job's next new_group() would "
-         "wait for ever, or find other members: every rank makes every group."),
+         lambda s: f"The program ends, but the ranks made different numbers of groups: {s.groups}. "
+         "The job's next new_group() would wait forever, or find wrong members. Every rank must "
+         "make every group."),
     Hint("symptom only", lambda s: s.wrong("it has"),
-         lambda s: f"It ends, and has {s.it_has}: the symptom is gone, the fault is not."),
+         lambda s: f"The program ends, but it has {s.it_has}. The symptom is gone, but the fault "
+         "is not."),
     Hint("other bytes", lambda s: s.wrong("ranks"),
-         lambda s: f"The results are right, but {s.ranks}, unlike in a healthy program. "
-         "A mend leaves the ranks' messages as they were meant."),
+         lambda s: f"The results are right, but {s.ranks}, unlike in a healthy program. A mend "
+         "must keep the intended messages of the ranks."),
     Hint("another program", lambda s: s.wrong("mend"),
-         lambda s: f"The program works, but has {s.mend}: a new program. A mend is small: "
-         "find the line with the fault, and change only that."),
+         lambda s: f"The program works, but has {s.mend}, which is a new program. A mend is small: "
+         "find the line with the fault, and change only this line."),
 )
 # fmt: on

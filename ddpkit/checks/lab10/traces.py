@@ -1,4 +1,4 @@
-"""Lab 10: traces of steps in which ranks work and wait, made from how long each one works."""
+"""Lab 10: traces of steps in which ranks work and wait, made from each rank's work times."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ Work = Sequence[Sequence[float]]  # [step][rank], ms
 def of_steps(
     work: Work, late: Sequence[float] = (), nbytes: int = 4096, *, early: int | None = None
 ) -> Trace:
-    """The trace of steps: forward, backward, an all_reduce that starts when all are there.
+    """Return the trace of steps: forward, backward, and an all_reduce after the last rank is ready.
 
-    As DDP does, a rank waits within its backward; from then on it computes nothing. The all_reduce
-    takes 2 ms, and on a rank that is `late` (ms, by rank) as much longer: its link is slow.
-    A rank that is `early` sends at the beginning of its backward, and computes meanwhile.
+    Like in DDP, a rank waits within its backward, and computes nothing while it waits. The
+    all_reduce takes 2 ms, and `late` (ms, by rank) longer on a rank with a slow link. The rank
+    `early` sends at the beginning of its backward, and computes meanwhile.
     """
     ranks = range(len(work[0]))
     late = late or [0.0] * len(ranks)
@@ -46,5 +46,5 @@ def of_steps(
                 Span(rank, "compute", "optimizer", "optimizer", at[2], at[3]),
             ]
             begin[rank] = over
-        begin = [max(begin)] * len(ranks)  # all load their next batch, and begin together
+        begin = [max(begin)] * len(ranks)  # all ranks load their next batch, and begin together
     return Trace(tuple(spans), len(ranks), {"backend": "made"})

@@ -1,7 +1,7 @@
-"""Lab 10: batches of unequal lengths and numbers, trained by an answer on ranks and by one process.
+"""Lab 10: batches of unequal lengths and numbers: training on ranks, and in one process.
 
-The one process makes each step of all images that the ranks have in it. With another rule in place
-of its own it tells where a usual mistake leads to.
+The one process makes each step from all images that the ranks have in the step. With the rule of a
+usual mistake, the process gives the models of this mistake.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 from ddpkit.checks.shared.training import LR, Part, model, vector
 from ddpkit.exercises.ranks import Did
 
-SMALL = 16  # bytes, in which ranks can tell each other whether there is a batch, and how long
+SMALL = 16  # bytes: enough to exchange the existence and the length of each batch
 Lengths = Sequence[Sequence[int]]  # [rank][batch]: images
 
 ABOUT = (  # title, images of each batch by rank
@@ -30,9 +30,9 @@ ABOUT = (  # title, images of each batch by rank
 
 
 def steps(answer: Callable[..., Any], net: Any, mine: Sequence[Part]) -> Any:
-    """Run on a rank: how often it stepped, and its parameters where it asks for a batch, and last.
+    """Run on a rank; return its count of steps, and its parameters at each batch and at the end.
 
-    Of shape (1 + batches, parameters).
+    The parameters have the shape (1 + batches, parameters).
     """
     import torch
 
@@ -48,7 +48,7 @@ def steps(answer: Callable[..., Any], net: Any, mine: Sequence[Part]) -> Any:
 
 
 def exchanged(did: Did) -> list[tuple[int, int]]:
-    """Collectives of a few bytes, and the bytes of all others, by rank."""
+    """Return the number of small collectives, and the bytes of the rest, by rank."""
     by_rank = []
     for rank in did.trace.ranks:
         sizes = [one.bytes for one in did.trace.of(rank) if one.is_comm and one.bytes]
@@ -62,11 +62,11 @@ def exchanged(did: Did) -> list[tuple[int, int]]:
 
 @dataclass(frozen=True)
 class StepSums:
-    """The gradients of all ranks in one step, each the sum over its images; None: no batch."""
+    """All ranks' gradients of one step, each summed over its images; None stands for no batch."""
 
     sums: list[Any]
     images: list[int]
-    before: Any  # what the step before has averaged
+    before: Any  # the averaged gradient of the previous step
 
     @property
     def n(self) -> int:
@@ -74,7 +74,7 @@ class StepSums:
 
     @property
     def means(self) -> list[Any]:
-        """Mean gradients of the ranks that have images."""
+        """The mean gradients of the ranks that have images."""
         pairs = zip(self.sums, self.images, strict=True)
         return [total / images for total, images in pairs if images]
 
@@ -89,7 +89,7 @@ def whole(step: StepSums) -> Any:
 
 @dataclass(frozen=True)
 class Unequal:
-    """The batches of all ranks, and what one process makes of them."""
+    """The batches of all ranks, and the training of one process."""
 
     lengths: Lengths
     seed: int
@@ -100,7 +100,7 @@ class Unequal:
         return len(self.lengths)
 
     def model(self) -> Any:
-        """The model with which all ranks begin."""
+        """Return the model with which all ranks begin."""
         return model(self.seed)
 
     @property
@@ -110,16 +110,16 @@ class Unequal:
 
     @property
     def empty(self) -> int:
-        """The number of steps in which no rank has an image: the gradients need not travel."""
+        """The number of steps without an image; the gradients need not be sent in them."""
         return sum(not any(lengths) for lengths in zip_longest(*self.lengths, fillvalue=0))
 
     @property
     def sizes(self) -> int:
-        """Bytes of the gradients of all parameters."""
+        """The bytes of the gradients of all parameters."""
         return 8 * len(vector(self.model()))
 
     def by_rank(self) -> list[list[Part]]:
-        """The batches of each rank."""
+        """Return the batches of each rank."""
         import torch
 
         generator = torch.Generator().manual_seed(self.seed)
@@ -131,7 +131,7 @@ class Unequal:
         return [[drawn(length) for length in lengths] for lengths in self.lengths]
 
     def trained(self, rule: Rule = whole) -> Any:
-        """The model after each step, if a step follows this rule: (steps, parameters)."""
+        """Return the model after each step by this rule: (steps, parameters)."""
         import torch
 
         net, parts, after = self.model(), self.by_rank(), []
@@ -146,9 +146,9 @@ class Unequal:
         return torch.stack(after)
 
     def as_seen(self, after: Any) -> list[Any]:
-        """What each rank sees of the model: where it asks for a batch, and last.
+        """Return the models that each rank sees: when it reads a batch, and at the end.
 
-        A rank asks for its k-th batch after k steps.
+        A rank reads its k-th batch after k steps.
         """
         import torch
 
