@@ -1,11 +1,11 @@
-"""Lab 13: what each rank keeps of an optimizer, of gradients and of parameters, and what it reads.
+"""Lab 13: the optimizer, gradients and parameters that each rank keeps, and the shards it reads.
 
-cases     the exercises: what is asked, and what is right
-hints     what to say of which mistake, a table for each exercise
-piece_hints  hints for pieces of shards
-training  an optimizer's twin in one process: parameters, gradients, what comes of them
-blocks    blocks of a model, whole and on ranks: as they learn, what is there of them, and when
-fetching  units that note when they begin to gather, for those who fetch ahead
-on_ranks  what runs on each rank
-seen      what traces tell: bytes that are sent, operations, memory while a block computes
+cases     the exercises: their inputs and the right results
+hints     sentences about mistakes, a table for each exercise
+piece_hints  hints about pieces of shards
+training  an optimizer's twin in one process: parameters, gradients, and their results
+blocks    blocks of a model, in one process and on ranks: learning, memory, and events
+fetching  units that note the start of their gathers, for prefetch
+on_ranks  functions that run on each rank
+seen      values from traces: sent bytes, operations, memory while a block computes
 """

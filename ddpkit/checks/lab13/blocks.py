@@ -1,4 +1,4 @@
-"""Lab 13: blocks of a model, which tell of themselves; and what they learn in one process."""
+"""Lab 13: blocks of a model that report their events, and their learning in one process."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ KINDS = ("plain", "tied", "biased", "unused", "frozen")
 
 
 class TellingBlock(nn.Module):
-    """A block that calls `say("forward 2")` as it computes, and `say("backward 2")` then.
+    """A block that calls `say("forward 2")` when it computes, and `say("backward 2")` later.
 
-    `kind`: "plain"; "tied", two layers with one weight; "biased", with a frozen bias; "unused",
-    with a parameter that nothing uses; "frozen", all of it.
+    `kind` is one of: "plain"; "tied", two layers with one weight; "biased", with a frozen bias;
+    "unused", with a parameter that has no use; "frozen", completely frozen.
     """
 
     def __init__(self, number: int, kind: str, say: Callable[[str], None]) -> None:
@@ -43,7 +43,7 @@ class TellingBlock(nn.Module):
 
 
 def silent(_: str) -> None:
-    """Say nothing."""
+    """Ignore the event."""
 
 
 def made(
@@ -60,12 +60,12 @@ def made(
 
 
 def trainable(block: nn.Module) -> list[Any]:
-    """The parameters of a block that learn, each once."""
+    """Return the parameters of a block that learn, each parameter once."""
     return [p for p in block.parameters() if p.requires_grad]
 
 
 def chunk(tensors: Sequence[Any], rank: int, n: int) -> Any:
-    """What rank `rank` has of the line of tensors, which zeros make as long as n divides."""
+    """Return rank `rank`'s chunk of the joined tensors, padded with zeros to a multiple of n."""
     joined = torch.cat([torch.zeros(0), *(each.detach().flatten() for each in tensors)])
     size = -(-len(joined) // n)
     mine = joined[rank * size : (rank + 1) * size]
@@ -73,20 +73,20 @@ def chunk(tensors: Sequence[Any], rank: int, n: int) -> Any:
 
 
 class Learning:
-    """Blocks that learn in one process from all ranks' inputs, and what is right on ranks.
+    """Blocks that learn in one process from all ranks' inputs, and the right results on ranks.
 
-    `backwards` are made before each step, each of inputs of their own.
+    Each step has `backwards` backwards, each with its own inputs.
     """
 
     def __init__(self, seed: int, n: int, kinds: Sequence[str], backwards: int = 1) -> None:
         self.n, self.kinds, self.backwards = n, tuple(kinds), backwards
         generator = torch.Generator().manual_seed(seed + 1)
         shape = n, STEPS, backwards, 1, WIDTH
-        self.inputs = torch.randn(shape, generator=generator)  # of each rank, step, backward
+        self.inputs = torch.randn(shape, generator=generator)  # [rank, step, backward]
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             blocks = made(kinds)
-        # in bytes, since tensors among the arguments count as memory of the rank
+        # bytes, because tensors among the arguments count as memory of the rank
         self.states = pickle.dumps([block.state_dict() for block in blocks])
         net = nn.Sequential(*blocks)
         self.untrained = net(torch.ones(1, WIDTH)).detach()
@@ -102,11 +102,11 @@ class Learning:
         self.output = net(torch.ones(1, WIDTH)).detach()
 
     def shards(self) -> list[list[Any]]:
-        """The gradient of each rank's shard of each block, after the first step's backwards."""
+        """Return the gradients of all ranks' shards, after the first step's backwards."""
         return [[chunk(each, rank, self.n) for each in self.gradients] for rank in range(self.n)]
 
     def own_shards(self) -> list[list[Any]]:
-        """Return the gradients of shards, by rank, if no rank hears of the other ranks' batches."""
+        """Return the gradients of shards, by rank, if each rank uses only its own batches."""
         found = []
         for rank, mine in enumerate(self.inputs[:, 0]):
             blocks = made(self.kinds, states=self.states)
@@ -119,19 +119,19 @@ class Learning:
 
     @property
     def lines(self) -> list[int]:
-        """The numbers of each block's line."""
+        """The length of each block's line."""
         sizes = (sum(g.numel() for g in each) for each in self.gradients)
         return [-(-size // self.n) * self.n for size in sizes]
 
     def sent(self, nbytes: int) -> int:
-        """Bytes that a rank sends in the last step, of so many bytes a number."""
+        """Return the bytes that a rank sends in the last step, with `nbytes` for each number."""
         return self.backwards * 3 * (self.n - 1) * sum(self.lines) * nbytes // self.n
 
     def needed(self, nbytes: int) -> list[int]:
         """Return the least bytes in the last step, by rank.
 
-        A rank sends the rank's own chunk twice, for both gathers, and once the gradients of all
-        other chunks.
+        A rank sends its own chunk twice, for both gathers, and once the gradients of all remaining
+        chunks.
         """
         sizes = [sum(g.numel() for g in each) for each in self.gradients]
         found = []
@@ -145,7 +145,7 @@ class Learning:
         return found
 
     def operations(self) -> int:
-        """Collectives of the last step."""
+        """Return the number of collectives in the last step."""
         return self.backwards * 3 * sum(size > 0 for size in self.lines)
 
 

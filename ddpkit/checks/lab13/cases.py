@@ -1,4 +1,4 @@
-"""Lab 13: what ranks keep, what they send, and what they learn, beside one process."""
+"""Lab 13: the memory of ranks, the bytes that they send, and their learning, beside one process."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ANY = 10**9  # bytes: any lower number is allowed
 @exercise("state_bytes", lab="13", points=1)
 def state_bytes(answer: Answer, rng: random.Random) -> Iterator[Case]:
     """Bytes per rank of parameters, gradients and optimizer, in each of ZeRO's stages."""
-    for stage, over in enumerate((1, 1, 0, 1)):  # left over where all ranks have as many
+    for stage, over in enumerate((1, 1, 0, 1)):  # remainder if all ranks have equally many
         parameters, ranks = rng.randrange(10**6, 10**9), rng.choice((3, 7, 48, 96))
         parameters += (-parameters + over) % ranks
         yield Case(
@@ -49,7 +49,7 @@ def _bytes(answer: Answer, parameters: int, ranks: int, stage: int) -> dict[str,
 
 
 def _held(parameters: int, largest: Any, stage: int, split: Sequence[int] = (12, 2, 2)) -> Any:
-    """Bytes if the first `stage` of three are shared out, of so many bytes for a parameter."""
+    """Return the bytes if the first `stage` of three parts are shared out."""
     return sum(
         each * (largest if place < stage else parameters) for place, each in enumerate(split)
     )
@@ -60,7 +60,7 @@ def _held(parameters: int, largest: Any, stage: int, split: Sequence[int] = (12,
 
 @exercise("ShardedOptimizer", lab="13", points=4)
 def sharded_optimizer(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """Steps as the optimizer does, and keeps 1/n of its state on each rank."""
+    """The optimizer's steps, with 1/n of its state on each rank."""
     from ddpkit.checks.lab13.training import EVEN, TINY_FIRST, Stepping
 
     seed = partial(rng.randrange, 10**6)
@@ -123,7 +123,7 @@ def _training(answer: Answer, n: int, about: str, drawn: Any) -> Case:
         },
         hints=hints.OPTIMIZER,
         given={"n": n, **drawn.models()},
-        trivial=n <= 2,  # on two ranks copies of a chunk are as large as all state
+        trivial=n <= 2,  # on two ranks, copies of a chunk are as large as all state
     )
 
 
@@ -149,7 +149,7 @@ def _state_of_all(did: Did) -> int:
 
 @exercise("reduce_to_owner", lab="13", points=1)
 def reduce_to_owner(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """The mean of a rank's own chunk, for half of an all-reduce's bytes."""
+    """The mean of a rank's own chunk, for half the bytes of an all-reduce."""
     import torch
 
     from ddpkit.checks.lab13 import seen
@@ -162,12 +162,12 @@ def reduce_to_owner(answer: Answer, rng: random.Random) -> Iterator[Case]:
         (1, 5, "float32"),
     ):
         generator = torch.Generator().manual_seed(rng.randrange(10**6))
-        finest = 2 ** (36 if dtype == "float64" else 13)  # more than a shorter dtype has
+        finest = 2 ** (36 if dtype == "float64" else 13)  # finer than a shorter dtype
         shape = n, length
         drawn = torch.randint(-9 * finest, 9 * finest, shape, generator=generator)
         flats = [*(drawn.to(getattr(torch, dtype)) / finest * n)]
         total, whole = torch.stack(flats).sum(0), flats[0].nbytes
-        others = whole * (n - 1) // n  # bytes of the other ranks' chunks
+        others = whole * (n - 1) // n  # bytes of the remaining ranks' chunks
         yield Case(
             title(n, f"{dtype}[{length}]"),
             asked(
@@ -201,7 +201,7 @@ def _all_kept(did: Did) -> bool:
 
 @exercise("FullyShard", lab="13", points=6)
 def fully_shard(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """A block is there while it computes; its shard learns what one process would."""
+    """A block is in memory while it computes; its shard learns like one process."""
     from ddpkit.checks.lab13.blocks import Learning
 
     rows = (
@@ -284,7 +284,7 @@ def _learning(answer: Answer, about: str, drawn: Any, dtype: str) -> Case:
 
 @exercise("prefetch", lab="13", points=2, returns=False)
 def prefetch(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """The next unit is on its way while one computes, forward and backward."""
+    """The next unit is fetched while a unit computes, forward and backward."""
     from ddpkit.checks.lab13.fetching import right, swept
 
     for units in (rng.randrange(4, 8), rng.randrange(20, 1500), rng.randrange(2, 4), 1):
@@ -293,7 +293,7 @@ def prefetch(answer: Answer, rng: random.Random) -> Iterator[Case]:
             partial(swept, answer, units),
             right(units),
             hints=hints.AHEAD,
-            trivial=units < 8,  # a table could hold these
+            trivial=units < 8,  # a table could hold these cases
         )
 
 
@@ -302,14 +302,14 @@ def prefetch(answer: Answer, rng: random.Random) -> Iterator[Case]:
 
 @exercise("pieces", lab="13", points=2)
 def pieces(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """What each of other ranks reads from old shards, and nothing more."""
-    rows = (  # lengths from some hundred, so that no table of seen answers holds them
-        (4 * rng.randrange(2, 900) + 2, 4, 3),  # shards of torch's chunks are not even here
+    """The pieces of old shards that each new rank reads, and no number more."""
+    rows = (  # lengths drawn from hundreds, so that no table of seen answers holds them
+        (4 * rng.randrange(2, 900) + 2, 4, 3),  # shards of torch's chunks are uneven here
         (12 * rng.randrange(1, 900), 3, 4),
-        (2, rng.randrange(4, 9), rng.randrange(3, 8)),  # some ranks have nothing
+        (2, rng.randrange(4, 9), rng.randrange(3, 8)),  # some ranks have an empty shard
         (2 * rng.randrange(2, 900) + 1, 2, 2),
         (rng.randrange(5, 900), 1, 4),
-        (rng.randrange(30, 300), rng.randrange(10, 13), 2),  # each of many
+        (rng.randrange(30, 300), rng.randrange(10, 13), 2),  # each new rank reads many pieces
     )
     for length, old, new in rows:
         yield Case(
@@ -327,12 +327,12 @@ def _read(answer: Answer, length: int, old: int, new: int) -> dict[str, Any]:
 
 
 def _listed(found: Any) -> Any:
-    """The pieces; of what can be looked at once alone, its kind."""
+    """Return the pieces as a list of tuples; for an iterator, the name of its type."""
     return type(found).__name__ if isinstance(found, Iterator) else [tuple(each) for each in found]
 
 
 def _wanted(length: int, old: int, new: int, rank: int) -> list[tuple[int, int, int]]:
-    """Number by number: where each of a new shard lies, and stretches of these."""
+    """Return the right pieces, from the place of each single number of a new shard."""
     size, wide = -(-length // old), -(-length // new)
     found: list[tuple[int, int, int]] = []
     for number in range(length)[rank * wide : (rank + 1) * wide]:

@@ -1,4 +1,4 @@
-"""Lab 13: units that note when they begin to gather and when they are waited for."""
+"""Lab 13: units that note the starts of their gathers, and the waits."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 @dataclass
 class Unit:
-    """Stands for a `FullyShard`."""
+    """A stand-in for a `FullyShard`."""
 
     number: int
     log: list[str]
@@ -17,13 +17,13 @@ class Unit:
     there: bool = False
 
     def begin(self) -> None:
-        """Start to gather, if that has not begun."""
+        """Start to gather, if the gather has not begun."""
         if not self.begun:
             self.begun = True
             self.log.append(f"g{self.number}")
 
     def wait(self) -> None:
-        """Have the parameters there."""
+        """Wait until the parameters are in memory."""
         if not self.begun:
             raise RuntimeError(
                 f"wait() of the unit {self.number} was called before the gather of the unit began"
@@ -31,22 +31,23 @@ class Unit:
         self.there = True
 
     def after(self) -> None:
-        """Let the parameters go."""
+        """Free the parameters."""
         self.begun = self.there = False
 
 
 @dataclass
 class Sweep:
-    """A forward through all units and a backward, before each of which an answer is asked."""
+    """A forward and a backward through all units; the answer is called before each unit."""
 
     count: int
-    order: list[str] = field(default_factory=list)  # "g0" as 0 begins, "f0" and "b0" as it computes
-    missing: list[str] = field(default_factory=list)  # what computes without parameters
-    under_way: list[str] = field(default_factory=list)  # what computes while another is fetched
+    # "g0": 0 begins to gather; "f0", "b0": 0 computes
+    order: list[str] = field(default_factory=list)
+    missing: list[str] = field(default_factory=list)  # computations without parameters
+    under_way: list[str] = field(default_factory=list)  # computations while a unit is fetched
     most: int = 0  # units in memory at a time
 
     def run(self, answer: Callable[..., Any]) -> dict[str, Any]:
-        """What happens, in order, and what is left at the end."""
+        """Run both passes; return the events in order, and the units left in memory."""
         units = [Unit(number, self.order) for number in range(self.count)]
         left = []
         for step, name in ((1, "f"), (-1, "b")):
@@ -75,12 +76,12 @@ class Sweep:
 
 
 def swept(answer: Callable[..., Any], count: int) -> dict[str, Any]:
-    """What an answer does with so many units."""
+    """Return the observations of an answer with `count` units."""
     return Sweep(count).run(answer)
 
 
 def right(count: int) -> dict[str, Any]:
-    """What a right answer does."""
+    """Return the observations of a right answer."""
     forward, backward = range(count), range(count)[::-1]
     order: list[str] = []
     for numbers, name in ((forward, "f"), (backward, "b")):

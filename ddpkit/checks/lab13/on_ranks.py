@@ -1,4 +1,4 @@
-"""Lab 13: what runs on each rank: steps of a sharded optimizer, chunks, blocks that learn."""
+"""Lab 13: functions on ranks: steps of a sharded optimizer, chunks, blocks that learn."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from ddpkit.rank.record.marks import span
 from ddpkit.torch_private import storage_id
 
 Answer = Callable[..., Any]
-STEP = "the step of the check"  # a span around what is counted
+STEP = "the step of the check"  # span around the counted messages
 LAST = "the end of the step"  # a moment later than the last post
-REST = ("before the steps", "after the steps")  # spans: memory is read there
+REST = ("before the steps", "after the steps")  # spans for reading the memory
 
 
 # ShardedOptimizer
 
 
 def stepped(answer: Answer, asked: Mapping[str, Any]) -> dict[str, Any]:
-    """Parameters after some steps, bytes of state, whether gradients are cleared and let go."""
+    """Return parameters, bytes of state, and True if gradients are cleared and freed."""
     parameters = training.made(asked["start"], asked["frozen"])
     sets = training.grouped(parameters, asked["groups"])
     busy("2 us", REST[0])
@@ -41,7 +41,7 @@ def stepped(answer: Answer, asked: Mapping[str, Any]) -> dict[str, Any]:
             busy("1 us", LAST)
     optimizer.zero_grad()
     cleared = all(p.grad is None or not p.grad.any() for p in parameters)
-    for p in parameters:  # zeros may stay there
+    for p in parameters:  # zeros are allowed here
         p.grad = None
     busy("2 us", REST[1])
     return {
@@ -55,7 +55,7 @@ def stepped(answer: Answer, asked: Mapping[str, Any]) -> dict[str, Any]:
 
 @contextmanager
 def _optimizers() -> Iterator[list[Any]]:
-    """All optimizers that step in a block."""
+    """Collect all optimizers that step in the block."""
     found: list[Any] = []
 
     def note(optimizer: Any, *_: Any) -> None:
@@ -70,7 +70,7 @@ def _optimizers() -> Iterator[list[Any]]:
 
 
 def _bytes_of_state(optimizers: Sequence[Any]) -> int:
-    """Bytes of memory behind optimizers' state, each piece counted once."""
+    """Return the bytes behind the state of optimizers; each storage counts once."""
     tensors = [
         value
         for optimizer in optimizers
@@ -86,9 +86,9 @@ def _bytes_of_state(optimizers: Sequence[Any]) -> int:
 
 
 def reduced(answer: Answer, flat: Any) -> dict[str, Any]:
-    """What an answer returns of a line, its memory, and whether it left the line alone.
+    """Return an answer's chunk of a line, its memory, and True if the line is unchanged.
 
-    Whether that stays is seen after a second call, of the negated line.
+    A second call, with the negated line, shows if the first result keeps its numbers.
     """
     given = flat.clone()
     with span(STEP):
@@ -107,7 +107,7 @@ def reduced(answer: Answer, flat: Any) -> dict[str, Any]:
 def learned(
     answer: Answer, states: bytes, kinds: Sequence[str], inputs: Any, dtype: Any
 ) -> dict[str, Any]:
-    """The gradients of shards in the first step, and what the net gives after all steps."""
+    """Return the gradients of shards in the first step, and the net's output after all steps."""
     telling: list[bool] = []
 
     def say(name: str) -> None:
@@ -152,7 +152,7 @@ def learned(
 
 
 def _directions(units: Sequence[Any]) -> list[Any]:
-    """What the units' `before` will be told, of units that have one."""
+    """Collect the arguments of the units' `before` methods, if there are such methods."""
     heard: list[Any] = []
 
     def listening(before: Callable[..., Any]) -> Callable[..., Any]:
@@ -169,7 +169,7 @@ def _directions(units: Sequence[Any]) -> list[Any]:
 
 
 def _noted(gather: Callable[[], Any], waited: list[bool]) -> Callable[[], Any]:
-    """The method of a unit; `waited` gets whether somebody has waited already for its Work."""
+    """Wrap a unit's gather; `waited` gets True if the returned Work was already waited for."""
 
     def noted() -> Any:
         work = gather()

@@ -1,4 +1,4 @@
-"""Lab 13: hints for wrong pieces of shards that other ranks read."""
+"""Lab 13: hints about wrong pieces of shards that new ranks read."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ def _ends(sizes: Any) -> list[tuple[int, int]]:
 
 
 def evenly(length: int, n: int) -> list[int]:
-    """Sizes that differ by one at most, as tensor_split has them."""
+    """Return sizes that differ by at most one, like those of tensor_split."""
     return [length // n + (k < length % n) for k in range(n)]
 
 
 def down(length: int, n: int) -> list[int]:
-    """Sizes rounded down, the rest with the last."""
+    """Return sizes rounded down; the last shard takes the rest."""
     return [*([length // n] * (n - 1)), length - length // n * (n - 1)]
 
 
 def flat(reads: Any) -> list[tuple[int, int, int]]:
-    """All that is read, by all ranks."""
+    """Return the pieces of all ranks in one list."""
     return [each for mine in reads for each in mine]
 
 
@@ -46,54 +46,57 @@ def within(s: Seen) -> bool:
 
 
 def lacks_between(s: Seen) -> bool:
-    """Whether ranks read the first and the last piece of theirs, and not all between."""
+    """True if ranks read their first and last piece, but not all pieces between."""
     pairs = list(zip(s.reads, s.expect["reads"], strict=True))
     ends = all(mine[:1] == want[:1] and mine[-1:] == want[-1:] for mine, want in pairs)
     return ends and any(len(mine) < len(want) for mine, want in pairs)
 
 
 def past_the_end(s: Seen) -> bool:
-    """Whether all begins well, and something ends behind the line's last number."""
+    """True if all pieces begin within a shard, but one ends after the line's last number."""
     wide, read = -(-s.length // s.old), flat(s.reads)
     begins = all(0 <= start < wide for _, start, _ in read)
     return begins and any(k * wide + stop > s.length for k, _, stop in read)
 
 
 def numbers(reads: Any) -> int:
-    """How many numbers are read."""
+    """Return the count of numbers that are read."""
     return sum(stop - start for _, start, stop in flat(reads))
 
 
 # fmt: off
 PIECES = (
     Hint("no list", lambda s: isinstance(s.reads[0], str),
-         lambda s: f"A list was asked for: who looks at a {s.reads[0]} twice finds nothing."),
+         lambda s: f"Return a list: a {s.reads[0]} is empty when it is read a second time."),
     Hint("even sizes", lambda s: s.reads == shards(s, evenly),
-         "Your shards are as even as can be. torch's chunks are all as large as the first, until "
+         "Your shards are as even as possible. torch's chunks are all as large as the first, until "
          "the numbers end: 10 numbers on 4 ranks are 3, 3, 3, 1."),
     Hint("rounded down", lambda s: s.reads == shards(s, down),
-         "Your shards are rounded down, and the last one takes the rest. torch's chunks are "
-         "rounded up, and the last one has less."),
+         "Your shards are rounded down, and the last shard takes the rest. torch's chunks are "
+         "rounded up, and the last chunk has fewer numbers."),
     Hint("inclusive", lambda s: s.reads == [
          [(k, start, stop - 1) for k, start, stop in mine] for mine in s.expect["reads"]],
-         "`stop` is the first number that is not read any more, as in a slice."),
+         "`stop` is the first number that is no longer read, as in a slice."),
     Hint("how many", lambda s: s.reads == [
          [(k, start, stop - start) for k, start, stop in mine] for mine in s.expect["reads"]],
-         "`stop` is where to stop, and not how many numbers there are."),
+         "`stop` is the end of the piece, not the count of its numbers."),
     Hint("empty ones", lambda s: any(start >= stop for _, start, stop in flat(s.reads)),
-         "A piece without numbers is none: leave it out."),
+         "A piece is empty. Leave empty pieces out."),
     Hint("between", lacks_between,
-         "A new rank may need more than two of the old ones: what lies between is missing."),
+         "A new rank may need more than two of the old shards. The pieces between the first and "
+         "the last are missing."),
     Hint("some missing", lambda s: numbers(s.reads) < s.length,
-         lambda s: f"{numbers(s.reads)} numbers are read of {s.length}: who has the last ones?"),
+         lambda s: f"{numbers(s.reads)} of {s.length} numbers are read. Which rank reads the last "
+         "numbers?"),
     Hint("past the end", past_the_end,
-         lambda s: f"The line has {s.length} numbers, and something behind them is read: the last "
-         "shards have fewer, old and new."),
+         lambda s: f"The line has {s.length} numbers, but a piece ends after them. The last "
+         "shards, old and new, have fewer numbers."),
     Hint("global", lambda s: not within(s),
-         "A piece lies beyond the end of its old shard: count from where that shard begins."),
+         "A piece lies beyond the end of its old shard. Count from the beginning of this shard."),
     Hint("whole shards", lambda s: numbers(s.reads) > s.length,
-         lambda s: f"{numbers(s.reads)} numbers are read for {s.length}: of a shard only what the "
-         "new rank needs."),
-    Hint("other", say="Draw both cuts of the line, one above the other: where do they overlap?"),
+         lambda s: f"{numbers(s.reads)} numbers are read for {s.length}. Read only those numbers "
+         "of a shard that the new rank needs."),
+    Hint("other", say="Draw both cuts of the line, one above the other. Where do the shards "
+    "overlap?"),
 )
 # fmt: on

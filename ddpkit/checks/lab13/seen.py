@@ -1,4 +1,4 @@
-"""Lab 13: what traces tell of a rank: bytes that it sends, operations, blocks in its memory."""
+"""Lab 13: values from a rank's trace: sent bytes, operations, and blocks in memory."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ddpkit.checks.shared.travel import sent as sent_in
 from ddpkit.exercises.ranks import Did
 from ddpkit.trace import Span, Trace
 
-SHARD_COPIES = 4  # the shard itself, two of Adam's, and the check's copy of its gradient
+SHARD_COPIES = 4  # the shard, Adam's two states, and the check's copy of the gradient
 
 
 def sent(did: Did) -> list[int]:
@@ -41,7 +41,7 @@ def kept_at_rest(did: Did) -> list[int]:
 
 
 def operations(did: Did) -> int:
-    """The most collectives of any rank in the step."""
+    """Return the most collectives of any rank in the step."""
     return max(len(_collectives(did.trace, rank)) for rank in did.trace.ranks)
 
 
@@ -53,14 +53,16 @@ def _collectives(trace: Trace, rank: int) -> list[Span]:
 
 
 def blocks_in_memory(lines: Sequence[int], nbytes: int, frozen: int, did: Did) -> dict[str, int]:
-    """The most whole blocks that any rank holds.
+    """Return the most whole blocks that any rank holds, at four moments.
 
-    "rest": when the last step begins, beyond its shards, Adam's state, a copy of the gradients of
-    shards that the check has, and what is frozen. Beyond all that, "forward" and "backward": while
-    a block computes; "between" the two. `lines` are the blocks' numbers, of so many bytes each
-    while they are whole. Chunks of gradients that are there already do not count.
+    "rest" is the beginning of the last step. The count at "rest" leaves out the shards, Adam's
+    state, the check's copy of the shards' gradients, and the frozen parameters. "forward" and
+    "backward" are the moments when a block computes, and "between" is the moment between the two
+    passes. These three count only memory in addition to "rest", without the chunks of gradients
+    that exist already. `lines` are the blocks' lengths, with `nbytes` for each number of a whole
+    block.
     """
-    if not did.trace.memory:  # under torchrun machines are real, and their memory is not counted
+    if not did.trace.memory:  # torchrun uses real machines, and their memory is not counted
         return dict.fromkeys(("rest", "forward", "between", "backward"), 0)
     found = [_of_rank(did.trace, rank, lines, nbytes, frozen) for rank in did.trace.ranks]
     return {name: max(each[name] for each in found) for name in found[0]}
@@ -76,7 +78,7 @@ def _of_rank(
     at_rest = frozen + sum(4 * SHARD_COPIES * numbers // n for numbers in lines)
 
     def whole(name: str, made: Sequence[int]) -> int:
-        """Blocks in memory at a moment at which shards of these have gradients."""
+        """Return the blocks in memory at a moment when the shards of `made` have gradients."""
         chunks = sum(4 * lines[k] // n for k in made)
         return round((held[name] - before - chunks) / one)
 
@@ -92,14 +94,14 @@ def _of_rank(
 
 
 def _held(trace: Trace, rank: int, at: Span) -> int:
-    """Bytes in memory in the middle of a span."""
+    """Return the bytes in memory in the middle of a span."""
     middle = (at.start_ns + at.end_ns) // 2
     levels = [level for level in trace.memory[rank] if level.ns <= middle]
     return levels[-1].total if levels else 0
 
 
 def field(name: str) -> Callable[[Did], list[Any]]:
-    """What each rank has returned under a name."""
+    """Return a look at one value that each rank has returned."""
     return partial(_field, name)
 
 

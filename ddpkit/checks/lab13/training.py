@@ -1,4 +1,4 @@
-"""Lab 13: an optimizer's twin in one process, and what comes of mistakes."""
+"""Lab 13: an optimizer's twin in one process, and the results of mistakes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch import nn
 
 HUGE = ((40, 9), (5,), (4, 3), (2,), (7,))  # one parameter has nearly all numbers
 EVEN = ((6, 5), (6,), (5, 6), (5,))
-TINY_FIRST = ((1,), (6, 5), (5, 6), (5,))  # on two ranks one has nothing of the first
+TINY_FIRST = ((1,), (6, 5), (5, 6), (5,))  # on two ranks, one rank has an empty part of the first
 STEPS = 4
 LOSS = 1.5  # returned by the closure in the last step
 
@@ -21,8 +21,8 @@ class Stepping:
     """Parameters, their gradients in some steps, and an optimizer by its name and options.
 
     `frozen` and `unused` are places in `shapes`. `groups` splits the parameters at a place, and
-    gives those from there on options of their own. `rates` are set as "lr" before each step, to
-    the first `heard` groups; each group has half of the rate of the one before.
+    gives own options to the parameters from there on. Before each step, `rates` are set as "lr" of
+    the first `heard` groups; each group has half the rate of the previous group.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class Stepping:
         self.frozen, self.unused, self.groups, self.rates = frozen, unused, groups, rates
 
     def asks(self) -> dict[str, Any]:
-        """What a rank needs to know, and nothing that is right."""
+        """Return the inputs of a rank, without right results."""
         return {
             "start": self.start,
             "gradients": self.gradients,
@@ -64,7 +64,7 @@ class Stepping:
         }
 
     def learned(self, **instead: object) -> list[Any]:
-        """The parameters after all steps in one process, where some of it may be otherwise."""
+        """Return the parameters after all steps in one process; `instead` replaces some inputs."""
         asked = {**self.asks(), **instead}
         parameters = made(asked["start"], asked["frozen"])
         sets = grouped(parameters, asked["groups"])
@@ -74,19 +74,19 @@ class Stepping:
 
     @property
     def lines(self) -> list[int]:
-        """The numbers of each group that are to be shared out."""
+        """The count of numbers in each group that are to be shared out."""
         sizes = [0 if i in self.frozen else each.numel() for i, each in enumerate(self.start)]
         if self.groups is None:
             return [sum(sizes)]
         return [sum(sizes[: self.groups[0]]), sum(sizes[self.groups[0] :])]
 
     def state(self, n: int) -> int:
-        """Bytes that the optimizer may keep on a rank: of its chunk, and some for counters."""
+        """Return the bytes that the optimizer may keep on a rank: a chunk's state, and counters."""
         return sum(4 * self.kept * -(-numbers // n) for numbers in self.lines) + 256
 
     @property
     def kept(self) -> int:
-        """Numbers that the optimizer keeps for each that it steps."""
+        """The count of numbers that the optimizer keeps for each number that it steps."""
         return 2 if self.name.startswith("Adam") else 1
 
     @property
@@ -96,7 +96,7 @@ class Stepping:
         return sum(each.numel() for i, each in enumerate(self.start) if i not in still)
 
     def sent(self, n: int) -> int:
-        """Bytes that a rank may send in all steps: each number once."""
+        """Return the bytes that a rank may send in all steps, each number once."""
         return STEPS * sum(4 * n * -(-numbers // n) for numbers in self.lines) if n > 1 else 0
 
     def received(self, n: int) -> int:
@@ -108,7 +108,7 @@ class Stepping:
         return self.state(n) + 2 * sum(4 * -(-numbers // n) for numbers in self.lines) + 1024
 
     def models(self) -> Mapping[str, Any]:
-        """What some mistakes give."""
+        """Return the results of mistakes."""
         zeros = [
             [torch.zeros_like(p) if g is None else g for p, g in zip(self.start, each, strict=True)]
             for each in self.gradients
@@ -127,7 +127,7 @@ class Stepping:
 
 
 def made(start: Sequence[Any], frozen: Sequence[int]) -> list[nn.Parameter]:
-    """Parameters with these values."""
+    """Return parameters with these values."""
     return [
         nn.Parameter(each.clone(), requires_grad=place not in frozen)
         for place, each in enumerate(start)
@@ -135,7 +135,7 @@ def made(start: Sequence[Any], frozen: Sequence[int]) -> list[nn.Parameter]:
 
 
 def grouped(parameters: list[nn.Parameter], groups: Any) -> Any:
-    """The parameters as an optimizer takes them: an iterator, or groups."""
+    """Return the parameters as an optimizer's argument: an iterator, or groups."""
     if groups is None:
         return iter(parameters)
     place, options = groups
@@ -149,10 +149,10 @@ def take_steps(
     rates: Sequence[float],
     heard: int = 2,
 ) -> tuple[list[Any], Any]:
-    """Step with these gradients, one list after the other; the last step has a closure.
+    """Step with these gradients, one list after the next; the last step has a closure.
 
-    Return references to the memory of the last gradients, which are dead when nobody holds the
-    memory, and the value that the last step returns.
+    Return references to the memory of the last gradients, and the result of the last step. A
+    reference is dead when no tensor holds the memory any more.
     """
     memory: list[Any] = []
     returned = None
