@@ -1,4 +1,4 @@
-"""Lab 15: the bottleneck of a trace, and the given training, sooner."""
+"""Lab 15: the bottleneck of a trace, and the given training in less time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ddpkit.trace import Trace
 
 ENOUGH = "a gradient of each rank but one, in each step"
 Answer = Callable[..., Any]
-Row = tuple[str, Trace]  # the bottleneck, and a trace that has it
+Row = tuple[str, Trace]  # the bottleneck, and a trace with this bottleneck
 RECORDED = ("straggler", "latency", "bandwidth")
 
 # bottleneck
@@ -50,7 +50,7 @@ def _bottlenecks(answer: Answer, given: Sequence[Trace]) -> Observed:
 
 
 def _about(rng: random.Random, ms: float) -> list[float]:
-    """A time of each rank: all much alike."""
+    """Draw similar times, one for each rank."""
     return [ms * rng.uniform(0.97, 1.03) for _ in range(RANKS)]
 
 
@@ -62,7 +62,7 @@ def _made(rng: random.Random, compute: float, sizes: Sequence[int] = (), **more:
 
 def _network(rng: random.Random) -> list[Row]:
     ms = rng.uniform(20, 60)
-    large = round(ms * 1e5)  # bytes: as long under way as a step computes
+    large = round(ms * 1e5)  # bytes; as long under way as a step computes
     return [
         ("compute", _made(rng, ms, [large // 3])),
         ("bandwidth", _made(rng, ms, [large, large, large // 8])),
@@ -95,7 +95,7 @@ def _waits(rng: random.Random) -> list[Row]:
 
 
 def _unlike(rng: random.Random) -> list[Row]:
-    """Steps whose ranks' lower median leads to a word, and no other middle to the same."""
+    """Make steps for which only the lower median of the ranks leads to the right word."""
     ms, nothing = rng.uniform(5, 15), [0.0] * RANKS
     rows = []
     for right, times in (("straggler", (1, 2, 9, 10)), ("compute", (1, 6, 6, 10))):
@@ -118,7 +118,7 @@ def _gaps(rng: random.Random) -> list[Row]:
 
 
 def _of_one(rng: random.Random) -> list[Row]:
-    """Steps in which the rank that all others wait for differs from rank 0, and from the mean."""
+    """Make steps in which the last rank's times differ from rank 0's times and from the mean."""
     ms, sizes = rng.uniform(20, 60), [10_000]
     late = _late(rng)
     gap = [3 * ms * (rank == late) for rank in range(RANKS)]
@@ -136,9 +136,9 @@ def _of_one(rng: random.Random) -> list[Row]:
 
 
 def _ranks(late: int, ms: float, *parts: tuple[float, float], also: float = 0) -> Trace:
-    """A step of `ms` times compute, input and idle, each of rank `late` and of the other ranks.
+    """Make a step; each of `parts` is (for rank `late`, for each further rank), in units of `ms`.
 
-    also  compute of one more rank
+    `parts` are compute, input and idle. `also` is the compute of one more rank.
     """
     compute, loads, gaps = (
         [ms * (one if rank == late else other) for rank in range(RANKS)] for one, other in parts
@@ -149,7 +149,7 @@ def _ranks(late: int, ms: float, *parts: tuple[float, float], also: float = 0) -
 
 
 def _counted(rng: random.Random) -> list[Row]:
-    """Steps with calls that add nothing to the latency: hidden ones, and other operations."""
+    """Make steps with calls that must not count as latency: hidden calls, further operations."""
     ms, times = rng.uniform(20, 60), rng.randrange(30, 60)
     large, each = round(ms * 2e5), ms / times
     return [
@@ -160,20 +160,20 @@ def _counted(rng: random.Random) -> list[Row]:
 
 
 def _hidden(rng: random.Random, ms: float) -> Trace:
-    """A step with messages longer than the compute, but for messages below backward."""
+    """Make a step with messages longer than its compute, except the messages below backward."""
     large = ms * 1e5
     some = [round(0.45 * large)], [round(0.7 * large)]
     return _made(rng, ms, some[1], hidden=some[0], input=_about(rng, 0.85 * ms))
 
 
 def _late(rng: random.Random) -> int:
-    """A rank for which the others wait: never rank 0, so that no answer finds it by luck."""
+    """Draw a rank for which all ranks wait, never rank 0, so that no answer is right by luck."""
     return rng.randrange(1, RANKS)
 
 
 def _simulated(rng: random.Random) -> list[Row]:
     ms = rng.uniform(20, 60)
-    first = [400]  # bytes: the gradient that is ready first
+    first = [400]  # bytes of the gradient that is ready first
     return [
         ("compute", traces.simulated([*first, *[200_000] * 6], 8 * ms, "1 Gbit/s, 20 us")),
         ("bandwidth", traces.simulated([*first, *[1_500_000] * 6], ms, "500 Mbit/s, 20 us")),
@@ -190,9 +190,9 @@ def _recorded(rng: random.Random) -> list[Row]:
 
 @exercise("train_fast", lab="15", points=10, returns=False)
 def train_fast(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """The given script's model, the same on all ranks, sooner than by the given script."""
+    """The given script's model, the same on all ranks, in less time than the given script."""
     tasks = [TextTask(rng.randrange(10**9)) for _ in range(2)]
-    runs = [begun(answer, task) for task in tasks]  # the later cases ask about one run
+    runs = [begun(answer, task) for task in tasks]  # the later cases share the second run
     for number, (about, times, memory, weight) in enumerate(
         (
             ("right, and faster than given", 1.1, 0, 4.0),
@@ -224,7 +224,7 @@ def train_fast(answer: Answer, rng: random.Random) -> Iterator[Case]:
 
 
 def least_sent(numbers: int) -> int:
-    """Return the least bytes of all ranks: in each step, all ranks but one send their gradients.
+    """Return the least bytes of all ranks: in each step, all ranks except one send their gradients.
 
     A byte for each number is less than bfloat16, so no honest exchange sends less.
     """

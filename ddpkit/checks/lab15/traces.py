@@ -16,22 +16,22 @@ MS = 1_000_000  # ns
 
 @dataclass(frozen=True)
 class StepWork:
-    """What a step has; times in ms, one for each rank."""
+    """The work of a step; times in ms, one for each rank."""
 
     compute: Sequence[float]
     input: Sequence[float]
     idle: Sequence[float]
     sizes: Sequence[int]  # bytes of the all_reduces after backward
-    hidden: Sequence[int] = ()  # of those below backward
-    latency: float = 0.2  # ms of an all_reduce that carries nothing
+    hidden: Sequence[int] = ()  # bytes of the all_reduces below backward
+    latency: float = 0.2  # ms of an all_reduce without data
     bandwidth: float = 1e5  # bytes a ms
     steps: int = 4
     averages: bool = True  # the loss, in 4 bytes, at a step's end
-    others: int = 0  # all_gathers before it, each a quarter longer than an all_reduce of nothing
+    others: int = 0  # all_gathers before it, each a quarter longer than an empty all_reduce
 
 
 def of(work: StepWork) -> Trace:
-    """The trace of steps."""
+    """Return the trace of steps."""
     ranks = range(len(work.compute))
     spans: list[Span] = []
     free = [0.0 for _ in ranks]
@@ -90,7 +90,7 @@ def _comm(
 
 
 def simulated(sizes: Sequence[int], compute_ms: float, link: str, ranks: int = 4) -> Trace:
-    """A data-parallel step by the simulator: a bucket for each gradient, of so many bytes."""
+    """Simulate a data-parallel step, with one bucket for each gradient of these bytes."""
     gap = round(compute_ms * MS / len(sizes))
     gradients = tuple(Gradient(str(i), size, gap * (i + 1)) for i, size in enumerate(sizes))
     step = Step(gap, gradients, optimizer_ns=gap)
@@ -98,12 +98,12 @@ def simulated(sizes: Sequence[int], compute_ms: float, link: str, ranks: int = 4
 
 
 def recorded(name: str, rng: random.Random) -> Trace:
-    """A recorded run, on ranks of other numbers, and on machines and links of another speed."""
+    """Load a recorded run; renumber its ranks, and change the speed of machines and links."""
     trace = Trace.load(Path(__file__).with_name(f"{name}.json.gz"))
     order = rng.sample(list(trace.ranks), trace.world_size)
     parts = trace.breakdown()
     last = min(parts, key=lambda rank: parts[rank].exposed_ns)
-    if order[last] == 0:  # the rank that the others wait for is not rank 0
+    if order[last] == 0:  # the rank for which all ranks wait must not be rank 0
         other = (last + 1) % len(order)
         order[last], order[other] = order[other], order[last]
     times = rng.uniform(0.4, 3.0)
