@@ -51,7 +51,7 @@ def added(s: Seen) -> list[float]:
 
 
 def passed_on(n: int) -> list[int]:
-    """Return, for each rank, the number that the passed-on token is above the first token."""
+    """Return, by rank, the sum of all additions to the token when the rank passes it on."""
     return list(accumulate(range(1, n + 1)))  # one pass: a malicious answer may claim a huge n
 
 
@@ -62,7 +62,7 @@ def holds(did: Did) -> list[tuple[int, str]]:
 
 
 def carried(token: Any, seen: Observed) -> Observed:
-    """Add the observation "messages": the first message without the token that belongs there."""
+    """Add the observation "messages": the first message that does not hold the right token."""
     from ddpkit.rank.group.arguments import numbers
 
     passed = list(map(numbers, (token + more for more in passed_on(len(seen["gave"])))))

@@ -131,7 +131,7 @@ def reduce_scatter(answer: Answer, rng: random.Random) -> Iterator[Case]:
 
 
 def _cases(op: str, rows: Sequence[Row], answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """Yield the first row from a run of its own, then one run for each number of ranks."""
+    """Yield the cases; the first row has its own run, and each number of ranks has one run."""
     first, *others = [collective(op, row, rng) for row in rows]
     for group in ([first], *(list(each) for _, each in groupby(others, key=lambda c: c.n))):
         calls = together(partial(call, op, answer), [each.calls for each in group])
@@ -173,7 +173,7 @@ def _left_early(did: Did) -> str:
 
 
 def _elements(did: Did) -> int:
-    """Return the number of elements of a message that has more or fewer than 1, or 1."""
+    """Return the number of elements of the first message with a wrong number, or 1."""
     import torch
 
     sends = (one for one in did.trace.spans if one.is_send)
@@ -187,8 +187,8 @@ BARRIER_SEE: Looks = {"left early": _left_early, "rounds": "rounds", "elements":
 def _heard(did: Did) -> list[set[int]]:
     """Return, for each rank, the ranks of which it has heard when it returns.
 
-    A rank hears of a rank by a message from it, or through ranks in between. The events are read in
-    their order, so a bad barrier is found even if no rank is late. If the order of the messages
+    A rank hears of a second rank by its message, or through ranks in between. The events are read
+    in their order, so a bad barrier is found even if no rank is late. If the order of the messages
     depends on luck, `could_leave` finds the bad barrier.
     """
     known = [{rank} for rank in did.trace.ranks]

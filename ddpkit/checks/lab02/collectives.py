@@ -77,7 +77,7 @@ class Collective:
         return list(zip([self.laid] * self.n, *arguments, strict=True))
 
     def expected(self, plain: bool) -> Observed:
-        """Return the observations of a right call; a plain call has more observations.
+        """Return the observations of a right call; with `plain`, all possible observations.
 
         The number of rounds is left out if some messages are empty, because right answers then
         differ.
@@ -121,9 +121,10 @@ def written_by(op: str) -> str:
 def call(op: str, answer: Callable[..., None], laid: str, *arguments: object) -> tuple[Any, str]:
     """Run on a rank; return the written tensors, and "kept" if the rest is unchanged.
 
-    Shipping a tensor to a rank loses its memory layout, so this function makes the layout. With
-    `laid` "transposed", the tensors that are read, and the x of a tree, are matrices laid out
-    column by column, which are not contiguous. With "in place", x is one of the chunks.
+    This function makes the memory layout, because shipping a tensor to a rank loses the layout.
+    `laid` is "", "transposed" or "in place". With "transposed", the tensors that are only read, and
+    the x of a tree, are matrices laid out column by column, so they are not contiguous. With "in
+    place", x is one of the chunks.
     """
     import torch.distributed as dist
 

@@ -89,7 +89,7 @@ def owner(s: Seen) -> int | None:
 
 
 def times_in(got: Any, parts: Sequence[Any]) -> tuple[int, ...]:
-    """Return, for each part, 0, 1 or 2 times in the sum `got`; () if no such factors give `got`."""
+    """Return the factors 0, 1 or 2 with which `parts` add up to `got`; () if there are none."""
     import torch
 
     if not isinstance(got, torch.Tensor) or got.shape != parts[0].shape or not got.numel():

@@ -82,7 +82,7 @@ def end_left_out(s: Seen) -> bool:
 
 
 def tell(what: str, is_wrong: Callable[[Any], Any], s: Seen) -> str:
-    """Return a sentence about the first element that has a rank's part not exactly once.
+    """Return a sentence about the first element in which a part is missing or repeated.
 
     Raises IndexError: there is no such element.
     """
@@ -113,10 +113,7 @@ def by_size(counts: list[int]) -> str:
 
 
 def bytes_of_a_rank(s: Seen) -> str:
-    """Return a sentence like "Rank 0 sent 96 bytes to ranks 1, 2 and 3.
-
-    A ring sends 48 to rank 1".
-    """
+    """Return a sentence about a rank with wrong bytes: its bytes and peers, and the right ones."""
     right = s.expect["bytes"]
     rank = next(rank for rank in range(s.n) if s.bytes[rank] != right[rank])
     to, due_to = (peers(rank, each) for each in (s.to, s.expect["to"]))
@@ -218,7 +215,7 @@ SUM = (
     Hint("shape", lambda s: got(s).shape != due(s).shape, lambda s:
          f"The sum has the shape of x, {list(due(s).shape)}; you return {list(got(s).shape)}."),
     Hint("of two calls", of_two_calls,
-         "Two calls with the same shape share memory: a sum holds the result of a second call. "
+         "Two calls with the same shape share memory: a sum holds the result of another call. "
          "Keep nothing between calls, and make a new tensor in each call."),
     Hint("mean", lambda s: same(got(s) * s.n, due(s)),
          "The result is the mean, but an all-reduce gives the sum. The caller divides the sum if a "

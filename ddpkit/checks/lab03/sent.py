@@ -28,7 +28,7 @@ def simulated(algorithm: str, world_size: int, x: Tensor) -> Did:
 def top(spans: Sequence[Span]) -> int:
     """Return the root of a tree with messages first up and then down.
 
-    0 if there is no such tree.
+    Return 0 if the messages form no such tree.
     """
     sends = sorted((one for one in spans if one.is_send), key=lambda one: one.start_ns)
     up, down = sends[: len(sends) // 2], sends[len(sends) // 2 :]
@@ -41,8 +41,8 @@ def top(spans: Sequence[Span]) -> int:
 def counts(did: Sequence[Did], *, settled: bool, whole: bool) -> Observed:
     """Return the traffic on which all right answers agree; `settled` and `whole` as in `Way`.
 
-    With 2, 3 and 5 ranks, the rank that skips a round or has a longer chunk is free. The number of
-    messages of each rank, in falling order, still shows the traffic of a rank in the middle.
+    With 2, 3 and 5 ranks, right answers differ in the rank that skips a round or has a longer
+    chunk. The counts of messages, in falling order, still show the traffic of a rank in the middle.
     """
     first = did[0]
     in_a_row = latencies(first.trace.spans)

@@ -241,5 +241,8 @@ def train(answer: Answer, rng: random.Random) -> Iterator[Case]:
 
 
 def _enough(whole: int, lengths: training.Lengths) -> int:
-    """Return bytes enough for the start and all steps, even if a root also sends to itself."""
+    """Return a number of bytes that is enough for the start and all steps.
+
+    The number is enough even if a root also sends to itself.
+    """
     return (len(lengths) + 1) * (len(lengths[0]) + 2) * whole

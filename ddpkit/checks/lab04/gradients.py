@@ -50,7 +50,7 @@ def trained(net: Any) -> list[Any]:
 def drawn_gradients(kind: str, seed: int, missing: Sequence[int] = ()) -> Gradients:
     """Draw a rank's gradients of all parameters.
 
-    None for frozen ones and the numbers in `missing`.
+    The gradient is None for a frozen parameter, and for the numbers in `missing`.
     """
     import torch
 

@@ -35,10 +35,7 @@ class _Calls(ast.NodeTransformer):
 
 
 def unordered(answer: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the answer with such sets.
-
-    Return the answer unchanged if its source is not available.
-    """
+    """Return the answer with such sets, or the unchanged answer if its source is not available."""
     try:
         tree = _Calls().visit(ast.parse(source_of(answer) or ""))
         code = compile(ast.fix_missing_locations(tree), "<answer>", "exec")

@@ -98,7 +98,7 @@ def begins(s: Seen) -> list[tuple[int, int]]:
 
 
 def follows(rule: Rule, s: Seen) -> bool:
-    """True if the buckets follow `rule`, and no rule without a hint."""
+    """True if the buckets follow `rule`, and none of the rules without a hint (`UNNAMED`)."""
     return s.buckets == rule.buckets(s.parameters, s.cap, s.first) and not any(
         s.buckets == other.buckets(s.parameters, s.cap, s.first) for other in UNNAMED.values()
     )
@@ -139,9 +139,9 @@ BUCKETED = (
          "order in which they were opened. A kind that has closed a bucket opens its next bucket "
          "later."),
     Hint("stays open", say=lambda s:
-         f"The first wrong bucket is number {first_other(s)}. The bucket of a kind "
-         "closes with the parameter with which the bucket's bytes, numel() times element_size(), "
-         "reach the cap."),
+         f"The first wrong bucket is number {first_other(s)}. A bucket closes with the parameter "
+         "that makes its bytes, numel() times element_size(), reach the cap. Each kind has its "
+         "own bucket."),
 )
 
 

@@ -14,7 +14,10 @@ Kind = tuple[Any, str]  # a dtype (torch's dtype or its name), and the name of a
 
 @dataclass(frozen=True)
 class Rule:
-    """A way to write `assign_buckets`; the defaults are right, except where `simulate` is exact."""
+    """A way to write `assign_buckets`; the defaults are the right way.
+
+    The right answers of the exercise come from the simulator, not from this class.
+    """
 
     reverse: bool = True
     unit: int = MB

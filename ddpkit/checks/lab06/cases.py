@@ -182,7 +182,7 @@ def unused_parameters(answer: Answer, rng: random.Random) -> Iterator[Case]:
 
 @exercise("no_sync", lab="06", points=2)
 def no_sync(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """Silent inside, and as before afterwards, even after an exception."""
+    """No all-reduce inside, and afterwards the flag from before, even after an exception."""
     from ddpkit.checks.lab06.on_ranks import accumulated
 
     several = rng.sample([(True, ""), (True, "KeyError"), (False, ""), (False, "KeyError")], 4)

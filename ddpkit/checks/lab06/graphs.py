@@ -47,10 +47,7 @@ def unused(answer: Answer, build: Build, order: Sequence[int]) -> Observed:
 
 
 def unused_in_time(answer: Answer, build: Build, order: Sequence[int]) -> Observed:
-    """Ask on a rank that is ended after some seconds.
-
-    An answer that walks each path never returns.
-    """
+    """Ask on a rank that is ended after some seconds, because some answers never return."""
     alone = Cluster(1, device="cpu")
     return dict(alone.run(unused, answer, build, order, timeout=FOR_EVER).results[0])
 

@@ -62,7 +62,7 @@ def rebuilt(rebuilt_buckets: Answer, order: list[int], *caps_mb: float | None) -
 def accumulated(no_sync: Answer, values: Sequence[float]) -> Any:
     """Return the gradient after backwards of these values.
 
-    All except the last are inside no_sync.
+    All backwards except the last are inside no_sync.
     """
     ddp = torchs(nn.Linear(2, 1, bias=False))
     *inside, last = (torch.full((1, 2), value) for value in values)
@@ -125,7 +125,7 @@ def two_forwards(answer: Answer, mine: Any, parts: Sequence[Part]) -> tuple[list
 
 
 def _steps(ddp: Any, steps: Sequence[Sequence[Part]]) -> tuple[list[Any], int]:
-    """Return the gradients of each step, the final parameters and buffers, and a count of memories.
+    """Return the gradients of each step, the final parameters and buffers, and a count of storages.
 
     The count is the number of storages that hold the gradients. All micro-batches of a step except
     the last are inside `no_sync`.

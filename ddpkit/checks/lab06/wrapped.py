@@ -185,7 +185,7 @@ def _beside_torchs(rng: random.Random, about: str, micro: int) -> Question:
 
 
 def _steps(numbers: int, seen: Observed) -> Observed:
-    """Return: equal to torch's results; the steps without buffers; the count of storages."""
+    """Read the comparison with torch's results, the steps, and the count of storages."""
     mine, _, storages = seen["gave"][0]
     return {
         "as torch's": [same(mine, torchs) for mine, torchs, _ in seen["gave"]],

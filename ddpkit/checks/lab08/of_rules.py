@@ -238,7 +238,7 @@ def _several(number: float, times: Sequence[float]) -> float | list[float]:
 def asynchronous_cases(answer: Answer, rng: random.Random) -> Iterator[Case]:
     """Yield stories of pulls and pushes; the last story is drawn.
 
-    Float16 is too short for the values.
+    The values have more digits than float16.
     """
     import torch
 

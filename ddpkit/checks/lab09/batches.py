@@ -155,7 +155,7 @@ SUMS: tuple[tuple[str, Pair, str], ...] = (
 def pairs(rng: random.Random) -> dict[str, list[tuple[Tensor, Tensor]]]:
     """Draw gradients in all positions to each other, with lengths of about 1 to 30.
 
-    Two are short.
+    Two of the gradients are short.
     """
     import torch
 

@@ -176,10 +176,7 @@ Plan: TypeAlias = list[int] | None
 def seconds_by(
     fixed: float, sample: float, alpha: float, shared: float, ranks: int, batch: int
 ) -> float:
-    """Return the seconds of a step.
-
-    Fixed, by sample, by rank of a ring, and shared by all ranks.
-    """
+    """Return the seconds of a step: a fixed part, and parts by sample, by rank and by share."""
     return fixed + sample * batch + alpha * (ranks - 1) + shared / ranks
 
 

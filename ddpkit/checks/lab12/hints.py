@@ -198,8 +198,8 @@ SLICED = (
          "The activation between the two layers is missing."),
     Hint("dealt in turn", lambda s: gave(s, s.dealt),
          "The hidden numbers are dealt in turn (rank 0 has 0, n, 2n, …). A rank must have its part "
-         "of `tensor_split`, which is a block of neighbours. Only for this part does the check "
-         "give the rank right weights."),
+         "of `tensor_split`, which is a block of neighbours. The check gives the rank right "
+         "weights only for this part."),
     Hint("the same part", lambda s: gave(s, s.first_part),
          "Every rank takes the first part of the hidden numbers. Rank r must take part r."),
     Hint("cut off", lambda s: gave(s, s.cut_off),
@@ -239,8 +239,8 @@ ATTENTION = (
     NO_GRADIENT_OF_X,
     Hint("dealt in turn", lambda s: gave(s, s.dealt),
          "The heads are dealt in turn (rank 0 has 0, n, 2n, …). A rank must have its part of "
-         "`tensor_split`, which is a block of neighbours. Only for this part does the check give "
-         "the rank right weights."),
+         "`tensor_split`, which is a block of neighbours. The check gives the rank right weights "
+         "only for this part."),
     Hint("the same part", lambda s: gave(s, s.first_part),
          "Every rank takes the first heads. Rank r must take part r."),
     Hint("in thirds", lambda s: gave(s, s.as_it_lies),

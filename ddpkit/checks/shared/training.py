@@ -21,7 +21,7 @@ LR = 0.5
 def model(seed: int) -> Any:
     """Return two layers that share a weight.
 
-    An update module by module changes the weight twice.
+    An optimizer for each module would change this weight twice in a step.
     """
     import torch
     from torch import nn
