@@ -22,10 +22,7 @@ Answer = Callable[..., Any]
 
 
 def _asked(call: Answer, questions: Sequence[Question]) -> Observed:
-    """Observe the answers, and if the arguments are unchanged.
-
-    Later cells use the same arguments.
-    """
+    """Observe the answers; `kept` is true if no answer has changed its arguments."""
     given = [deepcopy(each) for each in questions]
     answers = [call(*question) for question in given]
     return {"answers": answers, "kept": _equal(given, list(questions))}
@@ -34,14 +31,12 @@ def _asked(call: Answer, questions: Sequence[Question]) -> Observed:
 def _equal(one: Any, other: Any) -> bool:
     try:
         return bool(one == other)
-    # the answer put a tensor or an array in the place of a number
-    except (RuntimeError, ValueError):
+    except (RuntimeError, ValueError):  # a tensor or an array in the place of a number
         return False
 
 
 def _is_text(answer: Any) -> bool:
-    # autotune returns the cap first, then the measured caps
-    first = answer[0] if isinstance(answer, list) else answer
+    first = answer[0] if isinstance(answer, list) else answer  # autotune: [cap, measured caps]
     return isinstance(first, str | bytes)
 
 
@@ -205,10 +200,7 @@ AS_LONG = (
         lambda s: s.answers[0] == s.expect["answers"][0],
         "A good prediction proves nothing: a cap with a larger prediction may be better.",
     ),
-    Hint(
-        "as long",
-        say="A prediction equal to the best measurement cannot beat the measurement. Stop there.",
-    ),
+    Hint("as long", say="A prediction equal to the best measurement cannot win. Stop there."),
 )
 
 
@@ -242,15 +234,13 @@ EXACT = (
     Hint("just enough", lambda s: s.answers[0] != s.expect["answers"][0],
          "Just enough time is enough: at most `seconds`, not less than `seconds`."),
     Hint("one", lambda s: s.answers[2] != 1, "One server may be enough. Begin with 1."),
-    Hint("one for each", say="There may be as many servers as tensors, one server for each "
-    "tensor."),
+    Hint("one for each", say="There may be as many servers as tensors, one for each tensor."),
 )  # fmt: skip
 NEVER = (
     SIZES,
     Hint("no None", lambda s: s.answers == [len(q[0]) for q in s.questions],
          "Even one server for each tensor is too slow. Return None."),
-    Hint("too large", say="One tensor keeps its server busy for too long, for any number of "
-    "servers."),
+    Hint("too large", say="One tensor keeps its server busy too long: more servers do not help."),
 )  # fmt: skip
 
 
@@ -324,9 +314,8 @@ ADASUM = (
     Hint("no tensor", lambda s: any(isinstance(each, str) for each in s.sums),
          "Return a tensor of the same kind as the gradients."),
     Hint("not a number", lambda s: any(bool(each.isnan().any()) for each in s.sums),
-         "A gradient of zeros has no direction: 0 / 0. Return the second gradient unchanged."),
-    Hint("changed", lambda s: not s.kept, "The gradients belong to the ranks. Change neither "
-    "gradient."),
+         "A gradient of zeros has no direction: 0 / 0. Return the nonzero gradient unchanged."),
+    Hint("changed", lambda s: not s.kept, "The gradients belong to the ranks. Do not change them."),
     *(Hint(name, partial(_sums_as, idea), says) for name, idea, says in batches.SUMS),
     Hint("short ones", _short,
          "These gradients are short: |a|² is below 0.1. A small number that you add to |a|², or a "

@@ -99,8 +99,7 @@ FUNCTIONS = (  # the first hints of each table about an autograd function
     Hint("another shape", lambda s: s.kind in ("shapes", "factors"),
          "Tensors of different shapes meet in an operation. Print the shapes of both."),
     Hint("rounded", nearly_right,
-         "The numbers are nearly right, so they were rounded. Keep the dtype of the given "
-         "tensors."),
+         "The numbers are nearly right: they were rounded. Keep the dtype of the inputs."),
 )
 COPIED = (
     *FUNCTIONS,
