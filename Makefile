@@ -14,7 +14,7 @@ PIP := PYTHONUNBUFFERED=1 $(BIN)/python -m pip install --disable-pip-version-che
 # Hundreds of processes import the kit in a test run: they should find it compiled.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: lab test quick touched versions release docs bench lint perfetto actionlint
+.PHONY: lab test quick touched versions release docs slides bench lint perfetto actionlint
 lab: $(LAB)
 	@$(BIN)/ddpkit lab --copy my_labs --opened
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/jupyter lab $(AS_ROOT) --ServerApp.root_dir=my_labs --LabApp.default_url=/lab/tree/start.ipynb $(ARGS)
@@ -36,6 +36,9 @@ docs: $(READY)
 	@$(BIN)/python -c "import furo, myst_nb" 2>/dev/null || $(PIP) -q -e '.[docs]'
 	$(BIN)/python -m sphinx -W -n -q -c docs -d docs/_build/doctrees . docs/_build/html $(ARGS)
 	@echo "The site is docs/_build/html/index.html"
+slides: $(READY) # ARGS= names labs and a folder, e.g. make slides ARGS="00 -o slides"
+	@$(BIN)/python -c "import sphinx_revealjs" 2>/dev/null || $(PIP) -q -e '.[slides]'
+	$(BIN)/ddpkit slides $(ARGS)
 bench: $(READY)
 	@$(BIN)/python -c "import ipyparallel" 2>/dev/null || $(PIP) -q ipyparallel
 	$(BIN)/python -m benchmarks.$(BENCH) $(ARGS)

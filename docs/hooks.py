@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from docutils import nodes
-from docutils.utils.math.latex2mathml import tex2mathml
 from sphinx.util.nodes import make_refnode
+
+from ddpkit.authoring.slides.words import mathml
 
 if TYPE_CHECKING:
     from sphinx.application import Sphinx
@@ -91,9 +92,7 @@ def find_public(app: Sphinx, env: Any, node: Any, contnode: Any) -> nodes.refere
 
 def visit_math(self: Any, node: nodes.Node) -> None:
     """Write a formula as MathML, which browsers set without a script."""
-    formula = tex2mathml(node.astext(), as_block=isinstance(node, nodes.math_block))
-    # An accent sits so close that without a mathematical font the bar of a mean cannot be seen.
-    self.body.append(formula.replace('accent="true"', 'accent="false"'))
+    self.body.append(mathml(node.astext(), block=isinstance(node, nodes.math_block)))
     raise nodes.SkipNode
 
 

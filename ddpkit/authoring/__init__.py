@@ -9,6 +9,8 @@
     └── README.md, the table of labs        a row for each lesson, from the lesson's header;
         docs/teaching.md has a second table, with hours and points
 
+slides/ makes a deck for a lecture, one HTML file for each lesson, which is kept nowhere.
+
 `release` makes the products, and `check` lists stale products. Both use `parse` and the `make_*`
 functions. `execute` runs a notebook. Modules, in reading order: blocks (the solution markers),
 lesson, notebook, answers, readme, syllabus, start, kernel; outputs, leaks and rules (prohibited

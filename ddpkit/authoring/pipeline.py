@@ -46,7 +46,7 @@ def release(root: Path, names: Collection[str] | None = None, *, force: bool = F
     if failures:
         raise LessonError("\n".join(failures))
     shared = _shared(root, lessons)
-    chosen = list(lessons) if names is None else _chosen(lessons, names)
+    chosen = list(lessons) if names is None else lessons_named(lessons, names)
     written: list[Path] = []
     for lesson in chosen:
         try:
@@ -162,7 +162,11 @@ def _clashes(lessons: Sequence[Lesson]) -> list[str]:
     return clashes
 
 
-def _chosen(lessons: Sequence[Lesson], names: Collection[str]) -> list[Lesson]:
+def lessons_named(lessons: Sequence[Lesson], names: Collection[str]) -> list[Lesson]:
+    """Return the lessons with the names, in their order; `release` says the forms of a name.
+
+    Raises LessonError if no lesson has one of the names.
+    """
     wanted = {Path(name).stem if name.endswith((".py", ".ipynb")) else name for name in names}
     called = {lesson.stem: {lesson.stem, lesson.number, lesson.name} for lesson in lessons}
     for name in sorted(wanted.difference(*called.values())):

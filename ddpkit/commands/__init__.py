@@ -18,5 +18,6 @@ tune       the bucket caps that are worth measuring
 grade      a class, each notebook in a sandbox
 report     the results of a class in another form
 handout    the archive for a class
+slides     decks of slides for a lecture
 release    labs, solutions and answers from their sources
 """

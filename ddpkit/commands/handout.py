@@ -46,10 +46,21 @@ PAGES = [
     ),
     *(".devcontainer/devcontainer.json", "binder/environment.yml", "binder/postBuild"),
 ]
-KINDS = {".py", ".js", ".json", ".gz", ".mplstyle", ".npz", ".md", ".typed"}  # in ddpkit/
+KINDS = {
+    ".py",
+    ".js",
+    ".css",
+    ".j2",
+    ".json",
+    ".gz",
+    ".mplstyle",
+    ".npz",
+    ".md",
+    ".typed",
+}  # in ddpkit/
 ANSWERS = re.compile(r"lab(\d\d)\.py")
 TEACHERS = re.compile(r"<!-- for teachers -->\n.*?<!-- for all -->\n", re.DOTALL)  # in README
-NEED_A_CHECKOUT = re.compile(r"(make test|ddpkit (grade|report|handout|release)) .*\n?")
+NEED_A_CHECKOUT = re.compile(r"(make test|ddpkit (grade|report|handout|slides|release)) .*\n?")
 SAME_DAY = (1980, 1, 1, 0, 0, 0)  # the first that a zip can name
 
 

@@ -15,7 +15,10 @@ from tests.project.source import ROOT, imports
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
 EXTRAS = PROJECT["optional-dependencies"]
 ONLY_TO_MAKE_THE_DATA = {"sklearn"}
-ONLY_IN_AN_EXTRA = {"google": ("chakra", "protobuf")}  # imported when it is asked for
+ONLY_IN_AN_EXTRA = {  # imported when it is asked for
+    "google": ("chakra", "protobuf"),
+    **{name: ("slides", name) for name in ("docutils", "nbconvert", "pygments")},
+}
 
 
 def requirements(lines: list[str]) -> dict[str, Requirement]:

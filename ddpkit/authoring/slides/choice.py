@@ -1,0 +1,59 @@
+"""Choose the blocks of a lesson that its deck shows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ddpkit.authoring.slides.sections import CLOSING, WAY_OUT, Piece, Section
+from ddpkit.authoring.slides.words import count
+
+LEAST, MOST = 12, 20  # slides of a deck, an hour's lecture
+# One round of the choice; pictures and exercises come more often than texts.
+_ROUND = ("seen", "contract", "text", "seen", "contract", "told")
+_TEXT_WORDS = 20  # a section with fewer words has no slide of its own text
+
+
+def chosen(sections: Sequence[Section], room: int) -> list[Piece]:
+    """Return blocks for at most `room` slides, in the order of the lesson.
+
+    The kinds take turns, so that each deck has pictures, exercises and texts. The blocks of one
+    kind are spread over the lesson: the first one, one in the middle, and so on.
+    """
+    blocks = [block for section in sections for block in _offered(section)]
+    waiting = {kind: _spread([each for each in blocks if each.kind == kind]) for kind in _ROUND}
+    taken: list[Piece] = []
+    while any(waiting.values()):
+        for kind in _ROUND:
+            if waiting[kind]:
+                block = waiting[kind].pop(0)
+                if sum(each.slides for each in [*taken, block]) <= room:
+                    taken.append(block)
+    return [block for block in blocks if any(block is each for each in taken)]
+
+
+def _offered(section: Section) -> list[Piece]:
+    """Return the blocks of a section that has a place in the lecture, with a block of its text."""
+    if section.optional or section.heading in (WAY_OUT, CLOSING):
+        return []
+    blocks = [each for each in section.blocks if each.kind != "told" or _tells(each)]
+    said = " ".join(section.texts)
+    opens = blocks[0].prompt or blocks[0].kind == "contract" if blocks else False
+    if count(said) >= _TEXT_WORDS and not opens:
+        return [Piece(section.heading, "text", section.texts), *blocks]
+    return blocks
+
+
+def _tells(block: Piece) -> bool:
+    """True if a prediction has an answer: in words, in a picture or in print."""
+    return bool(block.answer or block.printed or block.notice)
+
+
+def _spread(blocks: Sequence[Piece]) -> list[Piece]:
+    """Return the blocks so that the first k of them lie far apart, for each k."""
+    order: list[int] = []
+    step = 1
+    while len(order) < len(blocks):
+        places = (len(blocks) * part // step for part in range(step))
+        order += [place for place in dict.fromkeys(places) if place not in order]
+        step *= 2
+    return [blocks[place] for place in order]
