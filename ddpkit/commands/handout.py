@@ -18,7 +18,7 @@ from pathlib import Path
 
 import click
 
-from ddpkit.commands.lab import lab_named
+from ddpkit.commands.lab import TUTOR, lab_named
 from ddpkit.errors import LessonError
 from ddpkit.files import CHECKOUT, write_whole
 
@@ -80,7 +80,12 @@ SAME_DAY = (1980, 1, 1, 0, 0, 0)  # the first that a zip can name
     show_default=True,
     help="The file to write.",
 )
-def handout(opened: str, output: Path) -> None:
+@click.option(
+    "--rules",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="A page with rules of yours, put at the end of AGENTS.md, the page for AI assistants.",
+)
+def handout(opened: str, output: Path, rules: Path | None) -> None:
     """Write the archive for a class: the labs and the kit, without the answers of open labs."""
     if not (CHECKOUT / "solutions").is_dir():
         raise click.ClickException(
@@ -89,7 +94,10 @@ def handout(opened: str, output: Path) -> None:
     labs = blank_labs(CHECKOUT)
     number = lab_named(opened, labs).name[:2]
     try:
-        write_whole(output, archive(CHECKOUT, labs, number))
+        own = rules.read_text("utf-8") if rules else ""
+        write_whole(output, archive(CHECKOUT, labs, number, own))
+    except UnicodeDecodeError as error:
+        raise click.ClickException(f"{rules} is not text in UTF-8.") from error
     except OSError as error:
         raise click.ClickException(f"{output} cannot be written: {error.strerror}.") from error
     over = [path.name[:2] for path in labs if path.name[:2] < number]
@@ -111,21 +119,36 @@ def blank_labs(root: Path) -> list[Path]:
     return [stale.lab_path(root, lesson) for lesson in lessons]
 
 
-def archive(root: Path, labs: list[Path], opened: str) -> bytes:
-    """Return the archive as a zip: equal files, equal bytes. `opened` is a lab's number ("03")."""
+def archive(root: Path, labs: list[Path], opened: str, rules: str = "") -> bytes:
+    """Return the archive as a zip: equal files, equal bytes. `opened` is a lab's number ("03").
+
+    `rules` are added to the page for AI assistants, which lies in two folders: an assistant looks
+    in the folder that the student has opened, and `make lab` copies labs/.
+    """
+    tutor = _tutor(root, rules)
     paths = [*labs, *_kit(root, opened), *(path for each in PAGES for path in root.glob(each))]
     stream = io.BytesIO()
     with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as zipped:
-        for path in sorted(paths):
+        for path in sorted([*paths, root / TUTOR, root / "labs" / TUTOR]):
             name = path.relative_to(root).as_posix()
+            if path.name == TUTOR:
+                path = root / "labs" / TUTOR
             entry = zipfile.ZipInfo(name, SAME_DAY)
             entry.create_system = 3  # Unix: the archive has Unix modes, even if made elsewhere
             entry.external_attr = (0o100755 if path.stat().st_mode & 0o100 else 0o100644) << 16
-            content = path.read_bytes()
+            content = tutor if path.name == TUTOR else path.read_bytes()
             if name == "README.md":
                 content = for_students(content.decode()).encode()
             zipped.writestr(entry, content, zipfile.ZIP_DEFLATED)
     return stream.getvalue()
+
+
+def _tutor(root: Path, rules: str) -> bytes:
+    """Return labs/AGENTS.md with the teacher's rules at its end."""
+    text = (root / "labs" / TUTOR).read_text("utf-8")
+    if rules.strip():
+        text = f"{text.rstrip()}\n\n## The rules of your teacher\n\n{rules.strip()}\n"
+    return text.encode()
 
 
 def _kit(root: Path, opened: str) -> Iterator[Path]:

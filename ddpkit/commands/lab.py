@@ -22,6 +22,7 @@ from ddpkit.files import CHECKOUT, PACKAGE, write_whole
 
 # Pages that the start page links to, pages linked there, and a script.
 DUPLICATE = re.compile(r"-Copy\d+$")  # the end of a name that Jupyter's Duplicate makes
+TUTOR = "AGENTS.md"  # in the folder where an AI assistant looks for its rules
 GUIDES = ("pictures.md", "run.md", "emulation.md", "glossary.md", "real_sizes.md", "llama.py")
 
 
@@ -127,7 +128,9 @@ def notebooks() -> list[Path]:
 
 
 def handed_out() -> Iterator[tuple[str, bytes]]:
-    """Yield the name and the content of each file of a reader's folder: notebooks and guides.
+    """Yield the name and the content of each file of a reader's folder.
+
+    The files are the notebooks, the guides, and a page for the reader's AI assistant.
 
     JupyterLab opens no file above that folder, so docs/ lies inside the folder. JupyterLab writes
     the kernel's language info into a notebook and then calls the notebook changed, so the notebooks
@@ -136,6 +139,9 @@ def handed_out() -> Iterator[tuple[str, bytes]]:
     language = _json({"name": "python"}), _json(_language_info())
     for path in notebooks():
         yield path.name, path.read_bytes().replace(b"](../docs/", b"](docs/").replace(*language)
+    tutor = labs_folder() / TUTOR
+    if tutor.is_file():
+        yield TUTOR, tutor.read_bytes()
     for path in (labs_folder().parent / "docs" / name for name in GUIDES):
         if path.is_file():
             yield f"docs/{path.name}", path.read_bytes()
