@@ -18,12 +18,42 @@ PATHS = {  # numbers of labs; an empty tuple means all labs
     "a job where training is slow": ("06", "07", "09", "14"),
     "a job with long sequences": ("02", "12", "16"),
     "a job that runs out of memory": ("04", "13", "18"),
+    "a DDP of your own, as in CS336": (
+        *("03", "09", "10", "11", "12", "13", "14", "16", "17", "18", "19", "20"),
+    ),
 }
+# For each plan the name of its rows, and the labs of each row. Lessons that do not exist are left
+# out, and so is a row without lessons. The numbers ascend, because `ddpkit handout --open N` gives
+# out the answers of all labs before lab N.
+PLANS = {
+    "A term of 15 weeks": (
+        "week",
+        (
+            *("00 01", "02", "03", "04 05", "06", "07", "08", "09", "10", "11"),
+            *("12", "13 14", "15 16", "17 18", "19 20"),
+        ),
+    ),
+    "A term of 10 weeks": (
+        "week",
+        (
+            *("00 01 02", "03 04", "05 06", "07 09", "10"),
+            *("11 12", "13 14", "15 16", "17 18", "20"),
+        ),
+    ),
+    "A workshop of two days": ("half day", ("00 01 02", "03 04", "05 06", "09")),
+    "A week for engineers": ("day", ("00 02", "06 07", "09 13", "14 15", "18 20")),
+    "After a DDP of their own, as in CS336": (
+        "session",
+        ("03", "09", "10", "11 12", "13 14", "16 17", "18 19", "20"),
+    ),
+}
+PLANS_BEGIN = "<!-- plans, made by `make release` -->\n"
+PLANS_END = "<!-- end of plans -->\n"
 QUARTERS = ("", "¼", "½", "¾")
 
 
 def make_syllabus(text: str, lessons: Sequence[Lesson]) -> str:
-    """Return a page with a row for each lesson, and a last row with the sums.
+    """Return a page with a row for each lesson, a last row with the sums, and all plans.
 
     A page without the table is returned unchanged. Raises LessonError if a lesson's header lacks
     the minutes.
@@ -33,7 +63,26 @@ def make_syllabus(text: str, lessons: Sequence[Lesson]) -> str:
     rows = [_row(lesson) for lesson in lessons]
     count = sum(len(lesson.exercises) for lesson in lessons)
     rows.append(f"| all | {hours(lessons)} | {points(lessons):g} | {count} | |\n")
-    return with_rows(text, SYLLABUS, rows)
+    page = with_rows(text, SYLLABUS, rows)
+    before, begin, rest = page.partition(PLANS_BEGIN)
+    _, end, after = rest.partition(PLANS_END)
+    if not end:
+        return page
+    return "".join([before, begin, plans_tables(lessons), end, after])
+
+
+def plans_tables(lessons: Sequence[Lesson]) -> str:
+    """Return a table for each plan: the labs, the hours and the points of each row."""
+    known = {lesson.number: lesson for lesson in lessons}
+    tables = []
+    for name, (row, plan) in PLANS.items():
+        lines = [f"**{name}**\n", f"| {row} | labs | hours | points |", "|---|---|---|---|"]
+        weeks = [[known[each] for each in week.split() if each in known] for week in plan]
+        for number, labs in enumerate(filter(None, weeks), 1):
+            links = ", ".join(f"[{each.number} {each.name}]({_page(each)})" for each in labs)
+            lines.append(f"| {number} | {links} | {hours(labs)} | {points(labs):g} |")
+        tables.append("\n".join(lines) + "\n")
+    return "\n" + "\n".join(tables) + "\n"
 
 
 def paths_table(lessons: Sequence[Lesson]) -> str:
@@ -59,9 +108,14 @@ def points(lessons: Sequence[Lesson]) -> float:
     return sum(known[name].points for lesson in lessons for name in lesson.exercises)
 
 
+def _page(lesson: Lesson) -> str:
+    """Return the link from docs/teaching.md to the teacher's page of a lab."""
+    return f"teaching/{lesson.number}.md"
+
+
 def _row(lesson: Lesson) -> str:
     needs = lesson.summary[SUMMARY.index("needs")] if lesson.summary else ""
-    link = f"[{lesson.number} {lesson.name}](teaching/{lesson.number}.md)"
+    link = f"[{lesson.number} {lesson.name}]({_page(lesson)})"
     count = len(lesson.exercises)
     return f"| {link} | {hours([lesson])} | {points([lesson]):g} | {count} | {needs} |\n"
 

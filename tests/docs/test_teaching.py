@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from ddpkit.answers import LABS
 from ddpkit.authoring import Lesson
 from ddpkit.authoring.lesson import SUMMARY
-from ddpkit.authoring.syllabus import PATHS, hours, make_syllabus, paths_table
+from ddpkit.authoring.syllabus import PATHS, PLANS, hours, make_syllabus, paths_table
 from ddpkit.commands import handout
 from ddpkit.exercises import exercises
 from tests.labs.answers import hints_of
@@ -75,14 +76,61 @@ def test_the_syllabus_is_that_of_the_lessons():
     assert 0 <= 60 * _number(hours(lessons())) - minutes < 15, "in quarters of an hour, rounded up"
 
 
-def test_the_paths_are_the_same_on_both_pages():
-    said = re.findall(r"^- (?:A week|Engineers .+?): (.*)$", SYLLABUS, re.M)
-    assert [tuple(re.findall(r"\d\d", path)) for path in said] == [
-        numbers for numbers in PATHS.values() if numbers
-    ]
+def test_the_paths_of_the_start_page_have_labs_that_exist():
     linked = set(re.findall(r"\[(\d\d)\]", paths_table(lessons())))
     there = {lesson.number for lesson in lessons()}
     assert linked == {number for numbers in PATHS.values() for number in numbers} & there
+
+
+ROWS = re.findall(r"^\| \d+ \| (\[.*) \| ([\d¼½¾]+) \| [\d.]+ \|$", SYLLABUS, re.MULTILINE)
+
+
+@pytest.mark.parametrize(("links", "said"), ROWS)
+def test_every_row_of_a_plan_has_its_files(links: str, said: str):
+    """Each lab of a week has its notebooks, its checks and its page for the teacher."""
+    labs = re.findall(r"\[(\d\d) (\w+)\]\((teaching/\d\d\.md)\)", links)
+    assert len(labs) == links.count("[") >= 1
+    for number, name, page in labs:
+        files = (
+            f"docs/{page}",
+            f"labs/{number}_{name}.ipynb",
+            f"solutions/{number}_{name}.ipynb",
+            f"ddpkit/checks/lab{number}/__init__.py",
+            f"ddpkit/answers/lab{number}.py",
+        )
+        assert [file for file in files if not (ROOT / file).is_file()] == []
+    assert _number(said) <= 3.5, "a week, a day or a half day"
+
+
+def carried(lesson: Lesson) -> set[str]:
+    """Return the numbers of the labs from which a lesson carries answers."""
+    names = re.findall(r'carry\("(\w+)"\)', "\n".join(cell.source for cell in lesson.cells))
+    return {LABS[name].removeprefix("lab") for name in names}
+
+
+@pytest.mark.parametrize("name", PLANS)
+def test_a_plan_has_its_labs_in_an_order_that_works(name: str):
+    _, weeks = PLANS[name]
+    order = " ".join(weeks).split()
+    assert order == sorted(set(order)), "an archive has the answers of all labs before its number"
+    for week in weeks:
+        opened, *_ = week.split()
+        for lesson in lessons():
+            if lesson.number in week.split():
+                own = {number for number in order if number < lesson.number}
+                missing = {number for number in carried(lesson) if number >= opened} - own
+                assert not missing, f"--open {opened} lacks answers for lab {lesson.number}"
+
+
+def test_a_long_term_has_every_lab_and_a_shorter_one_tells_the_length():
+    _, weeks = PLANS["A term of 15 weeks"]
+    assert len(weeks) == 15
+    assert {lesson.number for lesson in lessons()} <= set(" ".join(weeks).split())
+    assert len(PLANS["A term of 10 weeks"][1]) == 10
+    assert len(PLANS["A workshop of two days"][1]) == 4
+    assert len(PLANS["A week for engineers"][1]) == 5
+    sessions = " ".join(PLANS["After a DDP of their own, as in CS336"][1]).split()
+    assert sorted(sessions) == sorted(PATHS["a DDP of your own, as in CS336"])
 
 
 def _number(text: str) -> float:
