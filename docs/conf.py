@@ -51,6 +51,7 @@ solutions/*
 ```{toctree}
 :hidden:
 :caption: Guides
+docs/course
 docs/teaching
 docs/clusters
 docs/emulation

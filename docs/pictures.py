@@ -1,4 +1,7 @@
-"""Take README's pictures from the executed solutions; `make release` runs this module last."""
+"""Take the pictures of README and docs/course.md from the executed solutions.
+
+`make release` runs this module last.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +19,8 @@ TAKEN = {
     "timeline.png": ("06_overlap", "compare(naive, bucketed, overlapped"),
     "ring.png": ("03_all_reduce", 'play(schedule("ring"'),
     "pipeline.png": ("11_pipeline", "show_pipeline(seen, better"),
+    "faults.png": ("10_faults", "compare(one_slow, fair"),
+    "state.png": ("13_shards", "explore_state(state_bytes, billions=7.5"),
 }
 
 

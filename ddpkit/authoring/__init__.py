@@ -7,7 +7,7 @@
     ├── ddpkit/answers/__init__.py          an index: answer -> module, over all lessons
     ├── labs/start.ipynb                    the map of the course, from solutions/start.md
     └── README.md, the table of labs        a row for each lesson, from the lesson's header;
-        docs/teaching.md has a second table, with hours and points
+        docs/course.md has the same table, and docs/teaching.md has hours, points and plans
 
 slides/ makes a deck for a lecture, one HTML file for each lesson, which is kept nowhere.
 

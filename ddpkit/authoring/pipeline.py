@@ -13,7 +13,7 @@ from ddpkit.authoring.kernel import execute
 from ddpkit.authoring.leaks import leaks
 from ddpkit.authoring.lesson import FILE_NAME, Lesson, parse
 from ddpkit.authoring.notebook import Notebook, load, make_lab, make_solution, to_text, with_results
-from ddpkit.authoring.readme import make_readme
+from ddpkit.authoring.readme import make_course, make_readme
 from ddpkit.authoring.rules import rule_problems
 from ddpkit.authoring.start import make_start
 from ddpkit.authoring.syllabus import make_syllabus
@@ -121,7 +121,7 @@ def _as_executed(root: Path, lesson: Lesson) -> Notebook | None:
 
 
 def _shared(root: Path, lessons: Sequence[Lesson]) -> dict[Path, str]:
-    """Return the shared products: the index of the answers, two tables, the start page."""
+    """Return the products that all lessons share: an index, three pages with tables, the start."""
     texts = {root / "ddpkit" / "answers" / "__init__.py": make_index(lessons)}
     readme = root / "README.md"
     if readme.exists():
@@ -129,6 +129,9 @@ def _shared(root: Path, lessons: Sequence[Lesson]) -> dict[Path, str]:
     teaching = root / "docs" / "teaching.md"
     if teaching.exists():
         texts[teaching] = make_syllabus(teaching.read_text("utf-8"), lessons)
+    course = root / "docs" / "course.md"
+    if course.exists():
+        texts[course] = make_course(course.read_text("utf-8"), lessons)
     start = root / "solutions" / "start.md"
     if start.exists():
         page = make_start(start.read_text("utf-8"), lessons)

@@ -1,4 +1,4 @@
-"""README's table of labs: a row for each lesson, from the lesson's header."""
+"""The table of labs in README and in docs/course.md, made from the lessons' headers."""
 
 from __future__ import annotations
 
@@ -17,6 +17,14 @@ def make_readme(text: str, lessons: Sequence[Lesson]) -> str:
     Raises LessonError if a lesson's header lacks the values for the row.
     """
     return with_rows(text, HEAD, (_row(lesson, "labs/") for lesson in lessons))
+
+
+def make_course(text: str, lessons: Sequence[Lesson]) -> str:
+    """Return docs/course.md with a row for each lesson; links lead to the executed notebooks.
+
+    Raises LessonError if a lesson's header lacks the values for the row.
+    """
+    return with_rows(text, HEAD, (_row(lesson, "../solutions/") for lesson in lessons))
 
 
 def with_rows(text: str, head: str, rows: Iterable[str]) -> str:

@@ -85,6 +85,7 @@ ELSEWHERE = {
     "machine --measure -o mine.json": (
         "tests/commands/test_machine.py::test_what_was_measured_is_a_machine"
     ),
+    "slides 03": "tests/docs/test_slides.py::test_the_command_writes_a_deck",
     "release": "tests/authoring/test_release.py::test_a_released_repository_is_right",
     "release --check": "tests/commands/test_cli.py::test_release_check_of_this_tree",
 }
@@ -98,6 +99,7 @@ def test_no_block_is_without_a_test():
         # Both texts are read by test_readme.py: what a deadlock prints, and the tree.
         "README.md": ["sh", "python", "python", "text", "sh", "sh", "sh", "text"],
         "docs/clusters.md": ["sh", "sh", "bash"],
+        "docs/course.md": ["sh"],  # make lab and make slides, of which other tests know
         "docs/emulation.md": ["python"] * 3,  # run by test_the_clusters_of_the_page_on_emulation
         # Run by tests/commands: test_run.py and test_torch_scripts.py, then by test_predict.py, and
         # the last command by test_no_values.py; the last block is run by cluster/test_replicas.py.

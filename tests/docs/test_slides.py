@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from click.testing import CliRunner
 
 from ddpkit.authoring import Lesson, make_lab, parse
 from ddpkit.authoring.notebook import load
 from ddpkit.authoring.slides import make_deck, missing, to_page
 from ddpkit.authoring.stale import solution_path
+from ddpkit.commands.main import main
 from tests.project.source import ROOT, lesson_in, sources
 
 if TYPE_CHECKING:
@@ -80,6 +83,12 @@ def test_no_slide_overflows(path: Path, browser: Browser, tmp_path: Path) -> Non
     page.keyboard.press("t")
     assert problems(page, "dark") == []
     page.close()
+
+
+def test_the_command_writes_a_deck(tmp_path: Path) -> None:
+    said = CliRunner().invoke(main, ["slides", "03", "-o", str(tmp_path / "new")]).output
+    assert re.fullmatch(rf"wrote {tmp_path}/new/03_all_reduce.html: \d\d slides\n", said)
+    assert "Six ways to sum" in (tmp_path / "new" / "03_all_reduce.html").read_text("utf-8")
 
 
 def crowded(folder: Path) -> Lesson:
