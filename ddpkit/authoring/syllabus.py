@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 
 from ddpkit.authoring.lesson import SUMMARY, Lesson
@@ -47,6 +48,7 @@ PLANS = {
         ("03", "09", "10", "11 12", "13 14", "16 17", "18 19", "20"),
     ),
 }
+ALL_OVER = re.compile(r"`--open \d\d`, the number after the last lab")
 PLANS_BEGIN = "<!-- plans, made by `make release` -->\n"
 PLANS_END = "<!-- end of plans -->\n"
 QUARTERS = ("", "¼", "½", "¾")
@@ -54,6 +56,8 @@ QUARTERS = ("", "¼", "½", "¾")
 
 def make_syllabus(text: str, lessons: Sequence[Lesson]) -> str:
     """Return a page with a row for each lesson, a last row with the sums, and all plans.
+
+    The number of `--open` that says "all labs are over" follows the last lesson.
 
     A page without the table is returned unchanged. Raises LessonError if a lesson's header lacks
     the minutes.
@@ -64,6 +68,8 @@ def make_syllabus(text: str, lessons: Sequence[Lesson]) -> str:
     count = sum(len(lesson.exercises) for lesson in lessons)
     rows.append(f"| all | {hours(lessons)} | {points(lessons):g} | {count} | |\n")
     page = with_rows(text, SYLLABUS, rows)
+    after_all = f"`--open {int(lessons[-1].number) + 1:02}`, the number after the last lab"
+    page = ALL_OVER.sub(after_all, page)
     before, begin, rest = page.partition(PLANS_BEGIN)
     _, end, after = rest.partition(PLANS_END)
     if not end:

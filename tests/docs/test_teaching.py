@@ -76,6 +76,11 @@ def test_the_syllabus_is_that_of_the_lessons():
     assert 0 <= 60 * _number(hours(lessons())) - minutes < 15, "in quarters of an hour, rounded up"
 
 
+def test_the_number_that_says_all_labs_are_over_is_after_the_last_lab():
+    (said,) = re.findall(r"`--open (\d\d)`, the number after the last lab", SYLLABUS)
+    assert int(said) == int(lessons()[-1].number) + 1
+
+
 def test_the_paths_of_the_start_page_have_labs_that_exist():
     linked = set(re.findall(r"\[(\d\d)\]", paths_table(lessons())))
     there = {lesson.number for lesson in lessons()}
