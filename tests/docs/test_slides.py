@@ -85,6 +85,25 @@ def test_no_slide_overflows(path: Path, browser: Browser, tmp_path: Path) -> Non
     page.close()
 
 
+def test_a_deck_can_be_printed(browser: Browser, tmp_path: Path) -> None:
+    """Each slide has a page of its own, with its margins and its picture."""
+    lesson = lesson_in(sources()[0])
+    deck = make_deck(lesson, load(solution_path(ROOT, lesson)))
+    page, _ = opened(browser, to_page(deck), tmp_path, "light&print-pdf")
+    page.wait_for_selector(".pdf-page section")
+    seen = page.evaluate(
+        """() => [...document.querySelectorAll(".pdf-page")].map(paper => {
+          const box = paper.getBoundingClientRect();
+          const head = paper.querySelector("h1, h2").getBoundingClientRect();
+          const picture = paper.querySelector("img")?.getBoundingClientRect();
+          return [head.left - box.left, head.top - box.top, picture ? picture.height : 720];
+        })"""
+    )
+    assert len(seen) == sum("ddpkit" in cell["metadata"] for cell in deck["cells"])
+    assert [each for each in seen if each[0] < 40 or each[1] < 30 or each[2] < 200] == []
+    page.close()
+
+
 def test_the_command_writes_a_deck(tmp_path: Path) -> None:
     said = CliRunner().invoke(main, ["slides", "03", "-o", str(tmp_path / "new")]).output
     assert re.fullmatch(rf"wrote {tmp_path}/new/03_all_reduce.html: \d\d slides\n", said)
