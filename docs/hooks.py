@@ -16,6 +16,7 @@ from ddpkit.authoring.slides.words import mathml
 if TYPE_CHECKING:
     from sphinx.application import Sphinx
 
+FIGURE = "ddpkit-figure"  # class of a drawing, see ddpkit/view/drawing/display.py
 TEACHERS = "teaching/"  # beside docs/teaching.md: pages with keys to the written questions
 
 
@@ -41,12 +42,18 @@ def read_source(app: Sphinx, docname: str, source: list[str]) -> None:
 def with_alt(notebook: str) -> str:
     """Return the notebook with the text of each picture at the place where MyST-NB looks.
 
+    A PNG behind a drawing of ddpkit is left out: the drawing has its own text.
     Answers are folded, so that students can read the page of a lab before they solve the lab.
     """
     book = json.loads(notebook)
     for cell in book["cells"]:
         if "exercise" in cell["metadata"].get("ddpkit", {}):
             cell["metadata"]["tags"] = [*cell["metadata"].get("tags", []), "hide-input"]
+        outputs = cell.get("outputs", [])
+        drawn = [FIGURE in "".join(each.get("data", {}).get("text/html", "")) for each in outputs]
+        if any(drawn):
+            pairs = zip(outputs, [False, *drawn], strict=False)
+            cell["outputs"] = [output for output, behind in pairs if not behind]
         for output in cell.get("outputs", []):
             if "image/png" in output.get("data", {}):
                 known = output["metadata"].get("image/png", {})

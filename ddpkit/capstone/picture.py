@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ddpkit.capstone.score import TrainingScore, best, kept_scores
 from ddpkit.capstone.task import GIVEN_MS, GIVEN_PEAK, GIVEN_SENT
-from ddpkit.view.drawing.display import display_png, in_ipython
+from ddpkit.view.drawing.display import display_picture, in_ipython
 from ddpkit.view.drawing.style import WIDTH
 
 if TYPE_CHECKING:
@@ -27,9 +27,16 @@ def show_costs() -> Figure | None:
     figure, front = _drawn(scores), ", ".join(each.name for each in best(scores))
     displayed = in_ipython()
     if displayed:
-        display_png(figure, f"Time, bytes and memory of {len(scores)} trainings")
+        words = f"Time, bytes and memory of {len(scores)} trainings"
+        display_picture(figure, words, _table(scores))
     print("Beaten by no other:", front)
     return None if displayed else figure
+
+
+def _table(scores: Sequence[TrainingScore]) -> str:
+    rows = [f"{one.ms:.0f} ms  {one.sent / 1e6:.1f} MB  {one.peak / 1e6:.1f} MB" for one in scores]
+    named = (f"{one.name}  {row}" for one, row in zip(scores, rows, strict=True))
+    return "\n".join(["time  bytes  memory", *named])
 
 
 def _drawn(scores: Sequence[TrainingScore]) -> Figure:

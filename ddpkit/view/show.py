@@ -9,7 +9,7 @@ from ddpkit.trace import Trace, with_names
 from ddpkit.view.attention.model import attention_picture
 from ddpkit.view.blocks.model import Matrix, blocks_of
 from ddpkit.view.comparison.model import comparison
-from ddpkit.view.drawing.display import display_png, in_ipython
+from ddpkit.view.drawing.display import display_picture, in_ipython
 from ddpkit.view.drawing.runs import HasTrace, skipped, trace_of
 from ddpkit.view.heat.model import heat_of
 from ddpkit.view.held.model import held_picture
@@ -33,7 +33,7 @@ def show(
 
     ``names={0: "server"}``: rank 0 is called so in the picture and its text.
 
-    In IPython the picture is displayed, as a PNG, and None returned, so that it does not appear
+    In a notebook the picture is displayed and None returned, so that it does not appear
     twice. Elsewhere the figure is returned: ``show(run).savefig("run.png")``. Without matplotlib
     only the text is printed. Raises TraceError if there is no such step, or no such rank to name.
     """
@@ -77,7 +77,7 @@ def compare(
 
         return draw_comparison(model)
 
-    return _present(draw, model.title, model.text)
+    return _present(draw, f"{model.title}. {model.notice}", model.text)
 
 
 def stack(
@@ -148,7 +148,7 @@ def show_pipeline(*runs_or_traces: HasTrace | Trace, labels: Sequence[str] = ())
 
         return draw_pipeline(model)
 
-    return _present(draw, model.title, model.text)
+    return _present(draw, f"{model.title}. {model.text}", model.text)
 
 
 def show_mesh(
@@ -168,7 +168,7 @@ def show_mesh(
 
         return draw_mesh(model)
 
-    return _present(draw, model.title, model.text)
+    return _present(draw, model.text, model.text)
 
 
 def show_blocks(*matrices: Matrix, ranks: int = 4, whole: bool = True) -> Figure | None:
@@ -188,7 +188,7 @@ def show_blocks(*matrices: Matrix, ranks: int = 4, whole: bool = True) -> Figure
 
         return draw_blocks(model)
 
-    return _present(draw, model.title, model.text)
+    return _present(draw, f"{model.title}. {model.text}", model.text)
 
 
 def show_attention(
@@ -271,7 +271,7 @@ def _out_of_memory(run: HasTrace | Trace, rank: int) -> bool:
 
 
 def _present(draw: Callable[[], Figure], finding: str, text: str) -> Figure | None:
-    """Display the picture, print its text; outside IPython, return the picture."""
+    """Display the picture, print its text; outside a notebook, return the picture."""
     try:
         figure = draw()
     except ModuleNotFoundError as error:
@@ -281,6 +281,6 @@ def _present(draw: Callable[[], Figure], finding: str, text: str) -> Figure | No
         return None
     displayed = in_ipython()
     if displayed:
-        display_png(figure, finding)
+        display_picture(figure, finding, text)
     print(text)
     return None if displayed else figure

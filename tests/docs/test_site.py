@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import functools
 import hashlib
+import html as html_module
 import importlib
 import importlib.util
 import json
@@ -86,17 +87,25 @@ def test_a_lab_is_shown_whole(html: Path, solution: Path):
     """Every cell, all that it printed, every picture, and each picture's text."""
     page = read(html / "solutions" / f"{solution.stem}.html")
     images, cells = dict(page.images), json.loads(solution.read_text("utf-8"))["cells"]
+    source = page.path.read_text("utf-8")
     for cell in cells:
         outputs = cell.get("outputs", [])
         if cell["cell_type"] == "code":
             assert words(cell["source"]) in page.text
-        for output in outputs:
+        for before, output in zip([{}, *outputs], outputs, strict=False):
             if output["output_type"] == "stream":
                 assert words(output["text"]) in page.text
-            if "image/png" in output.get("data", {}):
+            if "ddpkit-figure" in "".join(before.get("data", {}).get("text/html", "")):
+                alt = output["metadata"]["image/png"]["alt"]
+                assert f"aria-label='{html_text(alt)}'" in source
+            elif "image/png" in output.get("data", {}):
                 png = base64.b64decode("".join(output["data"]["image/png"]))
                 alt = output["metadata"].get("image/png", {}).get("alt", "plot drawn by")
                 assert words([alt]) in images[f"{hashlib.sha256(png).hexdigest()}.png"]
+
+
+def html_text(text: str) -> str:
+    return html_module.escape(" ".join(text.split()))
 
 
 def words(lines: list[str] | str) -> str:

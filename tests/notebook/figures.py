@@ -37,6 +37,10 @@ CELLS = {  # each cell leaves a picture, its text, and controls if it has any
 }
 
 
+LIVE_DRAWING = ".ddpkit-shown .ddpkit-drawn"
+SEEN = ".jp-RenderedHTML .ddpkit-drawn:visible, .jp-RenderedImage img:visible"
+DARK_GROUND = "rgb(27, 34, 41)"
+STILL = ".jp-RenderedHTML .ddpkit-drawn:not(.ddpkit-shown *)"
 LIVE = ("explore_buckets", "explore_scaling", "explore_pipeline", "play", "what_if", "explore")
 
 
@@ -49,15 +53,15 @@ def _cell(page: NotebookPage, figure: str) -> Locator:
 def slider_moves(opened: NotebookPage) -> float:
     """The keys move it, and the picture follows: the median ms from a key to the new picture."""
     cell = _cell(opened, "explore_buckets")
-    picture, handle = cell.locator(".widget-image").first, cell.locator(".noUi-handle").first
+    picture, handle = cell.locator(LIVE_DRAWING).first, cell.get_by_role("slider").first
     handle.focus()
     times = []
     for key in ("ArrowRight", "ArrowLeft", "ArrowLeft", "ArrowLeft"):
-        before, start = picture.get_attribute("src"), time.perf_counter()
+        before, start = picture.inner_html(), time.perf_counter()
         handle.press(key)
         opened.page.wait_for_function(
-            "([image, src]) => image.src !== src && image.complete",
-            arg=[picture.element_handle(), before],
+            f"([cell, before]) => cell.querySelector({LIVE_DRAWING!r}).innerHTML !== before",
+            arg=[cell.element_handle(), before],
         )
         times.append(1000 * (time.perf_counter() - start))
     said = cell.get_by_role("status").inner_text()
@@ -69,7 +73,7 @@ def slider_moves(opened: NotebookPage) -> float:
 def numbers_follow(opened: NotebookPage, index: int) -> None:
     """In a lab's cell: a key moves the first slider, and the text comes to have other numbers."""
     cell = opened.page.locator(".jp-Notebook .jp-Cell").nth(index)
-    handle = cell.locator(".noUi-handle").first
+    handle = cell.get_by_role("slider").first
     handle.scroll_into_view_if_needed()
     numbers = """cell => cell.querySelector("[role=status]")?.innerText.match(/[0-9.]+/g)?.join()"""
     for key in ("ArrowLeft", "ArrowLeft", "ArrowRight"):
@@ -106,10 +110,9 @@ def player_steps(opened: NotebookPage) -> None:
     ):
         cell.get_by_role("button", name=button, exact=True).click()
         expect(said).to_contain_text(words, timeout=LIMIT_MS)
-    play = cell.locator(".widget-play button").first  # which pauses, too
-    play.click()  # a busy machine draws the last of the steps that are due, and leaves some out
+    cell.get_by_role("button", name="Play", exact=True).click()
     expect(said).to_contain_text(re.compile("Step [2-6] of 6"), timeout=LIMIT_MS)
-    play.click()
+    cell.get_by_role("button", name=re.compile("Pause|Play")).click()
 
 
 def explorer_answers(opened: NotebookPage) -> None:
@@ -152,34 +155,80 @@ def one_picture_each(opened: NotebookPage) -> None:
     """While controls are there, the still picture and its text are not shown beside them."""
     for name in LIVE:
         cell = _cell(opened, name)
-        shown = ".ddpkit-shown canvas, .ddpkit-shown img"
+        shown = f".ddpkit-shown canvas, {LIVE_DRAWING}"
         cell.locator(shown).first.scroll_into_view_if_needed()
         assert cell.locator(shown).first.is_visible(), name
+        assert not cell.locator(STILL).first.is_visible(), name
         assert not cell.locator(".jp-RenderedImage img").first.is_visible(), name
         assert not cell.locator(".jp-RenderedText pre").first.is_visible(), name
-    assert _cell(opened, "show").locator(".jp-RenderedImage img").first.is_visible()
+    assert _cell(opened, "show").locator(STILL).first.is_visible()
+    assert not _cell(opened, "show").locator(".jp-RenderedImage img").first.is_visible()
 
 
-def no_word_is_cut(opened: NotebookPage) -> None:
-    """Of what stands beside a slider, or on it."""
-    words = opened.page.locator(".ddpkit-shown :is(.widget-label, .widget-readout)")
-    cut = words.evaluate_all(
-        "all => all.filter(each => each.scrollWidth > each.clientWidth).map(each => each.innerText)"
+def described(opened: NotebookPage) -> None:
+    """Each picture is one to a screen reader, with its words, and a table behind its summary."""
+    for name in list(CELLS)[1:]:
+        cell = _cell(opened, name)
+        if name != "explore":
+            picture = cell.get_by_role("img").first
+            assert len(picture.get_attribute("aria-label") or "") > 40, name
+    cell = _cell(opened, "show")
+    cell.get_by_text("This picture in words and numbers").click()
+    cell.get_by_role("rowheader", name="rank 0").wait_for()
+
+
+def controls_are_named(opened: NotebookPage) -> None:
+    """Each control has a name, and a value in words, in the accessibility tree."""
+    said = {}
+    for name in LIVE:
+        cell = _cell(opened, name)
+        controls = cell.locator(".ddpkit-shown").get_by_role("slider").all()
+        controls += cell.locator(".ddpkit-shown").get_by_role("combobox").all()
+        controls += cell.locator(".ddpkit-shown").get_by_role("button").all()
+        assert controls, name
+        for control in controls:
+            tree = control.aria_snapshot()
+            assert re.match(r'- \w+ "[A-Za-z+−][^"]*"', tree), (name, tree)
+            if "slider" in tree:
+                words = control.get_attribute("aria-valuetext") or ""
+                assert re.search("[a-z%0-9]", words), (name, tree)
+                said.setdefault(re.findall('"([^"]*)"', tree)[0], words)
+    assert said["Bandwidth"] == "10 Gbit/s"
+    assert said["Step"].endswith("of 6")
+
+
+def runs_again(opened: NotebookPage) -> None:
+    """The cell keeps its room: below it nothing jumps."""
+    cell = _cell(opened, "explore_buckets")
+    cell.scroll_into_view_if_needed()
+    index = [cell["index"] for cell in opened.cells()][list(CELLS).index("explore_buckets")]
+    before = cell.bounding_box()
+    assert before
+    opened.page.evaluate(
+        """([cell]) => {
+            window.heights = [];
+            const watch = () => { heights.push(cell.offsetHeight); requestAnimationFrame(watch); };
+            watch();
+        }""",
+        [cell.element_handle()],
     )
-    assert words.count() > 20
-    assert cut == []
+    opened.run_cell(index)
+    cell.get_by_role("slider").first.wait_for()
+    opened.page.wait_for_timeout(500)
+    heights = opened.page.evaluate("heights")
+    assert min(heights) > 0.9 * before["height"], heights[:: max(1, len(heights) // 50)]
 
 
 def dark(opened: NotebookPage) -> None:
     """In the dark theme no picture is white."""
     opened.theme("Dark")
     for name in ("show", "play"):
-        picture = _cell(opened, name).locator("img:visible").first
-        assert "invert" in picture.evaluate("node => getComputedStyle(node).filter"), name
+        ground = _cell(opened, name).locator(".ddpkit-drawn svg > path:visible").first
+        assert ground.evaluate("node => getComputedStyle(node).fill") == DARK_GROUND, name
     canvas = _cell(opened, "explore").get_by_role("application")
-    assert "invert" in canvas.evaluate("node => getComputedStyle(node).filter")
     canvas.scroll_into_view_if_needed()
     opened.page.wait_for_timeout(1000)  # Lab hides all while it changes its theme
+    assert canvas.evaluate("node => getComputedStyle(node).backgroundColor") == DARK_GROUND
     assert canvas.evaluate(
         "node => node.getContext('2d').getImageData(0, 0, node.width || 1, node.height).data"
         ".some((value) => value > 0)"
@@ -192,10 +241,11 @@ def steps_in_the_dark(page: NotebookPage, index: int) -> None:
 
     front = page.page.locator(".jp-NotebookPanel:not(.lm-mod-hidden)")
     cell = front.locator(".jp-Notebook .jp-Cell").nth(index)
-    picture = cell.locator("img:visible")
+    picture = cell.locator(".ddpkit-drawn:visible, img:visible")
     picture.first.scroll_into_view_if_needed()
     assert picture.count() == 1
-    assert "invert" in picture.first.evaluate("node => getComputedStyle(node).filter")
+    ground = picture.locator("svg > path").first
+    assert ground.evaluate("node => getComputedStyle(node).fill") == DARK_GROUND
     cell.get_by_role("button", name="Next", exact=True).click()
     expect(cell.get_by_role("status")).to_contain_text("Step 2 of", timeout=LIMIT_MS)
 
@@ -221,7 +271,7 @@ def lessons_in_the_dark(page: NotebookPage) -> None:
     """Saved pictures are turned over, and in a narrow page the lines of their tables are whole."""
     page.page.set_viewport_size({"width": 1000, "height": 900})
     page.theme("Dark")
-    images = page.page.locator(".jp-OutputArea-output.jp-RenderedImage img")
+    images = page.page.locator(".jp-OutputArea-output.jp-RenderedImage img:visible")
     filters = images.evaluate_all("all => all.map(each => getComputedStyle(each).filter)")
     assert [said for said in filters if "invert" not in said] == []
     below = ".jp-OutputArea-child:has(.ddpkit-picture) ~ * .jp-RenderedText pre"
@@ -235,11 +285,19 @@ def lessons_in_the_dark(page: NotebookPage) -> None:
     assert [text for text, lines, written in texts if round(lines) > written] == []
 
 
-def all_seen(page: NotebookPage) -> None:
-    """Of each cell, without running it: its picture and its text."""
+def all_seen(page: NotebookPage, *, trusted: bool) -> None:
+    """Of each cell, without running it: its picture and its text.
+
+    Of a stranger's notebook Lab shows the PNG alone, without a trace of the drawing's words.
+    """
     for name in list(CELLS)[1:]:
         cell = _cell(page, name)
-        picture = cell.locator(".jp-RenderedImage img").first
-        picture.scroll_into_view_if_needed()
-        assert picture.evaluate("image => image.complete && image.naturalWidth") > 1000, name
+        drawing, image = cell.locator(STILL).first, cell.locator(".jp-RenderedImage img").first
+        seen, hidden = (drawing, image) if trusted else (image, drawing)
+        seen.scroll_into_view_if_needed()
+        assert seen.is_visible(), name
+        assert not hidden.is_visible(), name
+        if not trusted:
+            assert image.evaluate("image => image.complete && image.naturalWidth") > 900, name
+        assert cell.get_by_text("This picture in words and numbers").is_visible(), name
         assert len(cell.locator(".jp-RenderedText").first.inner_text()) > 80, name

@@ -7,6 +7,7 @@ With `--run` the lessons are run in the browser first, so that what has controls
 from __future__ import annotations
 
 import argparse
+import re
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -28,7 +29,7 @@ SHEETS = ROOT / "tests" / "artifacts" / "pictures"
 WIDTHS = (1000, 1600)  # of the browser's window
 THEMES = ("Light", "Dark")
 PAIRS = {"a": ("light_1000", "dark_1600"), "b": ("dark_1000", "light_1600")}
-SHOWN = ".ddpkit-shown canvas, .ddpkit-shown img, .jp-RenderedImage img"
+SHOWN = ".ddpkit-shown canvas, .ddpkit-drawn, .jp-RenderedImage img"
 
 
 def in_each_setting(page: NotebookPage) -> Iterator[str]:
@@ -101,7 +102,10 @@ def renew(path: Path) -> None:
     for cell in notebook.cells:
         for output in cell.get("outputs", ()):
             if "ddpkit-picture" in output.get("data", {}).get("text/html", ""):
-                output["data"]["text/html"] = RULES
+                old = output["data"]["text/html"]
+                output["data"]["text/html"] = re.sub(
+                    "<style.*</style>", RULES, old, flags=re.DOTALL
+                )
     nbformat.write(notebook, path)
 
 

@@ -241,7 +241,9 @@ def test_figures_move_and_stay(opened: NotebookPage, lab: Lab, browser: Browser)
     figures.player_steps(opened)
     figures.explorer_answers(opened)
     figures.one_picture_each(opened)
-    figures.no_word_is_cut(opened)
+    figures.described(opened)
+    figures.controls_are_named(opened)
+    figures.runs_again(opened)
     opened.screenshot(ARTIFACTS / "figures.png")
     figures.dark(opened)
     opened.screenshot(ARTIFACTS / "figures_dark.png")
@@ -258,7 +260,7 @@ def test_figures_move_and_stay(opened: NotebookPage, lab: Lab, browser: Browser)
         context = browser.new_context(viewport=WINDOW)
         page = NotebookPage(context.new_page(), lab, f"{name}.ipynb")
         assert figures.all_trusted(page) == trusted
-        figures.all_seen(page)
+        figures.all_seen(page, trusted=trusted)
         figures.says_it_is_not_live(page)
         page.screenshot(ARTIFACTS / f"{name}_saved.png")
         # Of a widget that is gone its own manager says so in the console, and nobody can stop it.
@@ -298,9 +300,11 @@ def test_saved_lessons_show_their_figures(lab: Lab, browser: Browser, trusted: b
     context = browser.new_context(viewport=WINDOW)
     page = NotebookPage(context.new_page(), lab, path.name)
     assert figures.all_trusted(page) == trusted
-    images = page.page.locator(".jp-OutputArea-output.jp-RenderedImage img")
+    images = page.page.locator(figures.SEEN)
     images.last.scroll_into_view_if_needed()
-    widths = images.evaluate_all("all => all.map(image => image.complete && image.offsetWidth)")
+    widths = images.evaluate_all(
+        "all => all.map(each => each.complete !== false && each.offsetWidth)"
+    )
     assert len(widths) == pictures
     assert min(widths) > 400
     page.screenshot(ARTIFACTS / f"saved_lessons_{trusted}.png")

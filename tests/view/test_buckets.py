@@ -105,16 +105,16 @@ def test_a_recorded_run_brings_its_step_link_and_ranks() -> None:
 
 def test_the_sliders_move_the_picture(displayed: list[object]) -> None:
     view = explore_buckets(link="2 Gbit/s, 33 us", cap_mb=4.0)  # values that no slider has
-    sliders, image, line = view.controls.children
-    assert [s.description for s in sliders.children] == [
-        "bucket cap", "bandwidth", "latency", "speed", "ranks",
+    panel = view.controls
+    assert [control["label"] for control in panel.controls.values()] == [
+        "Bucket cap", "Bandwidth", "Latency", "Speed", "Ranks",
     ]  # fmt: skip
-    assert [s.value for s in sliders.children] == list(view.start.values())
-    before = image.value
-    sliders.children[4].value = 64
-    assert image.value != before
-    assert image.value == view.png(ranks=64)
-    assert "64 ranks" in line.value
+    assert panel.values() == view.start
+    before = panel.picture
+    panel.choose(ranks=64)
+    assert panel.picture != before
+    assert panel.picture == view.html(ranks=64)
+    assert "64 ranks" in panel.said
 
 
 @pytest.mark.processes
@@ -122,11 +122,12 @@ def test_a_saved_notebook_keeps_picture_and_text(tmp_path) -> None:
     code = "from ddpkit.view import explore_buckets\nexplore_buckets()"
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(code)])
     NotebookClient(notebook, timeout=120, resources={"metadata": {"path": tmp_path}}).execute()
-    picture, dark, text, rules, live = notebook.cells[0].outputs
+    drawing, picture, text, rules, live = notebook.cells[0].outputs
     assert "image/png" in picture.data
     assert "Best cap: " in picture.metadata["image/png"]["alt"]
     assert "Best cap: " in text.text
-    assert "data-jp-theme-light" in dark.data["text/html"]
+    assert "aria-label='A step of 4 ranks" in drawing.data["text/html"]
+    assert "<th scope='row'>10 MB</th><td>200 ms best</td>" in drawing.data["text/html"]
     assert NOT_LIVE in rules.data["text/html"]
     assert live.data["text/plain"] == NOT_LIVE
     assert "application/vnd.jupyter.widget-view+json" in live.data

@@ -167,7 +167,7 @@ def test_a_notebook_gets_picture_text_and_canvas(
     displayed: list[object], capsys: pytest.CaptureFixture[str]
 ) -> None:
     view = explore(TRACES["ddp"], step=1)
-    assert [type(each).__name__ for each in displayed] == ["Image", "dict", "dict", "dict"]
+    assert [type(each).__name__ for each in displayed] == ["dict", "Image", "dict", "dict"]
     assert capsys.readouterr().out == timeline_model(TRACES["ddp"], 1).text + "\n"
     assert view.controls.picture["title"] == timeline_model(TRACES["ddp"], 1).title
     assert "export default" in str(view.controls._esm)

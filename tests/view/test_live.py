@@ -92,7 +92,7 @@ def test_a_stopped_run_leaves_its_last_picture(displayed: list[object]) -> None:
     with pytest.raises(KeyboardInterrupt):
         stopped()
     assert not seen[0].exists()
-    assert [type(each).__name__ for each in displayed] == ["dict", "dict", "Image", "dict"]
+    assert [type(each).__name__ for each in displayed] == ["dict", "dict", "dict", "Image"]
     assert watch.progress().title == "No step is done yet"
 
 
@@ -103,11 +103,11 @@ def test_the_picture_follows_the_ranks_and_nothing_is_left(
     monkeypatch.setattr("ddpkit.view.live_run.widget.EVERY_S", 0.01)
     with live() as watch:
         folder = Path(watch._folder)
-        image, line = watch.view.children
-        empty = image.value
+        panel = watch.view
+        empty = panel.picture
         Cluster(2).run(train, watch)
         deadline = time.monotonic() + 60
-        while "Step 19 on 2 ranks" not in line.value or image.value == empty:
+        while "Step 19 on 2 ranks" not in panel.said or panel.picture == empty:
             assert time.monotonic() < deadline
             time.sleep(0.05)
         assert sorted(path.name for path in folder.iterdir()) == ["0", "1"]
@@ -115,7 +115,7 @@ def test_the_picture_follows_the_ranks_and_nothing_is_left(
     assert [len(losses) for losses in progress.losses.values()] == [20, 20]
     assert progress.losses[1][-1] == 0.05
     assert capsys.readouterr().out == progress.text + "\n"
-    assert [type(each).__name__ for each in displayed] == ["dict", "dict", "Image", "dict"]
+    assert [type(each).__name__ for each in displayed] == ["dict", "dict", "dict", "Image"]
     assert not folder.exists()
 
 

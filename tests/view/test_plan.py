@@ -47,12 +47,12 @@ def test_the_cheapest_is_lab_09s(deadline: float) -> None:
 
 def test_the_deadline_moves_the_picture(displayed: list[object]) -> None:
     view = explore_plan(seconds, 1000, deadline=24)
-    sliders, image, line = view.controls.children
-    assert [each.value for each in sliders.children] == list(view.start.values())
-    before = image.value
-    sliders.children[0].value = 5
-    assert image.value == view.png(deadline=5) != before
-    assert "In 5 h the cheapest is" in line.value
+    panel = view.controls
+    assert panel.values() == view.start
+    before = panel.picture
+    panel.choose(deadline=5)
+    assert panel.picture == view.html(deadline=5) != before
+    assert "In 5 h the cheapest is" in panel.said
 
 
 def test_a_plan_has_a_deadline() -> None:

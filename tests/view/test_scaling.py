@@ -62,12 +62,12 @@ def test_the_title_says_what_the_bar_of_the_growing_batch_does(ranks: int) -> No
 
 def test_the_sliders_move_the_picture(displayed: list[object]) -> None:
     view = explore_scaling(examples.ddp(2, steps=5), link="2 Gbit/s, 33 us", world_size=20)
-    sliders, image, line = view.controls.children
-    assert [each.value for each in sliders.children] == list(view.start.values())
-    before = image.value
-    sliders.children[0].value = 256
-    assert image.value == view.png(ranks=256) != before
-    assert "256 ranks" in line.value
+    panel = view.controls
+    assert panel.values() == view.start
+    before = panel.picture
+    panel.choose(ranks=256)
+    assert panel.picture == view.html(ranks=256) != before
+    assert "256 ranks" in panel.said
 
 
 def test_4096_ranks_choose_the_cheapest_for_each_bucket() -> None:

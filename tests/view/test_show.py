@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from matplotlib.figure import Figure
 
-from ddpkit.view import show, timeline_model
+from ddpkit.view import explore_buckets, show, timeline_model
 from ddpkit.view.drawing import style
 from tests.view import examples
 
@@ -29,10 +29,11 @@ def test_in_ipython_the_picture_is_displayed_once_and_nothing_returned(
     displayed: list[Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert show(examples.ddp(2)) is None
-    image, _ = displayed  # and rules for a dark page
+    drawing, image = displayed
     assert image.data[:4] == b"\x89PNG"
     model = timeline_model(examples.ddp(2))
     assert image.alt == f"{model.title}. {' '.join(model.headline.split())}"
+    assert f"role='img' aria-label='{image.alt}'" in drawing["text/html"]
     assert "Communication hidden" in capsys.readouterr().out
 
 
@@ -77,3 +78,19 @@ def test_plots_of_lessons_have_the_colours_of_the_kit() -> None:
         greys = [to_hex(rcParams[key]).upper() for key in ("axes.edgecolor", "grid.color")]
     assert curves == list(style.CURVES)
     assert greys == [style.GREY, style.GRID]
+
+
+def test_a_terminal_gets_text_and_the_figure(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A terminal got "<IPython.core.display.Image object>" and the words of lost controls."""
+    shell = type("TerminalInteractiveShell", (), {})
+    monkeypatch.setattr("IPython.get_ipython", shell)
+    assert isinstance(show(examples.ddp(2)), Figure)
+    view = explore_buckets()
+    assert view.controls is None
+    said = capsys.readouterr().out
+    assert "Communication hidden" in said
+    assert "Best cap" in said
+    assert "object" not in said
+    assert "Live only" not in said

@@ -74,17 +74,17 @@ def test_the_picture_is_readable(rank: int | None, settings: dict[str, Any]) -> 
 
 def test_the_controls_move_the_picture(displayed: list[object]) -> None:
     view = what_if(RECORDED.trace(), bucket_cap_mb=4)
-    assert [type(each).__name__ for each in displayed] == ["Image", "dict", "dict", "dict"]
-    controls, image, line = view.controls.children
-    moved = {control.description: control for control in controls.children}
-    assert {name: control.value for name, control in moved.items()} == {
-        "bucket cap": 4, "bandwidth": 1.0, "latency": 50.0, "slow rank": 2, "takes": 1.0,
-    }  # fmt: skip
-    moved["bucket cap"].value = 0.0
-    assert "replayed as recorded" in line.value
-    moved["slow rank"].value, moved["takes"].value = 1, 3.0
-    assert "rank 1 takes 3× as long" in line.value
-    assert image.value == view.png(cap_mb=0.0, slow=1, times=3.0)
+    assert [type(each).__name__ for each in displayed] == ["dict", "Image", "dict", "dict"]
+    panel = view.controls
+    assert panel.values() == {"cap_mb": 4, "gbits": 1.0, "us": 50.0, "slow": 2, "times": 1.0}
+    assert [control["label"] for control in panel.controls.values()] == [
+        "Bucket cap", "Bandwidth", "Latency", "Slow rank", "Takes",
+    ]  # fmt: skip
+    panel.choose(cap_mb=0.0)
+    assert "replayed as recorded" in panel.said
+    panel.choose(slow=1, times=3.0)
+    assert "rank 1 takes 3× as long" in panel.said
+    assert panel.picture == view.html(cap_mb=0.0, slow=1, times=3.0)
 
 
 def test_what_cannot_be_replayed_is_a_sentence() -> None:

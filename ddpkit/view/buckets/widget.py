@@ -65,9 +65,9 @@ def _controls(view: View[CapSweep], step: Step) -> Any:
     at = view.start
     return view.live(
         {
-            "cap_mb": slider("bucket cap", caps(step), at["cap_mb"], "{:g} MB".format),
+            "cap_mb": slider("Bucket cap", caps(step), at["cap_mb"], "{:g} MB".format),
             **link_sliders(at),
-            "speed": slider("speed", SPEEDS, at["speed"], "{:g} times".format),
-            "ranks": slider("ranks", RANKS, at["ranks"], "{:g}".format),
+            "speed": slider("Speed", SPEEDS, at["speed"], "{:g} times".format),
+            "ranks": slider("Ranks", RANKS, at["ranks"], "{:g}".format),
         }
     )

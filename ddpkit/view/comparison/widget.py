@@ -14,7 +14,7 @@ from ddpkit.trace import Trace, how_made
 from ddpkit.view.comparison.model import Comparison, compare_steps
 from ddpkit.view.drawing.runs import HasTrace, skipped, trace_of
 from ddpkit.view.drawing.shell import View, nothing
-from ddpkit.view.drawing.sliders import ROOM, link_sliders, numbers_of, slider
+from ddpkit.view.drawing.sliders import choice, link_sliders, numbers_of, slider
 from ddpkit.view.drawing.steps import caps
 from ddpkit.view.drawing.typical import typical_step
 
@@ -101,20 +101,13 @@ def _draw(model: Comparison) -> Figure:
 
 
 def _controls(view: View[Comparison], trace: Trace) -> Any:
-    import ipywidgets
-
     at, known = view.start, [0.0, *caps(Step.typical(trace))]
     return view.live(
         {
-            "cap_mb": slider("bucket cap", known, at["cap_mb"], _cap),
+            "cap_mb": slider("Bucket cap", known, at["cap_mb"], _cap),
             **link_sliders(at),
-            "slow": ipywidgets.Dropdown(
-                options=[(f"rank {rank}", rank) for rank in trace.ranks],
-                value=at["slow"],
-                description="slow rank",
-                style=ROOM,
-            ),
-            "times": slider("takes", TIMES, at["times"], "{:g} times".format),
+            "slow": choice("Slow rank", trace.ranks, at["slow"], "rank {}".format),
+            "times": slider("Takes", TIMES, at["times"], "{:g} times".format),
         }
     )
 

@@ -12,7 +12,9 @@ breakdown    beside them, each rank's time in its parts
 runs         what a picture is made of: a run, or its trace
 steps        the step that a widget starts from, and the bucket caps to try
 typical      the step that stands for a run
-sliders      the sliders that several widgets have
+sliders      the controls that several widgets have
+panel        controls over a picture, in the browser
+svg          a figure as SVG, with the colours of a light theme and of a dark one
 display      a figure as an output of a cell
 shell        `View`: a picture in a cell, with controls if any
 """

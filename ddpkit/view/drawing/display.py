@@ -1,9 +1,17 @@
-"""A figure as an output of a notebook's cell."""
+"""A figure as an output of a notebook's cell: a drawing with words and numbers, and a PNG.
+
+The drawing is SVG in HTML, because a front end gives an image of a notebook no description.
+A notebook that was not run here may not be trusted: then the front end takes the drawing and the
+rules out, and shows the PNG.
+"""
 
 from __future__ import annotations
 
+import html
 import io
+import re
 import sys
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ddpkit.view.drawing import style
@@ -11,40 +19,137 @@ from ddpkit.view.drawing import style
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-CSS_PIXELS = round(style.WIDTH * 90)  # half the pixels would be 792; 990 fills a notebook's cell
+CSS_PIXELS = round(style.WIDTH * 90)  # a picture's width: fills a notebook's cell
+PNG_DPI = 90  # the PNG has a dot for each pixel of the page
+PNG_COLORS = 256
 
-
-# Pictures are drawn on white, which is a slab of light on JupyterLab's dark page. There they are
-# turned over, colours kept: also those of matplotlib, in a notebook that has one of ours.
-# The text below a picture has tables, whose lines must not be broken. In a narrow page its letters
-# are smaller, so that 88 of them fit; what is wider can be moved from side to side.
-RULES = """<style class="ddpkit-picture">
-.jp-OutputArea-child:has(> * > .ddpkit-picture) { display: none; }
-[data-jp-theme-light="false"] .jp-Notebook:has(.ddpkit-picture) .jp-RenderedImage img,
-[data-jp-theme-light="false"] .ddpkit-shown :is(img, canvas)
-  { filter: invert(0.93) hue-rotate(180deg); }
-.jp-OutputArea:has(.ddpkit-picture) { container-type: inline-size; }
+# Containers of a cell's output in JupyterLab and Notebook 7, nbclassic, Colab, VS Code, MyST-NB.
+_OUTPUTS = ".jp-OutputArea-child", ".output_area", ".output_subarea", ".output_container", ".output"
+_DARK = (
+    '[data-jp-theme-light="false"]', "html[theme=dark]", "body.vscode-dark", "body.dark", ".dark",
+    'body[data-theme="dark"]',
+)  # fmt: skip
+# The PNG of a drawing is hidden while the drawing is there. In a dark theme other pictures in
+# the same notebook are turned over, and keep their hues.
+# The text below a picture has tables: lines must not be broken. In a narrow page letters are
+# smaller, and 88 letters fit; a wider table can be moved from side to side.
+RULES = f"""<style class="ddpkit-picture">
+.ddpkit-figure {{ margin: 0; }}
+:is(.ddpkit-figure, .ddpkit-shown) {{ color-scheme: light; }}
+:is({", ".join(_DARK)}) :is(.ddpkit-figure, .ddpkit-shown) {{ color-scheme: dark; }}
+.ddpkit-drawn {{ display: block !important; overflow-x: auto; }}
+.ddpkit-drawn > svg {{ display: block; width: 100%; max-width: {CSS_PIXELS}px; height: auto; }}
+:is({", ".join(_OUTPUTS)}):has(.ddpkit-drawn) + :is({", ".join(_OUTPUTS)}, img):has(img, :scope)
+  {{ display: none; }}
+.ddpkit-numbers {{ font-size: 12px; opacity: 0.9; }}
+.ddpkit-numbers:not([open]) {{ width: max-content; }}
+.ddpkit-numbers :is(td, th) {{ text-align: right; white-space: nowrap; padding: 1px 8px; }}
+[data-jp-theme-light="false"] .jp-Notebook:has(.ddpkit-picture) .jp-RenderedImage img
+  {{ filter: invert(0.93) hue-rotate(180deg); }}
+.jp-OutputArea:has(.ddpkit-picture) {{ container-type: inline-size; }}
 .jp-OutputArea-child:has(.ddpkit-picture) ~ .jp-OutputArea-child .jp-RenderedText pre
-  { white-space: pre; overflow-x: auto;
-    font-size: clamp(10px, calc((100cqw - 90px) / 53), var(--jp-code-font-size)); }
+  {{ white-space: pre; overflow-x: auto;
+    font-size: clamp(10px, calc((100cqw - 90px) / 53), var(--jp-code-font-size)); }}
 </style>"""
 
 
+_CELL = re.compile(r"\S+(?: \S+)*")  # words, one space apart
+
+
 def in_ipython() -> bool:
-    """Whether pictures can be displayed here."""
-    ipython = sys.modules.get("IPython")  # if nobody imported it, we are not in it
-    return ipython is not None and ipython.get_ipython() is not None
+    """True if pictures can be displayed here: in a notebook, not in a terminal's IPython."""
+    ipython = sys.modules.get("IPython")  # never imported outside IPython
+    shell = None if ipython is None else ipython.get_ipython()
+    return shell is not None and type(shell).__name__ != "TerminalInteractiveShell"
 
 
-def display_png(figure: Figure, alt: str) -> None:
-    """Leave the picture as an output of its own, which a saved notebook keeps.
+def display_picture(figure: Figure, alt: str, numbers: str) -> None:
+    """Leave the picture as two outputs, which a saved notebook keeps: a drawing, and a PNG.
 
-    ``alt`` is the picture in words, for those who do not see it.
+    ``alt`` is the picture in words, for those who do not see it; ``numbers`` has the lines of its
+    tables.
     """
     from IPython.display import Image, display
 
-    png = io.BytesIO()
-    figure.savefig(png, format="png")
-    picture = Image(png.getvalue(), format="png", width=CSS_PIXELS, alt=" ".join(alt.split()))  # type: ignore[no-untyped-call]
-    display(picture)  # type: ignore[no-untyped-call]
-    display({"text/plain": "", "text/html": RULES}, raw=True)  # type: ignore[no-untyped-call]
+    alt = described(alt)
+    drawing = {"text/plain": "", "text/html": RULES + picture_html(figure, alt, numbers)}
+    display(drawing, raw=True)  # type: ignore[no-untyped-call]
+    display(Image(png_of(figure), format="png", width=CSS_PIXELS, alt=alt))  # type: ignore[no-untyped-call]
+
+
+def described(text: str) -> str:
+    """Return the sentences of a text, without the tables, as the description of a picture."""
+    return " ".join(" ".join(lines[0] for lines in _parts(text) if not _is_row(lines[0])).split())
+
+
+def picture_html(figure: Figure, alt: str, numbers: str = "") -> str:
+    """Return the drawing as HTML, with its description, and with a table of its numbers if any."""
+    from ddpkit.view.drawing.svg import svg_of
+
+    # A front end without trust drops <svg> but not the words inside, and empty attributes.
+    drawn = f"<div class='ddpkit-drawn' hidden='hidden'>{svg_of(figure, described(alt))}</div>"
+    more = f"{_numbers(alt, numbers)}" if numbers else ""
+    return f"<figure class='ddpkit-figure'>{drawn}{more}</figure>"
+
+
+def png_of(figure: Figure) -> bytes:
+    """Return a picture as a PNG of 256 colours, which has a third of the bytes of one of all."""
+    from PIL import Image
+
+    drawn, packed = io.BytesIO(), io.BytesIO()
+    figure.savefig(drawn, format="png", dpi=PNG_DPI, pil_kwargs={"compress_level": 0})
+    picture = Image.open(drawn).convert("RGB")
+    few = picture.quantize(PNG_COLORS, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
+    few.save(packed, format="png", optimize=True)
+    return packed.getvalue()
+
+
+def _numbers(alt: str, text: str) -> str:
+    parts = "".join(map(_part, _parts(text)))
+    summary = "<summary>This picture in words and numbers</summary>"
+    words = f"<p>{html.escape(described(alt))}</p>"
+    return f"<details class='ddpkit-numbers'>{summary}{words}{parts}</details>"
+
+
+def _parts(text: str) -> list[list[str]]:
+    """Return the lines in parts: those of a table together, and each other line alone."""
+    parts: list[list[str]] = []
+    before = False
+    for line in filter(None, text.splitlines()):
+        columns = _is_row(line)
+        if columns and before:
+            parts[-1].append(line)
+        else:
+            parts.append([line])
+        before = columns
+    return parts
+
+
+def _is_row(line: str) -> bool:
+    """True for a row of a table: a line of columns, two or more spaces apart."""
+    return re.search(r"[^.\s] {2,}\S", line) is not None  # two sentences are no columns
+
+
+def _part(lines: list[str]) -> str:
+    """Return lines as HTML: as a table, if there are several."""
+    if len(lines) == 1:
+        return f"<pre>{html.escape(lines[0])}</pre>"
+    first, *others = lines
+    heads = [*_CELL.finditer(first)]
+    ends = [head.end() for head in heads]
+    named = [head[0] for head in heads]
+    if first.startswith(" "):  # the names of the rows have no head
+        ends, named = [0, *ends], ["", *named]
+    head = "".join(f"<th scope='col'>{html.escape(name)}</th>" for name in named)
+    body = "".join(f"<tr>{''.join(_row(line, ends))}</tr>" for line in others)
+    return f"<table><tr>{head}</tr>{body}</table>"
+
+
+def _row(line: str, ends: list[int]) -> Iterator[str]:
+    """Yield the cells of a row, whose columns end where those of the heads end."""
+    cells: list[list[str]] = [[] for _ in ends]
+    for number, found in enumerate(_CELL.finditer(line)):
+        column = next((k for k, end in enumerate(ends) if found.end() <= end), len(ends) - 1)
+        cells[column if number else 0].append(html.escape(found[0]))
+    yield f"<th scope='row'>{' '.join(cells[0])}</th>"
+    yield from (f"<td>{' '.join(cell)}</td>" for cell in cells[1:])

@@ -81,7 +81,7 @@ class Page:
         edges below it; ``boxed=True`` puts it on white, to part it from hatching.
         """
         bold = more.get("bold", False)
-        sizes = [(text, points) for text in texts] + [(text, points - 1.2) for text in texts[-1:]]
+        sizes = [(text, points) for text in texts] + [(text, points - 0.8) for text in texts[-1:]]
         for text, size in sizes:
             if self.text_width(text, size, bold=bold) + 0.03 <= box[2] - box[0]:
                 middle = (box[0] + box[2]) / 2, (box[1] + box[3]) / 2

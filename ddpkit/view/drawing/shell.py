@@ -1,19 +1,17 @@
 """The thin part of a widget: a picture that is there without any front end, and controls if any.
 
-A cell leaves the starting picture as a PNG and its text, both of which a saved notebook keeps, and
-the controls with a live picture of their own. The live picture is an Image widget: `widgets.Output`
-can hang nbclient.
+A cell leaves the starting picture and its text, both of which a saved notebook keeps, and the
+controls with a live picture of their own, a `panel.Panel`.
 """
 
 from __future__ import annotations
 
-import html
-import io
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from ddpkit.errors import TraceError
-from ddpkit.view.drawing.display import CSS_PIXELS, display_png, in_ipython
+from ddpkit.view.drawing.display import display_picture, in_ipython, picture_html, png_of
+from ddpkit.view.drawing.sliders import Control
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -29,8 +27,8 @@ _LOST = ".jp-OutputArea-child:has(.ddpkit-live) ~ * > .jp-OutputArea-output.jupy
 # While the controls are there, with a picture and a text of their own, the still ones are hidden.
 _CHILD = ".jp-OutputArea-child"
 RULES = f"""<style class="ddpkit-live">
-{_CHILD}:has(> .jp-RenderedImage):has(+ * + * + * + * .ddpkit-shown) {{ display: none; }}
-{_CHILD}:has(> .jp-RenderedText):has(+ * + * .ddpkit-shown) {{ display: none; }}
+{_CHILD}:has(> * > .ddpkit-figure):has(+ * + * + * + * .ddpkit-ready) {{ display: none; }}
+{_CHILD}:has(> .jp-RenderedText):has(+ * + * .ddpkit-ready) {{ display: none; }}
 .jp-OutputArea-child:has(> * > .ddpkit-live) {{ display: none; }}
 {_LOST} {{ visibility: hidden; }}
 {_LOST}::before {{ visibility: visible; content: "{NOT_LIVE}"; }}
@@ -58,8 +56,8 @@ class View(Generic[Model]):
         self._make, self._draw = model, draw
         self._describe, self._details = describe, details or describe
         self._last: tuple[dict[str, Any], Model] | None = None
-        self._pngs: dict[tuple[Any, ...], bytes] = {}
-        self.controls: Any = None  # an ipywidgets box, once it is displayed
+        self._drawn: dict[tuple[Any, ...], str] = {}
+        self.controls: Any = None  # a widget, once displayed
 
     def model(self, **changed: Any) -> Model:
         """The numbers. The last ones are kept: a picture and its text share them."""
@@ -85,38 +83,30 @@ class View(Generic[Model]):
         return self._details(self.model(**changed))
 
     def png(self, **changed: Any) -> bytes:
-        """The picture as the bytes of a PNG; the last 64 are kept."""
+        """The picture as the bytes of a PNG."""
+        return png_of(self.figure(**changed))
+
+    def html(self, **changed: Any) -> str:
+        """The picture as SVG in HTML, with its text as description; the last 64 are kept."""
         key = tuple((self.start | changed).values())
-        if key not in self._pngs:
-            if len(self._pngs) >= KEPT:
-                self._pngs.pop(next(iter(self._pngs)))
-            self._pngs[key] = quick_png(self.figure(**changed))
-        return self._pngs[key]
+        if key not in self._drawn:
+            if len(self._drawn) >= KEPT:
+                self._drawn.pop(next(iter(self._drawn)))
+            self._drawn[key] = picture_html(self.figure(**changed), self.text(**changed))
+        return self._drawn[key]
 
-    def live(self, controls: Mapping[str, Any], *, above: Any = None) -> Any:
-        """Controls over a picture that follows them; ``controls`` has a widget per parameter."""
-        import ipywidgets
+    def live(self, controls: Mapping[str, Control]) -> Any:
+        """Return controls over a picture that follows them; ``controls`` has one per parameter."""
+        from ddpkit.view.drawing.panel import Panel
 
-        image = ipywidgets.Image(value=self.png(), format="png", width=CSS_PIXELS)
-        image.layout.max_width = "100%"
-        line = ipywidgets.HTML(spoken(self.text()))
-
-        def redraw(_: object) -> None:
-            values = {name: control.value for name, control in controls.items()}
-            image.value, line.value = self.png(**values), spoken(self.text(**values))
-
-        for control in controls.values():
-            control.observe(redraw, names="value")
-        top = above if above is not None else ipywidgets.HBox(list(controls.values()))
-        top.layout.flex_flow = "row wrap"
-        return ipywidgets.VBox([top, image, line])
+        return Panel(controls, lambda **at: (self.html(**at), self.text(**at)))
 
     def show(self, make_controls: Callable[[View[Model]], Any]) -> View[Model]:
         """Print the text, and in IPython display the starting picture and the controls."""
         if in_ipython():
-            display_png(self.figure(), alt=self.text())
+            self.controls = make_controls(self)  # first: then all outputs come at once
+            display_picture(self.figure(), self.text(), self.table())
             print(self.text())
-            self.controls = make_controls(self)
             display_live(self.controls)
         else:
             print(self.text())
@@ -150,16 +140,3 @@ def display_live(widget: Any) -> None:
     widget.add_class("ddpkit-shown")
     bundle = {"text/plain": NOT_LIVE, VIEW: {**VERSION, "model_id": widget.model_id}}
     display(bundle, raw=True)  # type: ignore[no-untyped-call]
-
-
-def quick_png(figure: Figure) -> bytes:
-    """A PNG, hardly compressed: a redraw takes half as long, and stays on this machine."""
-    file = io.BytesIO()
-    figure.savefig(file, format="png", pil_kwargs={"compress_level": 1})
-    return file.getvalue()
-
-
-def spoken(text: str) -> str:
-    """A line that screen readers say when it changes; one that goes on below is one again."""
-    lines = html.escape(text).replace("\n  ", " ").replace("\n", "<br>")
-    return f'<div role="status" aria-live="polite" style="line-height: 1.5">{lines}</div>'

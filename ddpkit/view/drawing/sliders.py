@@ -1,47 +1,58 @@
-"""The sliders that several widgets have: of a link, of ranks, of any row of numbers."""
+"""The controls that several widgets have: of a link, of ranks, of any row of values. Pure."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from ddpkit.link import Link
 
 GBITS = (0.1, 0.2, 0.5, 1, 2, 5, 10, 25, 50, 100, 200, 400)
 MICROSECONDS = (0, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000)
-ROOM = {"description_width": "100px"}  # of a label: "micro-batches" fits
 RANKS = (2, 3, 4, 6, 8, 16, 32, 64, 128, 256, 512, 1024)
 
 
-def slider(label: str, values: Sequence[float], now: float, say: Callable[[float], str]) -> Any:
-    """A slider over values and the present one; redraws when it is let go. The keys work on it."""
-    import ipywidgets
+@dataclass(frozen=True, slots=True)
+class Control:
+    """A row of values to choose from, each with its words."""
 
-    options = [(say(value), value) for value in sorted({*values, now})]
-    return ipywidgets.SelectionSlider(
-        options=options, value=now, description=label, continuous_update=False, style=ROOM
-    )
+    label: str
+    values: tuple[Any, ...]
+    words: tuple[str, ...]
+    at: int  # place of the present value
+    kind: str = "slider"  # also "choice", "player"
+    pace_ms: int = 0  # time between two steps of a player
+
+    def described(self) -> dict[str, Any]:
+        """Return the control as the browser takes it."""
+        return {"label": self.label, "words": [*self.words], "kind": self.kind,
+                "pace_ms": self.pace_ms}  # fmt: skip
 
 
-def choice(label: str, values: Sequence[str], now: str) -> Any:
-    """A list of words to choose from, and the present one."""
-    import ipywidgets
+def slider(label: str, values: Sequence[float], now: float, say: Callable[[float], str]) -> Control:
+    """Return a slider over values and the present one."""
+    row = sorted({*values, now})
+    return Control(label, tuple(row), tuple(map(say, row)), row.index(now))
 
-    options = list(dict.fromkeys([*values, now]))
-    return ipywidgets.Dropdown(options=options, value=now, description=label, style=ROOM)
+
+def choice(label: str, values: Sequence[Any], now: Any, say: Callable[[Any], str] = str) -> Control:
+    """Return a list of values to choose from, with the present one."""
+    row = list(dict.fromkeys([*values, now]))
+    return Control(label, tuple(row), tuple(map(say, row)), row.index(now), "choice")
 
 
 def numbers_of(link: Link) -> dict[str, float]:
-    """A link as its sliders have it."""
+    """Return a link as its sliders have it."""
     return {"gbits": link.bytes_per_s * 8 / 1e9, "us": link.latency_ns / 1e3}
 
 
-def link_sliders(at: Mapping[str, Any]) -> dict[str, Any]:
-    """Sliders of a link's bandwidth and latency, by the name of the setting."""
+def link_sliders(at: Mapping[str, Any]) -> dict[str, Control]:
+    """Return sliders of a link's bandwidth and latency, by the name of the setting."""
     return {
-        "gbits": slider("bandwidth", GBITS, at["gbits"], _bandwidth),
-        "us": slider("latency", MICROSECONDS, at["us"], "{:.4g} us".format),
+        "gbits": slider("Bandwidth", GBITS, at["gbits"], _bandwidth),
+        "us": slider("Latency", MICROSECONDS, at["us"], "{:.4g} us".format),
     }
 
 

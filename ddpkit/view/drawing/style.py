@@ -3,9 +3,9 @@
 The colours are Okabe and Ito's, which the colour-blind tell apart, some lighter and some darker.
 No two neighbours differ by hue alone: some are light, some dark, and two are hatched.
 
-tests/view/test_contrast.py computes the rules. In the light theme, in the dark theme of a notebook,
-which inverts pictures, and in the dark theme of the explorer, text has a contrast of at least
-4.5 to 1 with its ground. A fill has at least 3 to 1, or an outline of at least 3 to 1.
+tests/view/test_contrast.py computes the rules. In the light theme, in the dark theme of a notebook
+and in that of the explorer, text has a contrast of at least 4.5 to 1 with its ground. A fill has at
+least 3 to 1, or an outline of at least 3 to 1.
 """
 
 from typing import Any
@@ -16,6 +16,11 @@ BAND = "#F4F6FA"  # behind a rank's row
 ARROW = "#52606D"  # the arrow of a message
 GRID = "#E1E5EB"
 IDLE = "#D9DEE4"
+DARK_PAPER = "#1B2229"
+DARK_BAND = "#222B34"
+DARK_IDLE = "#3E4C59"
+GROUNDS = {"#FFFFFF": DARK_PAPER, BAND: DARK_BAND, IDLE: DARK_IDLE, GRID: DARK_IDLE}  # in the dark
+INKS = {INK: GRID, GREY: "#B4BDC7", ARROW: "#B4BDC7", IDLE: DARK_IDLE}
 
 FORWARD = "#8FC6EA"
 BACKWARD = "#0072B2"
@@ -53,6 +58,7 @@ TINTS = (  # Okabe and Ito's, and one of Tol's: of rank or micro-batch 0 to 7, a
     *("#0072B2", "#ECB740", "#008561", "#DDA7C5", "#7BC4EE", "#C05500", "#C9BD3D", "#882255"),
 )
 OUTLINED = 3.1  # contrast of a fill, or of its outline, with the ground
+TEXT = 4.6  # contrast of a text with the ground
 THIN = 0.2  # of a lane's height: a bar of what is done, but not collected
 
 OVERLAP_HATCH = "\\\\\\\\\\"
@@ -87,16 +93,40 @@ def contrast(one: str, other: str) -> float:
     return (high + 0.05) / (low + 0.05)
 
 
-def outline(fill: str, ground: str = BAND, toward: str = "#000000") -> str:
+def outline(fill: str, ground: str = BAND, toward: str = "#000000", least: float = OUTLINED) -> str:
     """Return ``fill`` moved toward black, or another colour, as far as it stands out on ``ground``.
 
-    A fill that stands out by itself, by 3 to 1, is returned unchanged.
+    A fill that stands out by itself, by ``least`` to 1, is returned unchanged.
     """
     ends = [[int(color[at : at + 2], 16) for at in (1, 3, 5)] for color in (fill, toward)]
     shares = (share / 50 for share in range(51))
     mixed = ([round(a + share * (b - a)) for a, b in zip(*ends, strict=True)] for share in shares)
     named = ("#" + "".join(f"{part:02X}" for part in parts) for parts in mixed)
-    return next((color for color in named if contrast(color, ground) >= OUTLINED), toward)
+    return next((color for color in named if contrast(color, ground) >= least), toward)
+
+
+def dark_fill(color: str) -> str:
+    """Return the colour of a fill in a dark theme: a dark ground, or a bar that stands out there.
+
+    Most bars keep their colours.
+    """
+    return GROUNDS.get(color.upper()) or outline(color, DARK_BAND, "#FFFFFF", 3.02)
+
+
+def is_ground(color: str) -> bool:
+    """True for the colours of pages and rows, which a dark theme makes dark."""
+    return color.upper() in GROUNDS
+
+
+def dark_line(color: str) -> str:
+    """Return the colour of a line in a dark theme, light enough to stand out there."""
+    known = GROUNDS.get(color.upper()) or INKS.get(color.upper())
+    return known or outline(color, DARK_BAND, "#FFFFFF")
+
+
+def dark_ink(color: str) -> str:
+    """Return the colour of a text in a dark theme, on a ground that changes with the theme."""
+    return INKS.get(color.upper()) or outline(color, DARK_IDLE, "#FFFFFF", TEXT)
 
 
 def ink_on(color: str) -> str:

@@ -73,10 +73,16 @@ class Explorer {
     Object.assign(this, picture, { canvas, said, box, room, picked: -1, view: [0, picture.length] });
     this.pen = canvas.getContext("2d");
     this.rows.forEach((row, number) => { row.number = number; });
-    this.fills = this.kinds.map((kind) => this.face[kind] ?? hatch(this.ink.exposed, this.ink.paper));
+    this.ink_in(this.ink);
     this.sum();
     this.fold(this.few.length > 0);
     this.tell(-1);
+  }
+
+  ink_in(ink) { // the colours of a theme
+    this.ink = ink;
+    this.canvas.style.background = ink.paper;
+    this.fills = this.kinds.map((kind) => this.face[kind] ?? hatch(ink.exposed, ink.paper));
   }
 
   fold(folded) { // show few ranks, or all

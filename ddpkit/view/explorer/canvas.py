@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import anywidget
 import traitlets
 
-from ddpkit.view.explorer.look import LOOK, WORDS, code
+from ddpkit.view.explorer.look import DARK, LOOK, WORDS, code
 from ddpkit.view.explorer.model import SpanColumns
 
 
@@ -21,4 +21,5 @@ class Canvas(anywidget.AnyWidget):
     ) -> None:
         """Take the ``title`` that a screen reader says first, and the ranks to show first."""
         described = {**columns.described(), **LOOK, "title": title, "few": few, "legend": WORDS}
+        described["dark"] = DARK
         super().__init__(picture=described, spans=columns.packed())

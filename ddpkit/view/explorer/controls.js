@@ -99,11 +99,25 @@ function legend({ legend, face, ink }) { // the kinds, where the page has no lis
   return list;
 }
 
+function follow(el, explorer, picture) { // the theme of a notebook, told by the CSS of its pictures
+  const look = () => {
+    const ink = getComputedStyle(el).colorScheme === "dark" ? picture.dark : picture.ink;
+    if (ink === explorer.ink) return;
+    explorer.ink_in(ink);
+    el.lastElementChild.replaceWith(legend({ ...picture, ink }));
+    explorer.later();
+  };
+  const themes = new MutationObserver(look);
+  [document.documentElement, document.body].forEach((node) => themes.observe(node, { attributes: true }));
+  requestAnimationFrame(look);
+  return themes;
+}
+
 async function render({ model, el }) {
   const picture = await unpack(model);
   const [said, box, canvas, room] = ["div", "div", "canvas", "div"].map((tag) => document.createElement(tag));
   Object.assign(canvas, { tabIndex: 0, role: "application", ariaLabel: `${picture.title}. ${HELP}` });
-  canvas.style = `width: 100%; background: ${picture.ink.paper}; display: block; position: sticky; ` +
+  canvas.style = "width: 100%; display: block; position: sticky; " +
     "top: 0; outline-offset: -2px; touch-action: pan-y";
   box.style = "overflow: hidden auto; position: relative";
   Object.assign(said, { role: "status", style: "min-height: 2.6em; font: 13px sans-serif" });
@@ -112,11 +126,13 @@ async function render({ model, el }) {
   const explorer = new Explorer(picture, canvas, said, box, room);
   el.explorer = explorer;
   el.append(controls(explorer), said, box, legend(picture));
+  const themes = picture.dark ? follow(el, explorer, picture) : undefined;
+  el.classList.add("ddpkit-ready"); // from now on the still picture is hidden
   listen(canvas, explorer);
   box.onscroll = () => explorer.later();
   const observer = new ResizeObserver(() => explorer.later());
   observer.observe(canvas);
-  return () => observer.disconnect();
+  return () => { observer.disconnect(); themes?.disconnect(); };
 }
 
 export default { render };

@@ -30,18 +30,17 @@ LOOK = {
         "edge": {**style.EDGE},
     },
 }
-BAND = "#222B34"
 DARK = {
     "text": style.GRID,
     "grey": "#9AA5B1",
-    "grid": "#3E4C59",
-    "band": BAND,
+    "grid": style.DARK_IDLE,
+    "band": style.DARK_BAND,
     "exposed": "#E37A2A",
-    "paper": "#1B2229",
+    "paper": style.DARK_PAPER,
     "edge": {
-        kind: style.outline(face, BAND, "#FFFFFF")
+        kind: style.outline(face, style.DARK_BAND, "#FFFFFF")
         for kind, face in style.FACE.items()
-        if style.contrast(face, BAND) < style.OUTLINED
+        if style.contrast(face, style.DARK_BAND) < style.OUTLINED
     },
 }
 

@@ -13,8 +13,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from ddpkit.rank.emulation import machine
-from ddpkit.view.drawing.display import CSS_PIXELS, display_png, in_ipython
-from ddpkit.view.drawing.shell import display_live, quick_png, spoken
+from ddpkit.view.drawing.display import display_picture, in_ipython, picture_html
+from ddpkit.view.drawing.shell import display_live
 from ddpkit.view.live_run.model import Report, RunProgress, progress_of
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ class Live(Reporter):
 
     def __init__(self) -> None:
         super().__init__("")
-        self.view: Any = None  # an ipywidgets box, once it is displayed
+        self.view: Any = None  # a widget, once it is displayed
         self._over = threading.Event()
         self._thread: threading.Thread | None = None
         self._last = progress_of({})
@@ -96,7 +96,7 @@ class Live(Reporter):
         self._folder = ""
         if self.view is not None:
             self.view.close()
-            display_png(self.figure(), alt=self._last.title)
+            display_picture(self.figure(), self._last.title, self._last.text)
         print(self._last.text)
 
     def progress(self) -> RunProgress:
@@ -116,22 +116,23 @@ class Live(Reporter):
 
         return draw_progress(self.progress())
 
-    def _display(self) -> None:
-        import ipywidgets
+    def _drawn(self) -> tuple[str, str]:
+        text = self.progress().text
+        return picture_html(self.figure(), text), text
 
-        image = ipywidgets.Image(value=quick_png(self.figure()), format="png", width=CSS_PIXELS)
-        image.layout.max_width = "100%"
-        line = ipywidgets.HTML(spoken(self.progress().text))
-        self.view = ipywidgets.VBox([image, line])
+    def _display(self) -> None:
+        from ddpkit.view.drawing.panel import Panel
+
+        self.view = Panel(draw=self._drawn)
         display_live(self.view)
-        self._thread = threading.Thread(target=self._follow, args=(image, line), daemon=True)
+        self._thread = threading.Thread(target=self._follow, args=(self.view,), daemon=True)
         self._thread.start()
 
-    def _follow(self, image: Any, line: Any) -> None:
+    def _follow(self, panel: Any) -> None:
         pause = EVERY_S
         while not self._over.wait(pause):
             began = time.thread_time()
-            image.value, line.value = quick_png(self.figure()), spoken(self.progress().text)
+            panel.show(*self._drawn())
             pause = max(EVERY_S, 10 * (time.thread_time() - began))
 
 

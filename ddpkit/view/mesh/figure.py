@@ -91,4 +91,4 @@ def _ranks(page: Page, model: MeshPicture, spots: dict[int, tuple[float, float]]
         up = 0.06 if named else 0.0
         page.write(x, y - up, str(rank), 11 * radius / RADIUS, bold=True, ha="center", zorder=6)
         if named:
-            page.write(x, y + 0.11, f"host {host}", 6.5, ha="center", zorder=6)
+            page.write(x, y + 0.11, f"host {host}", 7.2, ha="center", zorder=6)

@@ -75,10 +75,10 @@ def _controls(view: View[PipelinePicture]) -> Any:
     at = view.start
     return view.live(
         {
-            "schedule": choice("schedule", list(PIPELINES), at["schedule"]),
-            "stages": slider("stages", STAGES, at["stages"], "{:g}".format),
-            "micro": slider("micro-batches", MICRO, at["micro"], "{:g}".format),
-            "latency_ms": slider("latency", LATENCIES_MS, at["latency_ms"], "{:g} ms".format),
-            "played": slider("played", PLAYED, at["played"], "{:.0%}".format),
+            "schedule": choice("Schedule", list(PIPELINES), at["schedule"]),
+            "stages": slider("Stages", STAGES, at["stages"], "{:g}".format),
+            "micro": slider("Micro-batches", MICRO, at["micro"], "{:g}".format),
+            "latency_ms": slider("Latency", LATENCIES_MS, at["latency_ms"], "{:g} ms".format),
+            "played": slider("Played", PLAYED, at["played"], "{:.0%}".format),
         }
     )

@@ -61,8 +61,8 @@ def _controls(view: View[PlanMap]) -> Any:
     at = view.start
     return view.live(
         {
-            "deadline": slider("deadline", DEADLINES, at["deadline"], "{:g} h".format),
-            "noise": slider("noise scale", NOISES, at["noise"], "{:g}".format),
-            "dollars": slider("a rank", DOLLARS, at["dollars"], "{:g} dollars an hour".format),
+            "deadline": slider("Deadline", DEADLINES, at["deadline"], "{:g} h".format),
+            "noise": slider("Noise scale", NOISES, at["noise"], "{:g}".format),
+            "dollars": slider("Price of a rank", DOLLARS, at["dollars"], "{:g} dollars/h".format),
         }
     )

@@ -201,7 +201,7 @@ def _look(playback: Playback, adds: bool) -> dict[str, Any]:
 @cache
 def _outline(letter: str) -> Path:
     """A letter, its middle at 0."""
-    text = TextPath((0, 0), letter, size=7, prop=FontProperties(family=style.FONT))
+    text = TextPath((0, 0), letter, size=7.2, prop=FontProperties(family=style.FONT))
     return text.transformed(Affine2D().translate(-text.get_extents().width / 2, 0))
 
 

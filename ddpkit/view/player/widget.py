@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ddpkit.simulate import Schedule
 from ddpkit.text import prose
 from ddpkit.trace import Trace
 from ddpkit.view.drawing.runs import HasTrace, skipped, trace_of
 from ddpkit.view.drawing.shell import View, nothing
+from ddpkit.view.drawing.sliders import Control
+from ddpkit.view.player.model import Playback
 from ddpkit.view.player.recorded import playback_of_trace
 from ddpkit.view.player.scheduled import playback_of_schedule
 
@@ -55,26 +57,11 @@ def play(schedule_or_run: Schedule | HasTrace | Trace, length: int | None = None
         lambda step: prose(f"{playback.title}.", playback.line(step), playback.notice),
         lambda step: f"{playback.title}\n{playback.table()}\n{playback.notice}",
     )
-    return view.show(lambda view: _controls(view, playback.steps))
+    return view.show(lambda view: view.live({"step": _steps(view.start["step"], playback)}))
 
 
-def _controls(view: View[int], last: int) -> Any:
-    """Play, buttons and a slider, all of them in the order of the Tab key."""
-    import ipywidgets as w
-
-    slider = w.IntSlider(view.start["step"], 0, last, description="step")
-    player = w.Play(value=slider.value, min=0, max=last, interval=PACE_MS, show_repeat=False)
-    w.jslink((player, "value"), (slider, "value"))
-    moves = {
-        ("First", "to before the first step"): lambda step: 0,
-        ("Back", "one step back"): lambda step: max(0, step - 1),
-        ("Next", "one step on"): lambda step: min(last, step + 1),
-        ("Last", "to the end"): lambda step: last,
-    }
-    buttons = []
-    for (name, tooltip), move in moves.items():
-        button = w.Button(description=name, tooltip=tooltip, layout=w.Layout(width="4.5em"))
-        button.on_click(lambda _, move=move: slider.set_trait("value", move(slider.value)))
-        buttons.append(button)
-
-    return view.live({"step": slider}, above=w.HBox([player, *buttons, slider]))
+def _steps(now: int, playback: Playback) -> Control:
+    """Return Play, buttons and a slider of the steps."""
+    names = [f"{k} of {playback.steps}" for k in range(1, playback.steps + 1)]
+    words = "before the first", *names
+    return Control("Step", tuple(range(len(words))), words, now, "player", PACE_MS)

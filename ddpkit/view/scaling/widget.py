@@ -69,10 +69,10 @@ def _controls(view: View[Scaling], step: Step) -> Any:
     at = view.start
     return view.live(
         {
-            "ranks": slider("ranks", WORLDS, at["ranks"], "{:g}".format),
-            "batch": slider("batch", BATCHES, at["batch"], "{:g} times".format),
+            "ranks": slider("Ranks", WORLDS, at["ranks"], "{:g}".format),
+            "batch": slider("Batch", BATCHES, at["batch"], "{:g} times".format),
             **link_sliders(at),
-            "cap_mb": slider("bucket cap", caps(step), at["cap_mb"], "{:g} MB".format),
-            "algorithm": choice("all-reduce", (*CHOICES, CHEAPEST), at["algorithm"]),
+            "cap_mb": slider("Bucket cap", caps(step), at["cap_mb"], "{:g} MB".format),
+            "algorithm": choice("All-reduce", (*CHOICES, CHEAPEST), at["algorithm"]),
         }
     )

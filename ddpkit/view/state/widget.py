@@ -52,8 +52,8 @@ def _controls(view: View[StateModel]) -> Any:
     at = view.start
     return view.live(
         {
-            "ranks": slider("ranks", (1, *RANKS), at["ranks"], "{:g}".format),
-            "billions": slider("parameters", BILLIONS, at["billions"], "{:g} billion".format),
-            "gigabytes": slider("memory", GIGABYTES, at["gigabytes"], "{:g} GB".format),
+            "ranks": slider("Ranks", (1, *RANKS), at["ranks"], "{:g}".format),
+            "billions": slider("Parameters", BILLIONS, at["billions"], "{:g} billion".format),
+            "gigabytes": slider("Memory", GIGABYTES, at["gigabytes"], "{:g} GB".format),
         }
     )

@@ -1,0 +1,65 @@
+"""`Panel`: controls over a picture and its text, drawn by panel.js. Importing this needs anywidget.
+
+The same panel works in JupyterLab, Notebook 7, nbclassic, VS Code, Colab and marimo.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import anywidget
+import traitlets
+
+from ddpkit.view.drawing.sliders import Control
+
+
+class Panel(anywidget.AnyWidget):
+    """A picture that follows its controls. The kernel draws, the browser moves the controls."""
+
+    _esm = Path(__file__).with_suffix(".js").read_text("utf-8")
+    controls = traitlets.Dict().tag(sync=True)
+    at = traitlets.Dict().tag(sync=True)  # control -> place of the present value
+    picture = traitlets.Unicode().tag(sync=True)  # HTML
+    said = traitlets.Unicode().tag(sync=True)
+
+    def __init__(
+        self,
+        controls: Mapping[str, Control] | None = None,
+        draw: Callable[..., tuple[str, str]] = lambda: ("", ""),
+    ) -> None:
+        """``draw`` takes the values of the controls, and returns the picture and its text."""
+        self._known, self._draw = dict(controls or {}), draw
+        at = {name: control.at for name, control in self._known.items()}
+        described = {name: control.described() for name, control in self._known.items()}
+        self._shown = at
+        picture, said = draw(**self._values(at))
+        super().__init__(controls=described, at=at, picture=picture, said=_flowing(said))
+
+    def values(self) -> dict[str, Any]:
+        """The present values, by the name of their control."""
+        return self._values(self.at)
+
+    def choose(self, **values: Any) -> None:
+        """Set controls, as a hand in the browser does. Raises ValueError for no such value."""
+        places = {name: self._known[name].values.index(value) for name, value in values.items()}
+        self.at = {**self.at, **places}
+
+    def show(self, picture: str, said: str) -> None:
+        """Show another picture and its text."""
+        self.picture, self.said = picture, _flowing(said)
+
+    def _values(self, at: Mapping[str, int]) -> dict[str, Any]:
+        return {name: control.values[at[name]] for name, control in self._known.items()}
+
+    @traitlets.observe("at")
+    def _moved(self, _: object) -> None:
+        if self.at != self._shown:
+            self._shown = dict(self.at)
+            self.show(*self._draw(**self.values()))
+
+
+def _flowing(text: str) -> str:
+    """Return a text in which a line that goes on below is one line again."""
+    return text.replace("\n  ", " ")
