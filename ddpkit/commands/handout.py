@@ -43,6 +43,7 @@ PAGES = [
         "docs/pictures.md",
         "docs/glossary.md",
         "docs/pictures/*.png",
+        "docs/pictures/*.svg",
     ),
     *(".devcontainer/devcontainer.json", "binder/environment.yml", "binder/postBuild"),
 ]

@@ -130,7 +130,8 @@ def notebooks() -> list[Path]:
 def handed_out() -> Iterator[tuple[str, bytes]]:
     """Yield the name and the content of each file of a reader's folder.
 
-    The files are the notebooks, the guides, and a page for the reader's AI assistant.
+    The files are the notebooks, the guides with their pictures, and a page for the reader's AI
+    assistant.
 
     JupyterLab opens no file above that folder, so docs/ lies inside the folder. JupyterLab writes
     the kernel's language info into a notebook and then calls the notebook changed, so the notebooks
@@ -145,6 +146,8 @@ def handed_out() -> Iterator[tuple[str, bytes]]:
     for path in (labs_folder().parent / "docs" / name for name in GUIDES):
         if path.is_file():
             yield f"docs/{path.name}", path.read_bytes()
+    for path in sorted((labs_folder().parent / "docs" / "pictures").glob("*.svg")):
+        yield f"docs/pictures/{path.name}", path.read_bytes()
 
 
 def _language_info() -> dict[str, object]:
@@ -198,7 +201,7 @@ def copy_labs(folder: Path) -> Iterator[tuple[str, str]]:
     Raises LessonError, in one sentence, if the folder cannot be made or written to.
     """
     try:
-        for inside in (".ddpkit", "docs"):
+        for inside in (".ddpkit", "docs/pictures"):
             (folder / inside).mkdir(parents=True, exist_ok=True)
         copied = _read(folder)
         for name, content in handed_out():

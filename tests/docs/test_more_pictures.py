@@ -57,3 +57,16 @@ def test_a_reader_meets_it(name: str):
 def test_each_picture_says_when_to_use_it(name: str):
     _, about = PAGE.split(f"## `{name}`: ")
     assert re.search(rf"^.*\bUse (the\b|`{name}`)", about.partition("```")[0], re.MULTILINE)
+
+
+def test_each_picture_of_the_page_is_shown_below_its_cell():
+    """The page had words alone."""
+    shown = re.findall(r"^```\n\n!\[([^]]+)\]\((pictures/\w+\.svg)\)$", PAGE, re.MULTILINE)
+    draws = re.compile(
+        r"^(?:show|show_\w+|heat_map|stack|explore|explore_\w+|what_if)\(|^with live", re.M
+    )
+    assert len(shown) == sum(draws.search(cell) is not None for cell in CELLS)
+    for words, path in shown:
+        assert len(words) > 20, path
+        drawn = (ROOT / "docs" / path).read_text("utf-8")
+        assert drawn.startswith("<svg xmlns='http://www.w3.org/2000/svg' role='img'"), path
