@@ -34,12 +34,12 @@ class Panel(anywidget.AnyWidget):
         at = {name: control.at for name, control in self._known.items()}
         described = {name: control.described() for name, control in self._known.items()}
         self._shown = at
-        picture, said = draw(**self._values(at))
+        picture, said = draw(**self._chosen(at))
         super().__init__(controls=described, at=at, picture=picture, said=_flowing(said))
 
     def values(self) -> dict[str, Any]:
         """The present values, by the name of their control."""
-        return self._values(self.at)
+        return self._chosen(self.at)
 
     def choose(self, **values: Any) -> None:
         """Set controls, as a hand in the browser does. Raises ValueError for no such value."""
@@ -50,7 +50,7 @@ class Panel(anywidget.AnyWidget):
         """Show another picture and its text."""
         self.picture, self.said = picture, _flowing(said)
 
-    def _values(self, at: Mapping[str, int]) -> dict[str, Any]:
+    def _chosen(self, at: Mapping[str, int]) -> dict[str, Any]:
         return {name: control.values[at[name]] for name, control in self._known.items()}
 
     @traitlets.observe("at")

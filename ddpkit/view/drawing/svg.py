@@ -153,8 +153,7 @@ class _Renderer(RendererBase):
         points = prop.get_size_in_points()
         self.smallest = min(self.smallest, points)
         if ismath:  # a formula: symbols come from several fonts
-            as_path: Any = self
-            as_path._draw_text_as_path(gc, x, y, s, prop, angle, ismath)
+            super().draw_text(gc, x, y, s, prop, angle, ismath)
             return
         width, high, _ = self.get_text_width_height_descent(s, prop, False)
         color = _hex(gc.get_rgb())
