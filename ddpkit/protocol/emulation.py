@@ -24,9 +24,9 @@ MAIN = 0  # the actor number of the main thread; an actor is a thread or callbac
 After: TypeAlias = tuple[tuple[int, int], ...]
 
 
-# A launched item: number, time of the launch in ns, place, work in ns, priority of the stream, and
-# the operations before the item.
-Launch: TypeAlias = tuple[int, int, str, int, int, After]
+# A launched item: number, time of the launch in ns, place, work in ns, priority of the stream, the
+# operations before the item, and the number of the stream, where 0 is the default stream.
+Launch: TypeAlias = tuple[int, int, str, int, int, After, int]
 EVENT = ""  # the place of an event, with no work
 
 
@@ -38,6 +38,27 @@ class Launched(NamedTuple):
 
 # Starts and ends of a rank's finished events, messages and collectives, by number, in ns.
 TimesOf: TypeAlias = dict[int, tuple[int, int]]
+
+
+class SideStretch(NamedTuple):
+    """A stretch in which kernels of a stream other than the default stream run."""
+
+    stream: int
+    start_ns: int
+    end_ns: int
+    kernels: int
+
+
+class Starved(NamedTuple):
+    """A stretch in which kernel after kernel starts at its launch: the device waits for the host.
+
+    waited_ns  the time within it in which the device computes nothing
+    """
+
+    start_ns: int
+    end_ns: int
+    launches: int
+    waited_ns: int
 
 
 class AskTimes(NamedTuple):
@@ -52,6 +73,8 @@ class DeviceTimes(NamedTuple):
     question: int
     times: TimesOf
     busy: tuple[tuple[int, int], ...] = ()  # all stretches of the device's compute
+    streams: tuple[SideStretch, ...] = ()
+    starved: tuple[Starved, ...] = ()
 
 
 class PostedSend(NamedTuple):

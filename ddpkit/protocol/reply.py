@@ -28,6 +28,7 @@ class Reply:
     has_joined: bool = True  # the default process group
     replicas: list[Replica] = field(default_factory=list)  # models that should be equal
     limit: float | None = None  # seconds: the timeout that a script gives its default group
+    timed: str = ""  # on a device: lines of the program that measure launches
     printed: list[str] = field(default_factory=list)  # lines, where the launcher has not read them
 
 

@@ -60,6 +60,7 @@ def main(mine: Assignment, settings: ProcessSettings, pipes: RankPipes) -> None:
         has_joined=recorder.has_joined,
         replicas=recorder.replicas,
         limit=recorder.limit,
+        timed=recorder.timed(),
     )
     send_reply(pipes.reply, reply)
     threading.Event().wait()  # until the launcher ends this process

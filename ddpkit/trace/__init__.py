@@ -6,6 +6,7 @@ trace       Trace: these, with save, load and to_chrome
 cycles      the ends of steps, told from the cycle of a rank's optimizers
 breakdown   Breakdown: where a rank's time went: compute only, overlapped, exposed, copy, idle
 copies      CopyTotal: the copies between host and device, by direction
+queues      the rows of a rank with a device: host, streams, communicators, copy engines
 traffic     Traffic, Count: who sent how much to whom
 peers       match_peers fills in since when every peer of an operation was in
 waits       who waited for whom, and how long

@@ -74,9 +74,13 @@ class BaseTrace:
 
     @cached_property
     def start_ns(self) -> int:
-        """Where the earliest window starts; 0 if nothing was recorded."""
+        """Where the earliest window starts; 0 if nothing was recorded.
+
+        A device's host may begin earlier: the row of the host has no window of its own.
+        """
         if not self.bounds:
-            first: int = min(map(attrgetter("start_ns"), self.spans), default=0)
+            spans = (span for span in self.spans if span.kind != "host")
+            first: int = min(map(attrgetter("start_ns"), spans), default=0)
             return first
         return min((start for start, end in self.bounds.values() if start < end), default=0)
 
@@ -88,7 +92,8 @@ class BaseTrace:
         if not self.spans:
             return 0
         deaths = (died_ns(self.facts, rank) for rank in self.ranks)
-        last: int = max(map(attrgetter("end_ns"), self.spans))
+        spans = (span for span in self.spans if span.kind != "host")
+        last: int = max(map(attrgetter("end_ns"), spans), default=0)
         return max([last, *(ns for ns in deaths if ns is not None)])
 
     @property
@@ -101,7 +106,10 @@ class BaseTrace:
         return self._by_rank.get(rank, ())
 
     def row(self, rank: int, name: str) -> Sequence[Span]:
-        """The spans of one rank that `ROW_OF` puts in a row: "compute", "comm", "copy", "step"."""
+        """The spans of one rank that `ROW_OF` puts in a row.
+
+        The rows are "compute", "comm", "copy", "step" and "host".
+        """
         return self._by_row.get((rank, name), ())
 
     def window_of(self, rank: int) -> Interval:

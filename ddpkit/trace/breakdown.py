@@ -25,7 +25,7 @@ class Activity:
     @classmethod
     def of(cls, spans: Iterable[Span], window: Interval) -> "Activity":
         """Activity from the spans of one rank, which does not compute while it is blocked."""
-        rows: dict[str, list[Span]] = {"compute": [], "comm": [], "copy": [], "step": []}
+        rows: dict[str, list[Span]] = {row: [] for row in ROW_OF.values()}
         for span in spans:
             rows[ROW_OF[span.kind]].append(span)
         return cls.of_rows(rows["compute"], rows["comm"], rows["copy"], window)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 
 from ddpkit.trace.memory import MemoryLevel
 from ddpkit.trace.peers import match_peers
-from ddpkit.trace.span import OPERATIONS, SENDS, Scalar, Span
+from ddpkit.trace.span import LAUNCHED, OPERATIONS, SENDS, Scalar, Span
 from ddpkit.trace.trace import Trace
 from ddpkit.trace.traffic import Count, Traffic
 
@@ -47,16 +47,28 @@ def _operations_inside(spans: Sequence[Span]) -> Sequence[Span]:
     A trace lasts from the first call or module of any rank to the last. Operations that make the
     model and the inputs come before, and must not make the trace longer.
     """
-    others = [span for span in spans if OPERATIONS not in span.args]
+    others = [span for span in spans if OPERATIONS not in span.args and span.kind != "host"]
     if not others:
         return spans
     start, end = min(one.start_ns for one in others), max(one.end_ns for one in others)
+    spans = _host_inside(spans, others, start, end)
     return [
         replace(span, start_ns=max(start, span.start_ns), end_ns=min(end, span.end_ns))
         if OPERATIONS in span.args
         else span
         for span in spans
         if OPERATIONS not in span.args or (span.start_ns < end and start < span.end_ns)
+    ]
+
+
+def _host_inside(
+    spans: Sequence[Span], others: Sequence[Span], start: int, end: int
+) -> Sequence[Span]:
+    """Return the spans without the host's work before the first launch, and after the end."""
+    launched = (int(one.args[LAUNCHED]) for one in others if LAUNCHED in one.args)
+    first = min([start, *launched])
+    return [
+        one for one in spans if one.kind != "host" or (one.end_ns > first and one.start_ns < end)
     ]
 
 

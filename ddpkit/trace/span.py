@@ -10,7 +10,7 @@ from typing import Any
 from ddpkit.errors import TraceError
 
 COMPUTE_KINDS = ("forward", "backward", "optimizer", "span")
-KINDS = (*COMPUTE_KINDS, "comm", "copy", "step")
+KINDS = (*COMPUTE_KINDS, "comm", "copy", "step", "host")
 ROW_OF = {kind: "compute" if kind in COMPUTE_KINDS else kind for kind in KINDS}
 SENDS = ("send", "isend")
 RECEIVES = ("recv", "irecv")
@@ -22,6 +22,11 @@ CHANGED = "changed"  # among a span's args: the code changed a tensor of the cal
 OPTIMIZER = "optimizer"  # an arg of the spans of a rank's second optimizer, and of later ones
 READY = "ready"  # an arg of a backward's span: the number of gradients ready at the end
 OPERATIONS = "operations"  # among a span's args: its compute lies outside all modules
+# Among the args of spans on an emulated device: the host's time at the first launch, and the work.
+LAUNCHED = "launched_ns"
+OF_DEVICE = (LAUNCHED, "own_launches", "own_flops", "own_bytes")
+QUEUE = "queue"  # among the args of a span on a side stream: the name of the stream
+LIMIT = "device_waits_ns"  # among the args of a stretch of the host in which the device waits
 
 Scalar = str | int | float
 
@@ -35,8 +40,9 @@ class Span:
     kind      "forward", "backward", "optimizer", "span" (marked by the student, or operations
               outside modules): compute;
               "comm": communication; "copy": a copy between host and device, or on the device;
-              "step": a whole training step, which only divides the trace.
-    lane      "compute", "comm", "copy" or "step": the row it is drawn in.
+              "step": a whole training step, which only divides the trace;
+              "host": launches of a device's host, and waits of the host.
+    lane      "compute", "comm", "copy", "step" or "host": the row it is drawn in.
     name      for "comm" the function of torch.distributed: "all_reduce", "send", ...;
               for "copy" its direction: "host→device", ... (`copies.DIRECTIONS`).
     start_ns  for "comm" the moment it was posted; ``end_ns`` the moment it was done.
@@ -59,7 +65,9 @@ class Span:
               rank was ended {"unended": 1}: then it ends there; of an asynchronous one that nobody
               has waited for {"unwaited": 1}; of a receive that named no source {"anybody": 1}; of
               operations outside all modules {"operations": 1}: the name is that of the operation
-              that took the longest.
+              that took the longest; of compute on an emulated device {"launched_ns": 5000}, the
+              host's time at the first launch, {"own_launches": 3, "own_flops": 100,
+              "own_bytes": 40} of the span alone, and {"queue": "stream 1"} on a side stream.
 
     Raises TraceError for an unknown kind, and for a span that ends before it starts.
     """

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from ddpkit.trace.base import BaseTrace
-from ddpkit.trace.span import OPTIMIZER, Scalar, Span
+from ddpkit.trace.span import OF_DEVICE, OPTIMIZER, QUEUE, Scalar, Span
 
 COUNTED = ("flops", "recomputed_flops", "peak_ns", "recomputed_peak_ns", "launches", "host_ns")
 LIMIT = 0.9  # the part of a step from which on the host's work is called the limit
@@ -66,7 +66,7 @@ def step_work(trace: BaseTrace, step: int) -> dict[int, WorkDone]:
         if end > start and ends:
             own = [_last(marked)] if marked else [span.args for span in ends]
             counted = {name: sum(int(each.get(name, 0)) for each in own) for name in COUNTED}
-            apart = (*COUNTED, OPTIMIZER)
+            apart = (*COUNTED, *OF_DEVICE, QUEUE, OPTIMIZER)
             stated = {name: float(each) for name, each in own[-1].items() if name not in apart}
             found[rank] = WorkDone(end - start, amounts=stated, **counted)
     return found

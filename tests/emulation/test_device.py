@@ -21,6 +21,7 @@ from torch import nn
 from ddpkit import Cluster, Deadlock, PerRank
 from ddpkit.rank.emulation import machine
 from ddpkit.rank.emulation.busy import busy
+from ddpkit.trace.queues import by_queue, starvation
 
 pytestmark = pytest.mark.processes
 
@@ -120,6 +121,58 @@ def test_04_two_streams_share_the_device() -> None:
     run = device().run(program)
     assert [ends(run)[name] for name in ("A1", "B1", "A2")] == [110, 160, 180]
     assert run.results == [30]
+
+
+def test_the_trace_has_a_row_for_the_host_and_one_for_each_queue() -> None:
+    """A launch takes 10, kernels 2: each of K2 to K100 waits for its launch, from the end of K1.
+
+    K1 ends at 12 and K100 at 1002: 99 launches of 10, and the device waits 8 of each. The side
+    stream's kernel of 500 is launched at 1010, and the host waits until its end at 1510.
+    """
+
+    def program() -> None:
+        for i in range(1, 101):
+            kernel(f"K{i}", 2)
+        with torch.cpu.stream(torch.cpu.Stream()):
+            kernel("S", 500)
+        torch.cpu.synchronize()
+
+    trace = device().run(program).trace
+    us = {
+        name: [(span.name, span.start_ns / 1000, span.end_ns / 1000) for span in spans]
+        for name, spans in by_queue(trace.of(0)).items()
+    }
+    limit = "the host is the limit: 99 operations of 10 us"
+    assert us["starved"] == [(limit, 12, 1002)]
+    assert us["host"][:2] == [("K1", 0, 10), ("K2", 10, 20)]
+    assert us["host"][-2:] == [("S", 1000, 1010), ("waits: synchronize", 1010, 1510)]
+    assert us["stream 1"] == [("S", 1000, 1510), ("1 kernel", 1010, 1510)]
+    assert len(us["compute"]) == 100
+    found = starvation(trace, 0)
+    assert found is not None
+    assert (found.waited_ns, found.longest.name) == (99 * 8_000, limit)
+    parts = trace.breakdown()[0]
+    assert parts.compute_ns == parts.step_ns == 1_510_000  # marked spans last until their ends
+
+
+def test_spans_of_the_device_carry_their_work_and_launch() -> None:
+    """A product of 100 × 100 matrices has 2 · 100³ FLOPs, and moves three matrices of 40 kB."""
+
+    def program() -> int:
+        layer, x = nn.Linear(100, 100, bias=False), torch.ones(100, 100)
+        torch.cpu.synchronize()
+        began = time.perf_counter_ns()
+        layer(x)
+        return began
+
+    run = device(machine="device of 1 PFLOP/s, 10 us").run(program)
+    (linear,) = [span for span in run.trace.row(0, "compute") if span.name == "Linear"]
+    assert dict(linear.args) == {
+        "launched_ns": run.results[0],
+        "own_launches": 1,
+        "own_flops": 2_000_000,
+        "own_bytes": 120_000,
+    }
 
 
 @pytest.mark.parametrize("blocking", [True, False])
@@ -654,7 +707,7 @@ def test_operations_outside_modules_are_stretches_of_one_stream() -> None:
     found = [
         (span.name, (span.start_ns - began) / 1e6, (span.end_ns - began) / 1e6)
         for span in sorted(run.trace.of(0), key=lambda span: (span.start_ns, span.end_ns))
-        if span.start_ns >= began
+        if span.start_ns >= began and span.kind != "host" and span.name != "1 kernel"
     ]
     assert found == [
         ("K0", 0, 0.01),

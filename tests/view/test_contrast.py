@@ -11,7 +11,7 @@ from ddpkit.view.explorer.look import DARK, LOOK
 
 TEXT, FILL = 4.5, 3.0  # WCAG 2: contrast of text, and of graphics, at level AA
 APART = 12.0  # Delta E of two solid fills; below 5 two colours are told apart side by side only
-KINDS = ("forward", "backward", "optimizer", "span", "moving", "waiting", "done", "copy")
+KINDS = ("forward", "backward", "optimizer", "span", "moving", "waiting", "done", "copy", "host")
 Inks = dict[str, object]
 
 

@@ -7,13 +7,50 @@ times of each item, until a rank hears of them.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 from functools import partial
+from itertools import pairwise
 
 from ddpkit.cluster.local.kept import Operations
-from ddpkit.protocol.emulation import EVENT, Launch, TimesOf
+from ddpkit.protocol.emulation import (
+    EVENT,
+    DeviceTimes,
+    Launch,
+    SideStretch,
+    Starved,
+    TimesOf,
+)
 from ddpkit.simulate.engine.device import COMPUTE, Item
 from ddpkit.simulate.engine.network import Network
-from ddpkit.trace.intervals import union
+
+LONG = 10  # times the mean wait for a launch: such a kernel or wait ends a starved stretch
+LEAST_LAUNCHES, LEAST_SHARE = 10, 0.2  # launches, and the share of waits, in a starved stretch
+
+
+@dataclass(slots=True)
+class Stretch:
+    """Kernels that follow each other without a gap."""
+
+    start_ns: int
+    end_ns: int
+    kernels: int
+    at_launch: bool  # True if no item delays the first kernel
+
+    def take(self, later: Stretch) -> bool:
+        """Join a stretch that begins within this one; False if there is a gap."""
+        if not self.start_ns <= later.start_ns <= self.end_ns:
+            return False
+        self.end_ns = max(self.end_ns, later.end_ns)
+        self.kernels += later.kernels
+        return True
+
+
+@dataclass(slots=True)
+class Computed:
+    """The compute of a device: of all streams, and of each side stream."""
+
+    all: list[Stretch] = field(default_factory=list)
+    of: dict[int, list[Stretch]] = field(default_factory=dict)
 
 
 class Devices:
@@ -22,7 +59,7 @@ class Devices:
     def __init__(self, ranks: Iterable[int], network: Network, operations: Operations) -> None:
         self._network, self._operations = network, operations
         self._times: dict[int, TimesOf] = {rank: {} for rank in ranks}  # start and end, by number
-        self._busy: dict[int, list[tuple[int, int]]] = {rank: [] for rank in self._times}
+        self._computed: dict[int, Computed] = {rank: Computed() for rank in self._times}
 
     def __contains__(self, rank: int) -> bool:
         return rank in self._times
@@ -32,7 +69,7 @@ class Devices:
 
     def launch(self, rank: int, item: Launch) -> None:
         """Take an item of a rank's device, and launch the item once its predecessors are done."""
-        number, launched_ns, place, work_ns, priority, after = item
+        number, launched_ns, place, work_ns, priority, after, stream = item
         operation = self._operations.posted(rank, number)
 
         def ready(after_ns: int) -> None:
@@ -40,11 +77,14 @@ class Devices:
             if place == EVENT:
                 self.note_times(rank, number, ns, ns)
                 operation.finish_at(ns)
+                return
+            launched = self._network.launch(ns, rank, place, work_ns, number, priority)
+            launched.then = operation.finish
+            if place == COMPUTE:
+                note = partial(self._note_kernel, rank, launched, launched_ns, stream)
+                operation.then.append(note)
             else:
-                launched = self._network.launch(ns, rank, place, work_ns, number, priority)
-                launched.then = operation.finish
-                if place == COMPUTE:
-                    operation.then.append(partial(self._note_busy, rank, launched))
+                operation.then.append(partial(self._note_copy, rank, launched))
 
         self._operations.when_all_are_done(rank, after, ready)
 
@@ -59,14 +99,96 @@ class Devices:
             self._times[rank] = {}
         return times
 
-    def busy(self, rank: int) -> tuple[tuple[int, int], ...]:
-        """Return the stretches in which a rank's device computes."""
-        return tuple(union(self._busy.get(rank, ())))
+    def all_times(self, rank: int, question: int) -> DeviceTimes:
+        """Return the new times of a rank's device, and all stretches of its compute."""
+        computed = self._computed.get(rank, Computed())
+        joined = _joined(computed.all)
+        return DeviceTimes(
+            question,
+            self.new_times(rank),
+            tuple((each.start_ns, each.end_ns) for each in joined),
+            tuple(
+                SideStretch(stream, each.start_ns, each.end_ns, each.kernels)
+                for stream, stretches in computed.of.items()
+                for each in _joined(stretches)
+            ),
+            tuple(starved(joined)),
+        )
 
-    def _note_busy(self, rank: int, item: Item, done_ns: int) -> None:
-        """Note a stretch of compute; adjacent kernels are joined."""
-        busy = self._busy[rank]
-        if busy and busy[-1][0] <= item.start_ns <= busy[-1][1]:
-            busy[-1] = busy[-1][0], done_ns
-        elif done_ns > item.start_ns:
-            busy.append((item.start_ns, done_ns))
+    def _note_copy(self, rank: int, item: Item, done_ns: int) -> None:
+        self.note_times(rank, item.turn, item.start_ns, done_ns)
+
+    def _note_kernel(
+        self, rank: int, item: Item, launched_ns: int, stream: int, done_ns: int
+    ) -> None:
+        """Note a kernel; adjacent kernels are joined."""
+        if done_ns == item.start_ns:
+            return
+        start_ns, computed = item.start_ns, self._computed[rank]
+        _add(computed.all, Stretch(start_ns, done_ns, 1, start_ns == launched_ns))
+        if stream:
+            stretch = Stretch(start_ns, done_ns, 1, False)
+            _add(computed.of.setdefault(stream, []), stretch)
+
+
+def _add(stretches: list[Stretch], stretch: Stretch) -> None:
+    if not stretches or not stretches[-1].take(stretch):
+        stretches.append(stretch)
+
+
+def _joined(stretches: Iterable[Stretch]) -> list[Stretch]:
+    """Return stretches in the order of time; an interrupted kernel ends after the interruption."""
+    found: list[Stretch] = []
+    for each in sorted(stretches, key=lambda each: (each.start_ns, -each.end_ns)):
+        _add(found, Stretch(each.start_ns, each.end_ns, each.kernels, each.at_launch))
+    return found
+
+
+@dataclass(slots=True)
+class _Waits:
+    """Kernels that start at their launches, each after a gap."""
+
+    start_ns: int
+    end_ns: int = 0
+    gaps: int = 0
+    waited_ns: int = 0
+    kernels: int = 0
+
+    def add(self, gap_ns: int, stretch: Stretch) -> None:
+        self.end_ns, self.gaps = stretch.end_ns, self.gaps + 1
+        self.waited_ns += gap_ns
+        self.kernels += stretch.kernels
+
+    def is_usual(self, gap_ns: int) -> bool:
+        """True if a gap is not far longer than the mean gap."""
+        return not self.gaps or gap_ns <= LONG * self.waited_ns / self.gaps
+
+    def kept(self) -> Iterable[Starved]:
+        """Yield the stretch, if it has many launches and its waits take much of its time."""
+        much = self.waited_ns >= LEAST_SHARE * (self.end_ns - self.start_ns)
+        if self.kernels >= LEAST_LAUNCHES and much:
+            yield Starved(self.start_ns, self.end_ns, self.kernels, self.waited_ns)
+
+
+def starved(stretches: Iterable[Stretch]) -> Iterable[Starved]:
+    """Yield the stretches in which the device waits for launch after launch.
+
+    A kernel that starts at its launch, after a gap, has let the device wait for the host. Such
+    kernels form one stretch until a kernel or a gap is far longer than the mean gap.
+    """
+    waits: _Waits | None = None
+    for before, each in pairwise(stretches):
+        gap = each.start_ns - before.end_ns
+        if waits is not None and not (each.at_launch and waits.is_usual(gap)):
+            yield from waits.kept()
+            waits = None
+        if each.at_launch:
+            waits = waits or _Waits(before.end_ns)
+            mean = (waits.waited_ns + gap) / (waits.gaps + 1)
+            if each.end_ns - each.start_ns > LONG * mean:
+                yield from waits.kept()
+                waits = None
+            else:
+                waits.add(gap, each)
+    if waits is not None:
+        yield from waits.kept()

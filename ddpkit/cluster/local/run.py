@@ -109,6 +109,7 @@ class LocalRun:
         self.replicas: dict[int, list[Replica]] = {}
         self.limits: dict[int, float] = {}  # seconds
         self.reads: dict[int, Mapping[tuple[str, int], int]] = {}
+        self.timed = ""  # on rank 0
         self.ranks: list[RankProcess] = []
         self._joined = False  # a rank has joined the default group
         self._ranks_import = False  # what the forkserver could have imported, once for all
@@ -158,7 +159,7 @@ class LocalRun:
         self.output.show(final=True)
         results = [self.results.get(rank) for rank in range(size)]
         facts = {} if self.timekeeper is None else self.timekeeper.facts
-        facts |= self._take_unsent(ended_ns)
+        facts |= self._take_unsent(ended_ns) | ({"timed": self.timed} if self.timed else {})
         if not self.request.values:
             facts |= without_values(self.reads)
         if self.request.alike is not None:
@@ -251,6 +252,7 @@ class LocalRun:
         if reply.memory:
             self.memory[rank] = tuple(reply.memory)
         self.reads[rank] = reply.reads
+        self.timed = reply.timed or self.timed
         self.replicas[rank] = reply.replicas
         if reply.limit is not None:
             self.limits[rank] = reply.limit

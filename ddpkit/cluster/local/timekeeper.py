@@ -212,8 +212,7 @@ class Timekeeper(threading.Thread):
                 rank, request.after, lambda ns: self._know(actor, request, max(ns, earliest))
             )
         elif isinstance(request, AskTimes):
-            times, busy = self._devices.new_times(rank), self._devices.busy(rank)
-            self._send(rank, True, DeviceTimes(request.question, times, busy))
+            self._send(rank, True, self._devices.all_times(rank, request.question))
         elif isinstance(request, Follow):
             self._follow(rank, request)
         elif isinstance(request, StoreUsed):

@@ -6,6 +6,7 @@ clock    the clocks of a rank's threads: CPU time, and jumps over what is waited
 counted  compute that is counted, operation by operation, by a modelled machine
 desk     the rank's side of the timekeeper: posts, asks, gets answers
 device   a rank's device: the host launches, the timekeeper plays the launches
+device_rows  rows of a device in a trace: waits of the host, side streams
 held     live storages, and the memories that they fill
 machine  the machine of a run: made at its start, shown to the user's code, and taken away
 meter    the cost of each operation on a modelled machine
@@ -16,5 +17,6 @@ uncomputed  carries out operations without values: the rules of ranks without va
 shapes   the shapes of an operation's results, as torch's fake tensors tell them
 shapes_only  copies and files of tensors without values
 streams  streams and events of a device, in the place of torch's
+timed    lines of a program that take a time without a wait for the device
 busy     busy: a stretch of work whose time is stated
 """

@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import FrameType
 
 from ddpkit.protocol.emulation import GOING, After, ClockPage
 from ddpkit.rank.record.clock import DeviceMoment, Ends, Later, Mark, Moment
@@ -182,6 +183,8 @@ class Clocks:
         self.main = ThreadClock(speed, page=page)
         self._main_thread = threading.main_thread().ident
         self._others = threading.local()
+        # On an emulated device: hears of each reading of the clock by the user's code.
+        self.looked: Callable[[FrameType], None] | None = None
 
     @property
     def mine(self) -> ThreadClock:

@@ -170,7 +170,7 @@ class Counting(PlainMode):
         elif func is _ITEM:
             device.launch(self._meter.launch_ns, 0, DOWN)
         if _fetches(func) or (_may_take_a_mask(func) and has_a_mask(args[1])):
-            device.wait()
+            device.wait(why="item" if func is _ITEM else torch_private.schema_of(func).name[6:])
 
     def _place(self, func: Any, args: Any, kwargs: Any) -> str:
         """Return the place in which an operation works.
@@ -220,6 +220,8 @@ class Counted:
         self._uncomputed = uncomputed
         self.memory = Memory(clocks, rank, model)
         self.places: Places | None = None
+        if device is not None:
+            device.meter = self.meter
         self._modes: list[Counting] = []
 
     def tell_places(self, device: Device) -> Places:

@@ -132,8 +132,8 @@ class Desk:
             self.learn(answer.times)
         return answer
 
-    def ask_times(self) -> tuple[tuple[int, int], ...]:
-        """Learn the known times of a device; return the stretches in which the device computed.
+    def ask_times(self) -> DeviceTimes:
+        """Learn the known times of a device; return them with the stretches of its work.
 
         Only the main thread may ask.
         """
@@ -144,7 +144,7 @@ class Desk:
             answer: Due | DeviceTimes = self._main.recv()
             self.learn(answer.times or {})
             if isinstance(answer, DeviceTimes) and answer.question == question:
-                return answer.busy
+                return answer
 
     def when_found(self, number: int, act: Callable[[int], None]) -> None:
         """Call `act`, in a thread of the kit's, with a receive's source once that is known."""

@@ -27,20 +27,26 @@ import time
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
-from typing import Any, TypeAlias
+from itertools import count
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
 
 from ddpkit import torch_private
-from ddpkit.protocol.emulation import EVENT, After, Launch, Launched, TimesOf
+from ddpkit.protocol.emulation import EVENT, After, DeviceTimes, Launch, Launched, TimesOf
 from ddpkit.rank.emulation.carried import CarriedTensors, Carrying
 from ddpkit.rank.emulation.clock import Clocks
 from ddpkit.rank.emulation.desk import Desk
+from ddpkit.rank.emulation.device_rows import HostWaits, rows
 from ddpkit.rank.record.call import RecordedCall
-from ddpkit.rank.record.clock import DeviceMoment, Moment
+from ddpkit.rank.record.clock import DeviceMoment, HostState, Moment
 from ddpkit.rank.record.recorder import current
-from ddpkit.simulate.engine.device import COMPUTE
+from ddpkit.simulate.engine.device import COMPUTE, UP
 from ddpkit.simulate.engine.queues import Queues
+from ddpkit.trace import Span
+
+if TYPE_CHECKING:
+    from ddpkit.rank.emulation.meter import Meter
 
 MOST_LAUNCHES = 4096  # the size of a batch
 LONGEST_NS = 5_000_000  # real time after which a batch is sent
@@ -56,6 +62,7 @@ class Device:
         self.queues = Queues[Number]()
         self._clocks, self._desk = clocks, desk
         self._main_thread = threading.main_thread().ident
+        self._streams = count()
         self._switches: list[tuple[int, Hashable]] = []  # number of autograd's node, stream
         self._before: Hashable = None  # the stream of a backward's last operation
         self._in_backward: set[Hashable] = set()  # the streams that a backward has used
@@ -69,7 +76,9 @@ class Device:
         self.carried = CarriedTensors(self.follow, clocks)
         self._unwaited: dict[int, Carrying] = {}  # for which no stream waits, by number
         self._times: dict[int, tuple[int, int]] = {}
-        self._busy: tuple[tuple[int, int], ...] = ()  # stretches of compute, once the run is over
+        self._over = DeviceTimes(0, {})  # stretches of compute, once the run is over
+        self.meter: Meter | None = None  # counts the work of launches
+        self._waits = HostWaits()
         # Calls, and no operations, which hold tensors: an entry's end depends on real time.
         self._under_way: dict[int, RecordedCall] = {}
         self.reads: Callable[[torch.Tensor], bool] = lambda _: False  # a read by other rules
@@ -77,6 +86,10 @@ class Device:
         desk.learn = self._learn
 
     # Streams
+
+    def new_stream(self) -> int:
+        """Return the number of a new stream; the default stream has 0."""
+        return next(self._streams)
 
     def choose(self, stream: Hashable) -> None:
         """Make a stream the current stream, and note the number of autograd's next node."""
@@ -129,8 +142,11 @@ class Device:
 
     # Launches
 
-    def launch(self, launch_ns: int, work_ns: int, place: str = COMPUTE) -> None:
-        """Spend a launch of the host, and let a place of the device work on the current stream."""
+    def launch(self, launch_ns: int, work_ns: int, place: str = COMPUTE) -> int:
+        """Spend a launch of the host, and let a place of the device work on the current stream.
+
+        Return the number of the launched item.
+        """
         clock = self._clocks.mine
         self.spend(launch_ns)
         self.launches += 1
@@ -147,7 +163,20 @@ class Device:
             if self._before is not None:
                 self._in_backward.add(stream)
         priority = getattr(stream, "priority", 0) if place == COMPUTE else 0
-        self._tell((number, clock.now(), place, work_ns, priority, follows))
+        queue = getattr(stream, "number", 0)
+        self._tell((number, clock.now(), place, work_ns, priority, follows, queue))
+        return number
+
+    def copy(self, launch_ns: int, copy_ns: int, way: str, nbytes: int, host: str) -> None:
+        """Launch a copy of ``nbytes`` over the bus; `host` is the kind of the host's memory."""
+        number, recorder = self.launch(launch_ns, copy_ns, way), current()
+        if recorder is None:
+            return
+        up = way == UP
+        name = "host→device" if up else "device→host"
+        facts = {"from": host if up else "device", "to": "device" if up else host}
+        moments = DeviceMoment(number, begins=True), DeviceMoment(number)
+        recorder.log.add(("copy", name, *moments, nbytes, facts))
 
     def post(self, operation: Carrying) -> After:
         """Put a call behind its stream and its communicator; return the operations before the call.
@@ -156,7 +185,7 @@ class Device:
         """
         number, call = operation.number, operation.call
         self._under_way[number], self._unwaited[number] = call, operation
-        call.posted = DeviceMoment(number, begins=True)
+        call.posted = DeviceMoment(number, begins=True, host=self._host_state())
         communicator = call.what.group
         if self._batch is None:
             if call.what.op in ("send", "recv"):
@@ -188,7 +217,7 @@ class Device:
         finally:
             batch, self._batch = self._batch, None
             for joint, _, messages in batch.values():
-                self._tell((joint, self._clocks.mine.now(), EVENT, 0, 0, tuple(messages)))
+                self._tell((joint, self._clocks.mine.now(), EVENT, 0, 0, tuple(messages), 0))
 
     def moment(self, follows: After | None = None) -> DeviceMoment:
         """Return the current stream's moment, or the moment at which all of `follows` is done."""
@@ -196,9 +225,14 @@ class Device:
         at = self._clocks.mine.now(), follows
         if at != self._last:
             number = next(self._desk.numbers)
-            self._tell((number, at[0], EVENT, 0, 0, follows))
-            self._last, self._last_moment = at, DeviceMoment(number)
+            self._tell((number, at[0], EVENT, 0, 0, follows, 0))
+            self._last, self._last_moment = at, DeviceMoment(number, host=self._host_state())
         return self._last_moment
+
+    def _host_state(self) -> HostState:
+        queue, meter = getattr(self.queues.current, "number", 0), self.meter
+        work = (0, 0) if meter is None else (meter.work.flops, meter.moved)
+        return HostState(self._clocks.mine.now(), self.launches, *work, queue)
 
     def spend(self, ns: int) -> None:
         """Let the host work for a time."""
@@ -232,19 +266,32 @@ class Device:
     # The host waits
 
     @property
+    def on_main_thread(self) -> bool:
+        """True on the rank's main thread."""
+        return threading.get_ident() == self._main_thread
+
+    @property
+    def host_time(self) -> int:
+        """The host's time, in ns."""
+        return self._clocks.mine.now()
+
+    @property
     def stands(self) -> bool:
         """True while the kit works on the thread: then no time passes, and no read waits."""
         return self._clocks.mine.stands
 
-    def wait(self, follows: After | None = None) -> None:
-        """Let the host wait for operations, by default for the current stream's."""
+    def wait(self, follows: After | None = None, why: str = "") -> None:
+        """Let the host wait for operations, by default for the current stream's.
+
+        why  the call that waits, in the row of the host
+        """
         self.stretch_ends()
         follows = self.queues.tail() if follows is None else follows
         if not follows:
             return
         clock = self._clocks.mine
         oldest = next(iter(self._under_way.values()), None)
-        with clock.stopped(), self.said(oldest):
+        with clock.stopped(), self.said(oldest), self._waits.noted(clock, why):
             due = self._desk.ask(follows, clock.now())
             assert due.done_ns is not None
             clock.jump(max(due.done_ns, due.now_ns))
@@ -259,7 +306,7 @@ class Device:
 
     def synchronize(self, *_: Any) -> None:
         """Let the host wait for all launches."""
-        self.wait(self.queues.everything())
+        self.wait(self.queues.everything(), "synchronize")
         self._take_everything()
 
     def is_done(self, follows: After) -> bool:
@@ -301,7 +348,7 @@ class Device:
     def meet(self, number: int, call: RecordedCall) -> None:
         """Wait until all members have posted an operation, and put the host's clock there."""
         clock = self._clocks.mine
-        with clock.stopped(), self.said(call):
+        with clock.stopped(), self.said(call), self._waits.noted(clock, "values of peers"):
             due = self._desk.ask(((number, 0),), clock.now(), posted=True)
             clock.jump(max(due.done_ns or 0, due.now_ns))
 
@@ -335,15 +382,20 @@ class Device:
 
     def _idle_since(self, ns: int) -> int:
         """Return the end of the compute before a time; the time itself if the device was busy."""
-        at = bisect_left(self._busy, (ns,)) - 1  # the last stretch that begins before it
-        return 0 if at < 0 else min(ns, self._busy[at][1])
+        busy = self._over.busy
+        at = bisect_left(busy, (ns,)) - 1  # the last stretch that begins before it
+        return 0 if at < 0 else min(ns, busy[at][1])
 
     def is_past(self, moment: Moment) -> bool:
         return True
+
+    def spans(self, rank: int) -> list[Span]:
+        """Return the rows of the host's waits and of side streams, once the run is over."""
+        return rows(rank, self._waits, self._over)
 
     def ended(self, *, well: bool) -> None:
         """Wait for all launches if the function has returned; learn all times."""
         self.stretch_ends()
         if well:
             self.synchronize()
-        self._busy = self._desk.ask_times()
+        self._over = self._desk.ask_times()

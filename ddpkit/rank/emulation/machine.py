@@ -9,6 +9,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ddpkit import torch_private
@@ -103,15 +104,20 @@ class Machine:
                 undo.enter_context(self._counted.workers_free())
             if self.device is not None:
                 from ddpkit.rank.emulation.streams import shown
+                from ddpkit.rank.emulation.timed import TimedLaunches
 
                 recorder.clock, recorder.host_now = self.device, self.device.moment
                 recorder.ends_are_late = True
+                if recorder.rank == 0:
+                    timed = TimedLaunches(self.device)
+                    self.clocks.looked, recorder.timed = timed.looked, timed.text
+                recorder.more_spans = partial(self.device.spans, recorder.rank)
                 undo.enter_context(shown(self.device))
             undo.enter_context(self.backward.replayed())
             try:
                 yield
             finally:
-                _current = None
+                _current = self.clocks.looked = None
 
     @contextmanager
     def running(self, recorder: Recorder) -> Iterator[None]:

@@ -241,6 +241,7 @@ class Meter:
         self._rules: dict[Any, OperationRule | None] = {}
         self._flops: dict[Any, int] = {}
         self._dtypes: dict[torch.dtype, str] = {}
+        self.moved = 0  # bytes, of all operations
 
         def cost_ns(kind: str, flops: int, moved: int, dtype: str) -> int:
             return round(model.cost_ns(kind, flops, moved, dtype) / speed)
@@ -299,6 +300,7 @@ class Meter:
                 moved += weight * nbytes(value)
         for name, value in kwargs.items():
             moved += rule.names.get(name, 1) * nbytes(value)
+        self.moved += moved
         flops = 0 if rule.flops is None else self._flops_of(func, rule.flops, args, kwargs, out)
         dtype = self._dtypes.get(tensor.dtype)
         if dtype is None:

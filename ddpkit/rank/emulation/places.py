@@ -210,12 +210,15 @@ class Places:
         For pageable memory on its way up, the driver waits for the stream first.
         """
         if crossing.way == UP and not crossing.pinned:
-            self._device.wait()
+            self._device.wait(why="copy")
         nbytes = out.numel() * out.element_size()
         ns = 0 if self._meter.free else self._machine.copy_ns(nbytes, pinned=crossing.pinned)
-        self._device.launch(self._meter.launch_ns, round(ns / self._speed), crossing.way)
+        memory = "pinned" if crossing.pinned else "pageable"
+        self._device.copy(
+            self._meter.launch_ns, round(ns / self._speed), crossing.way, nbytes, memory
+        )
         if not (crossing.pinned and crossing.non_blocking):
-            self._device.wait()
+            self._device.wait(why="copy")
 
     def read(self, tensor: torch.Tensor) -> bool:
         """Let the host read a tensor's values, which it copies from the device; False if unknown.

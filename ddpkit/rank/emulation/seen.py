@@ -62,6 +62,11 @@ def _caller() -> str:
 def _replacements(clocks: Clocks, epoch_ns: int) -> dict[str, Callable[..., Any]]:
     """The functions of `time` as the user's code sees them."""
 
+    def look() -> int:
+        if clocks.looked is not None:
+            clocks.looked(sys._getframe(2))
+        return clocks.mine.look()
+
     def tells(name: str, ns_from: int) -> Callable[..., Any]:
         real = getattr(time, name)
         if name.endswith("_ns"):
@@ -69,14 +74,14 @@ def _replacements(clocks: Clocks, epoch_ns: int) -> dict[str, Callable[..., Any]
             def in_ns() -> int:
                 if _is_real(_caller()):
                     return int(real())
-                return ns_from + clocks.mine.look()
+                return ns_from + look()
 
             return in_ns
 
         def in_s() -> float:
             if _is_real(_caller()):
                 return float(real())
-            return (ns_from + clocks.mine.look()) / 1e9
+            return (ns_from + look()) / 1e9
 
         return in_s
 

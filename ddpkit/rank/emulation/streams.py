@@ -31,6 +31,7 @@ class DeviceStream:
         if isinstance(device, int):  # torch.cpu.Stream has the priority first
             priority = device
         self.priority = priority
+        self.number = _of_this_rank().new_stream()
 
     def wait_event(self, event: DeviceEvent) -> None:
         """Let the next launch on the stream follow an event."""

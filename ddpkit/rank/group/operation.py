@@ -125,7 +125,7 @@ class EmulatedOperation:
         device.waited(self.number)
         device.follow(self.follows())
         if self.call.what.op == "barrier":
-            device.wait()
+            device.wait(why="barrier")
             return self.take_bytes()
         if _gloo_may_refuse(self.call.what):
             return self.take_bytes()

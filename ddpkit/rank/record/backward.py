@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from ddpkit.rank.record.call import RecordedCall
-from ddpkit.rank.record.clock import Moment, Read
+from ddpkit.rank.record.clock import Moment, Read, launched
 from ddpkit.trace import Span
 
 
@@ -29,12 +29,14 @@ class Backward:
 
     def spans(self, rank: int, read: Read) -> Iterator[Span]:
         """A span for each gradient, and one for what came after the last."""
-        start = read(self.start)
-        gradients = sorted((read(moment), nbytes) for moment, nbytes in self.ready)
-        for ready, nbytes in (*gradients, (read(self.end), 0)):
+        start, since = read(self.start), self.start
+        gradients = [(read(moment), nbytes, moment) for moment, nbytes in self.ready]
+        gradients.sort(key=lambda gradient: gradient[:2])
+        for ready, nbytes, moment in (*gradients, (read(self.end), 0, self.end)):
             end = max(start, ready)  # a GPU's clock has a grain
-            yield Span(rank, "compute", "backward", "backward", start, end, nbytes)
-            start = end
+            args = launched(since, moment)
+            yield Span(rank, "compute", "backward", "backward", start, end, nbytes, args=args)
+            start, since = end, moment
 
     def find_hidden_wait(self, read: Read) -> None:
         """Find out when the rank began to wait for the calls that ended with the backward.

@@ -9,6 +9,7 @@ from typing import Any
 from ddpkit.protocol.call import Call
 from ddpkit.rank.record.clock import DeviceMoment, Moment, Read, stretch
 from ddpkit.trace import CHANGED, UNWAITED, Span
+from ddpkit.trace.span import LAUNCHED
 
 
 @dataclass(slots=True, eq=False)
@@ -56,6 +57,8 @@ class RecordedCall:
             facts["holds"] = self.holds
         if self.since is not None and not self.on_gpu:
             facts["since"] = read(self.since)
+        if isinstance(self.posted, DeviceMoment) and self.posted.host is not None:
+            facts[LAUNCHED] = self.posted.host.ns
         if self._is_left():
             facts[UNWAITED] = 1
         if self.changed:

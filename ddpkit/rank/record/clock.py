@@ -9,7 +9,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
+
+from ddpkit.trace.span import LAUNCHED, OF_DEVICE, QUEUE, Span
 
 ANCHOR_AFTER = 1_000_000_000  # ns
 TRIES = 5
@@ -23,6 +25,20 @@ class Mark:
     since: Anchor
 
 
+class HostState(NamedTuple):
+    """The work of a device's host until a moment, counted from the start of the run.
+
+    ns       the host's time
+    queue    the number of the current stream; 0 is the default stream
+    """
+
+    ns: int
+    launches: int = 0
+    flops: int = 0
+    nbytes: int = 0
+    queue: int = 0
+
+
 @dataclass(frozen=True, slots=True)
 class DeviceMoment:
     """A moment on an emulated device.
@@ -34,6 +50,7 @@ class DeviceMoment:
     number: int
     begins: bool = False
     waits: bool = False
+    host: HostState | None = None  # at the launch
 
 
 @dataclass(slots=True)
@@ -107,6 +124,37 @@ def stretch(read: Read, start: Moment, end: Moment) -> tuple[int, int]:
     """
     start_ns, end_ns = read(start), read(end)
     return start_ns, max(start_ns, end_ns) if isinstance(end, Mark | DeviceMoment) else end_ns
+
+
+def launched(start: Moment, end: Moment) -> dict[str, int | str]:
+    """Return the facts of a stretch on an emulated device: launches, FLOPs and bytes.
+
+    A stretch without launches, or on the host's clock, has none.
+    """
+    if not isinstance(start, DeviceMoment) or not isinstance(end, DeviceMoment):
+        return {}
+    if start.host is None or end.host is None or end.host.launches <= start.host.launches:
+        return {}
+    before, after = start.host, end.host
+    work = (after.launches - before.launches, after.flops - before.flops)
+    facts: dict[str, int | str] = dict(
+        zip(OF_DEVICE, (before.ns, *work, after.nbytes - before.nbytes), strict=True)
+    )
+    if before.queue:
+        facts[QUEUE] = f"stream {before.queue}"
+    return facts
+
+
+def of_host(rank: int, name: str, start: Moment, end: Moment) -> Span | None:
+    """Return the host's part of a stretch on an emulated device; None without launches."""
+    facts = launched(start, end)
+    if not facts:
+        return None
+    assert isinstance(end, DeviceMoment)
+    assert end.host is not None
+    launches = {"launches": facts["own_launches"]}
+    since = int(facts[LAUNCHED])
+    return Span(rank, "host", name, "host", since, max(since, end.host.ns), args=launches)
 
 
 class Clock(Protocol):

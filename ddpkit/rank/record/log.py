@@ -10,7 +10,7 @@ from typing import TypeAlias
 from ddpkit.protocol.past import UNKNOWN, Past
 from ddpkit.rank.record.backward import Backward
 from ddpkit.rank.record.call import RecordedCall
-from ddpkit.rank.record.clock import Moment, Read, stretch
+from ddpkit.rank.record.clock import Moment, Read, launched, of_host, stretch
 from ddpkit.trace import OPERATIONS, Count, Dropped, Scalar, Span
 
 MAX_SPANS = 200_000  # spans of a rank: some 50 MB
@@ -91,10 +91,13 @@ class Log:
         for entry in entries:
             if isinstance(entry, Backward):
                 spans += entry.spans(rank, read)
+                spans += filter(None, [of_host(rank, "backward", entry.start, entry.end)])
             elif isinstance(entry, RecordedCall):
                 spans.append(entry.span(rank, read))
             else:
                 spans.append(_span(rank, read, *entry))
+                if entry[0] not in ("step", "copy"):
+                    spans += filter(None, [of_host(rank, *entry[1:4])])
         return spans
 
     def dropped(self) -> Dropped:
@@ -139,7 +142,9 @@ def _span(
     nbytes: int,
     args: Mapping[str, Scalar] | None = None,
 ) -> Span:
-    lane, args = "step" if kind == "step" else "compute", dict(args or {})
+    lane, args = kind if kind in ("step", "copy") else "compute", dict(args or {})
     if kind == OPERATIONS:
         kind, args = "span", {OPERATIONS: 1}
+    if lane == "compute":
+        args |= launched(start, end)
     return Span(rank, lane, name, kind, *stretch(read, start, end), nbytes, args=args)

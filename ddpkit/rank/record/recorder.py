@@ -75,6 +75,8 @@ class Recorder:
     model: int = 0  # the number of the DDP model with the newest gradient (`record.models`)
     has_joined: bool = False  # the default process group; a script may never join
     spans_open: int = 0  # marked by the user, in the main thread
+    timed: Callable[[], str] = str  # lines that measure launches of an emulated device
+    more_spans: Callable[[], list[Span]] | None = None  # on an emulated device, after the run
     ends_are_late: bool = False  # on an emulated device: the host hears of an end at some real time
     host_now: Callable[[], Moment] = time.perf_counter_ns  # where no GPU does it
     _queued: deque[RecordedCall] = field(default_factory=deque)  # a GPU may not be there yet
@@ -310,6 +312,10 @@ class Recorder:
         if self.loose is not None:
             self.loose.close()
         spans = self.log.spans(self.rank, self.clock.ns)
+        if self.more_spans is not None:
+            since = min((each.start_ns for each in spans), default=0)
+            kept = self.log.dropped().spans == 0
+            spans += [one for one in self.more_spans() if kept or one.start_ns >= since]
         if self.ends_are_late:
             spans.sort(key=lambda span: (span.end_ns, span.start_ns, span.lane, span.seq or 0))
         return spans

@@ -6,6 +6,8 @@ kernels:
 
 "compute", "comm", "copy", "step"
                             the spans as they were recorded, nested, with their names and facts
+"host", "starved", "stream 1", ...
+                            rows of a rank with a device (`trace.queues`)
 "counted: ..."              as kernels of a GPU: what `Activity` counts as compute, in pieces that
                             do not overlap and leave out the time blocked in a wait; and
                             communication, under the names of NCCL's kernels, by which HTA knows it;
@@ -43,7 +45,8 @@ from ddpkit.trace.innermost import innermost
 from ddpkit.trace.intervals import Interval
 from ddpkit.trace.made import how_made
 from ddpkit.trace.memory import MEMORY_KINDS, inside
-from ddpkit.trace.span import Span
+from ddpkit.trace.queues import HOST, STARVED, by_queue
+from ddpkit.trace.span import LAUNCHED, Span
 
 NOTE = (
     "Rows 'counted: ...' are what the breakdown counts, dressed as GPU kernels so that "
@@ -51,6 +54,7 @@ NOTE = (
 )
 _ALL_RANKS = "all_ranks"  # in such a file, under "ddpkit"
 _ROWS = ("step", "compute", "comm", "copy")  # and their place in the picture
+_FIRST = ("step", HOST, STARVED, "compute")  # rows of a rank with a device; the others follow
 _PLACES = 1_000_000  # for the rows of one name, which need not be one
 _COUNTED = {"compute": 10, "comm": 11, "copy": 12}
 _MISREAD = re.compile("Sync|Memcpy|Memset|ProfilerStep")
@@ -116,7 +120,7 @@ def _one_rank(trace: BaseTrace, rank: int) -> bytes:
             "world_size": trace.world_size,
         },
         "schemaVersion": 1,
-        "baseTimeNanoseconds": trace.start_ns,
+        "baseTimeNanoseconds": _origin(trace),
         "ddpkit": {"facts": facts, "note": NOTE},
     }
     return _text(itertools.chain(writer.shown(), writer.counted()), rest)
@@ -128,6 +132,12 @@ def _text(events: Iterable[_Event], rest: dict[str, object]) -> bytes:
     return f'{{"traceEvents": [\n{lines}\n],\n{json.dumps(rest)[1:]}\n'.encode()
 
 
+def _origin(trace: BaseTrace) -> int:
+    """The time 0 of a file, in ns: the start of the trace, or of an earlier launch."""
+    launched = (span.start_ns for rank in trace.ranks for span in trace.row(rank, "host"))
+    return min([trace.start_ns, *launched])
+
+
 class _Writer:
     """Makes the events of one rank."""
 
@@ -137,7 +147,7 @@ class _Writer:
         self.window = trace.window_of(rank)
         self.memory = trace.memory.get(rank, ())
         self.activity = trace.activity(rank)
-        self.origin = trace.start_ns
+        self.origin = _origin(trace)
         made = how_made(trace.facts)
         self.name_of_rank = f"rank {rank}, {made}" if made else f"rank {rank}"
         self.correlation = itertools.count(1)  # HTA passes over kernels without
@@ -152,19 +162,31 @@ class _Writer:
 
     def recorded(self) -> Iterator[_Event]:
         """The spans as they are, in rows in which they nest."""
-        for place, lane in enumerate(_ROWS):
-            spans = (span for span in self.spans if _row_of(span) == lane)
-            for n, row in enumerate(_rows(spans, nest=lane == "compute")):
+        for place, (lane, spans) in enumerate(self._lanes().items()):
+            nest = lane in ("compute", HOST) or lane.startswith("stream")
+            for n, row in enumerate(_rows(spans, nest=nest)):
                 thread = place * _PLACES + n + 1
                 yield from self._name_row(thread, lane)
                 for span in row:
                     facts = _facts(span)
                     if span.collected_ns is not None and span.collected_ns > span.end_ns:
                         facts["collected_us"] = self._us(span.collected_ns)
+                    if LAUNCHED in facts:
+                        facts["launched_us"] = self._us(int(span.args[LAUNCHED]))
+                        del facts[LAUNCHED]
                     yield self._slice(span.name, span.kind, _times(span), thread, facts)
                     if span.ready_ns is not None and span.ready_ns > span.start_ns:
                         waiting = (span.start_ns, min(span.ready_ns, span.end_ns))
                         yield self._slice("waits for peers", span.kind, waiting, thread, {})
+
+    def _lanes(self) -> dict[str, list[Span]]:
+        """The spans by row: by queue, if the trace has a row for the host."""
+        if not any(span.kind == "host" for span in self.spans):
+            return {row: [s for s in self.spans if _row_of(s) == row] for row in _ROWS}
+        found: dict[str, list[Span]] = {row: [] for row in _FIRST}
+        steps = [span for span in self.spans if span.kind == "step"]
+        others = by_queue(span for span in self.spans if span.kind != "step")
+        return {**found, "step": steps, **others}
 
     def held(self) -> Iterator[_Event]:
         """Counters of the memory that the rank held, where that is known."""
@@ -205,8 +227,9 @@ class _Writer:
     def _slice(
         self, name: str, cat: str, times: Interval, thread: int, args: dict[str, object]
     ) -> _Event:
-        """An event, cut to the rank's window."""
+        """An event, cut to the rank's window; a device's host may begin before the window."""
         first, last = self.window
+        first = min(first, times[0]) if cat == "host" else first
         start, end = (self._us(min(max(at, first), last)) for at in times)
         name = _MISREAD.sub(lambda found: found[0].lower(), name)
         return {

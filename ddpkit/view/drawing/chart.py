@@ -51,6 +51,9 @@ class Chart:
         if place.copies:
             self.bars(row.copies, place.copies)
             self.labels(row.copies, place.copies)
+        for name, where in place.more.items():
+            self.bars(row.more[name], where)
+            self.labels(row.more[name], where)
         if compute and comm:
             self.hatch(row.overlap, place.overlap, OVERLAP, 0, style.MOVING)
             self.hatch(row.exposed, place.compute, EXPOSED, 0.8, style.EXPOSED_THIN)
@@ -146,8 +149,10 @@ def kinds(rows: Sequence[RankRow], *, compute: bool) -> Iterator[tuple[str, Look
         "waiting": "waiting for a peer",
         "done": "done",
         "copy": "copy",
+        "host": "host",
     }
     present = {bar.kind for row in rows for bar in (*row.compute, *row.copies)}
+    present |= {bar.kind for row in rows for bars in row.more.values() for bar in bars}
     present |= {bar.kind for row in rows for lane in row.lanes for bar in lane}
     if any(map(is_micro, present)):  # on others, which have their names
         present = {f"{kind[0]}0" if is_micro(kind) else kind for kind in present}

@@ -1,7 +1,7 @@
 """`lay_out`: where the rows of bars lie, in inches below the top of the plot. Pure."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ddpkit.view.drawing.rows import RankRow
 
@@ -22,6 +22,7 @@ class RowLayout:
     header: float  # the middle of the numbers over the bar
     bar: Extent  # of the parts, on the right
     copies: Extent | None = None  # below the lanes; None if no row has copies
+    more: dict[str, Extent] = field(default_factory=dict)  # the host and side streams, by name
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +70,12 @@ def lay_out(
         lanes = [(y + lane * n, y + lane * (n + 1) - min(0.02, lane / 8)) for n in range(many)]
         y += lane * many
         copies = (y + 0.03, y + 0.03 + high.compute / 2) if copied else None
-        bottom = max(copies[1] if copies else y, top + least)
+        more, y = dict[str, Extent](), copies[1] if copies else y
+        for name in row.more:
+            more[name] = y + 0.03, y + 0.03 + high.compute / 2
+            y = more[name][1]
+        bottom = max(y, top + least)
         bar = (top + bottom + HEADER - high.bar) / 2
-        yield RowLayout(top, bottom, own, overlap, lanes, bar - 0.1, (bar, bar + high.bar), copies)
+        parts = bar, bar + high.bar
+        yield RowLayout(top, bottom, own, overlap, lanes, bar - 0.1, parts, copies, more)
         top = bottom + high.gap

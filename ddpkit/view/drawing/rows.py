@@ -16,6 +16,8 @@ from ddpkit.trace import (
 )
 from ddpkit.trace.copies import CopyTotal, copy_totals
 from ddpkit.trace.intervals import Interval, intersect, total
+from ddpkit.trace.queues import COMPUTE as DEFAULT_STREAM
+from ddpkit.trace.queues import by_queue, has_host
 from ddpkit.trace.waits import last_in, waiting
 from ddpkit.view.drawing import style, words
 from ddpkit.view.drawing.lanes import Bar, Rough, assign_lanes, label_runs, merge_small, nearby
@@ -47,6 +49,7 @@ class RankRow:
     died: int | None = None  # when, if it was in the window
     copies: Sequence[Bar] = ()  # between host and device, or on the device
     copied: Mapping[str, CopyTotal] = field(default_factory=dict)  # keys: directions
+    more: Mapping[str, Sequence[Bar]] = field(default_factory=dict)  # the host and side streams
 
 
 class RowBuilder:
@@ -89,7 +92,25 @@ class RowBuilder:
             died - self.origin if died is not None and start <= died <= end else None,
             self._copy_bars(copies, window),
             copy_totals(copies, window, [*activity.compute, *activity.comm]),
+            self._queue_bars(rank, window),
         )
+
+    def _queue_bars(self, rank: int, window: Interval) -> dict[str, list[Bar]]:
+        """Bars of a device's host and of its side streams, the outer spans alone."""
+        found: dict[str, list[Bar]] = {}
+        if not has_host(self.trace, rank):
+            return found
+        spans = [*self.trace.row(rank, "host"), *self.trace.row(rank, "compute")]
+        for name, each in by_queue(spans).items():
+            if name == DEFAULT_STREAM:
+                continue
+            kind, rough, end = "span" if name.startswith("stream") else "host", list[Rough](), 0
+            for span in sorted(each, key=lambda span: (span.start_ns, -span.end_ns)):
+                if span.end_ns > end:
+                    start, end = max(end, span.start_ns), span.end_ns
+                    rough += self._bar(start, end, kind, _shortened(span.name), window)
+            found[name] = merge_small(rough, self.pixel_ns)
+        return found
 
     def _copy_bars(self, spans: Iterable[Span], window: Interval) -> list[Bar]:
         """Bars of the copies of a GPU, in one row."""

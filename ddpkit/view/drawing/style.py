@@ -30,6 +30,7 @@ MOVING = "#ECB740"
 WAITING = "#F7E1AE"
 WAITING_INK = "#6B4E00"
 DONE = "#66727F"
+HOST = "#2A2A48"  # of a device: launches and waits
 COPY = "#882255"  # Tol's wine, the darkest colour of a bar
 EXPOSED = "#B84F00"
 EXPOSED_THIN = "#CC7A45"  # of its hatching, seen from far away
@@ -43,6 +44,7 @@ FACE = {
     "waiting": WAITING,
     "done": DONE,
     "copy": COPY,
+    "host": HOST,
 }
 LABEL = {
     "forward": INK,
@@ -53,6 +55,7 @@ LABEL = {
     "waiting": WAITING_INK,
     "done": "white",
     "copy": "white",
+    "host": "white",
 }
 TINTS = (  # Okabe and Ito's, and one of Tol's: of rank or micro-batch 0 to 7, and round again
     *("#0072B2", "#ECB740", "#008561", "#DDA7C5", "#7BC4EE", "#C05500", "#C9BD3D", "#882255"),

@@ -6,6 +6,7 @@ from ddpkit.simulate import Step
 from ddpkit.text import columns, count, size
 from ddpkit.trace import Breakdown, Scalar, Trace, how_made, name_of
 from ddpkit.trace.copies import CopyTotal
+from ddpkit.trace.queues import starvation
 
 LITTLE = 0.01  # share of the longer step: smaller differences are not worth a sentence
 
@@ -53,6 +54,7 @@ def emulated(facts: Mapping[str, Scalar]) -> str:
         *(("Links", "emulated"), ("Machine", "machine"), ("Speed", "speed"), ("Order", "order")),
         ("Alike", "alike"),
         *(("Values", "values"), ("Values read all the same, as zero", "reads")),
+        ("Times without synchronize(), which are times of launches", "timed"),
     )
     said = (f"{word}: {facts[fact]}." for word, fact in known if facts.get(fact))
     return " ".join(["Emulated time.", *said])
@@ -193,6 +195,21 @@ def copied(of: Mapping[str, Mapping[str, CopyTotal]]) -> list[str]:
     if len(lines) == len(of) > 1 and len({*lines.values()}) == 1:
         return [f"Copies of each rank: {next(iter(lines.values()))}."]
     return [f"Copies of {name}: {line}." for name, line in lines.items()]
+
+
+def starved(trace: Trace) -> str:
+    """Return a sentence on the rank whose device waits longest for launches; "" if none waits."""
+    known = {rank: starvation(trace, rank) for rank in trace.recorded_ranks}
+    found = {rank: each for rank, each in known.items() if each is not None}
+    if not found:
+        return ""
+    rank = max(found, key=lambda rank: (found[rank].waited_ns, -rank))
+    start, end = trace.window_of(rank)
+    waits, longest = found[rank].waited_ns, found[rank].longest
+    return (
+        f"The device waits for launches: on {name_of(trace.facts, rank)} for {ms(waits)} of "
+        f"{ms(end - start)}; longest, {longest.name}."
+    )
 
 
 def table(

@@ -121,7 +121,9 @@ def legend(*models: Timeline) -> Iterator[str]:
     yield '<ul class="kinds">'
     some_copies = any(row.copied for model in models for row in model.rows)
     copy = {"copy": "copy between host and device"} if some_copies else {}
-    for kind, name in {**WORDS, **copy}.items():
+    some_hosts = any(row.more for model in models for row in model.rows)
+    host = {"host": "the host of a device: launches and waits"} if some_hosts else {}
+    for kind, name in {**WORDS, **copy, **host}.items():
         color = style.FACE.get(kind, style.EXPOSED)
         look = f"background: {color if kind in style.FACE else HATCH.format(color)}"
         if kind in style.EDGE:

@@ -11,9 +11,11 @@ from operator import attrgetter
 from typing import Any
 
 from ddpkit.trace import Span, Trace, name_of
+from ddpkit.trace.queues import COMPUTE as DEFAULT_STREAM
+from ddpkit.trace.queues import by_queue, has_host
 from ddpkit.view.drawing.lanes import assign_lanes
 
-KINDS = ("forward", "backward", "optimizer", "span", "moving", "exposed", "copy")
+KINDS = ("forward", "backward", "optimizer", "span", "moving", "exposed", "copy", "host")
 NUMBER = {kind: n for n, kind in enumerate(KINDS)}
 COMPUTE, LANE, LANES, GAP, EDGE = 26, 16, 96, 12, 4  # pixels: heights, and between ranks
 MOST = 2**31 - 1  # ticks
@@ -26,7 +28,7 @@ class Lane:
 
     rank: int
     title: str  # "rank 0" in its first row, else ""
-    name: str  # "compute"; "comm" and "copy" for the first lane of each, else ""
+    name: str  # "compute"; of the first lane of "comm", "copy" or of a queue its name, else ""
     top: int  # in pixels
     height: int
     first: int
@@ -143,12 +145,25 @@ class _ColumnBuilder:
         """Add a rank's rows from ``top`` on; returns where they end."""
         compute = self.trace.row(rank, "compute")
         lanes = assign_lanes(self.trace.row(rank, "comm"))
+        queues: dict[str, list[Span]] = {}
+        if has_host(self.trace, rank):
+            queues = by_queue(self.trace.of(rank))
+            compute = queues.pop(DEFAULT_STREAM, [])
+            compute = [span for span in compute if span.kind != "step"]
+            for name, spans in by_queue(self.trace.row(rank, "host")).items():
+                del queues[name]
+                ordered = sorted(spans, key=lambda span: (span.start_ns, -span.end_ns))
+                self._row(rank, name, top, LANE, ordered)
+                top += LANE + 2
         if compute:
             exposed = list(self._exposed(rank)) if lanes else []
             ordered = sorted([*compute, *exposed], key=lambda span: (span.start_ns, -span.end_ns))
             self._row(rank, "compute", top, COMPUTE, ordered)
             top += COMPUTE + EDGE
-        for name, group in (("comm", lanes), ("copy", assign_lanes(self.trace.row(rank, "copy")))):
+        groups = [("comm", lanes), ("copy", assign_lanes(self.trace.row(rank, "copy")))]
+        if queues:
+            groups = [(name, assign_lanes(spans)) for name, spans in queues.items()]
+        for name, group in groups:
             high = max(2, min(LANE, LANES // max(1, len(group))))
             for n, lane in enumerate(group):
                 self._row(rank, "" if n else name, top, high, lane)

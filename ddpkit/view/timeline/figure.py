@@ -67,6 +67,8 @@ def write_names(page: Page, top: float, model: Timeline, row: RankRow, place: Ro
         page.write(LEFT - 0.08, top + sum(comm) / 2, "comm", 8.5, style.GREY, ha="right")
     if place.copies:
         page.write(LEFT - 0.08, top + sum(place.copies) / 2, "copy", 8.5, style.GREY, ha="right")
+    for name, where in place.more.items():
+        page.write(LEFT - 0.08, top + sum(where) / 2, name, 8.5, style.GREY, ha="right")
 
 
 def _arrows(plot: Plot, model: Timeline, rows: list[RowLayout]) -> None:

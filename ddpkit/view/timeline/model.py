@@ -94,6 +94,7 @@ def timeline_model(
         only = [*labels] if len(labels) < len(rows) else []
         windows = {each: [shown.window_of(each)] for each in shown.recorded_ranks}
         lines += words.copied({name: row.copied for name, row in named.items()})
+        lines.append(prose(words.starved(shown)))
         waited = words.waited(waited_for(builder.comm, builder.last_in, windows), shown.facts)
         said = words.note(shown.facts, compute=True, comm=comm)  # "idle" is in the picture alone
         lines += [waited, prose(said)]

@@ -1,0 +1,70 @@
+"""The rows of a rank on a device: its host, and each queue of the device.
+
+A profile of torch has a row for the thread that launches, and one for each stream. So has a trace
+of an emulated device: the host, the stretches in which the device waits for launches, the default
+stream, each side stream, each communicator, and each copy engine.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from ddpkit.trace.base import BaseTrace
+from ddpkit.trace.intervals import Interval, intersect, total
+from ddpkit.trace.span import LIMIT, QUEUE, Span
+
+HOST, STARVED, COMPUTE = "host", "starved", "compute"
+_ENGINES = {"host→device": "copy up", "device→host": "copy down"}
+
+
+def queue_of(span: Span) -> str:
+    """Return the name of the row of a span on a rank with a device."""
+    if span.kind == "host":
+        return STARVED if LIMIT in span.args else HOST
+    if span.is_comm:
+        name = str(span.args.get("group_desc", "")).partition(" [")[0]
+        return f"comm {name}".strip() if name or not span.group else f"comm {span.group}"
+    if span.is_copy:
+        return _ENGINES.get(span.name, "copy")
+    return str(span.args.get(QUEUE, COMPUTE))
+
+
+def has_host(trace: BaseTrace, rank: int) -> bool:
+    """True if the trace has a row for the host of a rank's device."""
+    return bool(trace.row(rank, "host"))
+
+
+def by_queue(spans: Iterable[Span]) -> dict[str, list[Span]]:
+    """Return spans of a rank by the names of their rows; side streams are in order of number."""
+    found: dict[str, list[Span]] = {}
+    for span in spans:
+        found.setdefault(queue_of(span), []).append(span)
+    return dict(sorted(found.items(), key=lambda row: (len(row[0]), row[0])))
+
+
+@dataclass(frozen=True, slots=True)
+class Starvation:
+    """The time in which a rank's device waits for launches.
+
+    waited_ns  in the window, the time without compute within the stretches
+    longest    the stretch with the most waits
+    """
+
+    waited_ns: int
+    longest: Span
+
+
+def starvation(trace: BaseTrace, rank: int) -> Starvation | None:
+    """Return the wait of a rank's device for launches in the rank's window; None without waits."""
+    window = trace.window_of(rank)
+    stretches = [span for span in trace.row(rank, "host") if LIMIT in span.args]
+    parts = [_waited(span, window) for span in stretches]
+    if not sum(parts):
+        return None
+    longest = max(zip(parts, stretches, strict=True), key=lambda part: part[0])[1]
+    return Starvation(sum(parts), longest)
+
+
+def _waited(span: Span, window: Interval) -> int:
+    """Return the part of a stretch's waits that lies in a window: its share of the stretch."""
+    inside = total(intersect([(span.start_ns, span.end_ns)], [window]))
+    return round(int(span.args[LIMIT]) * inside / max(1, span.duration_ns))
