@@ -26,6 +26,8 @@ OPERATIONS = "operations"  # among a span's args: its compute lies outside all m
 LAUNCHED = "launched_ns"
 OF_DEVICE = (LAUNCHED, "own_launches", "own_flops", "own_bytes")
 QUEUE = "queue"  # among the args of a span on a side stream: the name of the stream
+# Among the args of a collective on a device: the time at which the stream had reached the call.
+QUEUED = "queued_ns"
 LIMIT = "device_waits_ns"  # among the args of a stretch of the host in which the device waits
 
 Scalar = str | int | float
@@ -67,7 +69,8 @@ class Span:
               operations outside all modules {"operations": 1}: the name is that of the operation
               that took the longest; of compute on an emulated device {"launched_ns": 5000}, the
               host's time at the first launch, {"own_launches": 3, "own_flops": 100,
-              "own_bytes": 40} of the span alone, and {"queue": "stream 1"} on a side stream.
+              "own_bytes": 40} of the span alone, and {"queue": "stream 1"} on a side stream; of a
+              collective there {"queued_ns": 7000}, since when only its communicator held it up.
 
     Raises TraceError for an unknown kind, and for a span that ends before it starts.
     """

@@ -187,6 +187,7 @@ class Device:
         self._under_way[number], self._unwaited[number] = call, operation
         call.posted = DeviceMoment(number, begins=True, host=self._host_state())
         communicator = call.what.group
+        call.queued = self.moment()
         if self._batch is None:
             if call.what.op in ("send", "recv"):
                 communicator += f" with {call.what.peer}"

@@ -9,7 +9,7 @@ from typing import Any
 from ddpkit.protocol.call import Call
 from ddpkit.rank.record.clock import DeviceMoment, Moment, Read, stretch
 from ddpkit.trace import CHANGED, UNWAITED, Span
-from ddpkit.trace.span import LAUNCHED
+from ddpkit.trace.span import LAUNCHED, QUEUED
 
 
 @dataclass(slots=True, eq=False)
@@ -22,6 +22,7 @@ class RecordedCall:
     since: Moment | None = None  # of a thread of the user's own: since when it could be made
     blocked: Moment | None = None  # since when the main thread, or its stream, waits for it
     done: Moment = 0
+    queued: Moment | None = None  # on a device: the stream had reached the call
     collected: Moment | None = None  # when a wait for it was over
     holds: str = ""  # the numbers in a short message
     on_gpu: bool = False  # NCCL does it, and its moments are the GPU's
@@ -59,6 +60,8 @@ class RecordedCall:
             facts["since"] = read(self.since)
         if isinstance(self.posted, DeviceMoment) and self.posted.host is not None:
             facts[LAUNCHED] = self.posted.host.ns
+        if self.queued is not None:
+            facts[QUEUED] = read(self.queued)
         if self._is_left():
             facts[UNWAITED] = 1
         if self.changed:

@@ -11,6 +11,7 @@ pipeline       pipeline_plans, pipeline_time: schedules of a pipeline, as a prog
                bubbles, held: their cost, of a recorded run too
 servers        parameter_server, Served: workers that pull and push, and servers that answer
 noise          noisy_steps: a step with ranks that are late, each step other ranks
+host_ahead     HostAhead: a step of a device whose host runs ahead of the device
 scaling        scaling, Scaled: a step on 1, 2, 4, … ranks, the batch growing or shared out
 whatif         what_if: a recorded run with other buckets, another link, or a slow rank: a Trace;
                fit_link: the link that gives the recorded all_reduces their times

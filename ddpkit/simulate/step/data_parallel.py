@@ -53,8 +53,9 @@ class Replay:
 
     @property
     def step_ns(self) -> int:
-        """How long the step takes: until the last rank is done."""
-        return max(end_ns(step, self.all_reduces) for step in _different(self.steps))
+        """The time until the last rank is done, or until the last host has launched all."""
+        ends = (end_ns(step, self.all_reduces) for step in _different(self.steps))
+        return max(*ends, *(step.host_ns for step in _different(self.steps)))
 
     def trace(self, ranks: int | None = None) -> Trace:
         """The step as a trace, of all ranks, or of the first ``ranks``: a picture needs few."""
@@ -202,8 +203,9 @@ def _different(steps: Sequence[Step]) -> list[Step]:
 def _spans(rank: int, step: Step, replay: Replay) -> list[Span]:
     """The spans of one rank, as they would be recorded."""
     end = end_ns(step, replay.all_reduces)
-    whole = Span(rank, "step", "step", "step", 0, end)
-    return [whole, *_compute(rank, step, end), *_comm(rank, step, replay)]
+    whole = Span(rank, "step", "step", "step", 0, max(end, step.host_ns))
+    host = [Span(rank, "host", "launches", "host", 0, step.host_ns)] if step.host_ns else []
+    return [whole, *host, *_compute(rank, step, end), *_comm(rank, step, replay)]
 
 
 def _compute(rank: int, step: Step, end: int) -> list[Span]:

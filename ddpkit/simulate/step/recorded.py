@@ -7,10 +7,11 @@ from itertools import accumulate, pairwise
 
 from ddpkit.errors import TraceError
 from ddpkit.simulate.step.buckets import Bucket, Gradient
+from ddpkit.simulate.step.host_ahead import HostAhead
 from ddpkit.simulate.step.models import ModelTable
 from ddpkit.trace import Span, Trace, how_made
-from ddpkit.trace.intervals import Interval, subtract, total, union
-from ddpkit.trace.span import READY
+from ddpkit.trace.intervals import Interval, intersect, subtract, total, union
+from ddpkit.trace.span import QUEUED, READY
 
 MOST_READY = 100_000  # gradients: a damaged number must not fill the memory
 WARM_UP = 3  # steps: torch's DDP uses one bucket in the first, and rebuilds them after it
@@ -24,7 +25,8 @@ class Step:
     of them. ``finish_ns`` is what backward still does when the buckets are reduced (DDP copies them
     into the gradients). ``other_ns`` is time that is neither recorded compute nor a wait for
     communication: data, ``zero_grad``, Python; it is put before the forward. ``emulated`` says that
-    these are times of an emulated machine.
+    these are times of an emulated machine. ``host_ns`` is the time in which the host of a device
+    launches a step, if the host waits for nothing: no step is shorter.
     """
 
     forward_ns: int
@@ -33,6 +35,7 @@ class Step:
     finish_ns: int = 0
     other_ns: int = 0
     emulated: bool = False
+    host_ns: int = 0
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "gradients", tuple(self.gradients))
@@ -79,16 +82,18 @@ class Step:
             round(self.finish_ns * factor),
             round(self.other_ns * factor),
             self.emulated,
+            round(self.host_ns * factor),
         )
 
     def batch_of(self, times: float) -> "Step":
         """The step with so many times the samples in the batch.
 
         Forward and backward take so many times as long. The optimizer and what finishes backward go
-        over all parameters, whatever the batch.
+        over all parameters, whatever the batch. A host has as many launches as before.
         """
-        grown = self.slowed(times)
-        return replace(grown, optimizer_ns=self.optimizer_ns, finish_ns=self.finish_ns)
+        grown, finish_ns = self.slowed(times), self.finish_ns
+        optimizer_ns, host_ns = self.optimizer_ns, self.host_ns
+        return replace(grown, optimizer_ns=optimizer_ns, finish_ns=finish_ns, host_ns=host_ns)
 
     @classmethod
     def of_model(cls, model: ModelTable, compute_ns: int, optimizer_ns: int = 0) -> "Step":
@@ -152,6 +157,7 @@ class Step:
             undisturbed(step.finish_ns for step in steps),
             undisturbed(step.other_ns for step in steps),
             steps[-1].emulated,
+            undisturbed(step.host_ns for step in steps),
         )
 
 
@@ -193,12 +199,19 @@ class _StepReader:
         activity = cut.activity(rank)
         # Copies of a GPU are the rank's own work: no other link or rank makes them shorter.
         work = union([*activity.compute, *activity.copies])
-        self.starts = [start for start, _ in work]
-        self.ends = [end for _, end in work]
-        lengths = (end - start for start, end in work)
+        host = HostAhead.of(spans, self.window)
+        self.host_ns, starved = host.ns, [stretch for stretch, _ in host.starved]
+        parts = [(*part, 1.0) for part in subtract(work, starved)]
+        for stretch, share in host.starved:  # the device is ready for more, and waits
+            parts += [(*part, share) for part in intersect(work, [stretch])]
+        parts.sort()
+        self.starts = [start for start, _, _ in parts]
+        self.ends = [end for _, end, _ in parts]
+        self.shares = [share for _, _, share in parts]
+        lengths = (round(share * (end - start)) for start, end, share in parts)
         self.before = [*accumulate(lengths, initial=0)]  # work before each interval, in ns
         blocked = ((s.blocked_ns, s.end_ns) for s in spans if s.blocked_ns is not None)
-        self.nothing = subtract([self.window], [*work, *blocked])
+        self.nothing = subtract([self.window], [*work, *blocked, *starved])
         calls = backward_calls(spans)
         if not calls:
             raise TraceError(
@@ -210,7 +223,7 @@ class _StepReader:
         # Micro-batches before the first bucket only add to the gradients, as in `no_sync`.
         posted = (calls[0][0].start_ns, self._last_post(cut, spans))
         self.reduced = bucket_spans(spans, posted)
-        until = self.reduced[0].start_ns if self.reduced else self.end
+        until = posted_at(self.reduced[0]) if self.reduced else self.end
         first = max(i for i, call in enumerate(calls) if call[0].start_ns <= until)
         self.begin = calls[first][0].start_ns
         backward = sorted(
@@ -249,6 +262,7 @@ class _StepReader:
             self.computed(self.begin, self.end) - ready[-1],
             total(self.nothing),
             self.emulated,
+            self.host_ns,
         )
 
     def buckets(self, sizes: Sequence[int]) -> tuple[Bucket, ...]:
@@ -264,7 +278,9 @@ class _StepReader:
 
     def _until(self, ns: int) -> int:
         k = bisect_right(self.starts, ns)
-        return self.before[k] - max(0, self.ends[k - 1] - ns) if k else 0
+        if not k:
+            return 0
+        return self.before[k] - round(self.shares[k - 1] * max(0, self.ends[k - 1] - ns))
 
     def sizes(self) -> list[int]:
         """The bytes of each gradient, from its span or from its bucket."""
@@ -303,6 +319,14 @@ def bucket_spans(spans: Sequence[Span], backward: Interval) -> list[Span]:
     return sorted(inside, key=lambda span: span.start_ns)
 
 
+def posted_at(call: Span) -> int:
+    """Return the time at which a rank had posted a call.
+
+    On a device a call may begin later: its communicator has one call after the other.
+    """
+    return int(call.args.get(QUEUED, call.start_ns))
+
+
 def share(gradients: Sequence[Span], buckets: Sequence[Span]) -> list[tuple[Span, list[int]]]:
     """Pair each all_reduce with the gradients that became ready since the all_reduce before it.
 
@@ -312,7 +336,7 @@ def share(gradients: Sequence[Span], buckets: Sequence[Span]) -> list[tuple[Span
     pairs, first = [], 0
     ends = [gradient.end_ns for gradient in gradients]
     for bucket in buckets:
-        last = bisect_right(ends, bucket.start_ns, first)
+        last = bisect_right(ends, posted_at(bucket), first)
         if last > first:
             pairs.append((bucket, [*range(first, last)]))
             first = last

@@ -1,0 +1,55 @@
+"""`HostAhead`: a step of a device whose host waits for nothing, and so runs ahead of the device.
+
+A host that never waits launches a step in a time of its own, whatever the device does. Then a
+cycle of steps takes the longer of two times: the launches, and the device's work with its waits for
+communication. The device's work is its compute without the waits for launches.
+
+A host that waits in a step, for a loss or a copy, launches again after the wait. Then the waits for
+launches belong to the step, and stay in its compute.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ddpkit.trace import Span
+from ddpkit.trace.intervals import Interval
+from ddpkit.trace.span import LIMIT
+
+WAITS = "waits"  # the names of the host's waits begin with this word
+OF_THE_KIT = "waits: values of peers"  # a wait that a GPU's host does not have
+
+
+@dataclass(frozen=True, slots=True)
+class HostAhead:
+    """The host of a step. Both fields are empty if the host waits, or if there is no device.
+
+    ns       the time of the host's work
+    starved  stretches in which the device waits for launches, each with its share of work
+    """
+
+    ns: int = 0
+    starved: tuple[tuple[Interval, float], ...] = ()
+
+    @classmethod
+    def of(cls, spans: Sequence[Span], window: Interval) -> "HostAhead":
+        """Return the host of the spans of one rank in the window of one step.
+
+        A wait counts in the step in which it ends, since later launches follow the wait.
+        """
+        host = [span for span in spans if span.kind == "host"]  # may be steps ahead of the device
+        waits = (span for span in host if span.name.startswith(WAITS) and span.name != OF_THE_KIT)
+        if any(window[0] <= wait.end_ns < window[1] for wait in waits):
+            return cls()
+        starved = tuple(
+            ((span.start_ns, span.end_ns), 1 - int(span.args[LIMIT]) / max(1, span.duration_ns))
+            for span in sorted(host, key=lambda span: span.start_ns)
+            if LIMIT in span.args
+        )
+        return cls(_work_ns(spans), starved)
+
+
+def _work_ns(spans: Sequence[Span]) -> int:
+    """Return the host's work that the ends of the step have counted."""
+    marked = [span for span in spans if span.kind == "step"]
+    ends = marked[-1:] or [span for span in spans if span.kind == "optimizer"]
+    return sum(int(span.args.get("host_ns", 0)) for span in ends)
