@@ -1,6 +1,7 @@
 """Ranks on GPUs: what a run, its memory and its recording take, and how far a model is off.
 
     python -m benchmarks.gpus [--markdown] [--machine mine.json]
+    python -m benchmarks.gpus --stored     # predicted ÷ the steps measured on an H100, without one
 
 Prints, beside processes of torch.multiprocessing.spawn that do the same, how long a run takes from
 its call to its result, with NCCL on one rank and with gloo on two that share a GPU; the time of a
@@ -30,6 +31,10 @@ SPAWN = "mp.spawn"
 RUNS, CALLS, STEPS = 7, 500, 50
 LARGE = "8 layers of 2048"
 MODELS = ("lab 06's MLP", "transformer", "ResNet", LARGE)
+DDP = "transformer in DDP"
+# ms of a step, measured on the H100 of BENCHMARKS.md, "On a GPU", on 2026-11-22.
+MEASURED = {MODELS[0]: 7.62, MODELS[1]: 8.67, MODELS[2]: 8.46, LARGE: 5.20, DDP: 10.5}
+H100 = Path(__file__).with_name("h100_host.json")  # the same GPU, with its host's costs by phase
 MB = 1 << 20
 
 
@@ -141,7 +146,51 @@ def _step_of(model: str) -> Callable[[], None]:
     return step
 
 
+def predicted_ns(model: str) -> int:
+    """The time of a step on a machine with a device, from an idle device to an idle device."""
+    import torch
+
+    step = _ddp_step() if model == DDP else _step_of(model)
+    for _ in range(3):
+        step()
+    torch.cpu.synchronize()
+    begin = time.perf_counter_ns()
+    step()
+    torch.cpu.synchronize()
+    return time.perf_counter_ns() - begin
+
+
+def _ddp_step() -> Callable[[], None]:
+    import torch
+    from torch.nn.parallel import DistributedDataParallel
+
+    from benchmarks._ddp import transformer
+
+    net, x, y = transformer(), torch.randint(256, (16, 32)), torch.randint(10, (16,))
+    ddp = DistributedDataParallel(net, gradient_as_bucket_view=True)
+    optimizer = torch.optim.SGD(ddp.parameters(), lr=0.001, momentum=0.9)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        torch.nn.functional.cross_entropy(ddp(x), y).backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+
+    return step
+
+
 # The figures
+
+
+def stored(spec: str = str(H100)) -> list[Figure]:
+    """Predicted ÷ measured steps, for the measurements that are stored here."""
+    rows = []
+    for model, ms in MEASURED.items():
+        predicted = Cluster(1, machine=spec).run(predicted_ns, model).results[0] / 1e6
+        note = f"{predicted:.2f} ÷ {ms:.2f} ms"
+        rows.append(
+            Figure(f"{model}: predicted ÷ measured", "", Sample((predicted / ms,)), note=note)
+        )
+    return rows
 
 
 def spawned(job: Callable[[], Any], world_size: int = 1, backend: str = "nccl") -> Any:
@@ -235,7 +284,12 @@ def main() -> None:
     )
     parser.add_argument("--markdown", action="store_true", help="as a table")
     parser.add_argument("--machine", help="a machine file; else this GPU is measured")
+    parser.add_argument("--stored", action="store_true", help="against stored measurements")
     given = parser.parse_args()
+    if given.stored:
+        rows = stored(given.machine or str(H100))
+        print((as_markdown if given.markdown else as_text)(table("Stored", rows, ())))
+        return
     if not devices.has_gpus():
         parser.error("torch sees no GPU here (`ddpkit doctor` says why)")
     print(machine())

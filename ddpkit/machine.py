@@ -17,6 +17,7 @@ Machines are named (`named`, in data/machines.json, each number with its source)
 "1 TFLOP/s, 100 GB/s, 64 MB, 5 us", or read from a file that `ddpkit machine --measure` has
 written. "device of" before numbers or a file gives the machine a device, with a bus and a host
 after semicolons: "device of 400 TFLOP/s, 5 us; bus 25 GB/s; host 70 GFLOP/s, 20 GB/s, 64 GB".
+"; forward 100 us, backward 20 us, optimizer 100 us" states the host's cost of an operation.
 """
 
 import json
@@ -32,7 +33,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
-from ddpkit.machine_numbers import number_of, numbers_of
+from ddpkit.machine_numbers import PHASES, number_of, numbers_of, phases_of
 from ddpkit.text import by_rank
 
 NAMED_FILE = Path(__file__).with_name("data") / "machines.json"
@@ -96,6 +97,7 @@ class MachineModel:
     has_device  True if a host launches operations on a device
     bus         of a device: bytes/s of a copy to or from pinned memory of the host
     host        of a device: the rank's share of the host; None: a host without limits
+    phases      of a device: an operation's ns on the host, Python included; else a launch's ns
     title       in words; source, by the name of a number, where that is from
     """
 
@@ -111,6 +113,7 @@ class MachineModel:
     has_device: bool = False
     bus: float = math.inf
     host: "MachineModel | None" = None
+    phases: Mapping[str, float] = field(default_factory=dict, hash=False)
 
     def peak(self, dtype: str = "float32") -> float:
         """FLOP/s of a dtype, by torch's name: that of the one it is computed as, if need be.
@@ -202,6 +205,8 @@ class MachineModel:
             found["bus"] = self.bus
         if self.host is not None:
             found["host"] = self.host.name
+        if self.phases:
+            found["phases_us"] = {phase: ns / 1e3 for phase, ns in self.phases.items()}
         found["efficiency"] = dict(zip(("flops", "bytes"), self.efficiency, strict=True))
         if self.kinds:
             found["kinds"] = {
@@ -327,10 +332,12 @@ def _device_of(text: str) -> MachineModel:
                 )
         elif name == "host":
             given["host"] = _from_numbers(numbers)
+        elif name in PHASES:
+            given["phases"] = phases_of(part, text)
         else:
             raise ValueError(
                 f"cannot read {part!r} in the machine {text!r}: after a semicolon, write "
-                '"bus 25 GB/s" or "host 70 GFLOP/s, 20 GB/s, 64 GB"'
+                '"bus 25 GB/s", "host 70 GFLOP/s, 20 GB/s, 64 GB" or "forward 100 us"'
             )
     name = machine.name if machine.has_device else f"device of {machine}"
     return replace(machine, name="; ".join([name, *more]), has_device=True, **given)
@@ -360,7 +367,10 @@ def _read(name: str, found: Mapping[str, Any]) -> MachineModel:
         bool(found.get("has_device", False)),
         float(found.get("bus", math.inf)),
         _from_numbers(found["host"]) if "host" in found else None,
+        {phase: 1e3 * float(us) for phase, us in found.get("phases_us", {}).items()},
     )
+    if not {*machine.phases} <= {*PHASES}:
+        raise ValueError(f'"phases_us" may have {", ".join(PHASES)}')
     parts = [*machine.efficiency, *(part for cost in kinds.values() for _, part in cost.points)]
     if "float32" not in flops:
         raise ValueError('"flops" gives no peak for "float32"')

@@ -9,6 +9,9 @@ _PART = re.compile(r"\s*([\d.]+(?:[eE][+-]?\d+)?)\s*([^\W\d]+(?:/s)?)\s*")
 _FLOPS = re.compile(r"([kMGTP]?)(?:FLOPS|FLOP/s|flops|flop/s)")
 _SIZE = re.compile(r"(?i:[kmgt]i?)?B")
 _PREFIXES = ("", "k", "M", "G", "T", "P")
+# The phases of a step, in which an operation costs the host different times: Python starts the
+# operations of forwards and optimizers, and autograd's engine those of a backward.
+PHASES = ("forward", "backward", "optimizer")
 
 
 def numbers_of(text: str) -> dict[str, float]:
@@ -50,3 +53,21 @@ def number_of(part: str, text: str) -> tuple[str, float]:
         f"cannot read {part.strip()!r} in the machine {text!r}: write it as "
         '"1 TFLOP/s, 100 GB/s, 64 MB, 5 us"'
     )
+
+
+def phases_of(part: str, text: str) -> dict[str, float]:
+    """Return the ns of "forward 100 us, backward 20 us", by phase.
+
+    Raises ValueError, in a sentence that shows the whole text.
+    """
+    phases: dict[str, float] = {}
+    for each in part.split(","):
+        phase, _, time = each.strip().partition(" ")
+        kind, ns = number_of(time, text)
+        if phase not in PHASES or kind != "launch":
+            raise ValueError(
+                f"cannot read {each.strip()!r} in the machine {text!r}: write it as "
+                '"forward 100 us, backward 20 us, optimizer 100 us"'
+            )
+        phases[phase] = ns
+    return phases

@@ -23,6 +23,7 @@ from functools import partial
 from typing import Any
 
 from ddpkit.machine import KindCost, MachineModel
+from ddpkit.machine_numbers import PHASES
 
 ROUNDS, AT_LEAST = 7, 0.004  # of each work; seconds that a round takes
 # Operands of a work are taken in turns from about so many bytes, as a step's are from the memory
@@ -42,6 +43,8 @@ ELEMENTS = [4**n for n in range(3, 13)]
 REDUCTIONS = [(rows, columns) for rows in (16, 128, 1024, 8192) for columns in (32, 128, 512)]
 TRANSPOSES = [(n, length) for n in (8, 32, 128) for length in (1, 32, 128)]
 COMPUTING = ("matmul", "convolution", "attention")  # their size is FLOPs, that of others bytes
+PHASE_ROUNDS = 30  # steps in which a phase is timed
+NUMBERS = ("flops", "bandwidth", "launch_us", "efficiency", "kinds")
 LEAST_NS = 1.0  # of a time, when the launch is taken off
 
 Work = tuple[float, Callable[[], Any]]  # FLOPs or bytes, and what does them
@@ -97,8 +100,10 @@ def _measure(device: str, say: Callable[[str], None]) -> MachineModel:
         None,
         launch,
         kinds=kinds,
+        has_device=device != "cpu",
+        phases=_phases(device) if device != "cpu" else {},
         title=f"{_name(device)}, one thread" if device == "cpu" else _name(device),
-        source=dict.fromkeys(("flops", "bandwidth", "launch_us", "efficiency", "kinds"), _said()),
+        source=dict.fromkeys(NUMBERS if device == "cpu" else (*NUMBERS, "phases_us"), _said()),
     )
 
 
@@ -161,29 +166,70 @@ def _launch(device: str) -> float:
     from ddpkit.rank.emulation.counted import OperationCount
 
     with torch.device("cpu"):
-        counted = _small_step()
-        counted()
+        counted = _SmallStep()
+        counted.step()
         operations = OperationCount()
         with operations:
-            counted()
-    return _seconds(_small_step(), device) / operations.number
+            counted.step()
+    return _seconds(_SmallStep().step, device) / operations.number
 
 
-def _small_step() -> Callable[[], None]:
+def _phases(device: str) -> dict[str, float]:
+    """Return the host's ns of an operation in each phase of a small training step.
+
+    Each phase begins on an idle device, and its time ends with the last launch: the least of many.
+    """
+    from ddpkit.rank.emulation.counted import OperationCount
+
+    clock, finish = _clock(device)
+    small, found = _SmallStep(), dict[str, float]()
+    small.step()
+    for phase in PHASES:
+        operations, took = OperationCount(), list[float]()
+        for counts in (True, *[False] * PHASE_ROUNDS):
+            for each in PHASES:
+                finish()
+                if each == phase and counts:
+                    with operations:
+                        small.run(each)
+                    continue
+                begin = clock()
+                small.run(each)
+                if each == phase:
+                    took.append(clock() - begin)
+        found[phase] = 1e9 * min(took) / max(1, operations.number)
+    return found
+
+
+class _SmallStep:
     """A training step with next to nothing to compute."""
-    import torch
-    from torch import nn
 
-    layers = [nn.Sequential(nn.Linear(8, 8), nn.LayerNorm(8), nn.ReLU()) for _ in range(16)]
-    net, x, y = nn.Sequential(*layers), torch.ones(8, 8), torch.zeros(8, dtype=torch.long)
-    optimizer = torch.optim.SGD(net.parameters(), lr=0.001, momentum=0.9)
+    def __init__(self) -> None:
+        import torch
+        from torch import nn
 
-    def step() -> None:
-        optimizer.zero_grad()
-        nn.functional.cross_entropy(net(x), y).backward()  # type: ignore[no-untyped-call]
-        optimizer.step()
+        layers = [nn.Sequential(nn.Linear(8, 8), nn.LayerNorm(8), nn.ReLU()) for _ in range(16)]
+        self._net, self._x = nn.Sequential(*layers), torch.ones(8, 8)
+        self._y = torch.zeros(8, dtype=torch.long)
+        self._optimizer = torch.optim.SGD(self._net.parameters(), lr=0.001, momentum=0.9)
+        self._loss: Any = None
 
-    return step
+    def run(self, phase: str) -> None:
+        """Do one of `PHASES`."""
+        from torch.nn.functional import cross_entropy
+
+        if phase == "forward":
+            self._loss = cross_entropy(self._net(self._x), self._y)
+        elif phase == "backward":
+            self._loss.backward()
+        else:
+            self._optimizer.step()
+            self._optimizer.zero_grad()
+
+    def step(self) -> None:
+        """Do all phases."""
+        for phase in PHASES:
+            self.run(phase)
 
 
 def _in_turns(run: Callable[..., Any], *shapes: tuple[int, ...]) -> Callable[[], Any]:

@@ -86,6 +86,12 @@ def _shares(each: MachineModel) -> str:
     return f"own efficiencies of {', '.join(each.kinds)}"
 
 
+def _phases(each: MachineModel) -> str:
+    """Return the host's cost of an operation in each phase of a step."""
+    costs = (f"{phase} {ns / 1e3:.3g} us" for phase, ns in each.phases.items())
+    return f"{', '.join(costs)}: an operation on the host, Python and autograd included"
+
+
 def _described(each: MachineModel) -> str:
     """Return a machine's line: its name, its numbers and their source."""
     found = each.as_json()
@@ -98,6 +104,7 @@ def _described(each: MachineModel) -> str:
         ("launch_us", f"{each.launch_ns / 1e3:.3g} us{' of the host' if each.has_device else ''}"),
         ("bus", f"{each.bus / 1e9:.4g} GB/s to and from the host's pinned memory"),
         ("host", f"{each.host} for each rank"),
+        ("phases_us", _phases(each)),
         ("efficiency", f"{of_peak:.2g} of the peak, {of_bandwidth:.2g} of the bandwidth"),
         ("kinds", _shares(each)),
     ]

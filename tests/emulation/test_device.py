@@ -124,7 +124,7 @@ def test_04_two_streams_share_the_device() -> None:
 
 
 def test_the_trace_has_a_row_for_the_host_and_one_for_each_queue() -> None:
-    """A launch takes 10, kernels 2: each of K2 to K100 waits for its launch, from the end of K1.
+    """A launch takes 10, kernels 2: K2 to K100 wait for launches, from the end of K1.
 
     K1 ends at 12 and K100 at 1002: 99 launches of 10, and the device waits 8 of each. The side
     stream's kernel of 500 is launched at 1010, and the host waits until its end at 1510.

@@ -21,6 +21,10 @@ from functools import cache, wraps
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.optim.optimizer import (
+    register_optimizer_step_post_hook,
+    register_optimizer_step_pre_hook,
+)
 
 from ddpkit import torch_private
 from ddpkit.machine import MachineModel
@@ -308,6 +312,7 @@ class Counted:
                 blocks.callback(setattr, torch, torchs.__name__, torchs)
                 torch.compile = _eager(torchs, says=recorder.rank == 0)
                 blocks.enter_context(self.memory.watched())
+                blocks.enter_context(self._optimizers_told())
                 blocks.enter_context(self.here(recorder.loose))
                 yield
         except BaseException:
@@ -317,6 +322,23 @@ class Counted:
         finally:
             recorder.counted_ns = None
             recorder.memory = self.memory.levels(read)
+
+    @contextmanager
+    def _optimizers_told(self) -> Iterator[None]:
+        """A block in which the meter knows whether an optimizer steps."""
+
+        def begins(*_: Any) -> None:
+            self.meter.optimizing += 1
+
+        def ends(*_: Any) -> None:
+            self.meter.optimizing = max(0, self.meter.optimizing - 1)
+
+        handles = register_optimizer_step_pre_hook(begins), register_optimizer_step_post_hook(ends)
+        try:
+            yield
+        finally:
+            for handle in handles:
+                handle.remove()
 
     def _facts(self) -> dict[str, int]:
         """Return the work so far, of device and host."""

@@ -19,6 +19,7 @@ from torch.utils.flop_counter import flop_registry, sdpa_backward_flop_count, sd
 
 from ddpkit import torch_private
 from ddpkit.machine import MachineModel
+from ddpkit.machine_numbers import PHASES
 
 
 def words(text: str) -> frozenset[str]:
@@ -73,6 +74,9 @@ _OWN_FLOPS: dict[str, Callable[..., int]] = {
     "_scaled_dot_product_flash_attention_for_cpu_backward": _attention_backward,
     "mkldnn_rnn_layer": _lstm,
 }
+
+
+_CONVOLUTION_BACKWARD = torch.ops.aten.convolution_backward.default
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,6 +230,24 @@ class CountedFlops:
         }
 
 
+def phases_ns(model: MachineModel, speed: float) -> dict[str, int]:
+    """Return the host's ns of an operation by phase; empty if a launch costs the same in each."""
+    if not model.phases:
+        return {}
+    costs = {phase: model.phases.get(phase, model.launch_ns) for phase in PHASES}
+    return {phase: round(ns / speed) for phase, ns in costs.items()}
+
+
+def kernels(func: Any, args: Any) -> int:
+    """Return the number of kernels that a GPU launches for an operation, where it is not 1.
+
+    A convolution's backward has one kernel for each of its wanted gradients.
+    """
+    if func is not _CONVOLUTION_BACKWARD or not isinstance(args[-1], list | tuple):
+        return 1
+    return max(1, sum(map(bool, args[-1])))
+
+
 class Meter:
     """The cost of operations on a machine of some speed; all threads of a rank share the meter."""
 
@@ -250,9 +272,27 @@ class Meter:
             host, device = model.host_and_device_ns(kind, flops, moved, dtype)
             return round(host / speed), round(device / speed)
 
+        self.optimizing = 0  # optimizers that step now, one within another
+        self._phases = {} if self.free else phases_ns(model, speed)
         self._cost_ns = lru_cache(8192)(cost_ns)
         self._host_and_device_ns = lru_cache(8192)(host_and_device_ns)
-        self.launch_ns = 0 if self.free else round(model.launch_ns / speed)
+        self._launch_ns = 0 if self.free else round(model.launch_ns / speed)
+
+    @property
+    def launch_ns(self) -> int:
+        """The ns that a launch costs the host now."""
+        return self._phases[self.phase] if self._phases else self._launch_ns
+
+    @property
+    def phase(self) -> str:
+        """The phase of the running thread: one of `PHASES`.
+
+        A forward within a backward, as of activation checkpointing, is a forward.
+        """
+        if self.optimizing:
+            return "optimizer"
+        in_engine = torch_private.running_node() is not None and not torch.is_grad_enabled()
+        return "backward" if in_engine else "forward"
 
     def ns(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> int:
         """Return the ns that an operation has cost, launch and work together."""
@@ -272,7 +312,11 @@ class Meter:
         if self.free:
             return 0, 0
         counted = self._counted(rule, func, args, kwargs, out)
-        return None if counted is None else self._host_and_device_ns(*counted)
+        if counted is None:
+            return None
+        host, device = self._host_and_device_ns(*counted)
+        host = self._phases[self.phase] if self._phases else host
+        return host + (kernels(func, args) - 1) * self._launch_ns, device
 
     def is_work(self, func: Any) -> bool:
         """True if an operation computes or copies; a view or an allocation does neither."""
