@@ -47,7 +47,8 @@ def test_copies_take_the_time_of_the_bus() -> None:
 
 
 @pytest.mark.parametrize(
-    "part", ["device_and_bytes", "made", "mixed", "pinned", "loaded", "communicated"]
+    "part",
+    ["device_and_bytes", "made", "mixed", "pinned", "loaded", "communicated", "to_numpy"],
 )
 def test_each_tensor_has_a_place(part: str) -> None:
     on(1 if part != "communicated" else 2, "places.py", part, machine="A100", link="1 GB/s")

@@ -36,6 +36,8 @@ def show(gpus: Gpus, places: Places) -> None:
     ):
         setattr(tensor, name, property(_answering(gpus, getattr(tensor, name).__get__, on_gpu)))
     tensor.get_device = _answering(gpus, tensor.get_device, lambda: gpus.current)
+    for name in ("numpy", "__array__"):
+        setattr(tensor, name, _of_host_alone(gpus, getattr(tensor, name)))
     tensor.is_pinned = lambda tensor, *_: places.is_pinned(tensor)
     iterator = torch_private.batches()
     iterator.__next__ = _pinning(iterator.__next__)
@@ -56,6 +58,22 @@ def _answering(
         return truth(tensor)
 
     return tell
+
+
+def _of_host_alone(gpus: Gpus, original: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a way to NumPy that refuses tensors on a GPU, as torch does; `force=True` copies."""
+
+    @functools.wraps(original)
+    def to_numpy(tensor: Any, *args: Any, **kwargs: Any) -> Any:
+        forced = kwargs.get("force", False)
+        if not forced and not _is_inner(sys._getframe(1)) and gpus.holds(tensor):
+            raise TypeError(
+                f"can't convert cuda:{gpus.current} device type tensor to numpy. Use Tensor.cpu() "
+                "to copy the tensor to host memory first."
+            )
+        return original(tensor, *args, **kwargs)
+
+    return to_numpy
 
 
 def _is_inner(frame: FrameType) -> bool:

@@ -3,6 +3,7 @@
 import gc
 import sys
 
+import numpy as np
 import torch
 import torch.distributed as dist
 from torch import nn
@@ -155,6 +156,42 @@ def communicated() -> None:
     objects = [None] * dist.get_world_size()
     dist.all_gather_object(objects, {"rank": dist.get_rank()})
     assert objects[0] == {"rank": 0}
+
+
+def to_numpy() -> None:
+    """NumPy takes tensors of the host alone, in torch's words."""
+    there = torch.arange(4.0, device="cuda")
+    for call in (
+        there.numpy,
+        lambda: np.asarray(there),
+        lambda: np.stack([there]),
+        there[:2].numpy,
+    ):
+        try:
+            call()
+        except TypeError as error:
+            said = str(error)
+            assert said.startswith("can't convert cuda:0 device type tensor to numpy."), said
+        else:
+            raise AssertionError("a tensor on the device became an array")
+    assert there.cpu().numpy().tolist() == there.tolist() == [0, 1, 2, 3]
+    assert there.numpy(force=True).tolist() == np.asarray(there.detach().cpu()).tolist()
+    assert float(there.sum()) == 6
+    weights = nn.Linear(2, 2).cuda()
+    torch.save(weights.state_dict(), "weights.pt")
+    back = torch.load("weights.pt", map_location="cpu")
+    assert back["weight"].numpy().shape == (2, 2)
+    optimizer = torch.optim.Adam(weights.parameters())
+    weights(torch.ones(1, 2).cuda()).sum().backward()
+    optimizer.step()
+    assert next(iter(optimizer.state.values()))["step"].numpy() == 1  # a counter of the host
+    for (rows,) in DataLoader(TensorDataset(torch.ones(4, 2)), batch_size=2, pin_memory=True):
+        assert rows.numpy().sum() == 4
+        losses = [weights(rows.cuda()).mean().item()]
+    assert np.isfinite(np.asarray(torch.tensor(losses))).all()
+    host = torch.empty(4)
+    host.copy_(there)
+    assert host.numpy().sum() == 6
 
 
 globals()[sys.argv[1]]()
