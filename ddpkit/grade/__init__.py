@@ -1,31 +1,31 @@
 """Grades notebooks of strangers: nbval runs them in a sandbox, values are compared outside.
 
-found        what was handed in: notebooks in folders, under readable names
+found        the notebooks that were handed in, found in folders, under readable names
 apart        work on a stranger's data in a process of its own, under limits
 reading      a submission read in such a process
 judging      claims judged in such a process
-classroom    all submissions, some at a time
+classroom    all submissions, several at a time
 division     a class graded on several machines, in parts
-turns        sandboxes side by side, or one alone
-workplace    the grader's temporary folder, swept if it is killed
+turns        sandboxes side by side, or one sandbox alone
+workplace    the grader's temporary folder, removed later if the grader is killed
 course       a lab's cells and questions, under the secret seed
-freshness    what a score depends on, found from the imports
+freshness    the files and versions on which a score depends, found from the imports
 submission   a notebook, read as hostile data
-merge        the notebook as the grader runs it: which cells, and where the questions come
-cellnames    what a cell's code binds, changes, calls and needs
-questions    what is asked, without what is expected
-attempt      one submission: as many runs as it takes
+merge        the notebook as the grader runs it: its cells, and the places of the questions
+cellnames    names that a cell's code binds, changes, calls and needs
+questions    the cases of an exercise, without the expected values
+attempt      one submission, in as many runs as it takes
 engine       one run, watched from outside
-sandbox/     the sandboxes: which there can be, their limits, the use that is measured
-inside/      what runs in the sandbox, beside hostile code; nothing else of this folder does
+sandbox/     the sandboxes: the kinds that a machine allows, their limits, the measured use
+inside/      the code that runs in the sandbox beside hostile code, and nowhere else
 decode       values out of a claim
-quote        the bounds of a result's text, which quotes what a student's code said
+quote        bounds on a result's text, which quotes output of a student's code
 score        claims against expectations: points and feedback
-practice     one's own notebook, graded as the grader would
-evidence     what a result keeps for people: written answers, the answers' code
-look         what a teacher may want to look at: never points
+practice     one's own notebook, graded as the grader would grade it
+evidence     the parts of a result for people: written answers, the answers' code
+look         places that a teacher may want to read; they never change points
 store        results on disk, one file a submission
 report       the results for other programs
 page         the results for people: one HTML page
-publish/     what a teacher of many makes of results: gradebook, Canvas, Moodle, pages
+publish/     files for a teacher of many, made from results: gradebook, Canvas, Moodle, pages
 """

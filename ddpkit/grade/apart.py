@@ -1,4 +1,4 @@
-"""Work on a stranger's data in a child process: the work ends soon for any data.
+"""Work on a stranger's data in a child process, so that the work ends soon for any data.
 
 The limits are of processor time and memory, so a busy machine ends no honest work.
 """
@@ -33,11 +33,11 @@ class Allowance:
 
 
 class TooMuch(Exception):
-    """A piece of work has taken more than it may, or its process has ended."""
+    """A piece of work has exceeded its limits, or its process has ended."""
 
 
 def apart(work: Callable[[], T], allowed: Allowance) -> T:
-    """Return what `work` returns in a process of its own. Raises TooMuch."""
+    """Run `work` in a process of its own and return its result. Raises TooMuch."""
     ((result, _),) = each_apart([work], allowed)
     if isinstance(result, TooMuch):
         raise result
@@ -49,9 +49,10 @@ def each_apart(
 ) -> Iterator[tuple[T | TooMuch, float]]:
     """Yield the result of each piece of work, and the seconds of processor time that it took.
 
-    One process does all of them, in order. The first piece that takes too much is the last: its
-    result is TooMuch. A piece raises nothing but MemoryError, and its result can be pickled. Where
-    there is no Linux nobody grades strangers, and all is done here.
+    One child process does all pieces in order, and stops after the first piece that exceeds a
+    limit; the result of this piece is TooMuch. A piece of work raises nothing but MemoryError, and
+    its result can be pickled. Off Linux, where no strangers are graded, the work runs in this
+    process.
     """
     if sys.platform != "linux":
         yield from ((work(), 0.0) for work in works)
@@ -103,7 +104,7 @@ def _work(
 
 
 def grow_by(memory: int) -> None:
-    """Let this process have so many bytes more than it has, and no more; not what it starts."""
+    """Limit the address space of this process to `memory` bytes more than its present size."""
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     most = pages * os.sysconf("SC_PAGE_SIZE") + memory
     _, hard = resource.getrlimit(resource.RLIMIT_AS)

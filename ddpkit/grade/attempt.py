@@ -1,7 +1,7 @@
-"""Grades one submission: as many sandboxes as it takes until every exercise has its word.
+"""Grades one submission: runs sandboxes until every exercise has a result.
 
-A cell that hangs or kills its sandbox is left out of the next one, so it costs what it is worth
-and nothing else: an exercise its points, a scratch cell nothing.
+A cell that hangs or kills its sandbox is left out of the next run. So such a cell costs only its
+own points: an exercise loses its points, and a scratch cell costs nothing.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from ddpkit.grade.score import (
 )
 from ddpkit.grade.turns import turn
 
-# These cells bind no name: a student's function may have any, `ask` too.
+# These cells bind no name, because a student's function may have any name, even `ask`.
 PREPARE = '__import__("ddpkit.grade.inside.asking", fromlist=["prepare"]).prepare()'
 ASK = '__import__("ddpkit.grade.inside.asking", fromlist=["ask"]).ask({key!r})'
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
@@ -51,8 +51,9 @@ WORDS = {
     engine.BUSY: "it had not ended after {patience:g} s, nor when run again alone",
     "too long": "the whole notebook took longer than {whole:g} s",
 }
-MOST_LEFT_OUT = 3  # cells of one's own that end a run, until only those that are needed run
-# The others are errors.
+# ends by a student's own cells, after which only needed cells run
+MOST_LEFT_OUT = 3
+# statuses of ends; an end that is not listed is an "error"
 STATUS = {"timeout": "timeout", "exited": "exited", engine.BUSY: "timeout", "too long": "timeout"}
 NEVER_BEGAN = (
     "the sandbox ended twice before the notebook's first cell, but not without the notebook"
@@ -63,20 +64,20 @@ Step = PlannedCell | SealedCase
 
 
 class InfraError(Exception):
-    """The machine failed, not the student: this submission is to be graded again."""
+    """The machine failed, not the student: the submission has to be graded again."""
 
 
 @dataclass
 class _State:
-    """What is known of a submission so far."""
+    """The results of a submission so far."""
 
-    rows: dict[str, Assessment] = field(default_factory=dict)  # by question
-    errors: dict[str, str] = field(default_factory=dict)  # exercise -> what its cell raised
-    helpers: dict[str, None] = field(default_factory=dict)  # what cells of one's own raised
+    rows: dict[str, Assessment] = field(default_factory=dict)  # question's key -> assessment
+    errors: dict[str, str] = field(default_factory=dict)  # exercise -> the error of its cell
+    helpers: dict[str, None] = field(default_factory=dict)  # errors of the student's helper cells
     dropped: dict[str, tuple[str, str]] = field(default_factory=dict)  # exercise -> status, words
-    removed: set[int] = field(default_factory=set)  # cells that may not run again
+    removed: set[int] = field(default_factory=set)  # places of cells that may not run again
     judge: Judge = field(default_factory=Judge)
-    ended_by_own: int = 0  # runs that a cell of no exercise has ended
+    ended_by_own: int = 0  # number of runs that ended in a cell without exercises
     notes: list[str] = field(default_factory=list)
 
 
@@ -87,18 +88,18 @@ def grade(
     limits: Limits,
     sandbox_for: Callable[[Path, Path, Limits], Sandbox] = levels.sandbox_for,
 ) -> tuple[list[Score], list[str]]:
-    """Scores of all exercises of the lab, in their order, and notes on the submission.
+    """Return the scores of all exercises of the lab, in their order, and notes on the submission.
 
     merged       a submission, merged into the cells of the lab
-    work         an empty folder, for the files of one sandbox after the other
+    work         an empty folder, for the files of one sandbox after another
     sandbox_for  makes the sandbox of a run
 
-    Raises InfraError: nothing can be said about the student's work, because the machine failed.
+    Raises InfraError if the machine failed, so that the student's work cannot be judged.
     """
     state = _State(notes=list(merged.notes))
     answered = [name for name in course.names if _is_answered(name, merged)]
     until = time.monotonic() + limits.whole_s
-    alone = False  # once it has failed in a way that others may have caused
+    alone = False  # set after a failure that may be due to other sandboxes
     while asked := _open_questions(course, answered, state):
         steps = _steps(merged, asked, state)
         job = _job(work, steps)
@@ -118,7 +119,8 @@ def grade(
         if outcome.why == "too long":
             _drop(answered, outcome.why, _words(outcome.why, limits), state)
     scores = [_score(course, name, merged, state) for name in course.names]
-    if any(one.status != "pass" for one in scores):  # else it cost nothing
+    # if all exercises pass, the errors had no effect
+    if any(one.status != "pass" for one in scores):
         state.notes += [
             f"A cell of your own raised an error, {words}. Names defined below are missing."
             for words in state.helpers
@@ -132,9 +134,9 @@ def _never_began(
     limits: Limits,
     sandbox_for: Callable[[Path, Path, Limits], Sandbox],
 ) -> None:
-    """See whether a sandbox works without any cell of the student's, after two that did not.
+    """Test a sandbox without the student's cells, after two sandboxes that ended before any cell.
 
-    Raises InfraError: it does not, so it is the machine's fault.
+    Raises InfraError if this sandbox fails too: then the machine is at fault.
     """
     with turn(work.parent, alone=True):
         outcome = engine.run(course.package, _job(work, []), limits, 1, sandbox_for)
@@ -143,7 +145,7 @@ def _never_began(
 
 
 def _drop(names: Iterable[str], why: str, words: str, state: _State) -> None:
-    """Ask these exercises nothing more."""
+    """Stop asking questions of the exercises `names`."""
     for name in names:
         state.dropped.setdefault(name, (STATUS.get(why, "error"), words))
 
@@ -173,9 +175,9 @@ def _open_questions(course: Course, names: Sequence[str], state: _State) -> list
 
 
 def _steps(merged: Merged, asked: Sequence[SealedCase], state: _State) -> list[Step]:
-    """The cells of a run in their order, and each exercise's questions at their place among them.
+    """Return the cells of a run in order, with each exercise's questions after its cells.
 
-    A cell after the last question would run for nothing.
+    Cells after the last question are left out, because no result depends on them.
     """
     last = max(merged.asked_after[question.exercise] for question in asked)
     steps: list[Step] = []
@@ -187,7 +189,7 @@ def _steps(merged: Merged, asked: Sequence[SealedCase], state: _State) -> list[S
 
 
 def _job(work: Path, steps: Sequence[Step]) -> Path:
-    """The folder that the sandbox gets: the notebook and the questions."""
+    """Write the folder that goes into the sandbox, with the notebook and the questions."""
     job = work / "job"
     shutil.rmtree(job, ignore_errors=True)
     (job / "questions").mkdir(parents=True)
@@ -215,7 +217,7 @@ def _notebook(sources: Sequence[str]) -> dict[str, Any]:
             "id": f"cell-{number}",
             "metadata": {},
             "outputs": [],
-            # In front, nbval would take a comment such as NBVAL_SKIP for its own.
+            # Mark the comment, because nbval would obey a comment such as NBVAL_SKIP.
             "source": NBVALS.sub(r"\1 ~\2", source),
         }
         for number, source in enumerate(sources)
@@ -224,7 +226,7 @@ def _notebook(sources: Sequence[str]) -> dict[str, Any]:
 
 
 def _keep_claims(outcome: engine.SandboxRun, steps: Sequence[Step], state: _State) -> None:
-    """Keep what cells that came to their end have said; cell 0 prepares, and says nothing."""
+    """Keep the claims and errors of the cells that ended; cell 0 only prepares the kernel."""
     claims = []
     for cell, step in enumerate(steps, start=1):
         error = outcome.errors.get(cell)
@@ -237,7 +239,7 @@ def _keep_claims(outcome: engine.SandboxRun, steps: Sequence[Step], state: _Stat
             claims.append((step, outcome.claims[cell]))
         elif error is not None:
             state.rows[step.key] = score_case(step, None)
-        elif not outcome.why:  # it came to its end without a word
+        elif not outcome.why:  # the cell ended without a claim
             state.rows.setdefault(step.key, score_case(step, None))
     state.rows |= state.judge.judged(claims)
 
@@ -252,7 +254,7 @@ def _error_in_words(error: Sequence[str]) -> str:
 def _leave_out(
     outcome: engine.SandboxRun, steps: Sequence[Step], merged: Merged, state: _State, limits: Limits
 ) -> None:
-    """Note what ended the run, and keep it out of the next one."""
+    """Note which step ended the run and why, and keep this step out of the next run."""
     assert outcome.stopped_at is not None
     words = _words(outcome.why, limits)
     status, step = STATUS.get(outcome.why, "error"), steps[outcome.stopped_at - 1]
@@ -266,7 +268,8 @@ def _leave_out(
     if not step.exercises:
         state.notes.append(f"A cell of your own was skipped: {words}.")
         state.ended_by_own += 1
-    if state.ended_by_own >= MOST_LEFT_OUT:  # each costs a sandbox, and as much time as there is
+    # each such end costs a new sandbox, and up to the whole time limit of a cell
+    if state.ended_by_own >= MOST_LEFT_OUT:
         state.removed |= {n for n, cell in enumerate(merged.cells) if not cell.is_needed}
     if state.ended_by_own >= 3 * MOST_LEFT_OUT:
         state.removed |= {n for n, cell in enumerate(merged.cells) if cell.label == "helper"}

@@ -1,4 +1,4 @@
-"""What a cell's code binds, changes, calls and needs, read from its syntax tree; nothing runs."""
+"""Names that a cell binds, changes, calls and needs, read from its syntax tree without a run."""
 
 from __future__ import annotations
 
@@ -12,35 +12,40 @@ from dataclasses import dataclass
 from ddpkit.exercises.sources import annotation_names, needed_names
 from ddpkit.text import BLANK, REASON
 
-STAR = "*"  # what a star import binds: any name
-FEW = 20  # magics of a cell that IPython itself is asked about: it takes long for each
-RUN_THEIR_BODY = {"time", "capture", "prun"}  # cell magics whose cell binds names as any other
+STAR = "*"  # stands for any name, as a star import may bind any
+FEW = 20  # limit of magics in a cell for IPython's slow transformer
+# cell magics with a body that binds names like a usual cell
+RUN_THEIR_BODY = {"time", "capture", "prun"}
 ONLY_TELL = {
     *("timeit", "prun", "memit", "matplotlib", "pip", "conda", "config", "who", "whos", "pinfo"),
     *("history", "lsmagic", "load_ext", "autoreload"),
-}  # line magics that change nothing that an answer could need
-REBIND = {"reset", "reset_selective", "run"}  # line magics after which a name may be anything
-MAGIC = re.compile(r"(?:[\w.\[\], ]+=\s*)?([%!?]{1,2})\s*(\w*)(.*)$")  # of a line without indent
+}  # line magics that change nothing on which an answer can depend
+REBIND = {"reset", "reset_selective", "run"}  # line magics after which any name may be bound anew
+# a magic, in a line without indent
+MAGIC = re.compile(r"(?:[\w.\[\], ]+=\s*)?([%!?]{1,2})\s*(\w*)(.*)$")
 
 
 @dataclass(frozen=True)
 class CellNames:
     """Names at the top level of a cell's code."""
 
-    binds: frozenset[str] = frozenset()  # STAR among them: any
+    binds: frozenset[str] = frozenset()  # contains STAR if any name may be bound
     changes: frozenset[str] = frozenset()  # stores into, or calls a method of
     needs: frozenset[str] = frozenset()
-    calls: frozenset[str] = frozenset()  # what is called, as it is written: "cluster.run"
+    calls: frozenset[str] = frozenset()  # called functions as they are written: "cluster.run"
     clusters: frozenset[str] = frozenset()  # bound to a new Cluster
-    checks: frozenset[str] = frozenset()  # what `check(...)` is given
-    blank: frozenset[str] = frozenset()  # functions and classes as they were handed out
-    acts: bool = False  # may change any object, whatever it calls
-    error: str = ""  # why nobody knows
+    checks: frozenset[str] = frozenset()  # the arguments of `check(...)`
+    blank: frozenset[str] = frozenset()  # functions and classes that are still stubs of the lab
+    acts: bool = False  # True if the cell may change any object, whichever names it calls
+    error: str = ""  # the reason why the names are unknown; "" if they are known
 
 
 @functools.lru_cache(maxsize=4096)
 def names_in(source: str) -> CellNames:
-    """Names that a cell binds, changes and needs; `error` says why nobody knows. Never raises."""
+    """Return the names that a cell binds, changes and needs, or the `error` in the code.
+
+    Never raises.
+    """
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -50,7 +55,7 @@ def names_in(source: str) -> CellNames:
             reader.read(tree.body)
     except SyntaxError as error:
         return CellNames(error=f"line {error.lineno or 1}: {error.msg}")
-    except Exception as error:  # a null byte, nesting without end, whatever a tokenizer raises
+    except Exception as error:  # a null byte, nesting without end, any error of a tokenizer
         return CellNames(error=f"line 1: {type(error).__name__}: {str(error)[:REASON]}")
     blank = {node.name for node in tree.body if isinstance(node, Definition) and _is_stub(node)}
     return CellNames(
@@ -69,9 +74,9 @@ Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
 
 def _is_stub(node: ast.AST) -> bool:
-    """Whether a definition is nothing but the line that an exercise is handed out with.
+    """True if a definition is still the stub of the lab: a `raise` and at most a docstring.
 
-    A class is one while any of its methods is.
+    A class is a stub while any method of the class is a stub.
     """
     if isinstance(node, ast.ClassDef):
         return any(map(_is_stub, node.body))
@@ -87,7 +92,7 @@ def _is_stub(node: ast.AST) -> bool:
 
 
 def without(source: str, names: Container[str]) -> str:
-    """A cell's code with the lines of its definitions of `names` empty; other lines stay."""
+    """Return a cell's code with the definitions of `names` as empty lines; line numbers stay."""
     lines = source.splitlines(keepends=True)
     try:
         tree = ast.parse(source)
@@ -102,7 +107,7 @@ def without(source: str, names: Container[str]) -> str:
 
 
 class _Reader(ast.NodeVisitor):
-    """Walks what runs when a cell runs: definitions' decorators and defaults, not their bodies."""
+    """Visits code that runs with a cell: a function's decorators and defaults, not its body."""
 
     def __init__(self) -> None:
         self.binds: set[str] = set()
@@ -111,7 +116,7 @@ class _Reader(ast.NodeVisitor):
         self.clusters: set[str] = set()
         self.checks: set[str] = set()
         self.acts = False
-        self._inner = 0  # depth in classes and comprehensions, whose names are their own
+        self._inner = 0  # depth in classes and comprehensions, where names are local
 
     def read(self, body: Iterable[ast.AST]) -> None:
         for node in body:
@@ -195,7 +200,7 @@ class _Reader(ast.NodeVisitor):
         match node.value:
             case ast.Call(func=ast.Attribute() as function):
                 self.changes |= _base(function)
-            case ast.BinOp():  # of a class of the student's own, for its effect
+            case ast.BinOp():  # an operator of a student's own class, called for its effect
                 self.acts = True
         self.generic_visit(node)
 
@@ -208,7 +213,7 @@ class _Reader(ast.NodeVisitor):
 
 
 def _dotted(node: ast.AST) -> str:
-    """What is called, as it is written: "cluster.run", "Cluster().run", "?" for anything else."""
+    """Return a call's function as written: "cluster.run", "Cluster().run", otherwise "?"."""
     match node:
         case ast.Name(id=name):
             return name
@@ -229,9 +234,9 @@ def _base(node: ast.AST) -> set[str]:
 
 
 def as_python(source: str) -> tuple[str, ast.Module]:
-    """The code as plain Python, which binds and calls what the cell does, and its tree.
+    """Return the code as plain Python, which binds and calls the same names, and its syntax tree.
 
-    Raises SyntaxError, as ast.parse does, and what it raises else.
+    Raises SyntaxError and every other error of `ast.parse`.
     """
     try:
         return source, ast.parse(source)
@@ -251,14 +256,14 @@ def as_python(source: str) -> tuple[str, ast.Module]:
 
 
 def _without_magics(source: str) -> str:
-    """The code with a plain statement in place of each magic; lines keep their numbers.
+    """Return the code with a plain statement in place of each magic; lines keep their numbers.
 
-    IPython's own transformer tokenizes a cell anew for each of them, which may take hours.
+    IPython's own transformer tokenizes the whole cell for each magic, which may take hours.
     """
     first, newline, body = source.lstrip("\n").partition("\n")
     if first.startswith("%%"):
         name, *words = first[2:].split() or [""]
-        if name not in RUN_THEIR_BODY:  # else it does what nobody knows
+        if name not in RUN_THEIR_BODY:  # the effect of other cell magics is unknown
             return "pass" if name in ONLY_TELL else "get_ipython()"
         named = [word for word in words if name == "capture" and word.isidentifier()]
         return f"{' = '.join([*named, 'None'])}{newline}{_without_magics(body)}"
@@ -279,6 +284,6 @@ def _without_magic(line: str) -> str:
     if sign == "%" and name == "time":
         return indent + (rest.strip() or "pass")
     if sign == "%" and name in REBIND:
-        return f"{indent}from IPython import *"  # which binds STAR
+        return f"{indent}from IPython import *"  # a star import binds STAR
     harmless = sign != "%" or name in ONLY_TELL
     return indent + ("pass" if harmless else "get_ipython()")

@@ -34,11 +34,11 @@ from ddpkit.grade.submission import Refused, Submission, digest, read
 from ddpkit.text import visible
 
 AGAIN = 2  # tries of a submission before the machine is blamed
-MEMORY = 4 << 30  # bytes that judging one may take, on top of what the grader has
+MEMORY = 4 << 30  # bytes that judging one submission may take, on top of the grader's own memory
 
 
 class Classroom:
-    """Courses as they are needed, and the grading of one submission after the other."""
+    """Courses, opened on demand, and the grading of one submission after another."""
 
     def __init__(
         self,
@@ -50,13 +50,14 @@ class Classroom:
         opened: str = "",
     ) -> None:
         self.root, self.out, self.secret, self.work, self.limits = root, out, secret, work, limits
-        self.opened = opened  # the first lab that is still open; "": the one that is graded
+        self.opened = opened  # the first lab that is still open; "": the graded lab
         self.courses: dict[str, Course] = {}
 
     def course(self, lab: str) -> Course:
-        """The course of a lab, proven: its own solution gets all points in this sandbox.
+        """Return the course of a lab, after a proof: the lab's own solution gets all points here.
 
-        Raises GradeError: it does not, or there is no such lab. Raises StillOpen.
+        Raises GradeError if the solution gets fewer points, or if there is no such lab. Raises
+        StillOpen.
         """
         if lab not in self.courses:
             course = open_course(self.root, lab, self.secret, self.work, self.opened)
@@ -88,7 +89,7 @@ class Classroom:
         store.write(proof, "the solution gets all points")
 
     def grade(self, notebook: HandedIn, submission: Submission, course: Course, key: str) -> Result:
-        """Grade one submission in this process."""
+        """Grade one submission in this process, and return its result."""
         begun = time.monotonic()
         try:
             plan = plan_apart(course, submission)
@@ -115,7 +116,7 @@ def graded(
     notes: Sequence[str],
     seconds: float,
 ) -> Result:
-    """The result of a submission with these scores; its texts are within `quote`'s bounds."""
+    """Return the result of a submission with these scores; texts are cut to `quote`'s bounds."""
     scores, notes = quoted(scores, (*note_on_name(notebook.name, course.lab), *notes))
     return Result(
         notebook.name,
@@ -141,7 +142,7 @@ def _handed_in(path: Path) -> float:
 
 
 def infra_error(notebook: HandedIn, key: str, lab: str, why: str) -> Result:
-    """A result without points, which is not zero points: `--resume` grades this one again."""
+    """Return a result without points, not zero points: `--resume` grades this file again."""
     return Result(
         notebook.name,
         key,
@@ -155,7 +156,7 @@ def infra_error(notebook: HandedIn, key: str, lab: str, why: str) -> Result:
 
 
 def refused(notebook: HandedIn, lab: str | None, why: str) -> Result:
-    """A result of no points, of those that there are: its file's name may say of which lab."""
+    """Return a result with no points for a refused file; the file's name may tell the lab."""
     named = notebook.path.name[:2]
     lab = lab or (named if points_of(named) else "")
     return Result(
@@ -170,7 +171,7 @@ def refused(notebook: HandedIn, lab: str | None, why: str) -> Result:
 
 
 def withdraw(out: Path, given: Sequence[Path], found: Sequence[HandedIn]) -> list[Result]:
-    """Mark results whose files were in what is given, and are no longer there."""
+    """Mark results whose files lay below the `given` paths and are gone; return these results."""
     names = {each.name for each in found}
     roots = [path.absolute() for path in given]
     gone = []
@@ -193,7 +194,7 @@ def withdraw(out: Path, given: Sequence[Path], found: Sequence[HandedIn]) -> lis
 
 @dataclass(frozen=True)
 class _Task:
-    """A submission that is to be graded."""
+    """A submission that is waiting to be graded."""
 
     notebook: HandedIn
     submission: Submission
@@ -208,10 +209,11 @@ def grade_class(
     jobs: int,
     finished: Callable[[Result], None],
 ) -> None:
-    """Grade all notebooks, `jobs` at a time; not those that have a result for the same key.
+    """Grade all notebooks, `jobs` at a time, except those that have a result for the same key.
 
-    Of each folder the first come first, so that one with a thousand holds nobody up. A notebook on
-    which the grader's own process ends is tried again when all others are done, alone.
+    The first notebooks of all folders come first, so that a folder with a thousand notebooks delays
+    no other folder. If the grader's own process ends on a notebook, the notebook is tried again
+    alone after all others.
     """
     running: dict[int, tuple[BaseProcess, _Task]] = {}
     again: list[_Task] = []
@@ -238,7 +240,7 @@ def grade_class(
 def _ready(
     notebook: HandedIn, classroom: Classroom, lab: str | None, finished: Callable[[Result], None]
 ) -> _Task | None:
-    """What is needed to grade a notebook; None if it has its result already."""
+    """Return a task for a notebook that needs grading; None if the notebook has its result."""
     earlier = store.saved(classroom.out, notebook.name)
     if earlier is not None and earlier.status != "graded":
         earlier = None
@@ -246,7 +248,8 @@ def _ready(
     try:
         if notebook.refused:
             raise Refused(notebook.refused)
-        if earlier and points_of(earlier.lab):  # unchanged: it need not be read to know that
+        # for an unchanged file, the digest of its bytes is enough
+        if earlier and points_of(earlier.lab):
             course = classroom.course(earlier.lab)
             if earlier.key == key_of(digest(notebook.path), course, classroom, lab):
                 finished(earlier)
@@ -289,7 +292,8 @@ def _start(
 
 def _child(parent: int, classroom: Classroom, task: _Task) -> None:
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    signal.alarm(round(2 * classroom.limits.whole_s))  # for a hint that never ends, and the like
+    # stops even an endless hint
+    signal.alarm(round(2 * classroom.limits.whole_s))
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: dies with the grader
     if os.getppid() != parent:
         os._exit(1)
@@ -299,7 +303,8 @@ def _child(parent: int, classroom: Classroom, task: _Task) -> None:
     except (OSError, GradeError) as error:
         result = infra_error(task.notebook, task.key, task.course.lab, str(error))
     except Exception:
-        sys.stderr.write(visible(traceback.format_exc()))  # it may quote what the student raised
+        # the traceback may quote texts from the student's code
+        sys.stderr.write(visible(traceback.format_exc()))
         os._exit(1)
     try:
         store.save(classroom.out, result)
@@ -311,7 +316,7 @@ def _child(parent: int, classroom: Classroom, task: _Task) -> None:
 def _collect(
     running: dict[int, tuple[BaseProcess, _Task]], out: Path, finished: Callable[[Result], None]
 ) -> list[_Task]:
-    """Wait for a process to end, and take its result; returns those that left none."""
+    """Wait for a process to end, and take its result; return the tasks that left no result."""
     without = []
     for sentinel in wait(list(running)):
         assert isinstance(sentinel, int)
@@ -326,9 +331,9 @@ def _collect(
 
 
 def _unjudged(task: _Task) -> Result:
-    """The result where the grader's own process has ended twice: of this notebook it can be chosen.
+    """Return the result of a notebook on which the grader's own process has ended twice.
 
-    So it is no `infra_error`. A person has to look.
+    A student can provoke such an end, so the result is no `infra_error`. A person has to look.
     """
     says = "the values that it sent back could not be judged"
     scores = [none(each, "error", says) for each in task.course.exercises]

@@ -1,4 +1,4 @@
-"""A lab as it is graded: its cells, its exercises, its questions under the secret seed."""
+"""A lab, ready to be graded: its cells, its exercises, its questions under the secret seed."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from ddpkit.grade.questions import SealedCase, exercises_of, questions
 from ddpkit.grade.sandbox import base
 from ddpkit.grade.submission import Submission, SubmittedCell, read
 
-VERSION = "1"  # version of the questions: another one gives other inputs
+VERSION = "1"  # version of the questions: a new version draws new inputs
 
 
 class StillOpen(GradeError):
-    """A lab cannot be graded yet: its cells carry an answer of a lab that is open."""
+    """A lab cannot be graded yet, because its cells carry an answer of an open lab."""
 
 
 @dataclass(frozen=True)
@@ -38,18 +38,18 @@ class Course:
     lab: str
     cells: tuple[SubmittedCell, ...]
     exercises: tuple[Exercise, ...]
-    questions: dict[str, list[SealedCase]]  # by exercise
-    package: Path  # the copy of ddpkit that goes into the sandbox
+    questions: dict[str, list[SealedCase]]  # exercise's name -> questions
+    package: Path  # the copy of ddpkit for the sandbox
     solution: Path
     key: str  # changes when a score could
     texts: tuple[str, ...] = ()  # markdown cells
     usual: frozenset[str] = (
         frozenset()
-    )  # machinery in the lab's own answers: `look` leaves these names out
+    )  # machinery in the lab's own answers, which `look` therefore does not report
 
     @property
     def names(self) -> list[str]:
-        """The exercises' names, in their order."""
+        """Names of the exercises, in order."""
         return [each.name for each in self.exercises]
 
     def merged(self, submission: Submission) -> Merged:
@@ -58,12 +58,12 @@ class Course:
 
 
 def open_course(root: Path, lab: str, secret: bytes, work: Path, opened: str = "") -> Course:
-    """Make the questions of lab NN, and copy what its sandbox needs to `work`.
+    """Make the questions of lab NN, and copy the course for its sandbox to `work`.
 
     root    the checkout: it holds labs/ and solutions/
     opened  the first lab that is still open ("03"); without it, this lab
 
-    Raises GradeError: there is no such lab, or no solution of it. Raises StillOpen.
+    Raises GradeError if the lab or its solution is missing. Raises StillOpen.
     """
     seed = Seed(hmac.new(secret, f"{lab}/{VERSION}".encode(), "sha256").hexdigest(), secret=True)
     given, solution = _file(root, "labs", lab), _file(root, "solutions", lab)
@@ -98,9 +98,10 @@ def _require_closed(lab: str, lesson: Submission, opened: str) -> None:
 
 
 def practice_course(labs: Path, lab: str, seed: Seed, work: Path) -> Course:
-    """Lab NN of the folder `labs`, for a seed that is no secret: without a solution to prove it by.
+    """Return lab NN of the folder `labs`, for a seed that is no secret.
 
-    Raises GradeError: there is no such lab there.
+    The folder has no solution, so the course cannot be proven. Raises GradeError if the folder has
+    no such lab.
     """
     found = tuple(exercises_of(lab))
     asked = {each.name: questions(each, seed) for each in found}
@@ -134,7 +135,7 @@ def read_secret(path: Path) -> bytes:
 
 
 def note_on_name(name: str, lab: str) -> list[str]:
-    """A note if a submission's file begins with the number of another lab than the one graded."""
+    """Return a note if a submission's file begins with the number of a lab that was not graded."""
     number = re.match(r"(\d\d)_", name.rpartition("/")[2])
     if number is None or number[1] == lab or number[1] not in _labs().values():
         return []
@@ -153,10 +154,10 @@ def _labs() -> dict[str, str]:
 
 
 def lab_of(submission: Submission) -> str | None:
-    """The lab whose exercises most of a submission's cells are marked as; None if none is known.
+    """Return the lab of a submission: most of its cells are marked as this lab's; None if unknown.
 
-    A cell's metadata and id say it. Names that cells bind decide only where no mark is left: a
-    notebook may well call a variable of its own as another lab calls an exercise.
+    The metadata and the id of a cell mark its exercise. Names that cells bind decide only if no
+    mark is left, because a notebook may name a variable like another lab's exercise.
     """
     labs, marked, bound = _labs(), Counter[str](), Counter[str]()
     for cell in submission.cells:

@@ -1,6 +1,6 @@
-"""Values out of a claim, which is a stranger's JSON: kinds, sizes and depth are not believed.
+"""Values out of a claim, which is a stranger's JSON: kinds, sizes and depth are not trusted.
 
-`ddpkit.grade.inside.claims` writes what is read here.
+`ddpkit.grade.inside.claims` writes these claims.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from ddpkit.exercises.values import DEPTH, SCALARS, Opaque
 
 
 def decode(claim: Any, depth: int = 0) -> Any:
-    """The value that a claim stands for, with tensors and arrays as such.
+    """Return the value for which a claim stands, with tensors and arrays rebuilt.
 
-    Raises LessonError: no `encode` has made this.
+    Raises LessonError if `encode` cannot have made the claim.
     """
     if claim is None or isinstance(claim, bool):
         return claim

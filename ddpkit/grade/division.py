@@ -73,7 +73,7 @@ def begin(out: Path, part: ClassShare | None) -> None:
 
 
 def end(out: Path, part: ClassShare | None) -> None:
-    """Note in the folder that the part is done."""
+    """Note in the folder of results that the part is done."""
     if part:
         _note(out, ClassShare(part.number, part.of, done=True))
 

@@ -1,7 +1,7 @@
-"""Runs one notebook in one sandbox, and says how far it came and what it claims.
+"""Runs one notebook in one sandbox, and reports how far the run came and its claims.
 
-The clock and all limits are outside. A cell that hangs, dies or floods ends the run; the caller
-starts another without it.
+The clock and all limits are outside. A cell that hangs, dies or prints without end ends the run;
+the caller starts a new run without this cell.
 """
 
 from __future__ import annotations
@@ -20,23 +20,24 @@ from ddpkit.cluster.cores import cores
 from ddpkit.grade.sandbox import levels
 from ddpkit.grade.sandbox.base import Limits, Sandbox, Usage
 
-TICK = 0.2  # seconds between two looks at what is used
-SOON = 0.05  # seconds after a look at what is used in which a cell's clock begins with it again
+TICK = 0.2  # seconds between two looks at the resources in use
+SOON = 0.05  # a cell that begins so soon after a look needs no further look (seconds)
 PATIENCE = 10  # times the limit, after which a machine is too busy to tell
-INFRA, BUSY = "infra_error", "busy"  # ends that no cell is blamed for, or not at once
-FIRST = -15  # the priority of who watches; lower is more
-MOST_LOG = 4000  # bytes of what pytest says that are kept
+INFRA, BUSY = "infra_error", "busy"  # ends for which no cell is blamed, or not at once
+FIRST = -15  # the priority of the watching process; a lower number comes first
+MOST_LOG = 4000  # bytes kept of pytest's output
 
 
 @dataclass
 class SandboxRun:
-    """How the run of a notebook in a sandbox ended. Cells count from 0, which prepares."""
+    """The outcome of a notebook's run in a sandbox. Cell 0 prepares the kernel."""
 
     claims: dict[int, str] = field(default_factory=dict)  # JSON of each cell
     errors: dict[int, list[str]] = field(default_factory=dict)  # name, message, traceback
-    stopped_at: int | None = None  # the cell that ended the run; None: before the first
+    # the cell that ended the run; None: the run ended before the first cell
+    stopped_at: int | None = None
     why: str = ""  # "": all cells ran; else a key of attempt.WORDS, INFRA or BUSY
-    log: str = ""  # what pytest said: for the teacher, if no student's cell has begun
+    log: str = ""  # pytest's output, for the teacher, if no student's cell has begun
 
 
 def run(
@@ -47,13 +48,13 @@ def run(
     sandbox_for: Callable[[Path, Path, Limits], Sandbox] = levels.sandbox_for,
     until: float = math.inf,
 ) -> SandboxRun:
-    """Run job/graded.ipynb, a notebook of so many `cells`, in a sandbox with this `course`.
+    """Run job/graded.ipynb, a notebook with `cells` cells, in a sandbox with the copy `course`.
 
-    until  the moment, of `time.monotonic`, at which all of the submission has taken too long
+    until  the moment, of `time.monotonic`, at which the whole submission has taken too long
     """
     box = sandbox_for(course, job, limits)
     reading, writing = os.pipe()
-    hearing, saying = os.pipe()  # no file: who says gigabytes fills no disk
+    hearing, saying = os.pipe()  # a pipe, not a file, so that gigabytes of output fill no disk
     try:
         try:
             box.start(writing, saying)
@@ -85,7 +86,7 @@ class _Watch:
         self.usage, self.reading, self.limits, self.cells = usage, reading, limits, cells
         self.until = until
         self.outcome = SandboxRun()
-        self.current: int | None = None  # the cell that runs, or ran last
+        self.current: int | None = None  # the running cell, or the last one that ran
         self.ended: set[int] = set()
         self.begun, self.before, self.seen = time.monotonic(), Usage(), -math.inf
         self.allowed = limits.start_s
@@ -144,11 +145,11 @@ class _Watch:
         return "flood" if much else None
 
     def _ended(self) -> str:
-        """Whose end it is: once a student's cell has begun, the student's."""
+        """Return the status of an end: once a student's cell has begun, the student caused it."""
         return "exited" if self.current else INFRA
 
     def _read_line(self, line: bytes) -> str | None:
-        """Read one line of the record, in which anything may stand; returns what ends the run."""
+        """Read one line of the record, which may hold anything; return the end's reason, if any."""
         try:
             entry = json.loads(line)
             if "begins" in entry:
@@ -164,9 +165,9 @@ class _Watch:
                 self._restart_clock(self.limits.cell_s)
             elif entry.get("done") is True:
                 return ""
-            else:  # it says itself that it has ended
+            else:  # pytest itself reports its end
                 return self._ended()
-        except Exception:  # no line of ours
+        except Exception:  # not a line of the plugin's
             return "exited"
         return None
 
@@ -198,7 +199,10 @@ class _Watch:
 
 @contextmanager
 def _first_served() -> Iterator[None]:
-    """Come before what is watched, where root may say so: it may be a thousand busy processes."""
+    """Give this process priority over the sandbox, which may hold a thousand busy processes.
+
+    Without root's rights, the priority stays as it is.
+    """
     usual = os.getpriority(os.PRIO_PROCESS, 0)
     with suppress(PermissionError):
         os.setpriority(os.PRIO_PROCESS, 0, FIRST)
@@ -209,10 +213,10 @@ def _first_served() -> Iterator[None]:
 
 
 def _served(before: Usage, now: Usage, elapsed: float) -> float:
-    """The share of the processor time asked for that was given: a busy machine slows the clock.
+    """Return the received share of the wanted processor time: a busy machine slows the clock.
 
-    A sleeping process waits for no core, so its clock runs as usual. And who asks for more than all
-    cores waits for its own processes: that slows no clock.
+    A sleeping process waits for no core, so its clock runs as usual. Processes that want more than
+    all cores wait for each other, and such waiting slows no clock.
     """
     computed = max(0.0, now.computed_s - before.computed_s)
     waited = max(0.0, now.waited_s - before.waited_s)

@@ -1,6 +1,6 @@
-"""What a result keeps of a submission for people: what was written in words, and the answers' code.
+"""Parts of a submission kept in the result for people: written answers and the answers' code.
 
-It is taken while the submission is graded, in a process of its own, so that no report has to read a
+The texts are copied during grading, in a separate process, so that no report has to read a
 stranger's notebook again.
 """
 
@@ -14,18 +14,21 @@ from collections.abc import Sequence
 from ddpkit.grade.merge import Merged
 
 MOST = 20_000  # characters kept of a text
-ASKS = re.compile(r"\?|\*\*(Predict|Before you write)\b")  # what is in a lab's question
+# marks the paragraph of a lab that asks a question
+ASKS = re.compile(r"\?|\*\*(Predict|Before you write)\b")
 
 
 def written_answers(lab: Sequence[str], texts: Sequence[str]) -> list[tuple[str, str]]:
-    """What a student wrote in markdown cells: (question, answer), in order.
+    """Return the texts that a student wrote in markdown cells: (question, answer), in order.
 
     lab, texts  the markdown cells of the lab and of the submission
 
     A line that the lab does not have is the student's, in a cell of its own or below the question.
-    The question is the last paragraph of the lab above it that asks something, or its heading.
+    The question is the last paragraph of the lab above the line that asks something, or else its
+    heading.
     """
-    asked: dict[str, str] = {}  # line of the lab -> the question or heading that it belongs to
+    # line of the lab -> the question or heading to which the line belongs
+    asked: dict[str, str] = {}
     for text in lab:
         for paragraph in re.split(r"\n\s*\n", text):
             asks = ASKS.search(paragraph) or paragraph.lstrip().startswith("#")
@@ -47,9 +50,10 @@ def written_answers(lab: Sequence[str], texts: Sequence[str]) -> list[tuple[str,
 
 
 def answers_code(merged: Merged) -> list[tuple[str, str]]:
-    """The code of each answer that is there: (exercise, code), with the helpers that it needs.
+    """Return (exercise, code) for each answer that is present, with the helpers of the code.
 
-    Comments, docstrings and layout are gone, so that programs which compare sources see code alone.
+    Comments, docstrings and layout are removed, so that programs that compare sources see only
+    code.
     """
     found = []
     code = functools.cache(plain_code)  # a helper belongs to many answers
@@ -69,7 +73,7 @@ def answers_code(merged: Merged) -> list[tuple[str, str]]:
 
 
 def plain_code(source: str) -> str:
-    """Code without comments, docstrings and layout; as it is if it is no plain Python."""
+    """Return code without comments, docstrings and layout; return other texts unchanged."""
     try:
         tree = ast.parse(source)
         for node in ast.walk(tree):

@@ -1,4 +1,4 @@
-"""What was handed in: the notebooks of folders, by names that people can read."""
+"""Finds notebooks that were handed in, and gives them readable names."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from pathlib import Path
 from ddpkit.errors import GradeError
 
 ENDING = ".ipynb"
-MOST_DEPTH = 32  # folders in each other; what lies deeper is not looked at
-MOST_ENTRIES = 200_000  # files and folders that are looked at below one folder
-MOST_NOTEBOOKS = 1000  # of one folder, and what is below it
+MOST_DEPTH = 32  # levels of folders; deeper folders are ignored
+MOST_ENTRIES = 200_000  # files and folders read below one folder
+MOST_NOTEBOOKS = 1000  # notebooks of one folder and the folders below it
 OTHERS = ("__pycache__", "node_modules", "site-packages")  # folders of tools
 
 
 @dataclass(frozen=True)
 class HandedIn:
-    """A notebook that was handed in, as it was found.
+    """A notebook that was handed in, as `find` found it.
 
-    name     its path from the folder given: results and reports call it so
-    path     where it lies
-    turn     how many of the same folder come before it
-    refused  the reason why it is not even read; "" if there is none
+    name     its path from the given folder, used by results and reports
+    path     its place on disk
+    turn     the number of notebooks before it in the same top folder
+    refused  the reason to refuse it unread; "" if there is none
     """
 
     name: str
@@ -55,7 +55,7 @@ def find(given: Sequence[Path]) -> list[HandedIn]:
 
 
 def readable(name: str) -> str:
-    """A name for people. One with letters that nobody sees ends in a digest, and is no other's."""
+    """Return a name for people; a name with invisible letters gets a digest, to stay unique."""
     seen = "".join(
         letter if letter.isprintable() else "�" for letter in name.encode(errors="replace").decode()
     )
@@ -67,7 +67,7 @@ def _digest(name: str) -> str:
 
 
 def _in(root: Path) -> Iterator[tuple[Path, int, str]]:
-    """Notebooks below a folder: path, how many of its top folder come before, why it is refused."""
+    """Yield notebooks below a folder: path, number before it in its top folder, refusal."""
     if not root.is_dir():
         if not (root.is_symlink() or root.exists()):
             raise GradeError(f"There is no file or folder {readable(str(root))}.")
@@ -84,7 +84,7 @@ def _in(root: Path) -> Iterator[tuple[Path, int, str]]:
 
 
 def _of_one(folder: Path) -> Iterator[tuple[Path, int, str]]:
-    """Notebooks below one of the folders in the folder given, the least deep ones first."""
+    """Yield notebooks below one folder of the given folder, the least deep ones first."""
     found: list[Path] = []
     level, looked = [folder], 0
     for _ in range(MOST_DEPTH):
@@ -112,12 +112,12 @@ def _of_one(folder: Path) -> Iterator[tuple[Path, int, str]]:
 
 
 def _entries(folder: Path) -> list[os.DirEntry[str]]:
-    """What lies in a folder, by name; nothing if it cannot be read."""
+    """Return the entries of a folder, sorted by name; none if the folder cannot be read."""
     with suppress(OSError), os.scandir(folder) as entries:
         return sorted(entries, key=lambda entry: entry.name)
     return []
 
 
 def _is_a_tools(name: str) -> bool:
-    """Whether a folder's name is one that a tool gave it, as .ipynb_checkpoints."""
+    """True for a folder that a tool makes, such as .ipynb_checkpoints."""
     return name.startswith(".") or name in OTHERS

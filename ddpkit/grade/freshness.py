@@ -1,10 +1,11 @@
-"""What a score depends on, as a digest: when that changes, a submission is graded again.
+"""The files and versions on which a score depends, as a digest: a new digest means a new grading.
 
-The modules of ddpkit are found by their imports, from where scores are made: imports at the top of
-a module and inside its functions, and modules that a string names, as pytest's plugin is named.
-Imports for type checkers do not count. Syntax trees are read; nothing is imported to find this out.
+The modules of ddpkit are found by their imports, starting from the modules that make scores. The
+imports are those at the top of a module and inside its functions, and modules named in strings, as
+pytest's plugin is named. Imports for type checkers do not count. Only syntax trees are read;
+nothing is imported.
 
-The data beside a module (the digits) count with it, and so do the versions of Python and of the
+The data beside a module (the digits) count too, and so do the versions of Python and of the
 libraries that these modules import.
 """
 
@@ -23,17 +24,18 @@ from pathlib import Path
 
 from ddpkit.files import PACKAGE
 
-SCORES = "ddpkit.grade.attempt"  # its imports lead to all that judges, and to what runs inside
-PICTURES = "ddpkit.view."  # what a lab's cells draw is not graded
+# its imports lead to all judging modules, and to the modules inside the sandbox
+SCORES = "ddpkit.grade.attempt"
+PICTURES = "ddpkit.view."  # pictures of a lab's cells are not graded
 NO_DATA = {".py", ".pyc", ".md", ".typed"}  # endings of files that no program reads as data
 
 
 @dataclass(frozen=True)
 class Needs:
-    """What the code of a module asks for.
+    """The imports of a module's code.
 
-    imported   dotted names of modules, and of things in modules
-    on_demand  modules that only its `__getattr__` imports, when somebody asks for a name
+    imported   dotted names of modules, and of names in modules
+    on_demand  modules that only its `__getattr__` imports, for a requested name
     """
 
     imported: frozenset[str] = frozenset()
@@ -41,9 +43,9 @@ class Needs:
 
 
 def digest_of(lab: str, cells: Iterable[str]) -> str:
-    """A digest, in hex, of all that a score of lab NN depends on; `cells` are the lab's sources.
+    """Return a hex digest of everything on which a score of lab NN depends, except the notebooks.
 
-    The notebooks themselves are not in it.
+    cells  the sources of the lab's cells
     """
     modules, libraries = needed_for(lab, cells)
     digest = hashlib.sha256(f"Python {platform.python_version()}\n".encode())
@@ -57,10 +59,10 @@ def digest_of(lab: str, cells: Iterable[str]) -> str:
 
 
 def needed_for(lab: str, cells: Iterable[str] = ()) -> tuple[set[str], set[str]]:
-    """The modules of ddpkit that a score of lab NN depends on, and the libraries that they import.
+    """Return the modules of ddpkit on which a score of lab NN depends, and their libraries.
 
-    Only the checks of this lab count. The kit's answers of all earlier labs do: `carry` gives any
-    of them to a student.
+    Of the checks, only this lab's count. Of the kit's answers, all earlier labs' count, because
+    `carry` may give a student any of them.
     """
     this = f"ddpkit.answers.lab{lab}"
     answers = {name for name in modules() if "ddpkit.answers.lab" <= name < this}
@@ -86,7 +88,7 @@ def reached_from(roots: set[str]) -> tuple[set[str], set[str]]:
             waiting |= needs_of(package).on_demand
         elif name.partition(".")[0] != "ddpkit":
             foreign.add(name.partition(".")[0])
-        if package:  # it is imported first
+        if package:  # a package is imported before its modules
             waiting.add(package)
     return found, foreign - sys.stdlib_module_names
 
@@ -101,7 +103,7 @@ def files_of(names: Iterable[str]) -> list[Path]:
 
 @functools.cache
 def modules() -> dict[str, Path]:
-    """Every module of ddpkit, by its dotted name."""
+    """Return the path of every module of ddpkit, by dotted name."""
     found = {}
     for path in PACKAGE.rglob("*.py"):
         parts = ("ddpkit", *path.relative_to(PACKAGE).with_suffix("").parts)
@@ -111,7 +113,7 @@ def modules() -> dict[str, Path]:
 
 @functools.cache
 def needs_of(name: str) -> Needs:
-    """What a module asks for; its file is read once per process."""
+    """Return the imports of a module; its file is read once per process."""
     top = _tree(name).body
     lazy = [
         each for each in top if isinstance(each, ast.FunctionDef) and each.name == "__getattr__"
@@ -122,7 +124,7 @@ def needs_of(name: str) -> Needs:
 
 @functools.cache
 def _names_bound(name: str) -> frozenset[str]:
-    """The names that a module has once it is imported."""
+    """Return the names that an import of a module binds at its top level."""
     bound: set[str] = set()
     for statement in _tree(name).body:
         match statement:
@@ -143,7 +145,7 @@ def _tree(name: str) -> ast.Module:
 
 
 def _names_in(cell: str) -> set[str]:
-    """What a notebook's cell asks for; names of `ddpkit` itself (`show`) are not followed."""
+    """Return the modules that a notebook's cell imports; `ddpkit`'s own names are not followed."""
     try:
         named = _named(ast.parse(cell).body)
     except SyntaxError:  # a magic
@@ -166,7 +168,7 @@ def _named(body: Iterable[ast.AST]) -> set[str]:
 
 
 def _runnable(body: Iterable[ast.AST]) -> Iterator[ast.AST]:
-    """All nodes that can run, those inside functions included, those for type checkers not."""
+    """Yield all nodes that can run, also inside functions, but not blocks for type checkers."""
     waiting = list(body)
     while waiting:
         node = waiting.pop()

@@ -1,8 +1,8 @@
-"""Claims judged in a child process: every judgement ends soon.
+"""Claims judged in a child process, so that every judgement ends soon.
 
-A claim is as large as its author likes, and judging plays programs, unpacks and compares. Each
-judgement has limits of its own, and all of a submission have one together. A claim that takes more
-gets no points, and nothing more of its exercise is judged.
+A claim may be of any size, and judging plays programs, unpacks data and compares values. Each
+judgement has its own limits, and all judgements of a submission share a further limit. A claim that
+exceeds a limit gets no points, and the later claims of its exercise are not judged.
 """
 
 from __future__ import annotations

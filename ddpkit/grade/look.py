@@ -30,7 +30,7 @@ OPEN = (  # names of machinery that an answer may use: a checksum holds no code,
     *("ddpkit.simulate.MeshPlan", "ddpkit.simulate.MeshModel", "ddpkit.simulate.MeshMachine"),
 )
 
-# what is said of it -> how dotted names begin, after imports are followed
+# the report's word -> beginnings of dotted names, after imports are resolved
 NAMES: Mapping[str, tuple[str, ...]] = {
     "machinery of the kit": (
         *("ddpkit.grade", "ddpkit.rank", "ddpkit.checks", "ddpkit.exercises", "ddpkit.answers"),
@@ -84,7 +84,7 @@ NAMES: Mapping[str, tuple[str, ...]] = {
         *("asyncio.open_connection", "asyncio.start_server", "select", "torch.distributed.rpc"),
     ),
 }
-ATTRIBUTES = {  # of anything
+ATTRIBUTES = {  # attributes of any object
     **dict.fromkeys(("f_back", "f_locals", "f_globals", "tb_frame", "gi_frame"), "frames"),
     **dict.fromkeys(("display_pub", "_default_pg", "fromhex"), "machinery of the kit"),
     **dict.fromkeys(("__globals__", "__code__", "__closure__", "__subclasses__"), "frames"),
@@ -118,7 +118,7 @@ TEXTS = {"/proc": "/proc", "/job": "the grader's folder", "DDPKIT_": "machinery 
 SHELL = re.compile(r"\s*(%%(?:bash|sh|script|writefile|file)\b|%(?:sx|system|run)\b)")
 LIBRARIES = ("torch", "json", "pickle", "builtins", "sys", "math", "random", "numpy", "ddpkit")
 Functions = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
-OwnNames = (  # what binds names that are not those of the function around it
+OwnNames = (  # nodes that bind names outside the names of the surrounding function
     *(ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef),
     *(ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp),
 )
@@ -174,19 +174,19 @@ def _tree(source: str) -> ast.Module:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             return as_python(source)[1]
-    except Exception:  # it does not run either
+    except Exception:  # invalid code cannot run either
         return ast.parse("")
 
 
 def _shell(source: str) -> Iterator[tuple[int, str]]:
-    """Yield the magics that run another program or write a file; `!ls` is a usual line."""
+    """Yield the magics that run a program or write a file; `!ls` is a usual line."""
     for line, text in enumerate(source.splitlines(), 1):
         if found := SHELL.match(text):
             yield line, f"processes ({found[1]})"
 
 
 def _imports(tree: ast.AST) -> Iterator[tuple[str, str]]:
-    """Names that imports bind, and what they stand for: ("dist", "torch.distributed")."""
+    """Yield names that imports bind, and their full names: ("dist", "torch.distributed")."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             for alias in node.names:
@@ -227,7 +227,7 @@ def _named_at_all(dotted: str) -> bool:
 
 
 def _in(tree: ast.AST, imports: Mapping[str, str]) -> Iterator[tuple[int, str]]:
-    """Lines of one cell, and what stands there."""
+    """Yield the lines of a cell with finds, and the text of each find."""
     inner: set[int] = (
         set()
     )  # parts of a longer dotted name, and functions called with a constant name
@@ -304,15 +304,15 @@ def _constant(node: ast.AST) -> str:
 
 
 def _with_own_names(tree: ast.AST) -> Iterator[tuple[ast.AST, Set[str]]]:
-    """All parts of a tree, each with the names that are a function's own there.
+    """Yield all nodes of a tree, each with the names that are local to its function.
 
-    `held = {}` in a function makes `held` its own, whatever the notebook has imported as `held`.
+    `held = {}` in a function makes `held` local, even if the notebook has imported a module `held`.
     """
     todo: list[tuple[ast.AST, Set[str]]] = [(tree, frozenset())]
-    for node, local in todo:  # it grows
+    for node, local in todo:  # the list grows
         yield node, local
         inside, body = local, list[ast.AST]()
-        if isinstance(node, Functions):  # decorators and defaults belong to what is around it
+        if isinstance(node, Functions):  # decorators and defaults belong to the surrounding code
             body += node.body if isinstance(node.body, list) else [node.body]
             inside = _own(node, body, local)
         ids = set(map(id, body))
@@ -328,7 +328,7 @@ def _own(function: Functions, body: Sequence[ast.AST], around: Set[str]) -> Set[
     imported = {name for part in body for name, _ in _imports(part)}
     known = dict(pair for part in body for pair in _imports(part))
     imported |= {name for part in body for name, _ in _aliases(part, known)}
-    for node in todo:  # it grows
+    for node in todo:  # the list grows
         match node:
             case ast.Name(id=name, ctx=ast.Store()):
                 own.add(name)
@@ -351,7 +351,7 @@ def _chain(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def _dotted(node: ast.AST, imports: Mapping[str, str], local: Set[str]) -> str:
-    """The name as it was imported: "torch.distributed.send" of `dist.send`."""
+    """Return a name as imported: "torch.distributed.send" for `dist.send`."""
     parts = []
     for each in _chain(node):
         if isinstance(each, ast.Attribute):

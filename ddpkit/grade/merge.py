@@ -1,13 +1,13 @@
 """The student's notebook as the grader runs it: from the top, with its questions at the checks.
 
-A submission runs as Run All would run it, so that what the student saw pass is what is graded:
-every cell of the student's own that defines or changes anything, in order, and the questions of an
-exercise where its `check(...)` stands. What cannot matter is left out: the lab's demonstrations,
-and cells that only look (`show(run)`). An error in a cell of one's own costs nothing, and `check`
-does nothing.
+A submission runs as Run All would run it, so the grader grades the same code that passed for the
+student. All of the student's own cells that define or change anything run in order, and the
+questions of an exercise come at its `check(...)`. Cells without effect are left out: the lab's
+demonstrations, and cells that only show something (`show(run)`). An error in a student's own cell
+costs nothing, and `check` does nothing.
 
-Where a notebook was not run from the top, it is read in the student's favour: an exercise whose
-check stands above its answer, or above something that the answer needs, is asked at the end.
+If a notebook was not run from the top, it is read in the student's favour: an exercise whose check
+stands above its answer, or above a name that the answer needs, is asked at the end.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from ddpkit.grade.cellnames import STAR, CellNames, names_in, without
 from ddpkit.grade.submission import Submission, SubmittedCell
 
-# Calls that change nothing that an answer could need; a notebook is full of them.
+# Frequent calls that change nothing on which an answer can depend.
 ONLY_LOOK = {
     *("check", "ddpkit.check", "show", "print", "display", "len", "repr", "str", "int", "float"),
     *("list", "tuple", "dict", "set", "sorted", "range", "type", "isinstance", "sum", "min", "max"),
@@ -32,35 +32,35 @@ class PlannedCell:
     """A cell to run, among the questions."""
 
     source: str
-    label: str  # what a message calls it: an exercise, "given" or "helper"
-    exercises: tuple[str, ...] = ()  # of which it is the answer
-    is_needed: bool = True  # an answer names what it binds or changes
+    label: str  # the cell's name in messages: an exercise, "given" or "helper"
+    exercises: tuple[str, ...] = ()  # exercises answered by the cell
+    is_needed: bool = True  # an answer uses a name that the cell binds or changes
 
 
 @dataclass
 class Merged:
-    """What runs of a submission, and which of its answers do not."""
+    """The cells of a submission that run, and the exercises without a usable answer."""
 
     cells: list[PlannedCell] = field(default_factory=list)
     asked_after: dict[str, int] = field(
         default_factory=dict
-    )  # exercise -> cells before its questions
+    )  # exercise -> number of cells before its questions
     missing: list[str] = field(default_factory=list)  # exercises without an answer
-    broken: dict[str, str] = field(default_factory=dict)  # exercise -> its syntax error
-    blank: set[str] = field(default_factory=set)  # exercises as they were handed out
+    broken: dict[str, str] = field(default_factory=dict)  # exercise -> syntax error in its cell
+    blank: set[str] = field(default_factory=set)  # exercises with the lab's cell unchanged
     notes: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
 class _Cell:
-    """A cell of the submission, and what is known of it."""
+    """A cell of the submission, and its names and roles."""
 
     source: str
     names: CellNames
-    claims: frozenset[str]  # exercises that its id or metadata name
-    checks: frozenset[str]  # exercises whose check stands here
-    is_given: bool  # one of the lab's, unchanged
-    is_demonstration: bool  # one of the lab's, with other numbers and arguments
+    claims: frozenset[str]  # exercises that the cell's id or metadata name
+    checks: frozenset[str]  # exercises with their check in this cell
+    is_given: bool  # an unchanged cell of the lab
+    is_demonstration: bool  # a cell of the lab with different numbers and arguments
 
 
 def merge(lab: Sequence[SubmittedCell], names: Sequence[str], submission: Submission) -> Merged:
@@ -72,7 +72,7 @@ def merge(lab: Sequence[SubmittedCell], names: Sequence[str], submission: Submis
     own, wanted = _running(cells, answers, given)
     needed = _needed(cells, set(answers.values()), given, set(answers))[1]
     plan = [PlannedCell(text, "given") for text in given if names_in(text).binds & wanted]
-    count = [len(plan)]  # of planned cells before position n of the submission
+    count = [len(plan)]  # numbers of planned cells before position n of the submission
     running, bound = set(own), set[str]()  # names bound by the student's own cells above
     for position, cell in enumerate(cells):
         of = tuple(name for name, place in answers.items() if place == position)
@@ -128,14 +128,14 @@ def _read(
 
 
 def _does_no_more(known: CellNames, original: CellNames | None) -> bool:
-    """Whether a cell calls and binds nothing that the lab's cell in its place does not."""
+    """True if a cell calls and binds no other names than the lab's cell in its place."""
     if original is None:
         return False
     return known.calls <= original.calls and known.binds <= original.binds
 
 
 def _without_stubs(cells: Sequence[_Cell], names: Sequence[str]) -> list[_Cell]:
-    """The cells, in which an exercise as handed out gives way to another definition of its name."""
+    """Return the cells without the stubs of exercises that another cell defines too."""
     stubs = _by_name((n, cell.names.blank) for n, cell in enumerate(cells))
     binds = _by_name((n, cell.names.binds) for n, cell in enumerate(cells))
     result = list(cells)
@@ -154,10 +154,10 @@ def _without_stubs(cells: Sequence[_Cell], names: Sequence[str]) -> list[_Cell]:
 def _answers(
     cells: Sequence[_Cell], names: Sequence[str], merged: Merged
 ) -> tuple[dict[str, int], dict[str, int]]:
-    """Where the answers are, and where they are checked: by exercise, positions of cells.
+    """Return the positions of the answers' cells, and of the checks' cells, by exercise.
 
-    The answer is what the last check sees: the last definition above it. It is found by what cells
-    define; only where none does, by its id and metadata.
+    The answer is the definition that the last check sees: the last definition above that check. If
+    no cell defines the name, the cell's id and metadata decide.
     """
     answers: dict[str, int] = {}
     asked_at: dict[str, int] = {}
@@ -191,7 +191,7 @@ def _answers(
 def _running(
     cells: Sequence[_Cell], answers: dict[str, int], given: Sequence[str]
 ) -> tuple[list[int], set[str]]:
-    """The student's cells that run, and all names that they and the answers need."""
+    """Return the positions of the student's cells to run, and all names needed by run cells."""
     bound = {name for cell in cells if not cell.is_given for name in cell.names.binds} - {*answers}
     codes = [cell.names for cell in cells] + [names_in(text) for text in given]
     clusters = {name for code in codes for name in code.clusters}
@@ -208,7 +208,7 @@ def _is_own(cell: _Cell) -> bool:
 
 
 def _looks(cell: _Cell, bound: set[str], clusters: set[str], answers: Container[str]) -> bool:
-    """Whether a cell changes nothing but the names that it binds: what it calls only looks."""
+    """True if a cell changes nothing but the names that it binds, because its calls only look."""
     if cell.is_demonstration:
         return True
     if cell.names.acts:
@@ -224,9 +224,10 @@ def _looks(cell: _Cell, bound: set[str], clusters: set[str], answers: Container[
 def _needed(
     cells: Sequence[_Cell], running: set[int], given: Sequence[str], wanted: set[str]
 ) -> tuple[list[int], set[str]]:
-    """The cells that must run so that `running` ones can and what is `wanted` is there.
+    """Return the positions of cells that must run, and all names needed by these cells.
 
-    Returns their positions, and all names that they need.
+    running  positions of cells that run in any case
+    wanted   names that must be bound
     """
     running = set(running)
     own = [(n, cell.names) for n, cell in enumerate(cells) if _is_own(cell)]
@@ -253,11 +254,12 @@ def _by_name(cells: Iterable[tuple[int, Iterable[str]]]) -> dict[str, list[int]]
 
 
 def _comes_again(cell: _Cell, bound: Container[str], wanted: set[str]) -> bool:
-    """True if one of the lab's cells, which ran at the top, runs at its own place too.
+    """True if one of the lab's cells, which ran at the top, also runs at its own place.
 
-    There it has what only the student's cells bring, and the last word on the names that it binds.
+    There the cell finds the names that only the student's cells bind, and rebinds its own names
+    last.
 
-    bound  the names that the student's own cells above it bind
+    bound  the names that the student's own cells above bind
     """
     if not cell.names.binds & wanted:
         return False
@@ -271,7 +273,10 @@ def _place(
     own: Sequence[int],
     binders: Mapping[str, Sequence[int]],
 ) -> int:
-    """The position after which an exercise is asked: its check's, if all that it needs is above.
+    """Return the position after which an exercise is asked.
+
+    The position is that of the exercise's check, or the end of the notebook if a cell below the
+    check binds a name that the answer needs.
 
     binders  the cells of `own` that bind a name
     """
@@ -296,7 +301,7 @@ def _blank(
     answers: dict[str, int],
     own: Iterable[int],
 ) -> set[str]:
-    """Exercises whose cell is as it was handed out, and that no other cell completes."""
+    """Return the exercises with the lab's cell unchanged, and changed by no other cell."""
     handed_out = {cell.exercise: cell.source.strip() for cell in lab if cell.exercise}
     same = {name for name, n in answers.items() if cells[n].source.strip() == handed_out.get(name)}
     return same - {name for n in own for name in cells[n].names.changes}

@@ -21,7 +21,7 @@ POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
 
 
 def page(results: Sequence[Result]) -> str:
-    """The page: the class in a picture, a table, and what each student is told."""
+    """Return the page: a picture of the class, a table, and each student's feedback."""
     cases = "<details><summary>Which case fails how often, and with which hint</summary>"
     return framed(
         "Grades",
@@ -66,7 +66,7 @@ def _table(results: Sequence[Result]) -> Iterator[str]:
 
 
 def details(results: Sequence[Result]) -> Iterator[str]:
-    """What students are told of their submissions, as HTML."""
+    """Yield the feedback on submissions, as HTML."""
     for each in results:
         earned = "no points" if each.earned is None else f"{each.earned:g} of {each.points:g}"
         yield f"<h2>{escape(each.name)}: {earned}</h2>\n"

@@ -1,7 +1,7 @@
-"""One's own notebook, graded as the grader would: the same merge, questions and judgement.
+"""One's own notebook, graded as the grader would grade it: same merge, questions and judgement.
 
-The inputs come from a fresh seed that is no secret, so expected values are told. Where this machine
-has bubblewrap it runs in the grader's sandbox, else in one's own account.
+The inputs come from a fresh seed that is no secret, so expected values are shown. On a machine with
+bubblewrap the notebook runs in the grader's sandbox, otherwise in one's own account.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ LATER_S = 30  # seconds from the limit of a case to the limit of the sandbox
 
 @dataclass(frozen=True)
 class Practised:
-    """What the grader would say of a notebook, for inputs of this seed."""
+    """The grader's verdict on a notebook, for the inputs of one seed."""
 
     lab: str
     scores: tuple[Score, ...]
@@ -41,10 +41,10 @@ def practise(notebook: Path, labs: Path, kept: Path, seed: str, limit: float) ->
     """Grade one's own `notebook` with inputs drawn from `seed`, a text.
 
     labs   the folder of the labs as they are handed out
-    kept   the folder of one's own earlier answers; one of them is carried where the kit has none
+    kept   the folder of one's own earlier answers; used for exercises without an answer in the kit
     limit  seconds that a cell or a case may take
 
-    Raises GradeError: it is no notebook of a lab, or Jupyter does not start.
+    Raises GradeError if the file is no notebook of a lab, or if Jupyter does not start.
     """
     try:
         submission = read(notebook)
@@ -79,9 +79,9 @@ def _carries(merged: Merged) -> bool:
 
 
 def _carry_along(kept: Path, package: Path) -> None:
-    """Let `carry` find one's own answers there, for exercises that this kit has no answers to.
+    """Add one's own answers to the copy, so that `carry` finds them where this kit has no answers.
 
-    The grader's has the kit's answers to all earlier labs; a student's may lack them.
+    The grader's kit has answers to all earlier labs; a student's kit may lack them.
     """
     answers, known = package / "answers", exercises()
     added = {}
@@ -89,7 +89,7 @@ def _carry_along(kept: Path, package: Path) -> None:
         name, text = path.stem, path.read_text("utf-8", errors="replace")
         if name not in known or (answers / f"lab{known[name].lab}.py").exists():
             continue
-        with suppress(Exception):  # as for `carry`: a file that does not load is none
+        with suppress(Exception):  # like `carry`, skip a file that does not load
             load(name, text, path)
             (answers / f"kept_{name}.py").write_text(text, "utf-8")
             added[name] = f"kept_{name}"

@@ -1,9 +1,9 @@
-"""The questions of an exercise, without the answers that are expected.
+"""The questions of an exercise, without the expected answers.
 
 `observe` of each case is pickled, with the inputs that were drawn from the seed, and goes into the
-sandbox. What `expect` and `hint` hold stays here: neither their values nor, where a lab's module
-keeps them apart, their formulas exist where the student's code runs. The student's function is a
-gap in the pickle, filled there.
+sandbox. The values and formulas of `expect` and `hint` stay outside; formulas stay outside if a
+lab's module keeps them apart. The pickle has a gap in place of the student's function, and the
+sandbox fills the gap.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ddpkit.exercises.values import Between, Close
 from ddpkit.grade.inside.asking import GAP
 from ddpkit.protocol.ship import CodePickler
 
-# The sandbox has no modules of checks: a question takes its parts of them along.
+# The sandbox has no modules of checks, so a question carries the needed parts along.
 LAB_MODULE = re.compile(r"ddpkit\.checks\.(?:lab\d\d|shared)[\w.]*")
 
 
@@ -50,13 +50,14 @@ class Answer:
 
 @dataclass(frozen=True)
 class SealedCase:
-    """One case of a check: `pickled` goes into the sandbox, and what is expected stays outside."""
+    """One case of a check: `pickled` goes into the sandbox; the expected values stay outside."""
 
     exercise: str
     number: int
     case: Case
     pickled: bytes
-    shown: frozenset[str]  # names whose expected values do not depend on the seed: no secrets
+    # names with expected values that do not depend on the seed: no secrets
+    shown: frozenset[str]
 
     @property
     def key(self) -> str:
@@ -65,9 +66,9 @@ class SealedCase:
 
 
 def questions(exercise: Exercise, seed: Seed) -> list[SealedCase]:
-    """All questions of an exercise, for inputs drawn from `seed`.
+    """Return all questions of an exercise, for inputs drawn from `seed`.
 
-    Under a secret seed only those expected values are shown that another seed would give too.
+    Under a secret seed, only expected values that every seed would give are shown.
 
     Raises:
         LessonError: a case calls the answer while it is made, or cannot be shipped.

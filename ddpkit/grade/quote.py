@@ -13,14 +13,14 @@ from ddpkit.grade.score import Score
 
 LINE = 600  # characters of a line: a case with three values that differ
 LINES, TEXT = 60, 3000  # lines and characters of an exercise's feedback
-NOTES, NOTE_TEXT = 12, 3000  # notes on a submission, and their characters
+NOTES, NOTE_TEXT = 12, 3000  # notes on a submission, and characters of all of them
 WHOLE = 24_000  # characters of all feedback on a submission
 CUT = "…"
 LEFT_OUT = "(The rest is left out.)"
 
 
 def quoted(scores: Sequence[Score], notes: Iterable[str]) -> tuple[list[Score], list[str]]:
-    """Return scores and notes whose texts are within the bounds."""
+    """Return scores and notes with texts cut to the bounds."""
     told, left = [], WHOLE
     for one in scores:
         feedback = _within(one.feedback, LINES, min(TEXT, left))
@@ -41,5 +41,5 @@ def _within(lines: Iterable[str], most: int, characters: int) -> list[str]:
 
 
 def cut(text: str, most: int = LINE) -> str:
-    """Return a text of at most so many characters; a sign at its end says that it was cut."""
+    """Return a text of at most `most` characters; the sign "…" at the end marks a cut."""
     return text if len(text) <= most else f"{text[: most - 1]}{CUT}"

@@ -1,4 +1,4 @@
-"""A submission read by a process of its own: whoever made it, its reading ends, and soon.
+"""A submission read in a separate process, so that the reading ends soon for any file.
 
 The limits are of processor time and memory, so a busy machine refuses nobody.
 """
@@ -20,15 +20,15 @@ from ddpkit.grade.merge import Merged
 from ddpkit.grade.submission import Refused, Submission, read
 
 READ_S = 20  # seconds of processor time; an honest notebook takes less than one
-MEMORY = 3 << 30  # bytes, on top of what the grader has
+MEMORY = 3 << 30  # bytes on top of the grader's own memory
 
 T = TypeVar("T")
-Read = tuple[Submission, str | None]  # a submission, and the lab that it is of
+Read = tuple[Submission, str | None]  # a submission, and its lab
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What is run of a submission, and what its result keeps of it for people."""
+    """The cells of a submission to run, and the texts that its result keeps for people."""
 
     merged: Merged
     answers: tuple[tuple[str, str], ...]
@@ -37,7 +37,7 @@ class Plan:
 
 
 def plan_apart(course: Course, submission: Submission) -> Plan:
-    """Plan a submission's run. Raises Refused: it takes too much."""
+    """Plan a submission's run. Raises Refused if planning exceeds a limit."""
     return _apart(partial(_plan, course, submission))
 
 
@@ -52,7 +52,7 @@ def _plan(course: Course, submission: Submission) -> Plan:
 
 
 def read_apart(path: Path) -> Read:
-    """Read a submission, and find its lab. Raises Refused: see `read`, or it takes too much."""
+    """Read a submission, and find its lab. Raises Refused as `read` does, or above a limit."""
     answer = _apart(partial(_read, path))
     if isinstance(answer, str):
         raise Refused(answer)
@@ -70,10 +70,10 @@ def _apart(work: Callable[[], T]) -> T:
 
 
 def _read(path: Path) -> Read | str:
-    """Return a submission and its lab, or why it is refused."""
+    """Return a submission and its lab, or the reason for a refusal."""
     try:
         submission = read(path)
-        for cell in submission.cells:  # as slow as any of it can be, so it is done here
+        for cell in submission.cells:  # the slowest part of the reading, so its time counts here
             names_in(cell.source)
         return submission, lab_of(submission)
     except Refused as error:

@@ -1,4 +1,4 @@
-"""The results of a class as other programs read them: json, junit, gradescope, csv."""
+"""The results of a class in forms for other programs: json, junit, gradescope, csv."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FAILED = {"fail"}  # the answer is wrong; every other status but pass is an erro
 
 
 def report(results: Sequence[Result], form: str) -> str:
-    """The results in one of `FORMATS`. Raises GradeError: the form cannot hold them."""
+    """Return the results in one of `FORMATS`. Raises GradeError if the form cannot hold them."""
     return FORMATS[form](results)
 
 
@@ -71,7 +71,7 @@ def _gradescope(results: Sequence[Result]) -> str:
             f"{len(results)} results."
         )
     (result,) = results
-    if result.earned is None:  # without a score Gradescope shows that the autograder failed
+    if result.earned is None:  # without a score, Gradescope reports a failed autograder
         raise GradeError(f"{result.name} was not graded: {' '.join(result.notes)}")
     tests = [
         {
@@ -90,7 +90,7 @@ def _gradescope(results: Sequence[Result]) -> str:
 
 
 def _csv(results: Sequence[Result]) -> str:
-    """Lines of CSV, one a submission; a cell that a spreadsheet would compute is made text."""
+    """Return lines of CSV, one a submission; a spreadsheet shows every cell as text."""
     names = list(dict.fromkeys(one.name for result in results for one in result.exercises))
     stream = io.StringIO()
     table = csv.writer(stream, lineterminator="\n", quoting=csv.QUOTE_ALL)

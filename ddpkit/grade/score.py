@@ -1,4 +1,4 @@
-"""Points for claims: each value is compared with what was expected, here, outside."""
+"""Points for claims: each value is compared with the expected value here, outside the sandbox."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from ddpkit.grade.decode import decode
 from ddpkit.grade.questions import SealedCase
 from ddpkit.text import sign
 
-MOST_WRONG = 3  # wrong values of a case that feedback tells of
+MOST_WRONG = 3  # wrong values of a case that feedback mentions
 NO_VALUES = "it gave no values"
 UNANSWERED = "not answered yet"
 
 
 @dataclass(frozen=True)
 class Score:
-    """One exercise: its points, those earned, and `feedback`, which are lines of plain text."""
+    """One exercise: its points, the earned points, and `feedback`, lines of plain text."""
 
     name: str
     status: str
@@ -33,11 +33,11 @@ class Score:
     earned: float
     feedback: tuple[str, ...]
     cases: tuple[tuple[str, str, str], ...] = ()  # title, status and name of the hint, of each
-    measured: tuple[tuple[str, float], ...] = ()  # what right cases measured, one after the other
+    measured: tuple[tuple[str, float], ...] = ()  # measurements of right cases, one after another
 
 
 def score_case(question: SealedCase, claim: Any) -> Assessment:
-    """Judge one claim, whatever it is; what is no claim of ours earns nothing.
+    """Judge one claim; any data that is no claim of ddpkit's earns nothing.
 
     Raises nothing but MemoryError.
     """
@@ -45,7 +45,7 @@ def score_case(question: SealedCase, claim: Any) -> Assessment:
         return _score_case(question, claim)
     except MemoryError:  # the caller sets the limit of memory
         raise
-    except Exception:  # forged: no claim of ours makes this raise
+    except Exception:  # forged: no claim of ddpkit's raises here
         return Assessment(question.case, Status.ERROR, got=NO_VALUES)
 
 
@@ -94,7 +94,7 @@ def _raised(case: Case, claim: Mapping[str, Any]) -> Assessment:
 
 
 def _rebuilt(kinds: Sequence[str], message: str) -> Exception:
-    """An exception like the one that was raised there, of a class that is known here."""
+    """Return an exception of the raised kind, or of the nearest base class known here."""
     for kind in kinds:
         found = getattr(ddpkit.errors, kind, None) or getattr(builtins, kind, None)
         if isinstance(found, type) and issubclass(found, Exception):
@@ -104,7 +104,7 @@ def _rebuilt(kinds: Sequence[str], message: str) -> Exception:
 
 
 def score(exercise: Exercise, rows: Sequence[Assessment], notes: Sequence[str] = ()) -> Score:
-    """The score of an exercise: the points of its right cases, as `earned` counts them."""
+    """Return the score of an exercise: the points of its right cases, counted by `earned`."""
     status = next((each.status.of_exercise for each in rows if not each.passed), "pass")
     points = float(exercise.points)
     got = earned(points, [(each.case, each.passed) for each in rows])

@@ -1,4 +1,4 @@
-"""Results on disk: one file a submission, replaced whole, so that nothing is lost or done twice."""
+"""Results on disk: one file a submission, replaced as a whole, so that none is half written."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from ddpkit.text import visible
 
 FORMAT = 1
 LOCK = "lock"  # beside the results
-MOST_NAME = 180  # bytes of a submission's name in its file's: 60 Chinese letters
+MOST_NAME = 180  # bytes of a submission's name in the file name: 60 Chinese letters
 
 
 @dataclass(frozen=True)
 class Result:
-    """What became of one submission; `earned` points are None where the machine failed.
+    """The outcome of one submission; `earned` points are None if the machine failed.
 
-    Names, notes and feedback quote what students wrote: what no report could hold, or what would
-    command a terminal, is escaped here, so every form of a report can be written.
+    Names, notes and feedback quote texts of students. Characters that a report cannot hold, or that
+    would command a terminal, are escaped here, so that every form of a report can be written.
     """
 
-    name: str  # path from the folder that was given
-    key: str  # digest of the submission's bytes and of what it was graded by
+    name: str  # path from the given folder
+    key: str  # digest of the submission's bytes and of everything that grading depends on
     status: str  # graded, refused, infra_error, withdrawn
     lab: str = ""
     level: str = ""  # level of the sandbox
@@ -44,9 +44,10 @@ class Result:
     notes: tuple[str, ...] = field(default=())
     handed_in: float = 0.0  # time of the file, in seconds since 1970
     answers: tuple[tuple[str, str], ...] = ()  # exercise and its code, without comments
-    written: tuple[tuple[str, str], ...] = ()  # question and what was written below it
-    look: tuple[str, ...] = ()  # what a teacher may want to look at: never points (`look`)
-    source: str = ""  # the file's path when it was found
+    written: tuple[tuple[str, str], ...] = ()  # question and the text written below it
+    # places that a teacher may want to read; they never change points (`look`)
+    look: tuple[str, ...] = ()
+    source: str = ""  # the file's path when the grader found the file
 
     def __post_init__(self) -> None:
         told = (replace(one, feedback=_visible(one.feedback)) for one in self.exercises)
@@ -64,7 +65,7 @@ def _visible(lines: Iterable[str]) -> tuple[str, ...]:
 
 
 def file_of(out: Path, name: str) -> Path:
-    """The file of a submission's result: its name is readable, and no other submission's."""
+    """Return the file of a submission's result; its name is readable, and unique by a digest."""
     readable = re.sub(r"[^\w.-]+", "_", name)[-60:].strip(".")
     # Some letters have four bytes, and a file's name at most 255, its draft's included.
     readable = readable.encode()[-MOST_NAME:].decode(errors="ignore")
@@ -137,7 +138,7 @@ def alone(out: Path) -> Iterator[None]:
 
 
 def all_of(out: Path) -> Iterator[Result]:
-    """Each result, in no order. Raises GradeError: one is damaged."""
+    """Yield each result, in no order. Raises GradeError if a file is damaged."""
     for path in (out / "results").glob("*.json"):
         try:
             yield _result(json.loads(path.read_text("utf-8")))
@@ -148,7 +149,7 @@ def all_of(out: Path) -> Iterator[Result]:
 
 
 def saved(out: Path, name: str) -> Result | None:
-    """The result of one submission, if it is there and whole."""
+    """Return the result of one submission; None if the file is missing or damaged."""
     try:
         return _result(json.loads(file_of(out, name).read_text("utf-8")))
     except (OSError, ValueError, KeyError, TypeError):

@@ -1,4 +1,4 @@
-"""A submitted notebook, read as hostile data: what is no notebook is refused, with a sentence."""
+"""A submitted notebook, read as hostile data: any other file is refused, with a sentence."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ MOST_SOURCES = 2_000_000  # characters of all cells
 
 
 class Refused(GradeError):
-    """A file is not graded; the message says why, after "it"."""
+    """The grader refuses a file; the message gives the reason, as a clause after "it"."""
 
 
 @dataclass(frozen=True)
 class SubmittedCell:
-    """A code cell: what it is said to be, and its source."""
+    """A code cell: its marks, and its source."""
 
     id: str
     exercise: str  # the exercise that its metadata name; "" if none
@@ -48,7 +48,7 @@ def read(path: Path) -> Submission:
     data = _bytes(path)
     try:
         notebook = json.loads(data)
-        repr(notebook)  # from here on nothing is too deep to look at
+        repr(notebook)  # raises RecursionError here if the data are too deep for the code below
     except RecursionError:
         raise Refused("the JSON is nested too deep for a notebook") from None
     except (ValueError, MemoryError) as error:
@@ -89,7 +89,7 @@ def _bytes(path: Path) -> bytes:
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError as error:
-        if os.path.islink(path):  # unlike Path.is_symlink, it raises nothing
+        if os.path.islink(path):  # unlike Path.is_symlink, os.path.islink raises nothing
             raise Refused("the file is a symbolic link") from None
         raise Refused(f"the file cannot be opened: {error.strerror}") from None
     with os.fdopen(descriptor, "rb") as stream:
@@ -126,7 +126,7 @@ def _cell(cell: dict[str, Any]) -> SubmittedCell:
 
 
 def _source(value: Any) -> str:
-    """A cell's text: nbformat has a string, or a list of its lines; a stranger has anything."""
+    """Return a cell's text: nbformat has a string or a list of lines; a stranger has anything."""
     return "".join(map(str, value)) if isinstance(value, list) else str(value)
 
 

@@ -1,4 +1,4 @@
-"""Sandboxes of one grader side by side, or one alone: when another may have been in its way."""
+"""Turns for one grader's sandboxes: side by side, or alone, to rule out disturbance by others."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from pathlib import Path
 
 @contextmanager
 def turn(folder: Path, *, alone: bool) -> Iterator[None]:
-    """Wait until a sandbox may run: beside others, or alone. `folder` is one for all of them.
+    """Wait until a sandbox may run, beside others or alone. All turns use the same `folder`.
 
-    Who wants to be alone comes before those that come later. The kernel gives a turn back when its
-    process ends, however it ends.
+    A sandbox that waits to be alone comes before later sandboxes. The kernel ends a turn with the
+    process, even a killed process.
     """
     how = fcntl.LOCK_EX if alone else fcntl.LOCK_SH
     with open(folder / "turn", "a") as turns:
-        with open(folder / "door", "a") as door:  # shut while somebody waits to be alone
+        with open(folder / "door", "a") as door:  # shut while a sandbox waits to be alone
             fcntl.flock(door, how)
             fcntl.flock(turns, how)
         yield

@@ -1,7 +1,7 @@
-"""The grader's temporary folder: its own while it lives, and swept by the next one if it is killed.
+"""The grader's temporary folder: private while the grader lives, removed by the next after a kill.
 
-A folder is locked by who works there. The kernel takes the lock from the dead, so whose lock can be
-had is nobody's; process ids would be taken for others' in another container.
+The working grader locks its folder. The kernel drops the lock of a dead process, so a folder whose
+lock is free belongs to nobody. Process ids would not do: another container has other ids.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ PREFIX = "ddpkit-grading-"
 
 @contextmanager
 def workplace() -> Iterator[Path]:
-    """A folder for one grader's courses, questions and sandboxes; it is gone afterwards."""
+    """Yield a folder for one grader's courses, questions and sandboxes; removed afterwards."""
     top = Path(tempfile.gettempdir())
     _sweep(top)
     made = Path(tempfile.mkdtemp(prefix=".ddpkit-", dir=top))
@@ -28,7 +28,7 @@ def workplace() -> Iterator[Path]:
     folder = top / f"{PREFIX}{made.name.removeprefix('.ddpkit-')}"
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        made.rename(folder)  # only now has it a name that another grader looks at
+        made.rename(folder)  # before the lock, the name hides the folder from other graders' sweeps
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
@@ -36,7 +36,7 @@ def workplace() -> Iterator[Path]:
 
 
 def _sweep(top: Path) -> None:
-    """Remove folders of this user's graders that live no longer."""
+    """Remove folders of this user's dead graders."""
     for folder in top.glob(f"{PREFIX}*"):
         with suppress(OSError):
             facts = folder.lstat()

@@ -1,7 +1,7 @@
-"""Puts a question to the answer, in the student's kernel in the sandbox, and claims what it saw.
+"""Puts a question to the answer, in the student's kernel in the sandbox, and makes the claim.
 
-The plugin has put the questions into the folder `DDPKIT_QUESTIONS`. Nothing here is trusted
-outside: it runs beside the student's code.
+The plugin has put the questions into the folder `DDPKIT_QUESTIONS`. The grader outside trusts
+nothing here, because this code runs beside the student's code.
 """
 
 from __future__ import annotations
@@ -19,14 +19,16 @@ from typing import Any, NoReturn
 from ddpkit.grade.inside import MIME
 from ddpkit.grade.inside.claims import encode
 
-GAP = "ddpkit: the student's answer"  # what a question's pickle has in the answer's place
+# a question's pickle has this persistent id in place of the answer
+GAP = "ddpkit: the student's answer"
 _stopped: set[str] = set()  # exercises of which no more is asked
 
 
 def prepare() -> None:
-    """Let messages name the student's cells, which have no numbers here; `check` asks nothing.
+    """Let error messages name the student's cells, and let `check` do nothing.
 
-    All exercises are asked from now on, here and in the processes that the student's cells start.
+    The cells have no numbers here. From now on all exercises count as asked, in this process and in
+    the processes that the student's cells start.
     """
     from ddpkit import asked, exercises
 
@@ -35,7 +37,7 @@ def prepare() -> None:
     asked.ask(path.stem for path in folder.iterdir() if path.suffix != ".json")
     os.environ[asked.VARIABLE] = " ".join(asked.now())
 
-    exercises.check = _unasked  # type: ignore[assignment]  # `ddpkit.check` looks it up there
+    exercises.check = _unasked  # type: ignore[assignment]  # looked up there by `ddpkit.check`
     shell = _shell()
     shell.user_ns |= {"quit": _quit, "exit": _quit}  # Jupyter's end the kernel some cells later
     files = {shell.compile.get_code_name(text, text, 1): name for text, name in labels.items()}
@@ -46,7 +48,7 @@ def prepare() -> None:
 
 
 def _unasked(answer: object) -> SimpleNamespace:
-    """What `check` is here: nothing but the grader's questions asks an answer."""
+    """Replace `check`: here only the grader's questions call an answer."""
     return SimpleNamespace(name=getattr(answer, "__name__", ""), passed=True)
 
 
@@ -58,8 +60,8 @@ def _quit(*_: object, **__: object) -> NoReturn:
 def ask(key: str) -> None:
     """Put question `key` ("token_ring.0") to the answer of that name, and display the claim.
 
-    After an exception that stops the exercise its later questions would take time for nothing;
-    that they count as wrong is decided outside.
+    After an exception that stops the exercise, later questions are not asked, because each would
+    only take time; the grader outside decides that they count as wrong.
     """
     name = key.partition(".")[0]
     shell = _shell()
@@ -76,7 +78,7 @@ def ask(key: str) -> None:
 
 
 def _stops(key: str, claim: dict[str, Any]) -> bool:
-    """Whether the question stops its exercise, so far as can be known without expectations."""
+    """True if the question stops its exercise, as far as can be known without expected values."""
     if "trouble" not in claim:
         return False
     file = Path(os.environ["DDPKIT_QUESTIONS"], "stops.json")
@@ -113,7 +115,7 @@ def _observe(key: str, answer: object) -> Any:
 
 
 def claimed(observe: Callable[[], Any]) -> dict[str, Any]:
-    """The claim that goes out, plain JSON: what was observed, or what was raised instead."""
+    """Return the claim for the grader, plain JSON: the observed values, or the raised exception."""
     from ddpkit.exercises.explain import explain, is_unanswered, size_of_blank
     from ddpkit.exercises.raised import trouble_of
     from ddpkit.exercises.tail import Tail, captured

@@ -1,6 +1,8 @@
-"""Plain values as JSON, for the way out of the sandbox. Never pickle: that would run what it reads.
+"""Plain values as JSON, for the way out of the sandbox.
 
-What arrives outside is a student's claim, which `ddpkit.grade.decode` reads.
+Never pickle, which can run code on loading.
+
+The grader outside receives a student's claim, and `ddpkit.grade.decode` reads the claim.
 """
 
 from __future__ import annotations
@@ -10,13 +12,13 @@ from typing import Any
 
 from ddpkit.exercises.values import Opaque, PlainTensor, plain
 
-MOST = 8_000_000  # characters of one tensor or text; larger ones are only named
+MOST = 8_000_000  # characters of one tensor or text; of a larger value only the type is sent
 
 
 def encode(value: object) -> Any:
-    """JSON for any value, as `ddpkit.exercises.values.plain` makes it plain data first.
+    """Return JSON for any value, after `ddpkit.exercises.values.plain` has made plain data of it.
 
-    What is no plain data is named by its type.
+    A value that is no plain data is represented by the name of its type.
     """
     value = plain(value)
     match value:

@@ -1,11 +1,12 @@
 """The sandbox's kernel: `python -m ddpkit.grade.inside.kernel -f FILE`, as `ipykernel_launcher`.
 
 The problem. A kernel and its forkserver are two programs, and each takes 1.5 s of processor time to
-import torch: of a small notebook's grading that is a third. Here the kernel imports torch while it
-has one thread and has opened nothing, and the forkserver is forked from it: no program is started.
+import torch: a third of the time to grade a small notebook. Here the kernel imports torch while the
+kernel has one thread and has opened nothing, and then forks the forkserver from itself, so that no
+second program starts.
 
-What is different for a student's code: nothing. Both were of the same user, in the same sandbox,
-and the forkserver is forked before the first cell is known here.
+A student's code sees no difference. As before, both processes belong to the same user in the same
+sandbox, and the forkserver is forked before the kernel knows the first cell.
 """
 
 from __future__ import annotations
@@ -27,10 +28,11 @@ _start_program = multiprocessing.util.spawnv_passfds
 
 
 class _IsForkserver(BaseException):
-    """Raised in the process that is to be the forkserver, so that it leaves every lock and block.
+    """Raised in the process that becomes the forkserver, to leave every lock and block.
 
-    code         what the program would run
-    descriptors  those that it would inherit, by their numbers: copies, as the blocks close them
+    code         the code that the forkserver's program would run
+    descriptors  copies of the descriptors that the program would inherit, by the original numbers;
+                 the originals are closed as the blocks end
     """
 
     def __init__(self, code: str, descriptors: dict[int, int]) -> None:
@@ -45,7 +47,7 @@ class _IsForkserver(BaseException):
 
 
 def _fork(path: bytes, arguments: Sequence[str], descriptors: Sequence[int]) -> int:
-    """`multiprocessing.util.spawnv_passfds`, but the forkserver is a fork of this process."""
+    """Replace `multiprocessing.util.spawnv_passfds`: the forkserver is a fork of this process."""
     if "multiprocessing.forkserver" not in arguments[-1]:  # the resource tracker, which is small
         return start_in_own_group(path, arguments, descriptors)
     if pid := os.fork():
@@ -63,13 +65,14 @@ def _needed_parts(folder: Path) -> Iterator[str]:
     code = b"\0".join((*cells, *questions))
     if any(name in code for name in COMPILES):
         yield from compiler.PARTS
-    elif b"backward" in code:  # with a gradient that is given it is for each rank to load this
+    # if code only gives a gradient to `backward`, each rank loads the part itself
+    elif b"backward" in code:
         yield compiler.PARTS[0]
 
 
 def main() -> None:
     """Import torch, fork the forkserver, and be a Jupyter kernel."""
-    gc.disable()  # while it imports: nothing of that is garbage
+    gc.disable()  # during the imports, which leave no garbage
     import torch  # noqa: F401
 
     compiler.put_off()
@@ -81,7 +84,7 @@ def main() -> None:
     gc.freeze()
     gc.enable()
     multiprocessing.util.spawnv_passfds = _fork  # type: ignore[assignment]
-    # As in a forkserver that is a program: the signal would end it before it has a handler.
+    # A usual forkserver blocks the signal too: it would end a process without a handler.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR2})
     try:
         warm_up()
@@ -91,7 +94,7 @@ def main() -> None:
     finally:
         multiprocessing.util.spawnv_passfds = _start_program
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGUSR2})
-    if Path(sys.path[0] or ".").resolve() == Path.cwd():  # as ipykernel_launcher
+    if Path(sys.path[0] or ".").resolve() == Path.cwd():  # ipykernel_launcher does the same
         del sys.path[0]
     from ipykernel.kernelapp import launch_new_instance
 

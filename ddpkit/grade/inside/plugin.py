@@ -1,9 +1,9 @@
 """Inside the sandbox: a pytest plugin that lets nbval run the notebook, and reports cell by cell.
 
-It writes lines of JSON to the pipe `DDPKIT_RECORD`. nbval runs the cells; what it finds wrong it
-would only print. Two holes of nbval are closed here: a kernel that has died is seen at once, and
-the kernel's sockets are files, no ports. And what this process holds, the pipe above all, is closed
-to the kernel's, which is `ddpkit.grade.inside.kernel`.
+The plugin writes lines of JSON to the pipe `DDPKIT_RECORD`. nbval runs the cells; without the
+plugin, nbval would only print the errors. The plugin closes two gaps of nbval: a dead kernel is
+noticed at once, and the kernel's sockets are files instead of ports. The plugin also closes this
+process, above all its pipe, to the process of the kernel (`ddpkit.grade.inside.kernel`).
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ def _write(**line: Any) -> None:
 
 def _end(**line: Any) -> NoReturn:
     _write(**line)
-    os._exit(0)  # what is left here ends with the sandbox
+    os._exit(0)  # the remaining processes end with the sandbox
 
 
 def pytest_configure() -> None:
-    """Close what this process holds to the kernel's, which is not there yet, and has all ddpkit."""
+    """Close this process to the kernel's process, which starts later and can import all ddpkit."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(4, 0, 0, 0, 0)  # PR_SET_DUMPABLE
     os.set_inheritable(RECORD, False)
@@ -63,14 +63,14 @@ def pytest_configure() -> None:
 
 
 def pytest_collection_modifyitems(items: list[Any]) -> None:
-    """Take nbval's own clock away: the one that counts is outside."""
+    """Disable nbval's own time limits: only the limits outside count."""
     for item in items:
-        item.output_timeout = 3600  # seconds for its last output
+        item.output_timeout = 3600  # seconds that nbval waits for a cell's last output
 
 
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_call(item: Any) -> Iterator[None]:
-    """Record that a cell begins, and with what it ends: a claim, an error."""
+    """Record the beginning of a cell, and its end with a claim or an error."""
     global _watched
     if not _watched:  # the kernel is there by now
         _watched = True
@@ -86,7 +86,7 @@ def pytest_runtest_call(item: Any) -> Iterator[None]:
         if out["output_type"] == "error"
     ]
     _write(ends=item.cell_num, claims=claims[:1], errors=errors[:1])
-    if _last:  # before nbval ends the kernel, whose end would be recorded as a death
+    if _last:  # exit before nbval ends the kernel, because this end would be recorded as a death
         _end(done=True)
 
 
@@ -104,7 +104,7 @@ def pytest_runtest_protocol(item: Any, nextitem: Any) -> Iterator[None]:
 
 
 def pytest_sessionfinish() -> None:
-    """Record an end that no last cell has brought: nothing was collected, or pytest failed."""
+    """Record an end without a last cell: nothing was collected, or pytest failed."""
     _end(done=False)
 
 

@@ -1,11 +1,11 @@
-"""What a teacher of many makes of results: rows for people, files for other programs.
+"""Files for teachers of large classes, made from results: rows for people, files for programs.
 
-roster       who takes the course, and which submissions are theirs
-overrides    a teacher's own points and comments, which no regrade loses
-anonymous    codes in place of names, and the file that tells whose they are
+roster       the people in the course, and their submissions
+overrides    a teacher's own points and comments, which every regrade keeps
+anonymous    codes in place of names, and the file that links codes and names
 gradebook    one row a person, all labs
-lms          the same as Canvas and Moodle import it
-statistics   which case fails how often, and with which hint
-standings    the class's table of lab 15: who trains how fast
+lms          the gradebook in the forms that Canvas and Moodle import
+statistics   how often each case fails, and with which hint
+standings    the class's table of lab 15, ranked by the time of the training
 people       pages for each student, written answers by question, answers as files
 """

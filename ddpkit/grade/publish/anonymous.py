@@ -1,4 +1,4 @@
-"""Codes in place of names, and the file that tells whose they are, for its owner's eyes alone."""
+"""Codes in place of names, and a private file that links codes and names."""
 
 from __future__ import annotations
 
@@ -19,10 +19,11 @@ CODE = 5  # bytes: ten digits in hex
 
 
 def anonymous(results: Sequence[Result], roster: Roster, key: Path) -> tuple[list[Result], Roster]:
-    """Results and roster without names; codes are read from the file `key`, new ones added to it.
+    """Return results and roster with codes in place of names.
 
-    A submission is called by its person's code, its lab, and a number if there are several.
-    Raises GradeError: the file cannot be read or written.
+    Codes are read from the file `key`, and new codes are added to the file. A submission is named
+    by the code of its person, the lab, and a number if there are several. Raises GradeError if the
+    file cannot be read or written.
     """
     codes = _read(key)
     known = len(codes)

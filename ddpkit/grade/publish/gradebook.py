@@ -22,9 +22,9 @@ MISSING, WITHDRAWN = "missing", "withdrawn"  # the second is a status of results
 class Gradebook:
     """The results of a course by person and lab."""
 
-    labs: dict[str, float]  # lab -> its points
+    labs: dict[str, float]  # lab -> points of the lab
     rows: tuple[tuple[Person, dict[str, Result]], ...]
-    strangers: tuple[Result, ...]  # results that are nobody's of the roster
+    strangers: tuple[Result, ...]  # results that belong to nobody in the roster
 
 
 def gradebook(results: Sequence[Result], roster: Roster, keep: str) -> Gradebook:
@@ -49,9 +49,10 @@ def gradebook(results: Sequence[Result], roster: Roster, keep: str) -> Gradebook
 
 
 def lab_of_result(result: Result) -> str:
-    """The lab of a result: of a file that was refused, the number that its name begins with.
+    """Return the lab of a result; a refused file's name may begin with the lab's number.
 
-    If there is such a lab: else one file 99_notes.ipynb would give the whole class a column.
+    Only the number of an existing lab counts: otherwise one file 99_notes.ipynb would give the
+    whole class a column.
     """
     number = re.search(r"(?:^|/|_)([0-9][0-9])_[^/]*$", result.name)
     named = number[1] if number and (PACKAGE / "checks" / f"lab{number[1]}").is_dir() else ""
@@ -60,7 +61,8 @@ def lab_of_result(result: Result) -> str:
 
 def _kept(results: Iterable[Result], keep: str) -> Result:
     def worth(result: Result) -> tuple[bool, float, float]:
-        there = result.status != WITHDRAWN  # else it counts only if there is no other
+        # a withdrawn result counts only if there is no other result
+        there = result.status != WITHDRAWN
         earned = -1.0 if result.earned is None else result.earned
         by = (earned, result.handed_in) if keep == BEST else (result.handed_in, earned)
         return (there, *by)
@@ -69,9 +71,10 @@ def _kept(results: Iterable[Result], keep: str) -> Result:
 
 
 def text_of(book: Gradebook) -> str:
-    """The book as CSV, for a spreadsheet: no cell is a formula.
+    """Return the book as CSV, for a spreadsheet; no cell is a formula.
 
-    A lab that somebody has not handed in is "missing"; one that was not graded has its status.
+    A lab that a person has not handed in is "missing"; a submission without a grade shows its
+    status.
     """
     stream = io.StringIO()
     table = csv.writer(stream, lineterminator="\n", quoting=csv.QUOTE_ALL)
@@ -97,7 +100,7 @@ def text_of(book: Gradebook) -> str:
 
 
 def _cells(result: Result | None) -> tuple[float | str, str]:
-    """Points, and when it was handed in."""
+    """Return the points of a result and the time of its file."""
     if result is None:
         return MISSING, ""
     earned = result.status if result.earned is None else result.earned
@@ -105,7 +108,7 @@ def _cells(result: Result | None) -> tuple[float | str, str]:
 
 
 def _time(seconds: float) -> str:
-    """A file's time; "" for one that no calendar has: whoever packs an archive sets it."""
+    """Return a file's time as text; "" for a time outside the calendar, as an archive may hold."""
     try:
         return datetime.fromtimestamp(seconds).astimezone().strftime("%Y-%m-%d %H:%M %z")
     except (ValueError, OverflowError, OSError):

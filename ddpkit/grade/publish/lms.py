@@ -1,9 +1,9 @@
-"""A gradebook as Canvas and Moodle import it.
+"""A gradebook in the forms that Canvas and Moodle import.
 
-Canvas matches people by ID, SIS User ID or SIS Login ID, and assignments by their title, with the
-number in brackets that its own export has; an empty cell changes nothing there. Moodle's grading
-worksheet of an assignment goes back as it came, with grades and comments. Late days and penalties
-are theirs to count.
+Canvas matches people by ID, SIS User ID or SIS Login ID, and assignments by their title, including
+the number in brackets from Canvas's own export; an empty cell changes nothing in Canvas. Moodle's
+grading worksheet of an assignment is returned with grades and comments filled in. Late days and
+penalties are left to Canvas and Moodle.
 
 Sources: Canvas, lib/gradebook_importer.rb; Moodle, mod/assign/feedback/offline/importgradeslib.php.
 """
@@ -22,7 +22,7 @@ from ddpkit.grade.report import plain_cell
 from ddpkit.grade.store import Result
 
 PEOPLE = ["Student", "ID", "SIS User ID", "SIS Login ID", "Section"]  # columns of Canvas
-POSSIBLE = "    Points Possible"  # as Canvas exports it
+POSSIBLE = "    Points Possible"  # spelled as in Canvas's export
 
 
 def canvas(book: Gradebook, roster: Roster) -> str:
@@ -40,7 +40,7 @@ def canvas(book: Gradebook, roster: Roster) -> str:
 
 
 def _assignment(lab: str, roster: Roster) -> str:
-    """The title of a lab's column: that of the export which has its number, else a new one."""
+    """Return the title of a lab's column: from the export, by its number, or a new title."""
     known = [] if roster.kind != CANVAS else [n for n in roster.columns if n not in PEOPLE]
     number = re.compile(rf"(?<!\d)0?{int(lab)}(?!\d)")
     titles = [name for name in known if number.search(re.sub(r"\(\d+\)\s*$", "", name))]

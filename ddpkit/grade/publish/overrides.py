@@ -1,4 +1,4 @@
-"""A teacher's own points and comments: a file beside the results, merged whenever a report is made.
+"""A teacher's own points and comments: a file beside the results, merged into every report.
 
     [[override]]
     name = "emil/00_ranks.ipynb"      # as the reports name the submission
@@ -6,7 +6,7 @@
     points = 2                        # without it, only the comment is added
     comment = "It was our typo."
 
-So no regrade loses them.
+A regrade does not touch this file.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ KEYS = {"name", "exercise", "points", "comment"}
 
 @dataclass(frozen=True)
 class Override:
-    """One entry of the file."""
+    """One entry of the overrides file."""
 
     name: str
     exercise: str = ""

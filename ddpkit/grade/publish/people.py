@@ -17,8 +17,8 @@ from ddpkit.grade.store import Result, file_of
 def pages(results: Sequence[Result], roster: Roster, folder: Path) -> list[Path]:
     """Write a page for each person with submissions, and return the files.
 
-    They are named by the person's id; what is nobody's of the roster, by its submission. Raises
-    GradeError: a file cannot be written.
+    A file is named by the person's id. A submission of nobody in the roster gives the name to its
+    own file. Raises GradeError if a file cannot be written.
     """
     theirs: dict[str, list[Result]] = {}
     for result in results:
@@ -66,12 +66,12 @@ def sources(results: Sequence[Result], folder: Path) -> int:
 
 
 def _there(results: Sequence[Result]) -> Iterator[Result]:
-    """The results of files that are still handed in."""
+    """Return the results without the withdrawn ones."""
     return (result for result in results if result.status != WITHDRAWN)
 
 
 def _write(path: Path, text: str) -> None:
-    """Write one of many files, which the next report would make again: nothing waits for a disk."""
+    """Write one of many files, without a wait for the disk: the next report can make them again."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, "utf-8")

@@ -1,9 +1,9 @@
-"""Who takes the course, and which submissions are theirs.
+"""The people in the course, and their submissions.
 
 A roster is a CSV file of one of three kinds, told apart by their columns:
 
     id,name,folder                                     one's own; name and folder may be missing
-    Student,ID,SIS User ID,SIS Login ID,Section,...    Canvas: what its gradebook exports
+    Student,ID,SIS User ID,SIS Login ID,Section,...    Canvas: the export of its gradebook
     Identifier,Full name,Email address,...             Moodle: an assignment's grading worksheet
 
 Columns as Canvas reads them (lib/gradebook_importer.rb) and as Moodle does
@@ -34,27 +34,29 @@ NEEDED = {  # columns by which a kind is known
 
 @dataclass(frozen=True)
 class Person:
-    """Somebody who takes the course."""
+    """A person in the course."""
 
     id: str
     name: str
-    folders: tuple[str, ...]  # what the first part of a submission's path may be
-    pattern: str = ""  # or what it begins with: a regular expression
-    row: dict[str, str] = field(default_factory=dict, hash=False)  # of the roster, by column
+    folders: tuple[str, ...]  # possible first parts of a submission's path
+    pattern: str = ""  # regular expression for further first parts: their beginning
+    # the person's row of the roster, by column
+    row: dict[str, str] = field(default_factory=dict, hash=False)
 
 
 @dataclass(frozen=True)
 class Roster:
-    """All who take the course, in the order of the file."""
+    """All people in the course, in the order of the file."""
 
     people: tuple[Person, ...]
     kind: str = OWN
     columns: tuple[str, ...] = ()
 
     def owner(self, submission: str) -> Person | None:
-        """The person whose submission, a path as results name it, this is; None if it is nobody's.
+        """Return the person of a submission; None if nobody in the roster owns the submission.
 
-        Raises GradeError: it could be two people's.
+        `submission` is a path as in the results. Raises GradeError if the submission fits two
+        people.
         """
         first = _composed(submission.split("/")[0])
         found = {
@@ -135,14 +137,15 @@ def _require_different(path: Path, people: Iterable[Person]) -> None:
 def _own(row: dict[str, str]) -> Person | None:
     folder = row.get("folder", "")
     folders = () if folder else (row["id"],)
-    pattern = translate(folder) if folder else ""  # * stands for anything
+    pattern = translate(folder) if folder else ""  # `*` in `folder` matches any text
     return Person(row["id"], row.get("name", ""), folders, pattern, row) if row["id"] else None
 
 
 def _canvas(row: dict[str, str]) -> Person | None:
-    """A row of Canvas. Its download calls a file "lovelaceada_1234_567_00_ranks.ipynb".
+    """Return the person in a row of Canvas's gradebook.
 
-    The first number is the person's ID; "LATE_" may stand before it.
+    Canvas names a downloaded file "lovelaceada_1234_567_00_ranks.ipynb". The first number is the
+    person's ID; "LATE_" may stand before the number.
     """
     if not row["ID"].isdigit():  # "Points Possible", and rows of remarks
         return None
@@ -152,10 +155,11 @@ def _canvas(row: dict[str, str]) -> Person | None:
 
 
 def _moodle(row: dict[str, str]) -> Person | None:
-    """A row of Moodle. Its download has a folder "Ada Lovelace_1234_assignsubmission_file".
+    """Return the person in a row of Moodle's worksheet.
 
-    Or, without folders, files whose names begin so: what follows is the student's word, and may
-    look like another's beginning.
+    A download of Moodle has a folder "Ada Lovelace_1234_assignsubmission_file" for each person, or
+    files with names that begin in this way. The rest of a name is the student's choice, and may
+    imitate the beginning of another person's name.
     """
     number = re.search(r"(\d+)$", row["Identifier"])
     if number is None:

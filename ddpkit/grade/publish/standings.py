@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ddpkit.grade.store import Result
 
-if TYPE_CHECKING:  # it needs torch, which `ddpkit report` of another form should not wait for
+if TYPE_CHECKING:  # the module needs torch, which reports of other forms should not load
     from ddpkit.capstone.score import TrainingScore
 
 EXERCISE = "train_fast"
@@ -16,7 +16,7 @@ NOBODY = "Nobody is ranked: no submission has a right run of train_fast.\n"
 
 
 def standings(results: Sequence[Result]) -> str:
-    """Return a row for each submission that is ranked, the fastest first, and how many are not.
+    """Return a row for each ranked submission, the fastest first, and the number not ranked.
 
     A submission at most 3 % slower than the one before has the same place.
     """
@@ -39,7 +39,7 @@ def standings(results: Sequence[Result]) -> str:
 
 
 def _score(result: Result) -> TrainingScore:
-    """What a submission's right runs came to."""
+    """Return the medians of a submission's right runs, and the largest loss."""
     from ddpkit.capstone.score import TrainingScore
 
     times = _measured(result, "ms")

@@ -1,4 +1,4 @@
-"""Which case fails how often, and with which hint: what the next lecture should explain."""
+"""Failures of each case, and their hints: topics for the next lecture."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from collections.abc import Iterator, Sequence
 from ddpkit.grade.score import Score
 from ddpkit.grade.store import Result
 
-UNTRIED = ("not tried", "not_run", "blank")  # statuses of cases that say nothing about the case
+UNTRIED = ("not tried", "not_run", "blank")  # statuses that say nothing about the case
 
 
 def statistics(results: Sequence[Result]) -> str:
-    """A text: of each exercise the mean, and its cases by how many submissions fail at them."""
+    """Return a text with the mean of each exercise, and its cases by number of failures."""
     return "\n".join(_lines(results)) + "\n"
 
 

@@ -1,4 +1,4 @@
-"""What both kinds of sandbox have in common: limits, the course inside, the command."""
+"""Parts common to all kinds of sandbox: limits, the course inside, the command line."""
 
 from __future__ import annotations
 
@@ -21,27 +21,27 @@ from ddpkit.files import PACKAGE
 
 BARE = "bare"  # a ddpkit of the plugin alone, beside the course's copy
 SPARE_THREADS = 100  # beyond the limit, which is looked at a few times a second
-NICE = 5  # how far all in a sandbox stand back behind other programs, where nobody is root
+NICE = 5  # niceness of a sandbox's processes, if the grader is not root
 KEYCTL = {"x86_64": 250, "aarch64": 219}  # the system call's number
 JOIN_SESSION_KEYRING = 1
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What one submission may use."""
+    """The limits of one submission."""
 
     cell_s: float = 60.0  # seconds in which a cell or a case could have computed
     case_s: float = 0.0  # seconds until a case ends by itself; 0: never
-    start_s: float = 120.0  # of Jupyter, and of importing torch
-    whole_s: float = 1800.0  # of all that it takes to grade it
+    start_s: float = 120.0  # until Jupyter has started and torch is imported
+    whole_s: float = 1800.0  # for all runs of a submission
     memory: int = 6 << 30  # bytes: address space of a process, and memory of all together
     disk: int = 256 << 20  # bytes of each folder in memory
     processes: int = 150  # processes of all together
     threads: int = 600  # threads of all together
     files: int = 4000  # open files and sockets of all together
     terminals: int = 64  # open terminals of all together: the machine has some thousands
-    line: int = 4 << 20  # bytes of one claim that comes out
-    output: int = 64 << 20  # bytes that come out
+    line: int = 4 << 20  # bytes of one claim that leaves the sandbox
+    output: int = 64 << 20  # bytes of all output that leaves the sandbox
 
     @classmethod
     def of_cells(cls, seconds: float) -> Limits:
@@ -51,15 +51,15 @@ class Limits:
 
 @dataclass
 class Usage:
-    """What the processes of a sandbox have used."""
+    """Past and present use of resources by a sandbox's processes."""
 
     processes: int = 0
     memory: int = 0  # bytes
     computed_s: float = 0.0
-    waited_s: float = 0.0  # seconds waited for a core, while it could have computed
-    disk: int = 0  # bytes of files, where no folder in memory limits them
+    waited_s: float = 0.0  # seconds in which runnable processes waited for a core
+    disk: int = 0  # bytes of files, if no folder in memory limits them
     threads: int = 0
-    files: int = 0  # open ones, and sockets
+    files: int = 0  # open files and sockets
     terminals: int = 0  # open ones; counted if there are more files than terminals allowed
 
 
@@ -70,10 +70,10 @@ class Sandbox(Protocol):
         """Run the notebook; the plugin writes to descriptor `record`, pytest to `log`."""
 
     def usage(self) -> Usage:
-        """What it uses now, and has used."""
+        """Return the resources in use now, and those used so far."""
 
     def end(self) -> None:
-        """End all that runs in it."""
+        """End all processes of the sandbox."""
 
 
 def copy_course(folder: Path, lab: str, opened: str = "") -> Path:
@@ -111,9 +111,10 @@ def copy_course(folder: Path, lab: str, opened: str = "") -> Path:
 
 
 def _leave_bare(course: Path) -> None:
-    """Put beside a copy a ddpkit that has nothing but what runs inside.
+    """Make a second ddpkit beside a copy, with only the modules that run inside.
 
-    pytest's process needs only its plugin of that, and to import the whole took half its time.
+    pytest's process needs only the plugin from ddpkit; importing the whole package took half of the
+    process's time.
     """
     bare = course.parent / BARE / "ddpkit"
     inside = course / "grade" / "inside"
@@ -123,7 +124,7 @@ def _leave_bare(course: Path) -> None:
 
 
 def open_to_all(folder: Path) -> None:
-    """Let every user read a folder of the grader's; what is around it decides who gets there."""
+    """Let every user read a folder of the grader; the folders around it decide access."""
     for path in (folder, *folder.rglob("*")):
         path.chmod(0o755 if path.is_dir() else 0o644)
 
@@ -131,8 +132,8 @@ def open_to_all(folder: Path) -> None:
 def _compile(course: Path) -> None:
     """Put bytecode beside the modules of a copy.
 
-    Three processes of each sandbox import them, and none may write there. Bytecode that ddpkit has
-    already is taken, but never that of a module that was left out.
+    Three processes of each sandbox import the modules, and none may write bytecode. Existing
+    bytecode of ddpkit is copied, but never the bytecode of a module that was left out.
     """
     for path in course.rglob("*.py"):
         ready = Path(cache_from_source(str(PACKAGE / path.relative_to(course))))
@@ -140,14 +141,16 @@ def _compile(course: Path) -> None:
             target = Path(cache_from_source(str(path)))
             target.parent.mkdir(exist_ok=True)
             shutil.copyfile(ready, target)
-    compileall.compile_dir(course, quiet=2)  # what is missing, or of another text
+    # compiles new or changed modules
+    compileall.compile_dir(course, quiet=2)
 
 
 def command_line(job: Path, limits: Limits) -> list[str]:
-    """The command line that runs the notebook of folder `job`."""
+    """Return the command that runs the notebook in folder `job`."""
     command = [sys.executable, "-m", "pytest", "-c", "/dev/null", "--noconftest", "-q", "-s"]
     command += ["-p", "no:cacheprovider", "-p", "ddpkit.grade.inside.plugin", "-p", "nbval.plugin"]
-    command += ["--rootdir", str(job), "--confcutdir", str(job)]  # it looks into no folder above
+    # pytest looks into no outer folder
+    command += ["--rootdir", str(job), "--confcutdir", str(job)]
     command += ["--nbval-lax", "--nbval-current-env", "--nbval-cell-timeout", "100000"]
     command += ["--nbval-kernel-startup-timeout", str(limits.start_s)]
     return [*command, str(job / "graded.ipynb")]
@@ -156,7 +159,7 @@ def command_line(job: Path, limits: Limits) -> list[str]:
 def environment(
     record: int, course: Path, job: Path, home: Path, tmp: Path, case_s: float = 0.0
 ) -> dict[str, str]:
-    """All variables that are set there; `record` is the descriptor that the plugin writes to."""
+    """Return all environment variables inside; the plugin writes to the descriptor `record`."""
     return {
         **({"DDPKIT_CASE_S": f"{case_s:g}"} if case_s else {}),
         "PATH": "/usr/bin:/bin",
@@ -165,7 +168,7 @@ def environment(
         "LANG": "C.UTF-8",
         "PYTHONPATH": f"{course / BARE}{os.pathsep}{course}",  # the kernel gets the second alone
         "PYTHONDONTWRITEBYTECODE": "1",
-        "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",  # one that is installed may put cells in disorder
+        "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",  # an installed plugin may change the order of cells
         "JUPYTER_RUNTIME_DIR": str(tmp / "j"),
         "IPYTHONDIR": str(home / "i"),
         "MPLBACKEND": "agg",
@@ -178,21 +181,22 @@ def environment(
 
 
 def confine(limits: Limits) -> None:
-    """Limit this process and each that it starts, and take the grader's keys from it.
+    """Limit this process and all its children, and remove the grader's keys.
 
-    A `preexec_fn`.
+    For a `preexec_fn`.
     """
     resource.setrlimit(resource.RLIMIT_AS, (limits.memory, limits.memory))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_FSIZE, (limits.disk, limits.disk))
     resource.setrlimit(resource.RLIMIT_NOFILE, (1024, 1024))
     resource.setrlimit(resource.RLIMIT_MSGQUEUE, (0, 0))
-    if os.geteuid() == 0:  # of the user that it becomes, who has nothing else; root has no limit
+    # counts for the sandbox's own user, under which nothing else runs; root has no limit
+    if os.geteuid() == 0:
         most = limits.threads + SPARE_THREADS
         resource.setrlimit(resource.RLIMIT_NPROC, (most, most))
-    else:  # who is root comes first (`engine`); else a thousand of them would leave us no time
+    else:  # otherwise a thousand processes would leave the grader no time (root: `engine`)
         os.setpriority(os.PRIO_PROCESS, 0, NICE)
     with suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
         file.write("1000")  # if the machine's memory ends, this ends first, and not the grader
     if number := KEYCTL.get(platform.machine()):
-        ctypes.CDLL(None).syscall(number, JOIN_SESSION_KEYRING, None)  # a new one, empty
+        ctypes.CDLL(None).syscall(number, JOIN_SESSION_KEYRING, None)  # a new, empty keyring

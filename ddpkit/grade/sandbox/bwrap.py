@@ -1,7 +1,7 @@
-"""The sandbox proper: bubblewrap, with nothing of the course's answers inside.
+"""The full sandbox: bubblewrap, with nothing of the course's answers inside.
 
-The sandbox has the Python that runs this, the libraries, a copy of ddpkit without all that would
-give away answers of this lab and later ones, and small folders in memory for everything else. It
+The sandbox has the running Python, the libraries, and a copy of ddpkit without the files that would
+reveal answers of this lab or a later lab. Small folders in memory hold everything else. The sandbox
 has no network but its own loopback, and its processes end with it.
 """
 
@@ -29,7 +29,7 @@ from ddpkit.grade.sandbox.users import free_user
 JOB = Path("/job")  # the folder of questions and notebook, inside
 COURSE = Path("/course")
 IN_MEMORY = ("/tmp", "/home", "/dev/shm")  # folders to write into, beside the job's
-NAME = 1 << 10  # bytes of the kernel's for a file: about 0.7 kB for it, and its name
+NAME = 1 << 10  # bytes of kernel memory for a file: about 0.7 kB, and the file's name
 ISOLATION = [
     "--unshare-pid",
     "--unshare-net",
@@ -42,8 +42,10 @@ ISOLATION = [
     "--cap-drop",
     "ALL",
 ]
-AS_ONESELF = ["--unshare-user", "--disable-userns"]  # who grades may be anybody
-AS_ANOTHER = ["--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"]  # root, who leaves these two
+# a grader that is not root needs a user namespace
+AS_ONESELF = ["--unshare-user", "--disable-userns"]
+# root keeps only these two capabilities
+AS_ANOTHER = ["--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"]
 FIRST_SEEN = """
 import os, sys, pytest
 sys.exit(0 if os.access(sys.argv[1], os.R_OK) else "the libraries cannot be read")
@@ -52,7 +54,7 @@ sys.exit(0 if os.access(sys.argv[1], os.R_OK) else "the libraries cannot be read
 
 @functools.cache
 def trouble() -> str:
-    """The reason why there is no such sandbox on this machine; "" if there is one."""
+    """Return the reason why this machine has no such sandbox; "" if the sandbox works."""
     if shutil.which("bwrap") is None:
         return "bwrap is not installed: apt-get install bubblewrap"
     return "" if not why_root_stays() else _refused([*AS_ONESELF], ["true"])
@@ -60,10 +62,10 @@ def trouble() -> str:
 
 @functools.cache
 def why_root_stays() -> str:
-    """The reason why a student's code would have the grader's user id; "" if it has another.
+    """Return the reason why a student's code would run under the grader's user id; otherwise "".
 
-    Inside, neither has any right over the machine. But root's files and the kernel's switches are
-    root's, and a user of its own has limits of its own.
+    Inside the sandbox, no user id has any right over the machine. But root's files and the kernel's
+    switches belong to root, and a separate user id has limits of its own.
     """
     if os.geteuid() != 0:
         return "the grader is not root, and has no other user's id to give"
@@ -75,14 +77,17 @@ def why_root_stays() -> str:
 
 
 def lacks() -> str:
-    """What a sandbox here does without; "" if nothing. docs/teaching.md says what that means."""
+    """Return the protection that a sandbox lacks here; "" if none.
+
+    docs/teaching.md explains the consequences.
+    """
     if why := filter.trouble():
         return why
     return f"root's user id: {why_root_stays()}" if os.geteuid() == 0 and why_root_stays() else ""
 
 
 def _refused(rights: Sequence[str], command: Sequence[str]) -> str:
-    """The reason why a command cannot run as it would in a sandbox; "" if it can."""
+    """Return the reason why a command cannot run as in a sandbox; "" if the command runs."""
     with tempfile.TemporaryDirectory() as folder, _filter() as (arguments, descriptors):
         (course := Path(folder, "course", "ddpkit")).mkdir(parents=True)
         (job := Path(folder, "job")).mkdir()
@@ -97,18 +102,19 @@ def _refused(rights: Sequence[str], command: Sequence[str]) -> str:
             )
         except (OSError, subprocess.TimeoutExpired) as error:
             return f"bwrap does not work here: {error}"
-        said = tried.stderr.strip().splitlines()[-1:]  # of a traceback, what was raised
+        # the last line of a traceback names the error
+        said = tried.stderr.strip().splitlines()[-1:]
         return f"bwrap is refused here: {''.join(said)[:200]}" if tried.returncode else ""
 
 
 def become(user: int) -> list[str]:
-    """The beginning of a command that is to run as another user."""
+    """Return the beginning of a command that runs the rest as another user."""
     return ["setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups", "--inh-caps=-all"]
 
 
 @contextmanager
 def _filter() -> Iterator[tuple[list[str], list[int]]]:
-    """Arguments of bwrap for the filter of system calls, and the descriptors that it needs."""
+    """Yield bwrap's arguments for the filter of system calls, and the descriptors to pass."""
     if filter.trouble():
         yield [], []
         return
@@ -121,7 +127,7 @@ def _filter() -> Iterator[tuple[list[str], list[int]]]:
 class Bwrap:
     """One sandbox, for one run.
 
-    course  the copy of ddpkit that goes in, made by `copy_course`
+    course  the copy of ddpkit for the inside, made by `copy_course`
     job     the folder of the notebook and the questions
     """
 
@@ -130,7 +136,7 @@ class Bwrap:
         self.process: subprocess.Popen[bytes] | None = None
         self.meter = UseMeter(limits)
         self.group = ControlGroup(limits)
-        self.inside = 0  # a process that sees the sandbox's folders
+        self.inside = 0  # id of a process that sees the sandbox's folders; 0: not yet known
 
     def start(self, record: int, log: int) -> None:
         """Run the notebook; the plugin writes to descriptor `record`, pytest to `log`."""
@@ -161,7 +167,7 @@ class Bwrap:
         confine(self.limits)
 
     def usage(self) -> Usage:
-        """What the processes inside use now, and have used."""
+        """Return the resources that the processes inside use now and have used so far."""
         assert self.process is not None
         used = self.meter.look(self._processes)
         used.memory += memory_of_names(self.inside, self.limits.disk) if self.inside else 0
@@ -174,7 +180,7 @@ class Bwrap:
         return found
 
     def end(self) -> None:
-        """End all that is in it: the kernel does so with its first process."""
+        """End all processes inside: the kernel kills them with the first process."""
         if self.process is not None:
             with suppress(ProcessLookupError):
                 os.kill(self.process.pid, signal.SIGKILL)
@@ -183,10 +189,11 @@ class Bwrap:
 
 
 def memory_of_names(pid: int, disk: int) -> int:
-    """Bytes of the kernel's own for files in the folders in memory, those without content too.
+    """Return the bytes of kernel memory for files in the folders in memory, empty files included.
 
-    Their size says nothing of them: millions of empty files would take gigabytes. A folder of
-    another size than `disk` is the machine's: the process has not entered the sandbox yet.
+    The sizes of files do not show this memory: millions of empty files would take gigabytes. If a
+    folder's size is not `disk`, the folder is the machine's, because the process has not yet
+    entered the sandbox.
     """
     total = 0
     for folder in (*IN_MEMORY, str(JOB)):
@@ -198,15 +205,16 @@ def memory_of_names(pid: int, disk: int) -> int:
 
 
 def mounts(course: Path, job: Path, disk: int) -> list[str]:
-    """Arguments of bwrap: what is seen inside, and where; `disk`: bytes of a folder in memory."""
+    """Return bwrap's arguments for the files seen inside; `disk`: bytes of a folder in memory."""
     arguments = ["--proc", "/proc", "--dev", "/dev"]
-    # The kernel's switches: bwrap covers them only where the folder itself is open for writing.
+    # bwrap covers the kernel's switches only if the folder itself is open for writing.
     arguments += ["--ro-bind", "/proc/sys", "/proc/sys", "--remount-ro", "/proc"]
     for folder in IN_MEMORY:  # first: Python may itself live below /home
         arguments += ["--perms", "0777", "--size", str(disk), "--tmpfs", folder]
     seen = layers(set(_readable()), set(_telling()))
     for path, is_covered in seen:
-        for outer in reversed(path.parents[:-1]):  # by itself bwrap makes them for root alone
+        # without --dir, bwrap makes outer folders that only root can read
+        for outer in reversed(path.parents[:-1]):
             around = [covered for each, covered in seen if each in (outer, *outer.parents)]
             if around[-1:] != [False]:
                 arguments += ["--perms", "0755", "--dir", str(outer)]
@@ -224,16 +232,17 @@ def mounts(course: Path, job: Path, disk: int) -> list[str]:
 
 
 def layers(readable: set[Path], telling: set[Path]) -> list[tuple[Path, bool]]:
-    """Folders to bind (False), and to cover because they tell answers (True): outer ones first.
+    """Return folders to bind (False), and to cover because they reveal answers (True), outer first.
 
-    So a checkout below /usr is covered, and a virtual environment in that checkout is there again.
+    So a checkout below /usr is covered, and a virtual environment in that checkout is visible
+    again.
     """
     covered = {each for each in telling if readable & set(each.parents)}
     return sorted([(path, False) for path in readable] + [(path, True) for path in covered])
 
 
 def _telling() -> Iterator[Path]:
-    """Folders that tell answers: the checkout, and ddpkit where it is installed."""
+    """Yield folders that reveal answers: the checkout, and installed copies of ddpkit."""
     if (CHECKOUT / "solutions").is_dir():
         yield CHECKOUT
     yield PACKAGE
@@ -243,7 +252,7 @@ def _telling() -> Iterator[Path]:
 
 
 def _readable() -> Iterator[Path]:
-    """Folders and files without which Python does not run: its own, and the system's libraries."""
+    """Yield the paths that Python needs to run: its own files and the system's libraries."""
     yield Path("/usr")
     for name in ("bin", "lib", "lib64"):
         if Path("/", name).is_dir() and not Path("/", name).is_symlink():

@@ -1,8 +1,9 @@
 """A control group of Linux around a sandbox: the kernel's own limits on memory and tasks.
 
-The meter looks a few times a second and counts what /proc tells. The kernel counts each page when
-it is given out, its own for sockets and pipes too, and refuses the next. So where a group can be
-made, it holds between two looks; where none can, the meter's limits are all there are.
+The meter looks a few times a second and adds up the numbers in /proc. The kernel counts each page
+that it gives out, pages for sockets and pipes included, and refuses pages above the limit. So a
+control group also limits memory between two looks of the meter. Where no group can be made, the
+meter's limits are the only limits.
 
 Source: the kernel's Documentation/admin-guide/cgroup-v1/memory.rst and cgroup-v2.rst.
 """
@@ -21,23 +22,24 @@ from tempfile import mkdtemp
 from ddpkit.cluster.cores import CGROUPS
 from ddpkit.grade.sandbox.base import SPARE_THREADS, Limits, Usage
 
-FOLDERS_IN_MEMORY = 4  # /tmp, /home, /dev/shm and the job's: what lies in them counts as memory
+FOLDERS_IN_MEMORY = 4  # /tmp, /home, /dev/shm and the job's folder: their files count as memory
 SPARE_MEMORY = 512 << 20  # bytes: page tables, sockets, bytecode; the meter's limit comes first
-PATIENCE_S = 5.0  # for processes that were killed to be gone
+PATIENCE_S = 5.0  # for killed processes to be gone
 OURS = "ddpkit-"  # how groups' names begin; the grader's process id follows
-FILES = {  # of both versions: the limits, and where the kernel says whom it has ended
+# version -> files of the limits, and the file with the number of processes killed by the kernel
+FILES = {
     1: ("memory.limit_in_bytes", "memory.memsw.limit_in_bytes", "pids.max", "memory.oom_control"),
     2: ("memory.max", "memory.swap.max", "pids.max", "memory.events"),
 }
 
 
 class ControlGroup:
-    """The group of one sandbox; without effect where none can be made.
+    """The control group of one sandbox; without effect where no group can be made.
 
-    limits  its memory and threads become the kernel's limits, with room for what the meter counts
-            apart or later
-    root    where control groups are mounted
-    own     the file that tells to which groups this process belongs
+    limits  its memory and threads become the kernel's limits, with room for the memory that the
+            meter counts apart or later
+    root    the mount point of the control groups
+    own     the file that names the groups of this process
     """
 
     def __init__(
@@ -70,13 +72,13 @@ class ControlGroup:
                     (folder / name).write_text(str(value))
 
     def enter(self) -> None:
-        """Put this process into the group, and so all that it will start: in a `preexec_fn`."""
+        """Put this process and all its future children into the group; for a `preexec_fn`."""
         for folder in self.folders:
             with suppress(OSError), open(folder / "cgroup.procs", "w") as file:
-                file.write("0")  # whoever writes it
+                file.write("0")  # "0" stands for the writing process
 
     def added(self, used: Usage) -> Usage:
-        """What the meter saw, with more memory than may be if the kernel had to end a process."""
+        """Return the meter's numbers, with too much memory if the kernel killed a process."""
         return replace(used, memory=max(used.memory, self.memory)) if self.has_killed else used
 
     @property
@@ -91,7 +93,7 @@ class ControlGroup:
         return False
 
     def remove(self) -> None:
-        """Take the group away, when its last process is gone."""
+        """Remove the group after its last process has gone."""
         until = time.monotonic() + PATIENCE_S
         for folder in self.folders:
             while not _removed(folder) and time.monotonic() < until:
@@ -123,9 +125,10 @@ def _seen(mounted: Path, path: str) -> Path:
 
 
 def _upwards(root: Path, path: str) -> Iterator[Path]:
-    """The group's folder and each above it, up to the root.
+    """Yield the group's folder and each folder above it, up to the root.
 
-    A group that holds processes has none with limits below it, so it is mostly one of those above.
+    A group that holds processes cannot have limited groups below it, so the usable folder is mostly
+    one of the outer folders.
     """
     first = _seen(root, path)
     yield first
@@ -135,7 +138,7 @@ def _upwards(root: Path, path: str) -> Iterator[Path]:
 
 
 def _sweep(folder: Path) -> None:
-    """Take away what a grader that was killed has left."""
+    """Remove groups of graders that were killed."""
     for left in folder.glob(f"{OURS}*"):
         pid = left.name.removeprefix(OURS).partition("-")[0]
         if pid.isdigit() and not Path("/proc", pid).exists():
@@ -145,7 +148,7 @@ def _sweep(folder: Path) -> None:
 def _removed(folder: Path) -> bool:
     """Remove a group; False while processes are in it."""
     try:
-        folder.rmdir()  # the kernel's files in it go with it
+        folder.rmdir()  # the kernel's files in the folder vanish with the folder
     except FileNotFoundError:
         return True
     except OSError as error:

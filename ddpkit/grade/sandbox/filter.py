@@ -1,8 +1,9 @@
-"""A filter of system calls, for all that runs in a sandbox: what neither Python nor gloo needs.
+"""A filter of the system calls in a sandbox: it refuses calls that neither Python nor gloo needs.
 
-libseccomp (Debian: libseccomp2) makes the program, and the kernel runs it at each system call: what
-is refused ends in "Operation not permitted", or as if the kernel did not know it. Without the
-library there is no filter, and `ddpkit doctor` says so; the sandbox then rests on its namespaces.
+libseccomp (Debian: libseccomp2) makes the program, and the kernel runs the program at each system
+call. A refused call fails with "Operation not permitted", or as if the kernel did not know the
+call. Without the library there is no filter, and `ddpkit doctor` reports it; the sandbox then
+relies on its namespaces.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import socket
 import tempfile
 from collections.abc import Iterator
 
-# Names as in the manual, section 2; libseccomp leaves out those that a machine does not have.
+# Names as in the manual, section 2; libseccomp skips names that the machine does not have.
 REFUSED = {
     "the kernel's keys": "add_key keyctl request_key",
     "namespaces": "unshare setns",
@@ -32,19 +33,19 @@ REFUSED = {
     " setdomainname settimeofday clock_settime clock_adjtime adjtimex kexec_load kexec_file_load"
     " init_module finit_module delete_module create_module",
 }
-# Sockets of ranks and of Jupyter, whose libzmq asks for addresses by a netlink.
+# Sockets of ranks and of Jupyter; Jupyter's libzmq reads network addresses through netlink.
 FAMILIES = (socket.AF_UNIX, socket.AF_INET, socket.AF_INET6, socket.AF_NETLINK)
 NETLINK_ROUTE = 0
 MOST_FAMILY = 64  # there are fewer
 # Flags of clone: a mount, cgroup, uts, ipc, user, pid or net namespace.
 NEW_NAMESPACES = tuple(1 << bit for bit in (17, 25, 26, 27, 28, 29, 30))
-TERMINAL = (0x5412, 0x541C)  # ioctls that type into a terminal: TIOCSTI, TIOCLINUX
+TERMINAL = (0x5412, 0x541C)  # ioctls for typing into a terminal: TIOCSTI, TIOCLINUX
 ALLOW, REFUSE = 0x7FFF0000, 0x00050000  # SCMP_ACT_ALLOW, SCMP_ACT_ERRNO(0)
 UNEQUAL, EQUAL, AT_LEAST, MASKED = 1, 4, 5, 7  # SCMP_CMP_NE, _EQ, _GE, _MASKED_EQ
 
 
 class _Comparison(ctypes.Structure):
-    """One argument of a call, as `struct scmp_arg_cmp` compares it."""
+    """A condition on one argument of a call, laid out as `struct scmp_arg_cmp`."""
 
     _fields_ = (
         ("argument", ctypes.c_uint),
@@ -73,7 +74,7 @@ def _library() -> ctypes.CDLL:
 
 @functools.cache
 def trouble() -> str:
-    """The reason why there is no filter on this machine; "" if there is one."""
+    """Return the reason why this machine has no filter; "" if the filter works."""
     try:
         program()
     except OSError as error:
@@ -105,7 +106,7 @@ def _rules() -> int:
         raise OSError(errno.ENOMEM, "libseccomp cannot make a filter")
     for name, error, comparisons in _refusals():
         number = library.seccomp_syscall_resolve_name(name.encode())
-        if number == -1:  # this version of the library does not know it
+        if number == -1:  # this version of the library does not know the call
             continue
         array = (_Comparison * len(comparisons))(*comparisons)
         action = REFUSE | error
@@ -115,11 +116,12 @@ def _rules() -> int:
 
 
 def _refusals() -> Iterator[tuple[str, int, list[_Comparison]]]:
-    """Calls, the error that each ends in, and what its arguments must be for that."""
+    """Yield each refused call, its error, and the conditions on its arguments."""
     for names in REFUSED.values():
         for name in names.split():
             yield name, errno.EPERM, []
-    yield "clone3", errno.ENOSYS, []  # its flags lie in memory; who is told so takes clone
+    # the filter cannot read clone3's flags in memory; after ENOSYS, callers fall back to clone
+    yield "clone3", errno.ENOSYS, []
     for flag in NEW_NAMESPACES:
         yield "clone", errno.EPERM, [_Comparison(0, MASKED, flag, flag)]
     for request in TERMINAL:

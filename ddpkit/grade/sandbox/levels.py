@@ -1,4 +1,4 @@
-"""Which kind of sandbox there can be on this machine: the better one of two, or none."""
+"""The best sandbox on this machine: one of two kinds, or none."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ BWRAP, USER = "bwrap", "user"
 
 @functools.cache
 def level() -> str:
-    """The kind of sandbox on this machine, BWRAP or USER: every result is marked with it."""
+    """Return the kind of sandbox on this machine, BWRAP or USER; each result carries this mark."""
     return USER if bwrap.trouble() else BWRAP
 
 
@@ -31,5 +31,5 @@ def require(private: Sequence[Path] = ()) -> None:
 
 
 def sandbox_for(course: Path, job: Path, limits: Limits) -> Bwrap | OtherUser:
-    """A sandbox for one run; arguments are those of `Bwrap`."""
+    """Return a sandbox for one run; the arguments are those of `Bwrap`."""
     return (Bwrap if level() == BWRAP else OtherUser)(course, job, limits)

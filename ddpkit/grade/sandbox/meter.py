@@ -1,4 +1,4 @@
-"""What the processes of a sandbox use, counted from outside, look after look."""
+"""Counts the resources that the processes of a sandbox use, from outside, look after look."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from pathlib import Path
 from ddpkit.grade.sandbox import process
 from ddpkit.grade.sandbox.base import Limits, Usage
 
-# Memory that files stand for which nobody can open: of `memfd_create`, `mmap`, `shmget`.
+# Memory behind files that nobody can open: from `memfd_create`, `mmap` and `shmget`.
 NAMELESS = ("/memfd:", "/dev/zero (deleted)", "/SYSV")
 BLOCK = 512  # bytes, of st_blocks
-COUNT_AGAIN = 1.0  # seconds of one look, after which more processes may be there than it knows
+COUNT_AGAIN = 1.0  # seconds; a look that lasts longer counts the processes again
 
 
 @dataclass
 class UseMeter:
-    """Counts what processes use; times of those that have ended stay counted."""
+    """Counts the resources that processes use; the times of ended processes stay counted."""
 
     limits: Limits
     computed_s: float = 0.0
@@ -28,12 +28,12 @@ class UseMeter:
     times: dict[tuple[int, int], tuple[int, int]] = field(default_factory=dict)  # ns, by thread
 
     def look(self, find: Callable[[], Collection[int]]) -> Usage:
-        """What the processes that live use now, and have used since the first look.
+        """Return the present use of the living processes, and all use since the first look.
 
-        find  finds their ids. It is asked again when a look takes long: on a busy machine each
-              file of /proc may take half a second, and they grow meanwhile.
+        find  returns the ids of the processes; a long look calls `find` again, because on a busy
+              machine each file of /proc may take half a second, and meanwhile more processes start
 
-        Of too many, nothing but their number.
+        If there are more processes than the limit, only their number is counted.
         """
         pids = find()
         total = Usage(processes=len(pids), computed_s=self.computed_s, waited_s=self.waited_s)
@@ -55,9 +55,11 @@ class UseMeter:
         total.processes = len(living)
         if total.files > self.limits.terminals:
             total.terminals = sum(map(_open_terminals, living.values()))
-        if total.memory > self.limits.memory:  # forked processes share what neither has changed
+        # forked processes share unchanged pages: count each page only once
+        if total.memory > self.limits.memory:
             total.memory = sum(map(_own_memory, living.values()))
-        if _shared_memory() > self.limits.memory // 4:  # of the machine: worth a look whose it is
+        # much shared memory on the machine: find out how much belongs to these processes
+        if _shared_memory() > self.limits.memory // 4:
             total.memory += _nameless_memory(living.values())
         if total.threads <= self.limits.threads:
             self._add_times(living)
@@ -81,7 +83,7 @@ class UseMeter:
 
 
 def tree(root: int) -> set[int]:
-    """Ids of process `root` and of all below it."""
+    """Return the ids of process `root` and all descendants."""
     parents: dict[int, int] = {}
     for entry in os.listdir("/proc"):
         if entry.isdigit():
@@ -101,13 +103,14 @@ def _table(path: str) -> dict[str, str]:
 
 
 def _kilobytes(facts: dict[str, str], name: str) -> int:
-    """Bytes of what the kernel tells in kB; 0 if it does not tell."""
+    """Return a value that the kernel gives in kB in bytes; 0 if the value is missing."""
     return int(facts.get(name, "0").split()[0]) << 10
 
 
 def _open_files(folder: str) -> int:
     path = f"{folder}/fd"
-    return os.stat(path).st_size or len(os.listdir(path))  # before Linux 6.2 it has no size
+    # before Linux 6.2 this folder has no size
+    return os.stat(path).st_size or len(os.listdir(path))
 
 
 def _open_terminals(folder: str) -> int:
@@ -127,16 +130,16 @@ def _own_memory(folder: str) -> int:
         facts = _table(f"/proc/{pid}/smaps_rollup")
         return sum(_kilobytes(facts, name) for name in ("Pss_Anon", "SwapPss"))
     except OSError:
-        return 0  # it has ended
+        return 0  # the process has ended
 
 
 def _shared_memory() -> int:
-    """Bytes of the machine's memory that lie in files of memory, whosoever they are."""
+    """Return the bytes of the machine's memory that lie in files in memory, of all processes."""
     return _kilobytes(_table("/proc/meminfo"), "Shmem")
 
 
 def _nameless_memory(folders: Iterable[str]) -> int:
-    """Bytes of shared memory without a name that these processes hold, open or mapped."""
+    """Return the bytes of nameless shared memory that these processes hold, open or mapped."""
     held: dict[tuple[int, int], int] = {}
     for folder in folders:
         with suppress(OSError):
@@ -145,7 +148,7 @@ def _nameless_memory(folders: Iterable[str]) -> int:
 
 
 def _held_by(folder: str) -> Iterator[tuple[tuple[int, int], int]]:
-    """Files of memory of one process: device and inode, and bytes."""
+    """Yield the files in memory of one process: device and inode, and bytes."""
     for name in os.listdir(f"{folder}/fd"):
         path = f"{folder}/fd/{name}"
         with suppress(OSError):
@@ -159,7 +162,7 @@ def _held_by(folder: str) -> Iterator[tuple[tuple[int, int], int]]:
             try:
                 facts = os.stat(f"/proc/{pid}/map_files/{where}")
                 yield (facts.st_dev, facts.st_ino), facts.st_blocks * BLOCK
-            except OSError:  # only root may look: as much as it could be
+            except OSError:  # only root may look: count the largest possible size
                 first, last = (int(each, 16) for each in where.split("-"))
                 major, minor = (int(each, 16) for each in device.split(":"))
                 yield (os.makedev(major, minor), int(inode)), int(offset, 16) + last - first

@@ -1,7 +1,8 @@
-"""Where the kernel refuses bubblewrap: a student's code as another user of this machine.
+"""A weaker sandbox where the kernel refuses bubblewrap: the code runs as another user.
 
-Only root can do that. It keeps the code from the course's files and from the grader, limits what it
-uses, and leaves nothing behind. It is no wall: docs/teaching.md says what it does not prevent.
+Only root can start this sandbox. It keeps the code away from the course's files and from the
+grader, limits the use of resources, and leaves nothing behind. The protection is incomplete:
+docs/teaching.md lists attacks that succeed.
 """
 
 from __future__ import annotations
@@ -29,12 +30,15 @@ FIRST_READABLE = """
 import os, sys, torch
 seen = [path for path in sys.argv[1:] if os.access(path, os.R_OK) or os.access(path, os.X_OK)]
 print(seen[0] if seen else "")
-"""  # the first path that the user who runs this can read, or look into
+"""  # prints the first path that the running user can read or enter
 PR_SET_PDEATHSIG, PR_SET_NO_NEW_PRIVS = 1, 38
 
 
 def trouble(private: Sequence[Path] = ()) -> str:
-    """The reason why code cannot run as another user, or would read what is private; "" if none."""
+    """Return the reason why code cannot run as another user, or could read private files.
+
+    The reason is "" if all is well.
+    """
     if os.geteuid() != 0:
         return "only root can run code as another user"
     course = [PACKAGE / "answers", PACKAGE / "checks"]
@@ -64,7 +68,7 @@ def trouble(private: Sequence[Path] = ()) -> str:
 
 
 class OtherUser:
-    """One run, as a user of its own; arguments are those of `Bwrap`."""
+    """One run, as a user of its own; the arguments are those of `Bwrap`."""
 
     def __init__(self, course: Path, job: Path, limits: Limits) -> None:
         self.limits, self.user = limits, free_user()
@@ -72,11 +76,12 @@ class OtherUser:
         self.meter = UseMeter(limits)
         self.group = ControlGroup(limits)
         self.theirs: list[Path] = []
-        self.open = open_folders()  # a student's code can open no other folder
+        # the only other folders in which a student's code can open files
+        self.open = open_folders()
         self.folder = job.parent / "box"  # may be entered by the user's group
         for outer in (job.parent, job.parent.parent):
             outer.chmod(0o711)
-        course.parent.chmod(0o700)  # of another lab, maybe: it holds this one's answers
+        course.parent.chmod(0o700)  # the folder of another lab may hold this lab's answers
         for source, name in ((course.parent, "course"), (job, "job")):
             shutil.copytree(source, self.folder / name)
             open_to_all(self.folder / name)
@@ -107,15 +112,16 @@ class OtherUser:
         _become(self.user, self.limits)
 
     def usage(self) -> Usage:
-        """What this user's processes use now and have used, and the bytes of its files."""
+        """Return the past and present use of the user's processes, and the bytes of their files."""
         used = self.group.added(self.meter.look(functools.partial(processes_of, self.user)))
         used.disk = sum(map(_size, (*self.theirs, *owned_in(self.open, self.user))))
         return used
 
     def end(self) -> None:
-        """End all that this user runs, and remove what it has written."""
+        """End all processes of the user, and remove all files of the user."""
         while pids := processes_of(self.user):
-            for signalled in (signal.SIGSTOP, signal.SIGKILL):  # stopped, none forks meanwhile
+            # stop all first, so that none forks meanwhile
+            for signalled in (signal.SIGSTOP, signal.SIGKILL):
                 for pid in pids:
                     with suppress(ProcessLookupError):
                         os.kill(pid, signalled)
@@ -132,7 +138,7 @@ class OtherUser:
 
 
 def _become(user: int, limits: Limits | None = None) -> None:
-    """Be that user from here on, for good: a `preexec_fn`."""
+    """Become the user `user` for good; for a `preexec_fn`."""
     if limits is not None:
         confine(limits)
     os.setgroups([])
@@ -140,7 +146,8 @@ def _become(user: int, limits: Limits | None = None) -> None:
     os.setresuid(user, user, user)
     libc = ctypes.CDLL(None)
     libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)  # no way back through sudo and the like
-    libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # after the change of user, which clears it
+    # after the change of user, which clears this setting
+    libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if not filter.trouble():
         filter.load()
 

@@ -1,7 +1,7 @@
 """No sandbox: one's own notebook in one's own account, for `ddpkit check --as-graded`.
 
-Whoever runs their own code needs no wall against it. What the notebook sees is what it sees in the
-grader's sandbox: the course's copy of ddpkit, an empty home, no file beside it.
+People who run their own code need no protection. The notebook sees the same surroundings as in the
+grader's sandbox: the course's copy of ddpkit, an empty home, no file beside the notebook.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ddpkit.grade.sandbox.meter import UseMeter, tree
 
 
 class OwnAccount:
-    """One run without a sandbox; arguments are those of `Bwrap`."""
+    """One run without a sandbox; the arguments are those of `Bwrap`."""
 
     def __init__(self, course: Path, job: Path, limits: Limits) -> None:
         self.course, self.job, self.limits = course, job, limits
@@ -49,14 +49,14 @@ class OwnAccount:
         )
 
     def usage(self) -> Usage:
-        """What its processes use now, and have used; nothing where there is no /proc to ask."""
+        """Return the past and present use of the run's processes; zeros without /proc."""
         assert self.process is not None
         if not Path("/proc/self/stat").exists():
             return Usage()
         return self.meter.look(partial(tree, self.process.pid))
 
     def end(self) -> None:
-        """End its processes: those below it, and all of its session."""
+        """End all descendants of the run's process, and all processes of its session."""
         if self.process is None:
             return
         pids = tree(self.process.pid) if Path("/proc/self/stat").exists() else set()

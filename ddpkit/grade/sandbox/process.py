@@ -12,7 +12,7 @@ DEAD = "ZX"
 
 @dataclass(frozen=True)
 class Stat:
-    """The fields of /proc/PID/stat that the grader needs."""
+    """The fields of /proc/PID/stat for the grader."""
 
     state: str  # R, S, D, Z, ...
     parent: int
@@ -20,9 +20,10 @@ class Stat:
 
     @property
     def is_dead(self) -> bool:
-        """True if no thread of the process lives, though its parent has not asked for its end.
+        """True if all threads of the process have ended, even if its parent has not yet waited.
 
-        The kernel says zombie already when the main thread ends, while further threads live.
+        The kernel reports a zombie as soon as the main thread ends, while further threads still
+        run.
         """
         return self.state in DEAD and self.threads <= 1
 
@@ -40,9 +41,9 @@ def stat_of(path: str) -> Stat:
 
 
 def living(pid: int) -> str | None:
-    """Return the folder of a process that tells what it holds; None if the process is dead.
+    """Return a folder of /proc that shows the process's memory and files; None for a dead process.
 
-    After the end of the main thread, a living thread's folder tells of memory and files.
+    After the end of the main thread, a living thread's folder shows them.
     """
     with suppress(OSError, ValueError):
         stat = stat_of(f"/proc/{pid}/stat")

@@ -1,4 +1,4 @@
-"""Users of this machine that nobody is: a student's code runs as one, and leaves nothing of its."""
+"""Free user ids of this machine; a student's code runs under a free id, and leaves no file."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def free_user() -> int:
 
 
 def processes_of(user: int) -> set[int]:
-    """Ids of a user's processes that live."""
+    """Return the ids of a user's living processes."""
     found = set()
     for path in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
