@@ -1,12 +1,12 @@
-"""Exercises, their checks, and what students take from lab to lab.
+"""Exercises, their checks, and the work that students take from lab to lab.
 
 exercise         cases and points, registered by a lab's module
   hint           named hints, and the values that hints look at
   guard          demands on every answer, and the hints that come first
   raised         an exception as data
 check            asks an answer and tells the student
-  judge          the asking: every case, whatever the answer does
-  assess         the judgement of a case, here and in the grader
+  judge          the asking: every case, in spite of any error in the answer
+  assess         the judgement of a case, in the notebook and in the grader
   seeds          the source of the inputs
   values         observed values, as plain data, and as text
   compare        the first difference between observed and expected
@@ -15,12 +15,12 @@ check            asks an answer and tells the student
   limit          the time that a case may take, and Stop
   tail           the last lines that an answer prints
   ranks          an answer on real ranks: results, and messages with sender and receiver
-  verdict, say   the telling
+  verdict, say   the report to the student
 carry            an earlier lab's answer
-  keep, sources  an answer made into a file that runs on its own
+  keep, sources  an answer saved as a file that runs by itself
   progress       the passed exercises
-  course         the map of the course: the labs, and what is solved in each
-guess            a prediction beside what came out
+  course         the map of the course: the labs, and the solved exercises of each
+guess            a prediction beside the measured number
 """
 
 from ddpkit.cluster.torchrun import job
@@ -55,5 +55,5 @@ __all__ = [
     "show_value",
 ]
 
-if job.active():  # a lesson, as a script: it prints once what its notebook shows
+if job.active():  # in a lesson under torchrun, print once, as the notebook does
     job.only_rank_0_prints()

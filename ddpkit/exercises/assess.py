@@ -77,7 +77,7 @@ class Assessment:
 
     @property
     def tried(self) -> bool:
-        """False after a case that ended the exercise."""
+        """False for a case that was not asked, because an earlier case ended the exercise."""
         return self.status is not Status.NOT_TRIED
 
     @property
@@ -101,7 +101,7 @@ class Assessment:
 
 
 def assess(case: Case, seen: Observed) -> Assessment:
-    """Compare values that `case.reading` gave with the expected values."""
+    """Compare the values of `case.reading` with the expected values."""
     wrong = tuple(_wrong(case, seen))
     if wrong:
         return Assessment(case, Status.FAIL, wrong, advice=case.advice(seen))

@@ -13,12 +13,13 @@ from ddpkit.exercises.say import say
 
 
 def carry(name: str, *, quiet: bool = False) -> Any:
-    """The function or class `name` of an earlier lab: your own if its check went green, else ours.
+    """Return the function or class `name` of an earlier lab: your version, or else the kit's.
 
-    Says which, unless `quiet`. Works in every notebook of the folder, and ships to ranks.
+    Your version counts once its check has passed. carry() prints which version it returns, unless
+    `quiet`. It works in every notebook of the folder, and ships to ranks.
 
     Raises:
-        LessonError: no exercise has that name, or neither you nor the kit has an answer to it.
+        LessonError: no exercise has that name, or neither you nor the kit has an answer.
     """
     exercise = find(name)
     path = kept_path(name)
@@ -44,7 +45,7 @@ def carry(name: str, *, quiet: bool = False) -> Any:
 
 
 def _not_here(name: str, lab: str) -> str:
-    """Why nothing is carried; the folder that was looked in, where it may be the wrong one."""
+    """Return the reason why the kit's version is used, with the folder that was searched."""
     here = folder().absolute()
     if above := of_a_parent(f"answers/{name}.py"):
         return f"yours is in {above}, and this notebook looks in {here}"

@@ -1,4 +1,4 @@
-"""`check(answer)`: is the answer right, and if not, what is wrong with it?"""
+"""`check(answer)`: tells whether the answer is right, and otherwise names the mistake."""
 
 from __future__ import annotations
 
@@ -16,15 +16,17 @@ from ddpkit.exercises.verdict import Verdict, verdict_text
 
 
 def check(answer: object, *, hint: int = 1, limit: float = LIMIT_S) -> Verdict:
-    """Put the exercise's cases to your function or class, and print what it did and the verdict.
+    """Put the exercise's cases to your function or class, and print the results and the verdict.
 
-    The exercise is known by the name that the function was defined with. Wrong answers never raise.
-    When all cases pass, your version is kept for `carry`. A hint is a nudge at first;
-    ``check(ring, hint=2)`` says more.
+    The name in the function's definition selects the exercise. Wrong answers never raise. When all
+    cases pass, your version is kept for `carry`. A hint is first a nudge; ``check(ring, hint=2)``
+    says more.
 
-    A case may take `limit` seconds; then it is ended, and the check says in which line it was.
+    A case may take `limit` seconds; then the check ends the case and prints the line that was
+    running.
 
-    With `DDPKIT_SEED` set (the grader's secret) the inputs change, and no expected value is shown.
+    If `DDPKIT_SEED` is set (the grader's secret), the inputs change, and no expected value is
+    shown.
 
     Raises:
         LessonError: `answer` is no function or class, no exercise has its name, there is no such
@@ -43,7 +45,7 @@ def check(answer: object, *, hint: int = 1, limit: float = LIMIT_S) -> Verdict:
     seed = current_seed()
     verdict = judge(exercise, answer, seed, limit)
     notes = list(_remember(verdict, answer)) if speaks() else []
-    # What is kept depends on the student's folder; the grader compares what the answer did.
+    # The notes depend on the student's folder; under a secret seed the text must not.
     say(verdict_text(verdict, [] if seed.secret else notes, secret=seed.secret, hint=hint))
     return verdict
 

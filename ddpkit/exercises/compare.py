@@ -1,4 +1,4 @@
-"""The first difference between what an answer produced and what a right one does."""
+"""The first difference between an answer's value and the expected value."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ from ddpkit.text import plural
 
 @dataclass(frozen=True)
 class Difference:
-    """Where two values differ first ("[2]", "['loss'][0]", "" for all of it), and how."""
+    """Place and texts of the first difference between two values.
+
+    `where` is "[2]", "['loss'][0]", or "" for the whole value.
+    """
 
     where: str
     got: str
@@ -31,10 +34,10 @@ class Difference:
 
 
 def same(got: object, expected: object) -> bool:
-    """Whether `got` is `expected`: types as well as values; True is not 1, and 1.0 is not 1."""
+    """True if `got` equals `expected` in type and value: True is not 1, and 1.0 is not 1."""
     got, expected = plain(got), plain(expected)
     if type(got) is not type(expected) and not isinstance(expected, Close | Between):
-        return False  # without the texts of both, which may be large
+        return False  # saves the texts of both values, which may be large
     return difference(got, expected) is None
 
 
@@ -76,7 +79,7 @@ def _differ_in_float(
     if got == want or (math.isnan(got) and math.isnan(want)) or abs(got - want) <= within:
         return None
     texts = show_float(got, digits), show_float(want, digits)
-    if texts[0] == texts[1]:  # they differ further right than is shown
+    if texts[0] == texts[1]:  # the values differ only in digits that are not shown
         texts = repr(got), repr(want)
     return Difference(where, *texts)
 

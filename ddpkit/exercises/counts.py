@@ -1,10 +1,10 @@
-"""Counts of what was sent, in words: of a right answer a check says nothing else."""
+"""Counts of bytes and messages, in words: the only text of a check about a right answer."""
 
 from __future__ import annotations
 
 from ddpkit.exercises.compare import Difference
 
-NOUNS = {  # name of a count -> one of it, several
+NOUNS = {  # name of a count -> its noun, singular and plural
     "bytes": ("byte", "bytes"),
     "messages": ("message", "messages"),
     "rounds": ("round", "rounds"),
@@ -12,12 +12,12 @@ NOUNS = {  # name of a count -> one of it, several
     "tensors": ("tensor", "tensors"),
 }
 
-# What is wrong where a value of this name is False, for "kept got False" says nothing to a student.
+# sentences for False under these names: "kept got False" tells a student nothing
 IN_WORDS = dict.fromkeys(("kept", "left alone"), "the answer has changed its input")
 
 
 def counted(name: str, value: object) -> str | None:
-    """ "36 bytes from each rank", "6 rounds"; None for what is no count."""
+    """"36 bytes from each rank", "6 rounds"; None for a name that is no count."""
     if name not in NOUNS:
         return None
     match value:
@@ -31,10 +31,10 @@ def counted(name: str, value: object) -> str | None:
 
 
 def differs(name: str, found: Difference) -> str:
-    """The difference of an observed value from the expected one, which had this name.
+    """Return the difference of the observed value `name` from the expected value, as text.
 
-    "rank 2 sent 96 bytes, expected 48", "x[0] got 1, expected 2". Counts may have a dict's words
-    before them: "with 2 ranks: 1 latency, expected 2".
+    "rank 2 sent 96 bytes, expected 48", "x[0] got 1, expected 2". The key of a dict may stand
+    before a count: "with 2 ranks: 1 latency, expected 2".
     """
     if name in IN_WORDS and found.got == "False":
         return IN_WORDS[name]
@@ -51,7 +51,7 @@ def differs(name: str, found: Difference) -> str:
 
 
 def noun(name: str, n: object) -> str:
-    """The word for so many: ``noun("latencies", 1) == "latency"``."""
+    """Return the noun for a count of `n`: ``noun("latencies", 1) == "latency"``."""
     one, several = NOUNS[name]
     return one if str(n) == "1" else several
 

@@ -1,4 +1,4 @@
-"""The map of the course: its labs, and what has been solved in each."""
+"""The map of the course: its labs, and the solved exercises of each."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ddpkit import answers
 from ddpkit.exercises import progress
 
 BAR = "height: 0.6em; border-radius: 0.3em"
-FULL = "#0072b2"  # as compute in a timeline
+FULL = "#0072b2"  # the colour of compute in a timeline
 
 
 @dataclass(frozen=True)
@@ -23,30 +23,30 @@ class LabProgress:
 
     @property
     def title(self) -> str:
-        """The lab as the map names it: "03 all_reduce"."""
+        """The lab's name on the map: "03 all_reduce"."""
         return self.stem.replace("_", " ", 1)
 
     @property
     def is_solved(self) -> bool:
-        """Whether nothing is left to do."""
+        """True if every exercise is solved."""
         return self.solved == self.exercises
 
 
 @dataclass(frozen=True)
 class CourseMap:
-    """All labs in their order; a notebook shows it as a table with links."""
+    """All labs in order; a notebook shows the map as a table with links."""
 
     labs: tuple[LabProgress, ...]
     notes: tuple[str, ...] = ()
 
     @property
     def next(self) -> LabProgress | None:
-        """The first lab that has something left to do."""
+        """The first lab with an unsolved exercise; None if all are solved."""
         return next((lab for lab in self.labs if not lab.is_solved), None)
 
     @property
     def headline(self) -> str:
-        """How far the reader is, in a sentence."""
+        """The reader's progress, in a sentence."""
         solved, all_ = sum(x.solved for x in self.labs), sum(x.exercises for x in self.labs)
         if self.next is None:
             return f"All {all_} exercises are solved."
@@ -69,10 +69,10 @@ class CourseMap:
 
 
 def course() -> CourseMap:
-    """The labs, and what you have solved in each.
+    """Return the labs, and your solved exercises in each.
 
-    Results are kept by `check` in the folder `.ddpkit` beside the notebook, or in the one that
-    `DDPKIT_PROGRESS` names. Nothing is run.
+    `check` keeps results in the folder `.ddpkit` beside the notebook, or in the folder that
+    `DDPKIT_PROGRESS` names. course() runs no code.
     """
     results, notes = progress.read()
     solved = {name for name, result in results.items() if result.passed}
@@ -86,7 +86,7 @@ def course() -> CourseMap:
 
 
 def _not_here() -> list[str]:
-    """Sentences for a reader who has solved something, but whose notebook lies elsewhere now."""
+    """Return a sentence for readers with results in another folder than the notebook's."""
     here = progress.folder().absolute()
     if above := progress.of_a_parent("progress/*.json"):
         return [f"Results are in {above}, and this notebook looks in {here}."]

@@ -47,46 +47,47 @@ StopIf = Literal["", "wrong", "raised"]
 class Case:
     """One question put to an answer.
 
-    `observe` runs the answer and names what it did; `expect` says, under the same names, what a
-    right answer does (plain data, tensors, `Close`); a name that only `observe` has is shown and
-    not compared. Call the answer nowhere else: what it raises there fails this case alone.
+    `observe` runs the answer and returns named observations. `expect` has a right answer's values
+    under the same names (plain data, tensors, `Close`); a name that only `observe` returns is shown
+    and not compared. Call the answer nowhere else: an exception in `observe` fails this case alone.
 
-    `hints` is a table of sentences for wrong answers; the first that fits is shown, after those
-    that hold for all exercises (`guard.FOR_ALL`). A hint knows what was observed, what the answer
-    raised, and all in `given`: names and values, or an object with attributes.
+    `hints` is a table of sentences for wrong answers. The first hint that fits is shown; the hints
+    common to all exercises (`guard.FOR_ALL`) come first. A hint sees the observations, the answer's
+    exception, and the names of `given`: a mapping, or an object with attributes.
 
-    `trivial` is what an answer that does nothing gets right too: one rank alone, an empty tensor,
-    a single micro-batch; or what can be copied, as the name of a fault. Such a case has to pass,
-    and its points count only beside those of a case that is not trivial.
+    `trivial` marks a case that an answer without work gets right too: one rank alone, an empty
+    tensor, a single micro-batch, or a value that can be copied, as the name of a fault. Such a case
+    has to pass, and its points count only if a case that is not trivial passes too.
 
-    `stop_if` ends the exercise: if this case is "wrong" (however it fails) or has "raised", later
-    cases are not tried and count as wrong. An answer that fails a plain case would fail the others
-    too, and take time for it. A case that hung (a deadlock, a mismatch, a timeout) always does so.
+    `stop_if` ends the exercise: if this case is "wrong" (in any way) or has "raised", later cases
+    are not tried and count as wrong. An answer that fails a plain case would fail the later cases
+    too, and each would take time. A case that hangs (a deadlock, a mismatch, a timeout) always ends
+    the exercise.
 
     A grader runs `observe` beside the student's code, with secret inputs: `observe` must know the
     inputs and nothing else. Code that compares values with the right ones goes into `read`, which
-    gets what was observed.
+    gets the observations.
 
-    `measures` names numbers among what was read that a grader's result keeps, of a case that
-    passed: so a class can be compared by them (`ddpkit report --format standings`).
+    `measures` names numbers among the values of `read`. A grader's result keeps these numbers for a
+    case that passed, so that a class can be ranked (`ddpkit report --format standings`).
 
-    Every value observed is printed, and what is printed is what the grader compares: let the
-    values be the same for all right answers, in every run.
+    Every observed value is printed, and the grader compares the printed values: they must be the
+    same for all right answers, in every run.
     """
 
     title: str
     observe: Callable[[], Observed]
     expect: Observed
-    weight: float = 1.0  # share of the exercise's points, relative to its other cases
+    weight: float = 1.0  # share of the exercise's points, relative to the exercise's further cases
     read: Callable[[Observed], Observed] | None = None
     hints: Sequence[Hint] = ()
-    given: object = None  # what the hints may know besides: it stays outside the sandbox
+    given: object = None  # more values for the hints; they stay outside the sandbox
     stop_if: StopIf = ""
     trivial: bool = False
     measures: Sequence[str] = ()
 
     def reading(self, observed: Observed) -> Observed:
-        """The observed values that are shown, and compared with `expect`."""
+        """Return the values to show and to compare with `expect`."""
         return self.read(observed) if self.read else observed
 
     def advice(
@@ -101,9 +102,10 @@ class Case:
 
 
 def earned(points: float, cases: Sequence[tuple[Case, bool]]) -> float:
-    """The points for cases, each of which passed or not, by their weights; all if all passed.
+    """Return the points earned by passed cases, by weight; all points if every case passed.
 
-    The notebook's check and the grader count alike: by this rule.
+    `cases` has a case and True for each case that passed. The notebook's check and the grader both
+    count by this rule.
     """
     if cases and all(passed for _, passed in cases):
         return float(points)
@@ -116,7 +118,7 @@ def earned(points: float, cases: Sequence[tuple[Case, bool]]) -> float:
 
 @dataclass(frozen=True)
 class Exercise:
-    """What `@exercise` registers."""
+    """An exercise as `@exercise` registers it."""
 
     name: str
     lab: str  # "00"
@@ -138,9 +140,9 @@ def exercise(
 ) -> Callable[[Cases], Cases]:
     """Register `cases(answer, rng)`, a generator of `Case`, as the check of exercise `name`.
 
-    The first line of the docstring of `cases` says what the exercise asks. `lab` is two digits:
-    "00". ``returns=False`` if a right answer returns None: any other is told of a missing `return`.
-    Raises LessonError if another lab has an exercise of this name.
+    The first line of the docstring of `cases` is the exercise's question. `lab` is two digits:
+    "00". Pass ``returns=False`` if a right answer returns None; otherwise a check reports a missing
+    `return`. Raises LessonError if another lab has an exercise of this name.
     """
 
     def register(cases: Cases) -> Cases:
@@ -175,10 +177,10 @@ def exercises() -> dict[str, Exercise]:
 
 
 def find(name: str) -> Exercise:
-    """The exercise of that name.
+    """Return the exercise named `name`.
 
     Raises:
-        LessonError: there is none; the sentence names those that look like it, and the others.
+        LessonError: there is none; the message names similar exercises, and all exercises.
     """
     known = f"ddpkit.checks.{answers.LABS.get(name)}.cases"  # a lab's first release adds the name
     for module in sorted(_lab_modules(), key=lambda each: each != known):
@@ -201,10 +203,10 @@ def _unknown(name: str, known: list[str]) -> str:
 
 
 def name_of(answer: object) -> str:
-    """The exercise that an answer is for: the name it was defined with.
+    """Return the name of the exercise that an answer is for: the name in its definition.
 
     Raises:
-        LessonError: it is no function or class, or has no name of its own.
+        LessonError: the answer is no function or class, or has no name of its own.
     """
     while isinstance(answer, functools.partial):
         answer = answer.func

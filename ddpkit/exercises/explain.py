@@ -1,4 +1,4 @@
-"""What to tell a student about an exception: which one, and in which line of theirs."""
+"""An exception, explained to a student: its class, and the student's line that raised it."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from ddpkit.source import is_user_file, locate, source_line
 from ddpkit.text import BLANK, MESSAGE
 
 MAX_LINES = 6  # lines of a run's explanation; the student's own run shows the rest
-CARELESS = f" raised {Careless.__name__}: "  # of ranks; the message says it all
+# in errors of ranks, the name of this class says nothing to a student
+CARELESS = f" raised {Careless.__name__}: "
 WHY = "Why: "  # how the best line of an explanation begins
-ELSEWHERE = "Not in a line of yours: raised as the check called your code, or read what came back."
+ELSEWHERE = "Not in a line of yours: raised as the check called your code, or read its result."
 
 
 @dataclass(frozen=True)
@@ -42,9 +43,10 @@ def explain(error: BaseException) -> Explanation:
 
 
 def _whole(error: DdpkitError) -> str:
-    """The text of an error, in which the first rank's message stands on one line if it is short.
+    """Return an error's text, with a short message of the first rank joined into one line.
 
-    Else its later lines would stand below the rows of all cases, away from its beginning.
+    Otherwise the later lines of the message would stand below the rows of all cases, far from the
+    first line.
     """
     text = str(error)
     raised = error.raised if isinstance(error, RankError) else {}
@@ -89,9 +91,9 @@ def student_line(error: BaseException) -> str | None:
 
 
 def is_unanswered(error: BaseException) -> bool:
-    """Whether the exercise is as it was shipped: it raised its own NotImplementedError.
+    """True if the exercise is as handed out, and raised its own NotImplementedError.
 
-    Libraries raise NotImplementedError too, with messages of their own.
+    Libraries raise NotImplementedError too, with different messages.
     """
     if isinstance(error, NotImplementedError):
         return str(error).startswith(BLANK) or not error.args
@@ -108,7 +110,7 @@ def size_of_blanks(source: str | None) -> str:
 
 
 def size_of_blank(error: BaseException) -> str:
-    """How long the answer is, from the message of the exercise as shipped: "about 8 lines"."""
+    """Return the length of the answer, from the stub's message: "about 8 lines"; "" if unknown."""
     found = re.search(rf"{BLANK}: (about \d+ lines?)", str(error))
     if found is None and error.__cause__ is not None:
         return size_of_blank(error.__cause__)

@@ -1,4 +1,4 @@
-"""What every answer is held to, whatever the exercise, and what is said before any other hint."""
+"""Demands on every answer of every exercise, and the hints that come before all others."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ SENT = ("bytes", "handed in", "bytes of the hook")  # names of counts of bytes
 
 
 class Careless(RuntimeError):
-    """An answer did what no answer may; its message says so without the name of this class."""
+    """An answer broke a rule for all answers; its message is shown without this class's name."""
 
 
 def own(answer: Any) -> Any:
-    """Return the answer, or a function that raises `NotYourOwn` for a function or class of the kit.
+    """Return the answer, or for a function or class of the kit a function that raises `NotYourOwn`.
 
-    A class that is derived from one of the kit's counts as the kit's.
+    A class derived from a class of the kit counts as the kit's.
     """
     made = answer
     while isinstance(made, partial):
@@ -44,7 +44,7 @@ def _refuse(made: Any, *_: object, **__: object) -> NoReturn:
 
 
 def returning(answer: Callable[..., Any]) -> Callable[..., Any]:
-    """The answer, which now raises `Careless` where it returns None."""
+    """Return the answer, changed to raise `Careless` if it returns None."""
     return partial(_return_of, answer)
 
 
@@ -105,19 +105,20 @@ def _too_little(s: Seen) -> str | None:
 FOR_ALL = (
     Hint("returned None", lambda s: s.kind == "returned None",
          "A function that ends without `return` gives None, and so does `return f(x)` where f "
-         "works in place and has no result. Return what yours has made, at its very end and "
-         "wherever else it ends."),
+         "works in place and has no result. Return the result, at the very end of your function "
+         "and wherever else the function ends."),
     Hint("number for a tensor", lambda s: s.kind == "number for a tensor",
-         "A number was given where a tensor is needed. Did you assign what recv returns? It writes "
-         "into the tensor that it is given, and returns the number of the sender: write "
-         "dist.recv(t, src), not t = dist.recv(t, src)."),
+         "A number was given where a tensor is needed. Did you assign the result of recv? recv "
+         "writes into its tensor, and returns the number of the sender: write dist.recv(t, src), "
+         "not t = dist.recv(t, src)."),
     Hint("never waited for", lambda s: s.kind == "never waited for",
-         "What starts a message or a collective (isend, irecv, async_op=True) gives a Work. Keep "
-         "it, and wait() for it before you return: until then the tensor belongs to the network, "
-         "and nothing may have come."),
+         "A call that starts a message or a collective (isend, irecv, async_op=True) gives a Work. "
+         "Keep the Work, and wait() for it before you return: until then the tensor belongs to "
+         "the network, and nothing may have come."),
     Hint("in flight", lambda s: s.kind == "in flight",
          "From isend to wait() the tensor belongs to the network, and from irecv or async_op=True "
-         "too: do not change it before wait(), and do not even read what is still to come."),
+         "too: do not change the tensor before wait(), and do not even read a tensor that is "
+         "still to come."),
     Hint("not your own", lambda s: s.kind == "not your own",
          "The kit's functions predict, and an exercise asks for code of your own. So a function "
          "with the answer refuses while the exercise is checked."),

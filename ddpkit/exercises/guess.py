@@ -1,4 +1,4 @@
-"""`beside`: a prediction beside what came out, and their ratio."""
+"""`beside`: a prediction beside the measured number, and their ratio."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ UNWRITTEN = "No prediction yet: write a number in place of the dots, and run bot
 
 
 def beside(prediction: Any, measured: SupportsFloat | None, unit: str = "") -> None:
-    """Print a prediction beside what was measured, and measured ÷ predicted.
+    """Print a prediction beside the measured number, and measured ÷ predicted.
 
-    prediction  a number; `...` stands for one that is not written yet
-    measured    a number; None or 0 where a run was skipped
-    unit        what both are counted in: "ms", "MB", "messages"
+    prediction  a number; `...` stands for an unwritten number
+    measured    a number; None or 0 after a skipped run
+    unit        the unit of both: "ms", "MB", "messages"
 
-    Nothing is wrong with a prediction: whatever it is, this raises nothing.
+    Any prediction is accepted, so this function raises nothing.
     """
     came = _number(measured)
     if not came:
@@ -38,7 +38,7 @@ def _number(value: Any) -> float | None:
     """A finite number, or None; a text is none."""
     try:
         found = math.nan if isinstance(value, str) else float(value)
-    except Exception:  # whatever the reader has written there
+    except Exception:  # any object that the reader has written there
         return None
     return found if math.isfinite(found) else None
 

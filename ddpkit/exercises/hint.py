@@ -1,14 +1,14 @@
-"""Hints: a table of names, of when each fits, and of what it says.
+"""Hints: a table of mistakes; each has a name, a condition, and a sentence.
 
     HINTS = (
         Hint("x changed", lambda s: not s.kept, "x has changed: work on x.clone()."),
         Hint("all receive", lambda s: s.stuck == "receive", "One of them has to send first."),
         Hint("backwards", lambda s: s.sent == "1→0 0→1", "It goes the wrong way round."),
-        Hint("lacks one", say=lambda s: f"The sum lacks what rank {missing(s)} gave.",
+        Hint("lacks one", say=lambda s: f"The sum lacks rank {missing(s)}.",
              more="Receive from each of the others, and add."),
     )
 
-The first that fits is shown. A case takes such a table as `hints=`.
+The first hint that fits is shown. A case takes such a table as `hints=`.
 """
 
 from __future__ import annotations
@@ -24,20 +24,22 @@ from ddpkit.exercises.raised import Trouble
 
 
 class Seen:
-    """`s` of a hint: all that is known of a case whose answer is wrong.
+    """`s` of a hint: all facts about a case with a wrong answer.
 
-    `s.NAME` is what was observed under that name ("on rank" is `s.on_rank` or `s["on rank"]`), or
-    else what the author gave to the case. After an exception nothing is observed, so a hint that
-    asks for it does not fit. Always there are:
+    `s.NAME` is the observed value of that name ("on rank" is `s.on_rank` or `s["on rank"]`), or
+    else the value that the author gave to the case. After an exception there are no observed
+    values, so a hint that asks for one does not fit.
 
-    A name that is given and also expected is refused, for a hint would show the author's value as
-    the answer's: `s["steps"]` is the observed one, `s.given.steps` the author's.
+    A name that is both given and expected is refused, because a hint would show the author's value
+    as the answer's: `s["steps"]` is the observed value, `s.given.steps` the author's.
 
-    - `error`: the exception, or None. Outside the grader's sandbox it is one of that class with
-      that message; so ask `kind`, `stuck`, `raised` … rather than its fields.
+    These names always exist:
+
+    - `error`: the exception, or None. In the grader, outside the sandbox, it is an exception of the
+      same class with the same message; so ask `kind`, `stuck`, `raised` … rather than its fields.
     - `kind`, `stuck`, `mismatch`, `attribute`, `dtypes`: see `Trouble`; empty without an exception.
-    - `raised`: the name of the exception's class, on a rank that of the rank's; "" without one.
-    - `expect`: what was expected, by name.
+    - `raised`: the name of the exception's class, on a rank if a rank raised; else "".
+    - `expect`: the expected values, by name.
     """
 
     def __init__(
@@ -56,8 +58,8 @@ class Seen:
     def __getattr__(self, name: str) -> Any:
         if name in ("observed", "given"):  # not yet there, in a copy
             raise AttributeError(name)
-        # What is given comes first: what is observed may be a stranger's claim, with more names in
-        # it than were asked for, and a hint takes sizes from what is given.
+        # The given value comes first: an observed value may be a stranger's claim, with additional
+        # names, and a hint takes sizes from the given values.
         names = name, name.replace("_", " ")
         by_name = isinstance(self.given, Mapping)
         if name in self.given if by_name else hasattr(self.given, name):
@@ -77,9 +79,9 @@ class Seen:
         return self.observed[name]
 
     def wrong(self, *names: str) -> bool:
-        """Whether one of these was observed to be other than expected; by default any.
+        """True if the observed value of one of `names`, by default of any name, is wrong.
 
-        KeyError: it was not observed, or nothing is expected of it.
+        Raises KeyError if a name was not observed, or if nothing is expected under a name.
         """
         return any(
             not same(self.observed[name], self.expect[name]) for name in names or self.expect
@@ -87,19 +89,19 @@ class Seen:
 
 
 def values_are_wrong(s: Seen) -> bool:
-    """Whether the answer gave values, and did not raise."""
+    """True if the answer gave values, and did not raise."""
     return s.error is None
 
 
 @dataclass(frozen=True)
 class Hint:
-    """One mistake: its name, when an answer has made it, and the sentence for the student.
+    """A mistake: its name, its condition, and the sentence for the student.
 
-    Without `when` a hint fits every answer that did not raise. A hint that raises an error itself,
-    or has nothing to say, does not fit: so `when` need not guard against other mistakes.
+    Without `when` a hint fits every answer that did not raise. A hint that itself raises an error,
+    or has an empty sentence, does not fit; so `when` need not guard against different mistakes.
 
-    `say` is a nudge, which leaves the thinking to the student; `more`, what `check(f, hint=2)` says
-    besides, may give it away.
+    `say` is a nudge, which leaves the thinking to the student. `more`, shown by `check(f, hint=2)`,
+    may give the solution away.
     """
 
     name: str
@@ -112,7 +114,7 @@ class Hint:
             raise ValueError(f"a hint needs a name and a text: {self}")
 
     def advice(self, s: Seen) -> Advice | None:
-        """What to say of this answer; None if the hint does not fit."""
+        """Return the advice for this answer; None if the hint does not fit."""
         try:
             with contextlib.redirect_stdout(io.StringIO()):
                 if not self.when(s):
@@ -126,7 +128,7 @@ class Hint:
 
 @dataclass(frozen=True)
 class Advice:
-    """The hint that is shown: its name, its sentence, and what is said on request."""
+    """The hint that is shown: its name, its sentence, and a longer text on request."""
 
     name: str
     says: str

@@ -44,8 +44,8 @@ def judge(
 ) -> Verdict:
     """Put every case to the answer and count the points.
 
-    All cases are asked, also after a failure, for partial points; only a case that hung ends the
-    asking, or one that says so itself (`Case.stop_if`). A case may take `limit` seconds.
+    All cases are asked, even after a failure, for partial points. Only a case that hangs, or a case
+    with `Case.stop_if`, ends the asking. A case may take `limit` seconds.
 
     Raises:
         LessonError: the exercise itself is broken.
@@ -84,7 +84,7 @@ def judge(
 
 
 def _ask_for_cases(exercise: Exercise, answer: object, seed: Seed, limit: float) -> Iterator[Case]:
-    """The exercise's cases; one that cannot be observed stands for those that never came."""
+    """Yield the exercise's cases; one failing case stands for cases that the answer prevents."""
     cases = exercise.asks(own(answer), seed.rng(exercise.name))
     while True:
         output = Tail()

@@ -1,4 +1,4 @@
-"""Keeps the answer that went green: its source, with all that it needs to run on its own."""
+"""Keeps an answer that passed its check: the source, with everything that it needs to run alone."""
 
 from __future__ import annotations
 
@@ -21,19 +21,23 @@ from ddpkit.exercises.sources import (
     source_of,
 )
 
-# Absent from sys.modules, so that cloudpickle ships what is carried by value: ranks need no file.
+# Modules of this name are absent from sys.modules, so cloudpickle ships carried code by value, and
+# ranks need no file.
 CARRIED = "ddpkit_carried_"
 
-CARRY = "from ddpkit import carry"  # how a kept file gets at another answer
+CARRY = "from ddpkit import carry"  # imports an earlier answer in a kept file
 CARRY_ONCE = "from ddpkit.lessons import carry"  # the form of files kept before November 2026
 
 
 class NotKept(Exception):
-    """Why an answer cannot be saved: a clause, without a full stop."""
+    """The reason why an answer cannot be saved: a clause, without a full stop."""
 
 
 def keep(name: str, answer: object) -> str:
-    """Save `answer` for `carry(name)`; says whether it was, and if not, why and what to do."""
+    """Save `answer` for `carry(name)`; return a sentence about success or failure.
+
+    After a failure, the sentence gives the reason and the remedy.
+    """
     path = kept_path(name)
     try:
         text = standalone(name, answer)
@@ -54,18 +58,20 @@ def kept_path(name: str) -> Path:
 
 
 def load(name: str, text: str, path: Path) -> Any:
-    """Run a kept file in a namespace of its own, and return what it defines as `name`.
+    """Run a kept file in a new namespace, and return its definition of `name`.
 
-    Raises whatever the file raises; KeyError if it does not define `name`.
+    Raises every error of the file; KeyError if the file does not define `name`.
     """
     filename = str(path.absolute())
     text = text.replace(CARRY_ONCE, CARRY)
     code = compile(text, filename, "exec", dont_inherit=True)
-    # For tracebacks, and for keeping an answer that uses this one. No mtime: never looked up again.
+    # Tracebacks read this cache. So does `keep`, for an answer that uses this answer. Without an
+    # mtime, the entry is never checked against the disk.
     linecache.cache[filename] = (len(text), None, text.splitlines(keepends=True), filename)
     module = types.ModuleType(f"{CARRIED}{name}")
     module.__file__ = filename
-    sys.modules[module.__name__] = module  # while it runs: dataclasses look their module up
+    # while the file runs, because dataclasses look their module up
+    sys.modules[module.__name__] = module
     try:
         exec(code, module.__dict__)
     finally:
@@ -74,12 +80,12 @@ def load(name: str, text: str, path: Path) -> Any:
 
 
 def standalone(name: str, answer: object) -> str:
-    """The text of a file that defines `name` as `answer` is defined, with all that it needs.
+    """Return the text of a file that defines `name` as `answer` does, with everything needed.
 
-    Modules become imports, helpers their source, constants assignments.
+    Modules become imports, helpers become their source, constants become assignments.
 
     Raises:
-        NotKept: it uses something without such a form, for example an object made in another cell.
+        NotKept: the answer uses a value without such a form, for example an object of another cell.
     """
     if str(getattr(answer, "__module__", "")).startswith("ddpkit."):
         raise NotKept("the answer is ddpkit's own")
@@ -95,11 +101,11 @@ class _Collector:
     """Follows an answer's names from one definition to the next, helpers first."""
 
     def __init__(self) -> None:
-        self.bound: dict[str, Any] = {}  # name in the file -> what it is
+        self.bound: dict[str, Any] = {}  # name in the file -> its value
         self.imports: set[str] = set()
         self.assignments: list[str] = []
         self.definitions: list[str] = []
-        self.begun: set[str] = set()  # names of definitions, while their needs are followed too
+        self.begun: set[str] = set()  # names of definitions that are added, or about to be
 
     def text(self, heading: str) -> str:
         head = "\n".join([heading, FUTURE])
@@ -115,7 +121,7 @@ class _Collector:
         )
 
     def define(self, thing: Any) -> str:
-        """Add the source of a function or class after all that it needs; returns its name there."""
+        """Add the source of a function or class after everything that it needs; return its name."""
         label = thing.__name__
         source = source_of(thing)
         name = defined_name(source) if source is not None else None
@@ -138,7 +144,7 @@ class _Collector:
         return name
 
     def _bind(self, name: str, value: Any) -> bool:
-        """Note what a name means; whether that is new."""
+        """Note the value of a name; return True if the name is new."""
         if name in self.bound and self.bound[name] is not value:
             raise NotKept(
                 f"the answer uses two different things called `{name}`; rename one of them"
@@ -148,7 +154,7 @@ class _Collector:
         return new
 
     def _add(self, name: str, namespace: dict[str, Any]) -> None:
-        if name.startswith("__"):  # __name__ and such: every module has its own
+        if name.startswith("__"):  # module attributes such as __name__
             return
         if name not in namespace:
             if not hasattr(builtins, name):
@@ -174,7 +180,7 @@ class _Collector:
             )
 
     def _define_once(self, value: Any) -> str:
-        """Define a helper under its own name, which may be another than it is used by."""
+        """Define a helper under the name in its source; return this name."""
         source = source_of(value)
         own = defined_name(source) if source is not None else None
         if own in self.begun and self.bound[own] is value:
@@ -187,7 +193,7 @@ class _Collector:
             self.imports.add(statement)
 
     def _import_submodules(self, source: str, namespace: dict[str, Any]) -> None:
-        """`import xml` does not load `xml.etree`: import what the source reaches through dots."""
+        """Import submodules that a source reaches through dots; `import xml` lacks `xml.etree`."""
         for dotted in dotted_names(source):
             head = dotted.partition(".")[0]
             is_module = isinstance(sys.modules.get(dotted), types.ModuleType)
@@ -203,7 +209,7 @@ def _is_definition(value: Any) -> bool:
 
 
 def _enclosed(thing: Any) -> tuple[str, ...]:
-    """Variables of an enclosing function that a function uses."""
+    """Return the variables of an enclosing function that a function uses."""
     code = getattr(inspect.unwrap(thing), "__code__", None)
     return code.co_freevars if isinstance(code, types.CodeType) else ()
 
@@ -240,12 +246,12 @@ def _modules_with(value: Any) -> list[types.ModuleType]:
 
 
 def _carry_of(name: str, value: Any) -> str | None:
-    """The statement that carries an earlier lab's answer, which is not copied; None for others."""
+    """Return the statement that carries an earlier lab's answer; None for other values."""
     module = getattr(value, "__module__", None)
     if not isinstance(module, str) or not module.startswith(CARRIED):
         return None
     original = module.removeprefix(CARRIED)
-    if getattr(value, "__name__", None) != original:  # a helper of the carried one
+    if getattr(value, "__name__", None) != original:  # a helper of the carried answer
         return None
     return f'{name} = carry("{original}", quiet=True)'
 

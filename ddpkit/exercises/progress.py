@@ -1,10 +1,11 @@
 """A student's progress: one small file an exercise, in the folder `.ddpkit` beside the notebook.
 
     .ddpkit/progress/token_ring.json    best result so far
-    .ddpkit/answers/token_ring.py       the version that went green (see `keep`)
+    .ddpkit/answers/token_ring.py       the version that passed its check (see `keep`)
 
-One file each, replaced whole: two notebooks that write at the same time lose nothing, and a crash
-leaves the old file or the new one. `DDPKIT_PROGRESS` names another folder than `.ddpkit`.
+Each file is replaced as a whole: two notebooks that write at the same time lose nothing, and a
+crash leaves the old file or the new one. `DDPKIT_PROGRESS` names a folder to use in place of
+`.ddpkit`.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ ABOVE = 3  # folders above a notebook's in which answers may be meant for it; /t
 
 @dataclass(frozen=True)
 class Progress:
-    """The best result of an exercise's check so far."""
+    """The best result so far of an exercise's check."""
 
     exercise: str
     passed: bool
@@ -34,15 +35,16 @@ class Progress:
 
 
 def folder() -> Path:
-    """Where progress is kept: `DDPKIT_PROGRESS`, or `.ddpkit` in the current folder."""
+    """Return the folder of the progress: `DDPKIT_PROGRESS`, or `.ddpkit` in the current folder."""
     return Path(os.environ.get("DDPKIT_PROGRESS") or ".ddpkit")
 
 
 def of_a_parent(kept: str) -> Path | None:
-    """The nearest folder `.ddpkit` above this one that has what matches `kept`; None without one.
+    """Return the nearest outer folder `.ddpkit` with a file that matches `kept`; else None.
 
-    Only the folder of the notebook is read: the others tell a reader whose notebook has moved
-    where the answers are. None too where `DDPKIT_PROGRESS` names a folder.
+    Progress is read only from the notebook's own folder. An outer folder only tells a reader, after
+    a notebook has moved, the place of earlier answers. Return None also if `DDPKIT_PROGRESS` is
+    set.
     """
     if os.environ.get("DDPKIT_PROGRESS"):
         return None
@@ -51,12 +53,12 @@ def of_a_parent(kept: str) -> Path | None:
 
 
 def is_new() -> bool:
-    """Whether this folder has no `.ddpkit` yet: a first notebook, or one that has moved."""
+    """True if this folder has no `.ddpkit` yet: for a first notebook, or a moved notebook."""
     return not os.environ.get("DDPKIT_PROGRESS") and not folder().exists()
 
 
 def record(verdict: Verdict) -> str | None:
-    """Keep a result unless a better one is kept already. Returns a sentence if that failed."""
+    """Save a result unless a better result is saved. Return a sentence if saving failed."""
     path = folder() / "progress" / f"{verdict.name}.json"
     new = Progress(verdict.name, verdict.passed, verdict.earned, float(verdict.points))
     try:
@@ -108,7 +110,8 @@ def _set_aside(path: Path) -> Path:
     for number in itertools.count(1):
         aside = path.with_suffix(f".broken{number}")
         try:
-            os.link(path, aside)  # fails if it exists, where a rename would overwrite
+            # link fails if the file exists, where a rename would overwrite the file
+            os.link(path, aside)
         except FileExistsError:
             continue
         path.unlink()

@@ -1,7 +1,7 @@
-"""What an answer ended in, as data: the one place that knows the words of torch, gloo and Python.
+"""An answer's exception, as data: the only module that knows messages of torch, gloo and Python.
 
-A check asks `s.kind == "not contiguous"` and never looks into a message. A check that needs another
-kind gets a row in `KINDS`.
+A check asks `s.kind == "not contiguous"` and never reads a message. A check that needs a new kind
+gets a row in `KINDS`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ddpkit.errors import Deadlock, Mismatch, RankDied, RankError, RunFailed, Ru
 from ddpkit.exercises.limit import TookTooLong
 from ddpkit.protocol.raised import Raised
 
-# kind -> words that are found in no other message. The first row that fits is taken.
+# kind -> words that occur in no other message; the first row that fits counts
 KINDS: tuple[tuple[str, str], ...] = (
     ("returned None", r"Careless: it returned None"),  # `guard`
     ("number for a tensor", r"of type torch\.Tensor but got <class 'int'>"),
@@ -38,7 +38,8 @@ KINDS: tuple[tuple[str, str], ...] = (
     ("no view", r"view size is not compatible"),
     ("no ranks", r"Default process group has not been initialized"),
     ("freed", r"out of bounds for storage of size 0"),
-    ("storage too small", r"out of bounds for storage"),  # behind "freed": its size is not 0
+    # after "freed", so the storage's size is not 0
+    ("storage too small", r"out of bounds for storage"),
     ("wrong size", r"invalid for input of size"),
     ("split sizes", r"split_with_sizes expects split_sizes to sum"),
     ("unequal lists", r"invalid tensor size at index"),  # gloo, all_to_all of lists
@@ -78,19 +79,22 @@ ATTRIBUTE = re.compile(r"has no attribute '(\w+)'")
 
 @dataclass(frozen=True)
 class Trouble:
-    """What an answer ended in; every field is empty if it did not raise."""
+    """The exception of an answer, as data; every field is empty if the answer did not raise."""
 
     type: str = ""  # class of the exception, raised on a rank or here: "IndexError"
     kind: str = ""  # a word of `KINDS`
     stuck: str = ""  # why the ranks wait for ever: a `Deadlock.cause`
-    mismatch: str = ""  # what the ranks disagree on: a `Mismatch.kind`
-    attribute: str = ""  # the name that an object did not have
+    mismatch: str = ""  # the subject on which the ranks disagree: a `Mismatch.kind`
+    attribute: str = ""  # the missing name of an AttributeError
     dtypes: tuple[str, ...] = ()  # the dtypes on which the ranks disagree
-    hung: bool = False  # a deadlock, a mismatch or a timeout: another try may take its time too
+    hung: bool = False  # a deadlock, a mismatch or a timeout; another try may take as long
 
     @property
     def words(self) -> str:
-        """One line, as a test names it: "Deadlock: receive", "RuntimeError: no view"."""
+        """The class and the cause in one line, as tests name them.
+
+        "Deadlock: receive", "RuntimeError: no view".
+        """
         detail = self.stuck or self.mismatch or self.kind
         return f"{self.type}: {detail}" if detail else self.type
 
@@ -100,9 +104,9 @@ class Trouble:
 
 
 def trouble_of(error: BaseException) -> Trouble:
-    """What is known of an exception that an answer ended in, its own or a run's.
+    """Return the facts about an answer's exception, its own or a failed run's.
 
-    If ranks raised, the first rank's exception counts, and `kind` is the first kind that is known.
+    If ranks raised, the first rank's exception counts, and `kind` is the first known kind.
     """
     texts = list(_texts(error))
     stuck = _cause(error) if isinstance(error, Deadlock) else ""
@@ -118,7 +122,7 @@ def trouble_of(error: BaseException) -> Trouble:
 
 
 def from_claim(claim: object) -> Trouble:
-    """The trouble that a claim tells of. The claim is a student's, so nothing in it is believed."""
+    """Return the trouble in a claim. The claim is a student's, so no type or size is trusted."""
     if not isinstance(claim, dict):
         return Trouble()
     words = {
@@ -131,9 +135,9 @@ def from_claim(claim: object) -> Trouble:
 
 
 def named(error: BaseException, names: Iterable[str]) -> list[str]:
-    """Those of these names that the message of an exception has, for answers that must name one.
+    """Return those of `names` that occur in an exception's message, for answers that must name one.
 
-    ``named(error, dict(model.named_parameters()))``: the parameters that an answer complains of.
+    ``named(error, dict(model.named_parameters()))``: the parameters that an answer complains about.
     """
     return [name for name in names if any(name in text for text in _texts(error))]
 
@@ -145,14 +149,15 @@ def listed(error: BaseException) -> list[int] | str:
 
 
 def _type(error: BaseException) -> str:
-    """The class of what a rank raised; without that, the class of the error itself."""
+    """Return the class of the first rank's exception; without one, the class of `error`."""
     return next((each.type for each in _raised(error).values()), type(error).__name__)
 
 
 def _texts(error: BaseException) -> Iterator[str]:
-    """Messages without line breaks: what ranks raised, or the exception's own.
+    """Yield messages without line breaks: those of the ranks' exceptions, or the exception's own.
 
-    A run's message is ddpkit's, and has fields; it tells lines of code too, with any word in them.
+    A failed run's own message is left out: it is ddpkit's, with fields of its own, and also quotes
+    lines of code with any words in them.
     """
     raised = _raised(error).values()
     yield from (" ".join(f"{each.type}: {each.message}".split()) for each in raised)
@@ -161,7 +166,7 @@ def _texts(error: BaseException) -> Iterator[str]:
 
 
 def _raised(error: BaseException) -> Mapping[int, Raised]:
-    """What ranks raised, by rank; empty if the error is no rank's."""
+    """Return the exceptions of ranks, by rank; empty if no rank raised."""
     return error.raised if isinstance(error, RankError | RankDied) else {}
 
 

@@ -1,4 +1,4 @@
-"""An answer on real ranks: what it returned there, and what it sent to whom."""
+"""An answer on real ranks: its return values, and its messages with sender and receiver."""
 
 from __future__ import annotations
 
@@ -28,26 +28,26 @@ from ddpkit.trace import Span, Trace, rounds
 from ddpkit.trace.intervals import Interval
 from ddpkit.trace.memory import inside
 
-CALL = "a call of the answer"  # the span around each, which a check leaves out again
+CALL = "a call of the answer"  # the span around each call, which a check removes from the trace
 APART_NS = 1  # emulated time before and after each call
 Arguments = Sequence[tuple[Any, ...]]  # the arguments of one call, by rank
 
 
 @dataclass(frozen=True)
 class Did:
-    """What one call of an answer did."""
+    """The observations of one call of an answer."""
 
-    returned: list[Any]  # by rank
-    kept: bool  # every rank left its arguments as they were
-    trace: Trace  # the trace of this call alone
+    returned: list[Any]  # return values, by rank
+    kept: bool  # True if every rank left its arguments unchanged
+    trace: Trace  # the trace of this call only
     programs: list[Any] = field(default_factory=list)  # see `simulate.engine.claimed`
 
     @property
     def peak(self) -> list[int]:
-        """The most bytes that each rank of a modelled machine held, its arguments among them.
+        """The most bytes that each rank of a modelled machine held, arguments included.
 
         Bytes that were held and freed while no emulated time passed count too. Arguments and
-        results of earlier calls in the same run do not.
+        results of earlier calls in the same run do not count.
         """
         return [self._peak(rank) for rank in self.trace.ranks]
 
@@ -58,7 +58,7 @@ class Did:
 
     @property
     def bytes(self) -> list[int]:
-        """Bytes that each rank sent in messages."""
+        """The bytes that each rank sent in messages."""
         return [self.trace.traffic.sent(rank) for rank in self.trace.ranks]
 
     @property
@@ -68,13 +68,13 @@ class Did:
 
     @property
     def messages(self) -> list[int]:
-        """Messages that each rank sent, empty ones left out: right answers may skip them."""
+        """The number of messages of each rank, without empty ones, which right answers may skip."""
         sends = [one for one in self.trace.spans if one.is_send and one.bytes]
         return [sum(one.rank == rank for one in sends) for rank in self.trace.ranks]
 
     @property
     def to(self) -> str:
-        """Who sent bytes to whom, each pair once: "0→1 1→2", or "nobody"."""
+        """The pairs of sender and receiver, each pair once: "0→1 1→2", or "nobody"."""
         counts = sorted(self.trace.traffic.p2p.items())
         return " ".join(f"{a}→{b}" for (a, b), count in counts if count.bytes) or "nobody"
 
@@ -87,14 +87,14 @@ class Did:
 
     @property
     def collectives(self) -> list[str]:
-        """The collectives of torch.distributed that it called."""
+        """The collectives of torch.distributed that the call used."""
         return sorted({name for _, name in self.trace.traffic.collective})
 
     @cached_property
     def rounds(self) -> int | str:
         """Rounds of messages, in the one-port model (`ddpkit.trace.rounds`).
 
-        Collectives beside them are named too, for they take more: "2 and barrier".
+        Collectives take rounds as well, so their names follow the number: "2 and barrier".
         """
         of_messages = rounds(self.trace.spans)
         if not (of_messages and self.collectives):
@@ -108,7 +108,7 @@ def handed_in(spans: Iterable[Span]) -> int:
 
 
 def within(spans: Iterable[Span], name: str) -> list[Span]:
-    """Return the spans of a rank that begin inside a span of this name."""
+    """Return the spans of a rank that begin inside a span named `name`."""
     spans = list(spans)
     windows = [(one.start_ns, one.end_ns) for one in spans if one.name == name]
     return [one for one in spans if any(a <= one.start_ns < b for a, b in windows)]
@@ -138,18 +138,19 @@ def together(
     machine: MachineSpec | None = None,
     files: bool = False,
 ) -> list[Callable[[], Did]]:
-    """Several calls, one after the other, in one run of as many ranks as a call has entries.
+    """Return a function for each of several calls, all made in one run, one after another.
 
-    Returns a function for each call, which tells what the call did. The first function that is
-    asked makes the run. If the answer raises in that run, every function raises the error. So one
-    run for many calls saves a student's time, but a case that often fails alone should have its own
-    run.
+    The run has as many ranks as a call has entries. A function returns the observations of its
+    call. The first function that is called makes the run. If the answer raises in that run, every
+    function raises the error. So one run for many calls saves a student's time, but a case that
+    often fails alone should have its own run.
     """
     shared = _Shared(answer, calls, link, machine, files)
     return [partial(shared.did, number) for number in range(len(calls))]
 
 
-Looks = Mapping[str, str | Callable[[Did], Any]]  # what is observed: a name of `Did`, or a function
+# observed name -> a name of `Did`, or a function of `Did`
+Looks = Mapping[str, str | Callable[[Did], Any]]
 
 
 def asked(
@@ -161,7 +162,7 @@ def asked(
     machine: MachineSpec | None = None,
     files: bool = False,
 ) -> Callable[[], Observed]:
-    """`observe` of a case: `call`, and what to see of it.
+    """Return `observe` of a case that calls the answer once, with the values listed in `see`.
 
     asked(answer, PerRank(inputs), world_size=3, see={"gave": "returned", "to": "to"})
     """
@@ -170,11 +171,11 @@ def asked(
 
 
 def timed(observed: Observed, machine: MachineSpec, link: LinkSpec = "unlimited") -> Observed:
-    """`read` of a case that asks for emulated time: "programs" becomes "ms", recomputed.
+    """`read` of a case about emulated time: replaces "programs" by "ms", the recomputed time.
 
     asked(answer, world_size=4, see={"programs": "programs"}, machine="laptop core", link="1 GB/s")
-    has ``read=partial(timed, machine="laptop core", link="1 GB/s")``. The time is that of all
-    ranks, which begin together, to the last one's end. Raises LessonError for what is no program.
+    has ``read=partial(timed, machine="laptop core", link="1 GB/s")``. All ranks begin together, and
+    the time ends with the last rank. Raises LessonError if the observed value is no program.
     """
     try:
         ns = program_ns(observed["programs"], machine, link)
@@ -185,7 +186,7 @@ def timed(observed: Observed, machine: MachineSpec, link: LinkSpec = "unlimited"
 
 
 def looked(told: Callable[[], Did], see: Looks) -> Callable[[], Observed]:
-    """`observe` of a case that shares its run with others: `told` is one of `together`."""
+    """Return `observe` of a case that shares its run: `told` is a function made by `together`."""
     return partial(_look, told, see)
 
 
@@ -219,7 +220,7 @@ def who(ranks: Iterable[int]) -> str:
 
 @dataclass
 class _Shared:
-    """A run that several cases look at."""
+    """A run shared by several cases."""
 
     answer: Callable[..., Any]
     calls: Sequence[Arguments]
@@ -264,16 +265,16 @@ class AnswerCall:
     returned: Any
     kept: bool
     program: Any
-    packed: bool = False  # whether `returned` is what `pack_result` makes of it
+    packed: bool = False  # True if `returned` is packed by `pack_result`
 
 
 def _call_each(
     answer: Callable[..., Any], calls: list[tuple[Any, ...]], files: bool = False
 ) -> list[AnswerCall]:
-    """Make the calls one by one, on a rank. Barriers between them keep their messages apart.
+    """Make the calls one by one, on a rank. Barriers keep the messages of different calls apart.
 
-    Where memory is counted, a call must not hold the arguments and results of the calls before it.
-    So the list of arguments is emptied, and results are packed as bytes.
+    Where memory is counted, a call must not hold the arguments and results of earlier calls. So the
+    list of arguments is emptied, and results are packed as bytes.
     """
     import torch.distributed as dist
 
@@ -285,7 +286,7 @@ def _call_each(
             dist.barrier()
         _let_a_moment_pass()
         with (
-            span(CALL),  # in the trace, whose times are of one clock
+            span(CALL),  # in the trace, where all times belong to one clock
             _noted(counted) as program,
             _held_to_rules(files),
         ):
@@ -298,7 +299,7 @@ def _call_each(
 
 
 def _let_a_moment_pass() -> None:
-    """Let emulated time pass, so that calls that take none are told apart in the trace."""
+    """Let emulated time pass, so that the trace tells calls of zero duration apart."""
     if (emulated := emulated_machine()) is not None:
         emulated.clocks.main.pass_by(APART_NS)
 
@@ -317,19 +318,18 @@ def _packed(called: AnswerCall, counted: Machine) -> AnswerCall:
 
 
 def _noted(counted: Machine | None) -> AbstractContextManager[list[Any]]:
-    """A block whose program is written down, where compute is counted."""
+    """Return a block that writes down the call's program if compute is counted."""
     return nullcontext([]) if counted is None else counted.noting()
 
 
 @contextmanager
 def _held_to_rules(files: bool) -> Iterator[None]:
-    """Raise `Careless` for what no answer may do.
+    """Raise `Careless` if an answer breaks a rule.
 
-    That is a work which nobody waits for, a tensor used before that, a process group that no trace
-    hears of, and any other way past torch.distributed, but for `files` where they may be written.
-    Code may not hide operations from the kit's dispatch modes either.
-    Whether an unfinished message arrives is luck: gloo gives it up when nobody holds its
-    handle any more.
+    The rules forbid a Work without a wait, a tensor used before its wait, a process group outside
+    the trace, every other way past torch.distributed (files are allowed if `files`), and code that
+    hides operations from the kit's dispatch modes. An unfinished message arrives only by luck: gloo
+    drops the message as soon as nobody holds the handle.
     """
     recorder = current()
     if recorder is None:
@@ -357,10 +357,10 @@ def _held_to_rules(files: bool) -> Iterator[None]:
 
 
 def _windows(spans: Sequence[Span]) -> list[Interval]:
-    """Return the time of each call on a rank, from its start to before its end.
+    """Return the time of each call on a rank, from the start to just before the end.
 
-    A call that ends with an operation that takes no time ends a moment later, so that the
-    operation is inside.
+    If a call ends with an operation of zero duration, the time is extended by a moment to contain
+    the operation.
     """
     posted = {one.start_ns for one in spans if one.is_comm}
     calls = [(one.start_ns, one.end_ns) for one in spans if one.name == CALL]

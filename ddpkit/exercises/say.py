@@ -1,4 +1,4 @@
-"""The one way to the student: one write to stdout, by one process."""
+"""The only output to the student: one write to stdout, by one process."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from ddpkit.text import plain
 
 
 def speaks() -> bool:
-    """Whether this process speaks to the reader: under torchrun, rank 0 alone."""
+    """True if this process prints for the reader; under torchrun only rank 0 prints."""
     return "WORLD_SIZE" not in os.environ or os.environ.get("RANK", "0") == "0"
 
 
 def say(text: str) -> None:
-    """Print `text` in one piece, so that a notebook stores one output, whatever the machine."""
+    """Print `text` in one piece, so that a notebook stores one output on any machine."""
     if not speaks():
         return
     try:
         sys.stdout.write(text)
-    except UnicodeEncodeError:  # a console of another age
+    except UnicodeEncodeError:  # a console without Unicode
         sys.stdout.write(plain(text))
     sys.stdout.flush()

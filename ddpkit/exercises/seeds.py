@@ -11,7 +11,7 @@ PUBLIC_SEED = "744"  # known to all: a check prints the same values for everyone
 
 @dataclass(frozen=True)
 class Seed:
-    """Text of a seed. Under a secret one a check prints what it got, never what it expected."""
+    """The text of a seed. Under a secret seed, a check prints no expected values."""
 
     text: str = PUBLIC_SEED
     secret: bool = False

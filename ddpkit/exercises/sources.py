@@ -1,4 +1,4 @@
-"""Source text of functions and classes, also of those defined in cells, and the names it needs."""
+"""Sources of functions and classes, even from cells, and the names that a source needs."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ import types
 from collections.abc import Iterator
 from typing import Any
 
-# Put in front of every kept answer: what an annotation names need not exist when it is loaded.
+# begins every kept answer, so that names in annotations need not exist on loading
 FUTURE = "from __future__ import annotations\n"
 
 Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
 
 def source_of(thing: Any) -> str | None:
-    """Source of a function or class, decorators included, unindented; None if it cannot be found.
+    """Return the unindented source of a function or class with its decorators; None if not found.
 
     The source of a lambda is its whole statement.
     """
@@ -47,13 +47,13 @@ def _files_of(cls: type) -> set[str]:
     members = (inspect.unwrap(getattr(each, "__func__", each)) for each in vars(cls).values())
     codes = (each.__code__ for each in members if isinstance(each, types.FunctionType))
     files = {code.co_filename for code in codes if code.co_qualname.startswith(cls.__qualname__)}
-    files = {name for name in files if linecache.getlines(name)}  # not those that were generated
+    files = {name for name in files if linecache.getlines(name)}  # without generated code
     file = getattr(sys.modules.get(cls.__module__), "__file__", None)
     return files or ({file} if file else set())
 
 
 def _cut_class(filename: str, cls: type) -> str | None:
-    """The last class of that name in a file, as after running all of it."""
+    """Return the last class of that name in a file, as a run of the whole file would leave it."""
     lines = linecache.getlines(filename)
     try:
         tree = ast.parse("".join(lines))
@@ -68,7 +68,7 @@ def _cut_class(filename: str, cls: type) -> str | None:
 
 
 def defined_name(source: str) -> str | None:
-    """The name that a source defines or assigns, if it is one statement that does so."""
+    """Return the name that a source defines or assigns, if the source is one such statement."""
     try:
         statements = ast.parse(source).body
     except SyntaxError:
@@ -83,7 +83,7 @@ def defined_name(source: str) -> str | None:
 
 
 def globals_of(thing: Any) -> dict[str, Any]:
-    """The namespace that a function, or the methods of a class, look their globals up in."""
+    """Return the namespace of the globals of a function, or of a class's methods."""
     if isinstance(thing, type):
         for each in vars(thing).values():
             member = inspect.unwrap(getattr(each, "__func__", each))
@@ -95,7 +95,10 @@ def globals_of(thing: Any) -> dict[str, Any]:
 
 
 def needed_names(source: str) -> set[str]:
-    """Names that a source looks up outside itself when it runs or is called; no names of types."""
+    """Return the names that code looks up outside itself when it runs or is called.
+
+    Names in annotations are left out.
+    """
     table = symtable.symtable(FUTURE + source, "answer", "exec")
     defined = {symbol.get_name() for symbol in table.get_symbols() if symbol.is_assigned()}
     return set(_global_names(table)) - defined - {"annotations"}
@@ -106,12 +109,13 @@ def _global_names(table: symtable.SymbolTable) -> Iterator[str]:
         if symbol.is_global() and (symbol.is_referenced() or symbol.is_declared_global()):
             yield symbol.get_name()
     for child in table.get_children():
-        if "annotation" not in str(child.get_type()).lower():  # Python 3.14 has tables for them
+        # Python 3.14 has tables for annotations
+        if "annotation" not in str(child.get_type()).lower():
             yield from _global_names(child)
 
 
 def annotation_names(source: str) -> set[str]:
-    """Names in annotations: they help a reader of the file, and are not needed to run it."""
+    """Return the names in annotations; they help a reader of a file, but the file runs without."""
     found: set[str] = set()
     for node in ast.walk(ast.parse(source)):
         parts = [getattr(node, "annotation", None), getattr(node, "returns", None)]

@@ -1,4 +1,4 @@
-"""The last lines that an answer prints, kept apart from what a check prints."""
+"""The last lines that an answer prints, kept apart from a check's own output."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from collections.abc import Iterator
 
 from ddpkit.cluster.torchrun.job import checking
 
-PRINTED = 3  # last lines kept of what an answer prints
+PRINTED = 3  # last lines of an answer's output to keep
 MAX_LINE = 200  # characters kept of each
 # gloo's last words on a rank: nobody's print, and the run's explanation says it better.
 LAST_WORDS = ("terminate called after throwing an instance of 'gloo::", "[enforce fail at ")
 
 
 class Tail(io.TextIOBase):
-    """Takes the place of stdout while an answer runs; keeps the end of what is printed.
+    """Replaces stdout while an answer runs, and keeps the end of the output.
 
-    What an answer prints must not mix with the report, which is compared; a student's debugging
-    print is no mistake. When a case fails its last lines are shown.
+    An answer's output must not mix with the report, which is compared with other reports; a
+    debugging print is no mistake. If a case fails, the last lines are shown.
     """
 
     def __init__(self) -> None:
@@ -43,6 +43,6 @@ class Tail(io.TextIOBase):
 
 @contextlib.contextmanager
 def captured(output: Tail) -> Iterator[None]:
-    """Run an answer: what it prints goes to `output`."""
+    """Run an answer with its output going to `output`."""
     with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output), checking():
         yield

@@ -1,8 +1,8 @@
-"""Values that an answer produced, as plain data: compared strictly, printed the same every time.
+"""Values of an answer as plain data: compared strictly, and printed the same in every run.
 
-A check looks at values only after `plain` has copied them into data whose types are known exactly,
-so that an object with an agreeable `__eq__` or `__repr__` gets nowhere. The text of a value has no
-address, no time and no more digits than a machine of another make would compute; nbval compares it.
+A check looks at values only after `plain` has copied them into data of exactly known types, so that
+an object with an agreeable `__eq__` or `__repr__` gains nothing. The text of a value has no
+address, no time, and no more digits than all machines compute alike, because nbval compares it.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ SCALARS = (bool, int, float, str, bytes, type(None))
 
 @dataclass(frozen=True)
 class PlainTensor:
-    """A dense tensor or array, copied: equal to another when type, shape and every bit are.
+    """A copied dense tensor or array; two are equal if type, shape and every bit are equal.
 
-    -0.0 counts as 0.0: the sum of nothing may be either.
+    -0.0 counts as 0.0, because an empty sum may give either.
     """
 
     library: str  # "torch" or "numpy"
@@ -42,17 +42,17 @@ class PlainTensor:
 
 @dataclass(frozen=True, eq=False)
 class Opaque:
-    """Stands for an object that is not plain data; equal to no other."""
+    """Stands for an object that is not plain data; equal to no value."""
 
     type_name: str
 
 
 @dataclass(frozen=True)
 class Close:
-    """Expects a float, or a list or tensor of them, right to `digits` significant digits.
+    """Expects a float, or a list or tensor of floats, right to `digits` significant digits.
 
-    The digits (at most 5) count from the largest value expected. As many are printed, for right
-    answers whose rounding differs must print the same.
+    The digits (at most 5) count from the largest expected value. Only these digits are printed,
+    because right answers with different rounding must print the same.
     """
 
     value: Any
@@ -89,13 +89,13 @@ class Between:
 
 
 def plain(value: Any, depth: int = 0) -> Any:
-    """Copy `value` into plain data; whatever is not plain becomes `Opaque`, named by its type."""
+    """Copy `value` into plain data; an object that is not plain becomes `Opaque`, with its type."""
     kind: Any = type(value)
     if kind in SCALARS or kind in (PlainTensor, Opaque, Close, Between):
         return value
     if depth > DEPTH:
         return Opaque(f"{kind.__name__}, nested too deep")
-    # By exact type: a subclass could answer differently each time it is asked.
+    # compared by exact type: a subclass could give a different answer each time
     if kind is list:
         return [plain(item, depth + 1) for item in value]
     if kind is tuple or kind is _of("torch", "Size"):
@@ -115,7 +115,7 @@ def plain(value: Any, depth: int = 0) -> Any:
 
 
 def is_numpy_scalar(kind: type) -> bool:
-    """Whether a class is one of numpy's own numbers: they count as Python's of the same value."""
+    """True for a class of numpy's own numbers, which count as Python numbers of the same value."""
     generic = _of("numpy", "generic")
     is_one = generic is not None and issubclass(kind, generic)
     return is_one and _of("numpy", kind.__name__) is kind  # no subclass of a student's
@@ -136,7 +136,7 @@ def _plain_tensor(value: Any, library: str) -> PlainTensor | Opaque:
     try:
         tensor = torch.from_numpy(value.copy()) if library == "numpy" else value
         tensor = tensor.detach().cpu().resolve_conj().resolve_neg()
-        # contiguous() leaves the strides of what is empty or has one element, as they may be.
+        # contiguous() leaves the strides of empty or one-element tensors as they are
         tensor = tensor.clone(memory_format=torch.contiguous_format)
         if tensor.is_floating_point():
             tensor = tensor + 0.0  # -0.0 + 0.0 is 0.0
@@ -149,7 +149,7 @@ def _plain_tensor(value: Any, library: str) -> PlainTensor | Opaque:
 
 
 def digits_of(expected: object) -> int:
-    """How many digits of a value to print: the fewest of any `Close` in what is expected."""
+    """Return the digits of a value to print: the fewest of any `Close` in the expected value."""
     match plain(expected):
         case Close(digits=digits):
             return digits
@@ -176,9 +176,9 @@ def _numbers(value: Any) -> Iterator[float]:
 
 
 def show_value(value: object, digits: int = DIGITS, width: int = VALUE) -> str:
-    """One line for any value; a long one is shown as its size and a digest of all of it.
+    """Return one line for any value; a long value is shown by its size and a digest.
 
-    Of a long text the beginning is shown.
+    A long text is shown by its beginning.
     """
     value = plain(value)
     if isinstance(value, Close):
@@ -212,7 +212,7 @@ def _text(value: Any, digits: int) -> str:
         case tuple():
             inner = ", ".join(_text(item, digits) for item in value)
             return f"({inner},)" if len(value) == 1 else f"({inner})"
-        case dict():  # sorted, for two dicts are equal whatever their order
+        case dict():  # sorted, because dicts are equal in any order
             keys = sorted(value, key=lambda key: (type(key).__name__, str(key)))
             return f"{{{', '.join(f'{key!r}: {_text(value[key], digits)}' for key in keys)}}}"
         case PlainTensor():
@@ -244,10 +244,10 @@ def _tensor_text(tensor: PlainTensor, digits: int) -> str:
 
 
 def digest(value: object) -> str:
-    """12 hex digits of a SHA-256 over type, shape and every bit: for tensors and what holds them.
+    """Return 12 hex digits of a SHA-256 over type, shape and every bit: of a tensor or a container.
 
     >>> digest([1, 2.5])
-    'd2fcd81d8ef8'
+    '29c5bbc8d474'
     """
     return _sha(_exact(plain(value)))
 

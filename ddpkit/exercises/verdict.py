@@ -1,4 +1,4 @@
-"""What a check found, and the text that says so."""
+"""The result of a check, and its text."""
 
 from __future__ import annotations
 
@@ -13,24 +13,25 @@ from ddpkit.text import LINE, count, cut, sign, under
 
 NO_MORE = "(This mistake has one hint only.)"
 WRONG = 3  # wrong values told of in a case's row
-WHOLE = 120  # characters that the first message has at least, however narrow its column
+WHOLE = 120  # least width, in characters, of the first message, in any column
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """Outcome of a check; true if passed. A notebook shows nothing for it: the check printed."""
+    """The result of a check; true if passed. A notebook shows no repr, as the check has printed."""
 
     name: str
     passed: bool
     points: float
     earned: float
     cases: tuple[Assessment, ...] = ()
-    blank: str | None = None  # if not answered yet, its size ("about 8 lines", or "")
+    # the size of an unanswered exercise ("about 8 lines", or ""); None if answered
+    blank: str | None = None
     why_skipped: tuple[str, ...] = ()  # the reason for each case that was not asked, under torchrun
 
     @property
     def skipped(self) -> int:
-        """How many cases were left out, under torchrun."""
+        """The number of cases left out, under torchrun."""
         return len(self.why_skipped)
 
     def __bool__(self) -> bool:
@@ -51,21 +52,21 @@ class Verdict:
 
     @property
     def hint_name(self) -> str:
-        """The name of that hint; "" if there is none, or it has none."""
+        """The name of the first failed case's hint; "" without a hint or a name."""
         return self.first_wrong.hint_name if self.first_wrong else ""
 
     @property
     def trouble(self) -> Trouble | None:
-        """What the answer ended in, in the first case in which it raised."""
+        """The exception of the first case in which the answer raised; None without an exception."""
         return next((case.trouble for case in self.cases if case.trouble), None)
 
 
 def verdict_text(
     verdict: Verdict, notes: Sequence[str] = (), *, secret: bool = False, hint: int = 1
 ) -> str:
-    """The report of a check: a row a case, help with the first that failed, and what to do next.
+    """Return the report of a check: a row a case, help with the first failed case, the next step.
 
-    `notes` are sentences that follow the verdict. Under a secret seed nothing expected is shown.
+    `notes` are sentences that follow the verdict. Under a secret seed no expected value is shown.
     `hint` is 1 for a nudge, 2 for more.
     """
     lines = list(_rows(verdict, secret))
@@ -100,7 +101,7 @@ def _differences(wrong: Sequence[Wrong]) -> str:
 
 
 def _help(verdict: Verdict, step: int) -> Iterator[str]:
-    """One of each kind, from the first case that has it: more would bury it."""
+    """Yield one help of each kind, from the first case that has it; more would hide the first."""
     failed = [case for case in verdict.cases if not case.passed]
     details = next((case.details for case in failed if case.details), ())
     yield from (under("    ", line) for line in details)
