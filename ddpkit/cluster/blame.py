@@ -15,10 +15,10 @@ from ddpkit.cluster import causes, explain, stopped
 from ddpkit.errors import Death, LastSeen, Mismatch, RankDied, RankError, RunFailed, RunTimeout
 from ddpkit.protocol.raised import Raised
 
-ROOT_CAUSE = 0.15  # seconds in which other ranks may report the cause
+ROOT_CAUSE = 0.15  # seconds in which further ranks may report the cause
 ECHO = 2.0  # seconds for the same, when every exception so far is an echo
 
-# Messages of exceptions that only echo the end of another rank.
+# Messages of exceptions that only echo the end of a peer.
 ECHOES = ("closed by peer", "reset by peer", "Broken pipe", "Connection refused", "Socket Timeout")
 
 

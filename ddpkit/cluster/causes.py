@@ -71,7 +71,7 @@ def unanswered(calls: Mapping[int, Call]) -> tuple[int, list[int]] | None:
 
 
 def lost_message(calls: Mapping[int, Call], needs: Needs, returned: Collection[int]) -> int | None:
-    """Return a rank that waits for a posted message whose sender has returned, or None."""
+    """Return a rank that waits for a posted message of a returned sender, or None."""
     for rank, call in sorted(calls.items()):
         if call.op == "recv" and not needs.get(rank) and call.peer in returned:
             return rank
@@ -140,7 +140,7 @@ def size(call: Call) -> int:
 
 
 def alike(raised: Mapping[int, Raised]) -> list[int]:
-    """Return the ranks whose exception has the type and the line of the lowest rank's."""
+    """Return the ranks with an exception of the lowest rank's type and line."""
     first = _kind(raised[min(raised)])
     return sorted(rank for rank, other in raised.items() if _kind(other) == first)
 

@@ -1,7 +1,7 @@
 """`Cluster`: real ranks from a notebook. It starts them, ships a function, and gathers the results.
 
-Every run is a fresh job of fresh processes, so nothing leaks from one run into the next, and what
-went wrong in one is over with it: nothing but its death frees a rank that is stuck in gloo.
+Every run is a fresh job of fresh processes, so nothing leaks from one run into the next. A failure
+ends with its run: only the death of its process frees a rank that is stuck in gloo.
 """
 
 from __future__ import annotations
@@ -37,32 +37,32 @@ from ddpkit.trace import Scalar, Trace, Traffic, how_made, join
 
 Result = TypeVar("Result")
 
-MANY = 16  # ranks; for more, a warning says what they cost
+MANY = 16  # ranks; above this number, a warning tells the cost
 TOO_MANY = 256
 MOST_ALIKE = 4096  # ranks, of which at most `TOO_MANY` run
 
 
 @dataclass(frozen=True)
 class Run(Generic[Result]):
-    """What a run of `world_size` ranks left behind.
+    """The outcome of a run of `world_size` ranks.
 
-    results   what the function returned, by rank; None for a rank that did not return
-    output    what the ranks printed, each line labelled, in rank order
+    results   the function's return values, by rank; None for a rank that did not return
+    output    the ranks' printed lines, each with a label, in rank order
     trace     compute and communication of every rank (`ddpkit.show` draws it)
-    traffic   bytes and messages, from whom to whom, of the whole run: of a long one, the trace
-              holds the last steps only (its fact "kept" says so)
-    error     what ended the run, with `expect_error=True`; else None
+    traffic   bytes and messages of the whole run, by sender and receiver; the trace of a long run
+              holds only the last steps (its fact "kept" says so)
+    error     the error that ended the run, with `expect_error=True`; else None
     """
 
     results: list[Result]
     output: str
     trace: Trace
     error: RunFailed | None = None
-    earlier: Traffic | None = None  # traffic that the trace no longer holds
+    earlier: Traffic | None = None  # traffic of steps that the trace no longer holds
 
     @property
     def traffic(self) -> Traffic:
-        """Bytes and messages of the whole run, from whom to whom."""
+        """Bytes and messages of the whole run, by sender and receiver."""
         return self.trace.traffic + self.earlier if self.earlier else self.trace.traffic
 
     def __repr__(self) -> str:
@@ -75,49 +75,45 @@ class Run(Generic[Result]):
 class Cluster:
     """`world_size` real torch.distributed ranks: gloo on the CPU, or NCCL on GPUs.
 
-    ```python
-    cluster = Cluster(4)
-    run = cluster.run(lambda: dist.get_rank() ** 2)
+    ```python cluster = Cluster(4) run = cluster.run(lambda: dist.get_rank() ** 2)
     run.results                                        # [0, 1, 4, 9]
-    ```
-    No process lives between runs, so there is nothing to close; `with Cluster(4) as cluster:` works
-    too, and after `close()` further runs are refused. Under torchrun a cluster uses the first
+    ``` No process lives between runs, so there is nothing to close; `with Cluster(4) as cluster:`
+    works too, and after `close()` further runs are refused. Under torchrun a cluster uses the first
     `world_size` ranks that torchrun started.
 
     `link="1 Gbit/s, 200 us"` gives each rank an emulated machine with a link of that bandwidth and
-    latency. Time is emulated then, and no longer the laptop's: a rank's own is the CPU time that it
-    computes, divided by its speed, and the time that its messages take. `time.perf_counter()` and
-    `time.sleep()` inside a rank, traces and pictures have it, and waits cost no real time
-    (docs/emulation.md). `link={"default": "10 Gbit/s", 3: "100 Mbit/s"}` gives ranks their own
-    links, `link={"hosts of": 4, "inside": "300 GB/s, 3 us", "between": "100 Gbit/s, 10 us"}` hosts
-    of 4 ranks, which share a link to the other hosts. Names stand for the links of real hosts:
-    ``"hosts of 8 H100, InfiniBand 400 Gbit/s per GPU"`` (`ddpkit.networks`). `link="unlimited"`
-    takes no time (`ddpkit.link`). `speed=0.5` makes all machines half as fast as this one,
-    `speed={3: 0.5}` that of rank 3; with `speed=math.inf` compute takes no time.
-    `machine="A100"` counts compute instead of measuring it: each operation takes what it would on
-    that machine, to the nanosecond the same in every run (docs/emulation.md lists the names). By
-    numbers: `machine="1 TFLOP/s, 100 GB/s, 64 MB, 5 us"`; from a file: `machine="mine.json"`; per
-    rank: `machine={"default": "V100", 3: "K80"}`. Each named GPU has a host, which launches
-    operations on the device and goes on; `machine="device of mine.json"` adds one. Without `link=`
-    the network takes no time, as with `link="unlimited"`. `speed=` counts on top: `speed=0.5`
-    doubles what operations take.
-    `values=False`, with `machine=`, counts operations on large tensors without computing them, so a
-    model may be larger than this computer (docs/emulation.md, "Without values"). With `alike=8`,
-    ranks 0 to 7 run, and rank r is a copy of rank r mod 8.
-    `device="cuda"` gives every rank a GPU, the arguments of a run with it, and makes it the default
-    device of what the rank creates. They talk NCCL if there are as many GPUs as ranks, else they
-    share, and talk gloo. `DDPKIT_DEVICE=cuda` in the environment says it for all cells, but for
-    emulated clusters, which compute on the CPU.
-    `record=False` leaves forward, backward and optimizer out of the trace.
-    `strict=True` ends a run at the line that uses a tensor in flight: a line that changes a tensor
-    between an isend, or a collective with async_op=True, and its wait(), or that reads a tensor of
-    an irecv. Operations take three times as long. Without it, a run says afterwards what it has
-    seen of such changes.
+    latency. Then the ranks have emulated time instead of the laptop's: a rank's time is the CPU
+    time of its compute, divided by its speed, plus the time of its messages. `time.perf_counter()`
+    and `time.sleep()` inside a rank, traces and pictures all use emulated time, and waits cost no
+    real time (docs/emulation.md). `link={"default": "10 Gbit/s", 3: "100 Mbit/s"}` gives ranks
+    their own links, `link={"hosts of": 4, "inside": "300 GB/s, 3 us", "between": "100 Gbit/s, 10
+    us"}` hosts of 4 ranks, which share a link to the other hosts. Names stand for the links of real
+    hosts: ``"hosts of 8 H100, InfiniBand 400 Gbit/s per GPU"`` (`ddpkit.networks`).
+    `link="unlimited"` takes no time (`ddpkit.link`). `speed=0.5` makes all machines half as fast as
+    this computer, `speed={3: 0.5}` only rank 3's; with `speed=math.inf` compute takes no time.
+    `machine="A100"` counts compute instead of measuring it: each operation takes its time on an
+    A100, to the nanosecond the same in every run (docs/emulation.md lists the names). By numbers:
+    `machine="1 TFLOP/s, 100 GB/s, 64 MB, 5 us"`; from a file: `machine="mine.json"`; per rank:
+    `machine={"default": "V100", 3: "K80"}`. Each named GPU has a host, which launches operations on
+    the device without waiting for them; `machine="device of mine.json"` adds a host to the machine
+    of a file. Without `link=` the network takes no time, as with `link="unlimited"`. `speed=`
+    counts on top: `speed=0.5` doubles the time of every operation. `values=False`, with `machine=`,
+    counts operations on large tensors without computing them, so a model may be larger than this
+    computer (docs/emulation.md, "Without values"). With `alike=8`, ranks 0 to 7 run, and rank r is
+    a copy of rank r mod 8. `device="cuda"` gives every rank a GPU, moves the arguments of a run
+    there, and makes the GPU the rank's default device. With at least as many GPUs as ranks, the
+    backend is NCCL; with fewer, ranks share GPUs, and the backend is gloo. `DDPKIT_DEVICE=cuda` in
+    the environment does the same for all cells, except for emulated clusters, which compute on the
+    CPU. `record=False` leaves forward, backward and optimizer out of the trace. `strict=True` ends
+    a run at the line that uses a tensor in flight: a line that changes a tensor between an isend,
+    or a collective with async_op=True, and its wait(), or that reads a tensor of an irecv.
+    Operations take three times as long. Without `strict=True`, a run prints the changes that it
+    noticed at its end.
 
-    Raises ClusterError if `world_size` is not a number of ranks that can be started, if a link, a
-    machine or a speed cannot be read, for a speed without both, for `values=False` without a
-    machine, for `alike=` with values or for unlike ranks, if there is no such device, for GPUs of
-    an emulated cluster, and in a rank.
+    Raises ClusterError if `world_size` ranks cannot be started, if a link, a machine or a speed
+    cannot be read, for a speed without a link or a machine, for `values=False` without a machine,
+    for `alike=` with values or for unlike ranks, for a device that is missing, for GPUs of an
+    emulated cluster, and inside a rank.
     """
 
     def __init__(
@@ -217,7 +213,7 @@ class Cluster:
         raise TypeError("a Cluster cannot be sent to a rank: a rank cannot start ranks")
 
     def close(self) -> None:
-        """Refuse further runs. Nothing else is left to do: each run ends its own ranks."""
+        """Refuse further runs. Each run ends its own ranks, so no process remains to be closed."""
         self._closed = True
 
     def run(
@@ -229,21 +225,23 @@ class Cluster:
         expect_error: bool = False,
         **kwargs: Any,
     ) -> Run[Result]:
-        """Call `function(*args, **kwargs)` on every rank, and wait for all.
+        """Call `function(*args, **kwargs)` on every rank, and wait for all ranks.
 
-        Inside it, plain torch.distributed: the default process group is there. An argument wrapped
-        as `PerRank([a, b, ...])` gives each rank its own item. What the ranks print is shown while
-        they run, and after it a line on works (isend, async_op=True) that nobody has waited for.
+        The function can use torch.distributed at once, because the default process group exists. An
+        argument wrapped as `PerRank([a, b, ...])` gives each rank its own item. Printed lines of
+        the ranks are shown while they run. After the run, a line lists works (isend, async_op=True)
+        without a wait().
 
         seed          rank r starts with torch, numpy and random seeded by `1000 * seed + r`
-        timeout       seconds after which the run is ended; without it a run may take for ever,
-                      but a deadlock is found and explained within seconds
-        expect_error  the run is meant to fail: print the explanation, return it as `run.error`
+        timeout       seconds after which the run is ended; without a timeout a run may last
+                      forever, but a deadlock is found and explained within seconds
+        expect_error  the run is meant to fail: print the explanation, and return the error as
+                      `run.error`
 
         Raises ClusterError if the function cannot be shipped or takes other arguments, or for a
         timeout that is no number above 0, and a RunFailed (RankError, RankDied, Deadlock, Mismatch,
-        RunTimeout) that says which rank failed, and in which line. Whatever happens, no process
-        stays behind.
+        RunTimeout) with the failed rank and its line. In every case, all processes of the run are
+        ended.
         """
         if self._closed:
             raise ClusterError("This cluster is closed: make a new one with Cluster(...)")
@@ -344,7 +342,7 @@ def _check_world_size(world_size: Any, alike: Any = None) -> None:
 def _check_call(
     function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], world_size: int
 ) -> None:
-    """Raise here, in the notebook, what would otherwise fail on every rank."""
+    """Raise here, in the notebook, an error that every rank would raise."""
     if not callable(function):
         raise CallError(
             f"run() takes a function and its arguments, as in run(f, 1, 2), but the first argument "
@@ -359,7 +357,7 @@ def _check_call(
             )
     try:
         signature = inspect.signature(function)
-    except (ValueError, TypeError):  # built in: it will say so itself
+    except (ValueError, TypeError):  # a built-in function: the call itself will raise
         return
     try:
         signature.bind(*args, **kwargs)

@@ -1,4 +1,4 @@
-"""How many cores this process may use: its ranks share them."""
+"""The number of cores that this process may use, which its ranks share."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ CGROUPS = Path("/sys/fs/cgroup")  # Linux: where a container's share of the mach
 
 
 def cores() -> int:
-    """The cores that this process is bound to, and no more than its container may keep busy.
+    """Return the number of cores bound to this process, limited by its container's share.
 
-    A container on a large machine (Binder's, a pod) sees all cores, and is halted when it has used
-    up its share of their time: a thread for each would make it slower, not faster.
+    A container on a large machine (Binder's, a pod) sees all cores, but is halted after using its
+    share of their time: a thread for each core would make the container slower, not faster.
     """
     if hasattr(os, "sched_getaffinity"):
         bound = len(os.sched_getaffinity(0))

@@ -1,4 +1,4 @@
-"""Where the ranks of a cluster are to compute, and who moves their bytes."""
+"""The device on which a cluster's ranks compute, and the backend of their messages."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Place:
 
     device: str = "cpu"
     backend: str = "gloo"
-    gpus: int = 0  # GPUs that the ranks of one machine share, if there are fewer GPUs than ranks
+    gpus: int = 0  # GPUs that the ranks of a machine share; 0 if each rank has a GPU of its own
 
     def __str__(self) -> str:
         shared = f", sharing {count(self.gpus, 'GPU')}" if self.gpus else ""
@@ -28,13 +28,13 @@ class Place:
 
 
 def choose(device: Any, ranks_here: int, gpus: int, *, nccl: bool, asked: str = "device=") -> Place:
-    """A place for `ranks_here` ranks on a machine with so many GPUs.
+    """Return a place for `ranks_here` ranks on a machine with `gpus` GPUs.
 
-    NCCL wants a GPU for each rank: two ranks of it on one GPU are an error. Where there are fewer,
+    NCCL needs a GPU for each rank: two ranks on one GPU are an error. With fewer GPUs than ranks,
     gloo carries CUDA tensors through the host.
 
-    Raises ClusterError if `device` is no device, or this machine has none of that kind. `asked`
-    names what chose it.
+    Raises ClusterError if `device` is no device, or if this machine has no such device. `asked`
+    names the source of the choice.
     """
     if device == "cpu":
         return Place()
@@ -51,10 +51,11 @@ def choose(device: Any, ranks_here: int, gpus: int, *, nccl: bool, asked: str = 
 
 
 def place(device: Any, ranks_here: int, *, emulated: bool) -> Place:
-    """`choose` on this machine; without a device, the one that DDPKIT_DEVICE names, or the CPU.
+    """`choose` on this machine; without a device, use DDPKIT_DEVICE, or else the CPU.
 
-    An emulated cluster computes on the CPU, whatever DDPKIT_DEVICE says: what its machines take is
-    modelled, or measured on one thread of this one. Raises ClusterError if it is to have GPUs.
+    An emulated cluster always computes on the CPU, even with DDPKIT_DEVICE: times of its machines
+    are modelled, or measured on one thread of this computer. Raises ClusterError for an emulated
+    cluster with `device="cuda"`.
     """
     if emulated and device == "cuda":
         raise ClusterError(
@@ -70,14 +71,14 @@ def place(device: Any, ranks_here: int, *, emulated: bool) -> Place:
 
 
 def has_gpus() -> bool:
-    """Whether there are GPUs here, and DDPKIT_DEVICE does not say to leave them."""
+    """True if this machine has GPUs and DDPKIT_DEVICE does not forbid them."""
     return os.environ.get(VARIABLE) != "cpu" and _look()[0] > 0
 
 
 def _look() -> tuple[int, bool]:
-    """How many GPUs torch would use, and whether it has NCCL. Does not start CUDA."""
+    """Return the number of GPUs for torch, and True if torch has NCCL. Does not start CUDA."""
     if sys.platform.startswith("linux") and not any(map(os.path.exists, DRIVERS)):
-        return 0, False  # and torch, which takes seconds to import, need not be asked
+        return 0, False  # torch, which takes seconds to import, is not asked
     import torch
     import torch.distributed as dist
 

@@ -84,7 +84,7 @@ LAYOUT = (
 
 
 def _rule(kind: MismatchKind, call: Call) -> str:
-    """Return the rule that these ranks broke."""
+    """Return the rule that the ranks broke."""
     if kind == "shape" and call.objects is not None:
         return "Every rank must pass a list of the same number of objects."
     return {

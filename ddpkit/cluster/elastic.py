@@ -1,7 +1,7 @@
-"""`torchrun` from a notebook: real torchrun, which leaves nothing behind.
+"""`torchrun` from a notebook: real torchrun, without processes left behind.
 
-`!torchrun` in a cell leaves its ranks behind when the reader stops it, or when the kernel dies.
-Here a `guardian` stands between: see there.
+`!torchrun` in a cell leaves its ranks behind if the reader stops the cell, or if the kernel dies.
+Here a process stands between notebook and torchrun, and ends the ranks: `guardian`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ddpkit.rank.process import loopback
 from ddpkit.text import count
 
 GUARDIAN = Path(__file__).with_name("guardian.py")
-MOST = 1000  # lines of output that are shown, and kept
+MOST = 1000  # lines of output to show and keep
 # Without this variable, in torch 2.13, a second attempt reads the first attempt's addresses from
 # the store of the agent, and fails to connect or hangs (pytorch/pytorch#135712).
 OWN_STORE = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
@@ -37,10 +37,10 @@ OF_A_TRACEBACK = re.compile(r"\[rank(\d+)\]: (\S.*)$")
 
 @dataclass(frozen=True)
 class ElasticRun:
-    """What a script under torchrun left behind.
+    """The outcome of a script under torchrun.
 
     code      torchrun's exit code: 0 if all ranks of the last attempt ended well
-    output    what torchrun and the ranks have printed, its first 1000 lines
+    output    the first 1000 lines that torchrun and the ranks printed
     restarts  for each restart of all ranks, the failure before it: "rank 1: ValueError: bad batch"
     """
 
@@ -62,14 +62,14 @@ def torchrun(
     timeout: float | None = None,
     show: bool = True,
 ) -> ElasticRun:
-    """Run a script on `ranks` ranks under torchrun's agent, and `show` what they print.
+    """Run a script on `ranks` ranks under torchrun's agent, and `show` their printed lines.
 
-    After a failure the agent starts all ranks again, at most `max_restarts` times. When the cell is
-    stopped, when the kernel dies, and when torchrun has ended, no process is left (on Linux; on
-    other systems those are left that torchrun itself leaves). A run that fails is no error here:
-    look at its `code`.
+    After a failure the agent starts all ranks again, at most `max_restarts` times. No process is
+    left after torchrun's end, after a stop of the cell, or after the kernel's death (on Linux;
+    elsewhere the processes remain that torchrun itself leaves). A failed run raises no error: look
+    at its `code`.
 
-    Raises ClusterError if there is no such script or timeout, RunTimeout after `timeout` seconds.
+    Raises ClusterError for a missing script or a wrong timeout, RunTimeout after `timeout` seconds.
     """
     check_timeout(timeout, "torchrun")
     path = Path(script)
@@ -84,7 +84,7 @@ def torchrun(
 
 
 class _Lifeline:
-    """A pipe whose writing end is this process's alone: the guardian acts when it is closed."""
+    """A pipe with its writing end in this process only: the guardian acts when the end closes."""
 
     def __init__(self) -> None:
         self.end, self._held = os.pipe()
@@ -99,7 +99,7 @@ class _Lifeline:
 
 
 def _guarded(command: list[str], timeout: float | None, show: bool) -> ElasticRun:
-    """Run a command below a guardian, whose lifeline ends with this process, or this call."""
+    """Run a command below a guardian; its lifeline ends with this process, or with this call."""
     lifeline = _Lifeline()
     clock = threading.Timer(timeout or 0, lifeline.let_go, [True])
     guardian = None
@@ -113,7 +113,8 @@ def _guarded(command: list[str], timeout: float | None, show: bool) -> ElasticRu
         lifeline.let_go()
         os.close(lifeline.end)
         if guardian is not None:
-            with suppress(KeyboardInterrupt):  # pressed twice: it ends all the same
+            # a second press of Stop: the guardian ends in any case
+            with suppress(KeyboardInterrupt):
                 guardian.wait()
     if lifeline.late and timeout is not None:
         raise blame.late_torchrun(timeout)
@@ -133,15 +134,15 @@ def _start(command: list[str], lifeline: int) -> subprocess.Popen[bytes]:
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         pass_fds=[lifeline],
-        start_new_session=True,  # the stop button's signal is this process's
+        start_new_session=True,  # the stop button's signal should reach this process only
         env={"OMP_NUM_THREADS": "1", **os.environ, **OWN_STORE, **loopback()},
     )
 
 
 def _read(guardian: subprocess.Popen[bytes], show: bool) -> tuple[str, list[str]]:
-    """Return the output, shown as it comes, and the failures in it.
+    """Return the output and the failures in it; show the output as it arrives.
 
-    Of a long output only the first lines are shown and returned.
+    Only the first lines of a long output are shown and returned.
     """
     assert guardian.stdout is not None
     lines: list[str] = []

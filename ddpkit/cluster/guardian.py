@@ -1,12 +1,13 @@
-"""Runs a command, and ends all that it has started: when it is over, or when nobody waits for it.
+"""Runs a command, and ends all its processes when the command or the notebook has ended.
 
-A process of its own, between the notebook and torchrun: `python guardian.py LIFELINE COMMAND ...`.
-torchrun gives each rank a session of its own, so no signal to a process group reaches them all. On
-Linux this process is the parent of whatever loses its own (`PR_SET_CHILD_SUBREAPER`): so each
-process that the command leads to is found below it. LIFELINE is the reading end of a pipe, whose
-writing end the notebook alone has: when the notebook has gone, however it went, the pipe ends.
+A process between the notebook and torchrun: `python guardian.py LIFELINE COMMAND ...`. torchrun
+gives each rank its own session, so no signal to a process group reaches all ranks. On Linux, the
+guardian becomes the parent of every descendant that loses its own parent
+(`PR_SET_CHILD_SUBREAPER`), so all processes of the command are found below the guardian. LIFELINE
+is the reading end of a pipe, and only the notebook has the writing end: the pipe ends when the
+notebook ends, even by a kill.
 
-It needs the standard library alone, and is not imported.
+This file needs only the standard library, and is never imported.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ def main() -> int:
 
 
 def end(child: subprocess.Popen[bytes]) -> None:
-    """End the command, and on Linux whatever it has started, until nothing is left."""
+    """End the command, and on Linux all its descendants, until none is left."""
     if not LINUX:
         child.terminate()
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -61,7 +62,7 @@ def end(child: subprocess.Popen[bytes]) -> None:
 
 
 def descendants(root: int) -> list[int]:
-    """The processes below one, the dead ones left out that their parent has yet to hear of."""
+    """Return the processes below `root`, without dead ones that wait for their own parent."""
     children: dict[int, list[int]] = {}
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError, ValueError, IndexError):

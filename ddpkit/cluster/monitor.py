@@ -1,7 +1,7 @@
 """Watches the black boxes of a run's ranks for disagreement and for deadlock.
 
-No rank is asked anything and none needs to answer: the monitor reads what each has written. So it
-can tell what a dead rank, or one that holds the GIL, was doing.
+No rank is asked or needs to answer: the monitor reads the ranks' black boxes. So it can report the
+last call of a dead rank, or of a rank that holds the GIL.
 """
 
 from __future__ import annotations
@@ -26,25 +26,26 @@ from ddpkit.protocol.call import Call, Where
 from ddpkit.protocol.status import RankStatus
 from ddpkit.source import source_line
 
-# How long all unfinished ranks must stand still. Long enough for the slowest start of a transfer
-# on a busy machine; and longer where each wait has its counterpart, so that bytes should flow.
+# The time in ns for which all unfinished ranks must stand still: long enough for the slowest start
+# of a transfer on a busy machine, and longer if each wait has its counterpart, so that bytes should
+# flow.
 PATIENCE_NS = 1_500_000_000
 PATIENCE_MATCHED_NS = 20_000_000_000
 # Instead, on an emulated network: on busy cores a rank that waits in gloo may long seem to compute,
 # and the network waits for such a rank.
 PATIENCE_EMULATED_NS = 60_000_000_000
-PATIENCE_LOST_NS = 5_000_000_000  # instead, if the rank that should send bytes has returned
+PATIENCE_LOST_NS = 5_000_000_000  # if the rank that should send bytes has returned
 BUSY = 0.05  # CPU seconds per second, above which a rank is moving bytes or computing
 
 
 class Box(Protocol):
-    """A rank's black box, to its reader (`protocol.blackbox.BlackBox`, or one on another host)."""
+    """A rank's black box for its reader: `protocol.blackbox.BlackBox`, or a remote box."""
 
     def status(self) -> RankStatus | None:
         """The newest status; None before the first."""
 
     def new_calls(self) -> tuple[list[Call], int]:
-        """Calls since the last time this was asked, and how many were lost."""
+        """Return the calls since the last call of this method, and the number of lost calls."""
 
 
 class EmulatedNetwork(Protocol):
@@ -60,7 +61,7 @@ class EmulatedNetwork(Protocol):
 
 
 class Monitor:
-    """Reads the black boxes of all ranks of one run; `look` says what is wrong, if anything is."""
+    """Reads the black boxes of all ranks of one run; `look` returns the error, if there is one."""
 
     def __init__(self, boxes: Sequence[Box], network: EmulatedNetwork | None = None) -> None:
         self._boxes, self._network = boxes, network
@@ -70,12 +71,14 @@ class Monitor:
         self.statuses: dict[int, RankStatus] = {}  # the newest of each rank
         self.last_calls: dict[int, Call] = {}
         self._calls_read = [0] * len(boxes)  # calls read from each box, lost calls included
-        self._collectives: dict[tuple[str, int], dict[int, Call]] = {}  # by group and number
+        # (group, number) -> calls by rank
+        self._collectives: dict[tuple[str, int], dict[int, Call]] = {}
         self._messages: dict[tuple[str, int, int, int, int], dict[str, tuple[int, Call]]] = {}
         # How each rank receives in a group, with a tag: by name, from anybody.
         self._receives: dict[tuple[str, int, int], set[str]] = {}
         self._wrong: tuple[MismatchKind, dict[int, Call]] | None = None  # the first disagreement
-        self._groups: dict[str, tuple[int, Call]] = {}  # by name: the first call in it
+        # group -> the first call in the group, with its rank
+        self._groups: dict[str, tuple[int, Call]] = {}
         # The number of posted collectives, by rank, group and function.
         self._posted: Counter[tuple[int, str, str]] = Counter()
         self._nth: dict[tuple[str, int], dict[int, int]] = {}  # the number at each open call
@@ -91,9 +94,9 @@ class Monitor:
         return self.disagreement(returned) or self._deadlock(returned)
 
     def disagreement(self, returned: Collection[int]) -> Mismatch | None:
-        """Read the newest calls and compare them, over all ranks.
+        """Read the newest calls of all ranks, and compare them.
 
-        A later look at the same disagreement names the ranks that have come to it since then.
+        A later look at the same disagreement also names ranks that have made the call since then.
         """
         for rank, box in enumerate(self._boxes):
             calls, lost = box.new_calls()
@@ -132,7 +135,7 @@ class Monitor:
         return self._lines.first_apart(call.group)
 
     def late(self, wrong: Mismatch) -> set[int]:
-        """Return the unfinished ranks that have yet to make the call on which others disagree."""
+        """Return the unfinished ranks that have yet to make the call on which ranks disagree."""
         return self._late(wrong.kind, wrong.calls) - wrong.returned
 
     def _late(self, kind: MismatchKind, calls: Mapping[int, Call]) -> set[int]:
@@ -141,9 +144,9 @@ class Monitor:
         return self._members(next(iter(calls.values()))) - set(calls)
 
     def last_seen(self, rank: int) -> LastSeen | None:
-        """Where a rank was when it was last heard of; None if it never was.
+        """Return the last known place of a rank; None before any news.
 
-        Its status says it, unless it has posted a call since then.
+        The place comes from the rank's status, unless the rank has posted a call since then.
         """
         call, status = self.last_calls.get(rank), self.statuses.get(rank)
         newest = status is not None and status.calls >= self._calls_read[rank]
@@ -156,12 +159,12 @@ class Monitor:
         return self.statuses[rank].beat if rank in self.statuses else 0
 
     def is_behind(self, rank: int, frame: Where) -> bool:
-        """Whether a rank that stands in a line, as is known from elsewhere, said another last."""
+        """True if the rank's last status names another line than `frame`, the rank's known line."""
         status = self.statuses.get(rank)
         return status is None or status.where != frame
 
     def doing(self, rank: int, frame: Where | None = None) -> Doing:
-        """What a rank is doing; `frame` is its line, if that is known from elsewhere."""
+        """Return the action of a rank; `frame` is its line, if known from another source."""
         status = self.statuses.get(rank)
         if status is None or status.phase == "starting" or frame not in (None, status.where):
             return Doing(frame)
@@ -172,14 +175,15 @@ class Monitor:
     def timeout(
         self, seconds: float, doing: Mapping[int, Doing], returned: Collection[int]
     ) -> RunTimeout:
-        """The error for a run that took too long, and what its ranks were `doing`."""
+        """Return the error for a run that took too long, with the actions of its ranks."""
         text = stopped.timeout(seconds, doing, returned)
         return RunTimeout(text, returned=returned, seconds=seconds, doing=doing)
 
     def _other_group(self, rank: int, call: Call) -> tuple[MismatchKind, dict[int, Call]] | None:
-        """Compare a call's group with the one that has its name on other ranks.
+        """Compare a call's group with the group of the same name on other ranks.
 
-        The members of two such groups find those of the other. A group of one looks for nobody.
+        torch connects members by group name, so two groups of one name would connect to each other.
+        Groups of one rank never connect and are skipped.
         """
         if not call.group or len(call.members) == 1:
             return None
@@ -189,13 +193,13 @@ class Monitor:
         return "members", {first: known, rank: call}
 
     def _take(self, rank: int, call: Call) -> tuple[MismatchKind, dict[int, Call]] | None:
-        """Compare a collective with those of the other ranks: kind and calls if they differ."""
+        """Compare a collective with those of the peers; return kind and calls if they differ."""
         key = (call.group, call.seq)
         calls = self._collectives.setdefault(key, {})
         calls[rank] = call
         self._lines.came(rank, call)
         counted = rank, call.group, call.function
-        # A call with objects begins with their sizes, and only these are int64.
+        # A call with objects begins with their sizes, and only the sizes are int64.
         self._posted[counted] += call.function == call.op or call.dtype == "int64"
         self._nth.setdefault(key, {})[rank] = self._posted[counted]
         first, *others = calls.values()
@@ -211,13 +215,13 @@ class Monitor:
         return None
 
     def _message(self, rank: int, call: Call) -> tuple[MismatchKind, dict[int, Call]] | None:
-        """Compare a message with its other end: kind and calls if they do not fit."""
+        """Compare a message with its other end; return kind and calls if they do not fit."""
         if call.op == "recv":
             self._receives.setdefault((call.group, rank, call.tag), set()).add(
                 "anybody" if call.peer is None or call.found else "by name"
             )
         if call.peer is None:
-            return None  # it is written once more when its source is known
+            return None  # the call is written again once its sender is known
         key = _message_key(rank, call)
         pair = self._messages.setdefault(key, {})
         pair[call.op] = rank, call
@@ -242,7 +246,7 @@ class Monitor:
         unfinished = [rank for rank in range(len(self._boxes)) if rank not in returned]
         if not unfinished or not all(self._stands_still(rank) for rank in unfinished):
             return None
-        # All of them over one stretch of time: a status may be old, where a rank holds the GIL.
+        # All ranks over one stretch of time: a status may be old if a rank holds the GIL.
         until = min(self.statuses[rank].wall_ns for rank in unfinished)
         still = until - max(self._still_since[rank].wall_ns for rank in unfinished)
         if still < PATIENCE_NS:
@@ -321,7 +325,7 @@ class Monitor:
         return self._members(call) - set(calls) if calls else set()
 
     def _on_its_way(self, rank: int, call: Call, returned: Collection[int]) -> bool:
-        """Whether somebody has sent what a rank would receive from anybody, and is still there."""
+        """True if a running rank has sent a message for a rank's receive from any rank."""
         if not causes.from_anybody(call):
             return False
         return any(
@@ -331,7 +335,7 @@ class Monitor:
         )
 
     def _makes(self, rank: int, call: Call) -> bool:
-        """Whether a rank, too, waits for the members of the group that is made by the call."""
+        """True if a rank also waits for the members of the group that the call makes."""
         waiting = self.statuses[rank].waiting if rank in self.statuses else None
         if waiting is None or not waiting.makes_group:
             return False
@@ -343,7 +347,7 @@ class Monitor:
 
 
 def _message_key(rank: int, call: Call) -> tuple[str, int, int, int, int]:
-    """What both ends of a message agree on: group, sender, receiver, tag and number."""
+    """Return the key that both ends of a message share: group, sender, receiver, tag, number."""
     return (call.group, *call.ends(rank), call.tag, call.seq)
 
 

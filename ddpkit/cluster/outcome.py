@@ -1,4 +1,4 @@
-"""How a run ended: results and spans, or the error that says why not."""
+"""The end of a run: results and spans, or the error."""
 
 from __future__ import annotations
 
@@ -13,15 +13,17 @@ from ddpkit.trace import Dropped, MemoryLevel, Scalar, Span
 
 @dataclass
 class RunOutcome:
-    """What came back from the ranks."""
+    """The data that came back from the ranks."""
 
     results: list[Any]  # results by rank; None for a rank that did not return
     output: str = ""
     spans: list[Span] = field(default_factory=list)
-    dropped: dict[int, Dropped] = field(default_factory=dict)  # by rank
+    # rank -> number of spans and steps that were dropped
+    dropped: dict[int, Dropped] = field(default_factory=dict)
     error: RunFailed | None = None
-    facts: dict[str, Scalar] = field(default_factory=dict)  # more of them, for the trace
+    facts: dict[str, Scalar] = field(default_factory=dict)  # further facts for the trace
     by_luck: dict[int, Call] = field(default_factory=dict)  # ranks and calls: `Monitor.by_luck`
     replicas: dict[int, list[Replica]] = field(default_factory=dict)  # ranks and models
     limits: dict[int, float] = field(default_factory=dict)  # ranks and seconds
-    memory: dict[int, tuple[MemoryLevel, ...]] = field(default_factory=dict)  # by rank
+    # memory levels by rank
+    memory: dict[int, tuple[MemoryLevel, ...]] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""What ranks print: cut into lines, labelled, shown while they run, and kept within bounds."""
+"""The ranks' printed text: cut into lines, labelled, shown during the run, and limited in size."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
 
-HEAD, TAIL = 200, 100  # lines kept of each rank, from its first and from its last
+HEAD, TAIL = 200, 100  # lines to keep of each rank, from the beginning and from the end
 WIDTH = 4000  # characters kept of a line
-# The two lines with which gloo ends a rank, where a message does not fit what it is received into.
+# The two lines with which gloo ends a rank if a message does not fit the receiver's tensor.
 GLOO_ABORTS = (
     re.compile(r"terminate called after throwing an instance of 'gloo::\w+'"),
     re.compile(r"  what\(\):  \[enforce fail at .*"),
@@ -21,9 +21,10 @@ GLOO_ABORTS = (
 
 @dataclass
 class RankOutput:
-    """What one rank printed: its first `HEAD` lines and its last `TAIL`.
+    """The printed text of a rank: its first `HEAD` lines and its last `TAIL` lines.
 
-    Lines with which gloo aborts are kept apart while nothing follows them: a run may explain them.
+    Lines with which gloo aborts are kept apart while no line follows, because a run may explain
+    them.
     """
 
     head: list[str] = field(default_factory=list)
@@ -36,7 +37,7 @@ class RankOutput:
     )
 
     def feed(self, data: bytes, final: bool = False) -> None:
-        """Take what was printed, which may end in the middle of a line; `final` ends that line."""
+        """Add printed bytes, which may end in the middle of a line; `final` ends that line."""
         text = self._partial + self._decoder.decode(data, final)
         *whole, self._partial = text.split("\n")
         if final and self._partial:
@@ -68,14 +69,14 @@ class RankOutput:
         return self.lines - len(self.head) - len(self.tail)
 
     def text(self) -> list[str]:
-        """The lines that are kept, and one in place of those that are not."""
+        """Return the kept lines, and one line in place of those left out."""
         gap = [f"... {self.omitted:,} lines left out ..."] if self.omitted else []
         return [*self.head, *gap, *self.tail, *self.gloos_lines]
 
 
 def _shown(line: str) -> str:
-    """A line as a terminal would end up showing it: what a progress bar overwrote is gone."""
-    start = line.rstrip("\r").rfind("\r") + 1  # a last \r overwrites nothing, as yet
+    """Return a line as a terminal finally shows it, without text that a progress bar overwrote."""
+    start = line.rstrip("\r").rfind("\r") + 1  # a final \r has not overwritten anything yet
     line = line[start:]
     return line if len(line) <= WIDTH else f"{line[:WIDTH]} ... (line cut)"
 
@@ -83,8 +84,9 @@ def _shown(line: str) -> str:
 class Output:
     """The output of all ranks of a run.
 
-    For its first moments nothing is shown: a run that ends by then shows its lines in the order of
-    the ranks, the same each time. A longer run shows each line as it comes, up to `HEAD` of a rank.
+    In the first moments of a run nothing is shown: a short run shows its lines in the order of the
+    ranks, the same each time. A longer run shows each line as it arrives, at most `HEAD` lines a
+    rank.
     """
 
     HOLD = 0.5  # seconds
@@ -94,7 +96,7 @@ class Output:
         self._shown = [0] * world_size
 
     def feed(self, rank: int, data: bytes, final: bool = False) -> None:
-        """Take what a rank has printed."""
+        """Add bytes that a rank has printed."""
         self.ranks[rank].feed(data, final)
 
     def leave_out_gloos_lines(self) -> None:
@@ -103,7 +105,7 @@ class Output:
             output.gloos_lines.clear()
 
     def show(self, *, final: bool = False) -> None:
-        """Print what has not been printed yet."""
+        """Print the lines that have not been printed yet."""
         lines = []
         for rank, output in enumerate(self.ranks):
             fresh = output.head[self._shown[rank] :]
@@ -128,7 +130,7 @@ class Output:
 class Labelled(io.TextIOBase):
     """A stream in place of a rank's standard output under torchrun.
 
-    It writes each line to the real one, labelled with the rank, and keeps it.
+    The stream writes each line to the real output, labelled with the rank, and keeps the line.
     """
 
     def __init__(self, rank: int) -> None:
@@ -146,7 +148,7 @@ class Labelled(io.TextIOBase):
         return len(text)
 
     def lines(self) -> list[str]:
-        """All lines that are kept, labelled. Ends the last one."""
+        """Return all kept lines, labelled, after ending the last line."""
         if self.partial:
             self.write("\n")
         self.kept.feed(b"", final=True)

@@ -17,7 +17,7 @@ IN_WORDS = dict.fromkeys(("kept", "left alone"), "the answer has changed its inp
 
 
 def counted(name: str, value: object) -> str | None:
-    """"36 bytes from each rank", "6 rounds"; None for a name that is no count."""
+    """ "36 bytes from each rank", "6 rounds"; None for a name that is no count."""
     if name not in NOUNS:
         return None
     match value:

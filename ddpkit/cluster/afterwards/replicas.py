@@ -14,7 +14,7 @@ equal, and in one of four cases:
   16 bytes.
 
 If two ranks differ in a parameter and have equal values later, the program averages parameters now
-and then: local SGD, whose replicas drift apart on purpose. Then only the last case counts.
+and then: local SGD, where replicas drift apart on purpose. Then only the last case counts.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from ddpkit.text import count
 from ddpkit.trace import Trace
 
 SCALARS = 16  # bytes of a loss, a count or both
-Model: TypeAlias = Mapping[int, Replica]  # one model on the ranks that have it
+Model: TypeAlias = Mapping[int, Replica]  # one model on the ranks that have the model
 
 
 def differing(replicas: Mapping[int, Sequence[Replica]], *, alone: bool) -> str:

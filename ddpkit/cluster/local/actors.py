@@ -1,4 +1,4 @@
-"""The actors of a run, and the times from which they can post, unless they stand still."""
+"""The actors of a run, and the earliest times at which they can post, unless they stand still."""
 
 from __future__ import annotations
 
@@ -16,55 +16,57 @@ Place: TypeAlias = tuple[int, int]  # an actor's rank, and the actor's number on
 
 @dataclass(slots=True, eq=False)
 class Actor:
-    """A thread or callback that can post operations: it computes from `ns` on, or waits."""
+    """A thread or callback that can post operations: an actor computes from `ns` on, or waits."""
 
     rank: int
     number: int
     ns: int = 0
     asks: Ask | None = None
     absent: bool = False  # stands still: the timekeeper does not wait for the actor
-    stood_still: bool = False  # in the user's code, until what it asks is answered
+    stood_still: bool = False  # in the user's code, until its question is answered
     found: bool = False  # a key is in the store, although no rank has told of a change
 
 
 class Actors:
-    """The actors of all ranks: each rank's main thread, other threads that ask, and callbacks."""
+    """The actors of all ranks: main threads, other threads with questions, and callbacks."""
 
     def __init__(self, ranks: int) -> None:
         self._all = {(rank, MAIN): Actor(rank, MAIN) for rank in range(ranks)}
         self._watched: dict[int, Watched] = {}
-        self._to_come: set[Place] = set()  # actors that follow an unfinished operation
-        self._gone: set[Place] = set()  # actors that left before the timekeeper knew them
-        self._at_stores: set[Place] = set()  # actors in their turn
-        self._stands_since: tuple[float, int] | None = None  # a standstill's begin: real, ns
-        self.standstills = 0  # times that an actor was left out in the user's code
+        self._to_come: set[Place] = set()  # actors that begin at the end of an unfinished operation
+        self._gone: set[Place] = set()  # actors that left before the timekeeper knew about them
+        self._at_stores: set[Place] = set()  # actors during their turn at a store
+        # begin of a standstill: real time in s, emulated ns
+        self._stands_since: tuple[float, int] | None = None
+        self.standstills = 0  # number of actors left out while in the user's code
 
     def watch(self, rank: int, watched: Watched) -> None:
         """Watch the main thread of a rank that has been started."""
         self._watched[rank] = watched
 
     def close(self) -> None:
-        """Close what was opened to watch the ranks."""
+        """Close the files that watch the ranks."""
         for watched in self._watched.values():
             watched.close()
 
     # Messages of ranks
 
     def heard(self, rank: int) -> None:
-        """Note that a rank has said something, so it does not stand still."""
+        """Note a message from a rank, which therefore does not stand still."""
         self._watched[rank].go_on()
 
     def ask(self, rank: int, ask: Ask) -> Actor:
-        """Note that an actor asks, and waits for the answer. It may not have been heard of."""
+        """Note an actor's question, and its wait for the answer; return the actor, new or known."""
         place = rank, ask.actor
         actor = self._all.setdefault(place, Actor(*place))
         actor.ns, actor.asks, actor.absent, actor.found = ask.ns, ask, False, False
         return actor
 
     def answer(self, actor: Actor, done_ns: int | None, present_ns: int) -> int:
-        """Let an actor go on; the time that its rank learns, 0 if it need not be told.
+        """Let an actor go on; return the present time if its rank must learn the time, or else 0.
 
-        ``done_ns`` is when all it asked for is done, None if that is not before its limit.
+        ``done_ns`` is the end of everything for which the actor asked; None if the limit comes
+        first.
         """
         asks = actor.asks
         assert asks is not None
@@ -79,7 +81,7 @@ class Actors:
         return now_ns
 
     def will_come(self, place: Place) -> bool:
-        """Note that an actor will follow what is not done yet; False if it has left already."""
+        """Note an actor that begins after an unfinished operation; False if it has left already."""
         if place in self._gone:
             self._gone.remove(place)
             return False
@@ -87,7 +89,7 @@ class Actors:
         return True
 
     def comes(self, place: Place, ns: int) -> bool:
-        """Let an actor that follows begin, at a time; False if it has left already."""
+        """Let a following actor begin at a time; False if the actor has left already."""
         if place not in self._to_come:
             return False
         self._to_come.remove(place)
@@ -95,18 +97,18 @@ class Actors:
         return True
 
     def left(self, place: Place) -> None:
-        """Note that an actor does nothing more."""
+        """Remove an actor after its last post."""
         if place in self._to_come:
             self._to_come.remove(place)
         elif self._all.pop(place, None) is None:
-            self._gone.add(place)  # the operation comes by a second connection, later
+            self._gone.add(place)  # the operation arrives later, by a second connection
 
     def unreachable(self, actor: Actor) -> None:
-        """Note that an actor's process cannot be told anything any more."""
+        """Remove an actor, because its process can receive no more messages."""
         self._all.pop((actor.rank, actor.number), None)
 
     def ended(self, rank: int) -> None:
-        """Note that a rank has ended."""
+        """Remove the actors of a rank that has ended."""
         for place in [place for place in self._all if place[0] == rank]:
             del self._all[place]
         self._at_stores = {place for place in self._at_stores if place[0] != rank}
@@ -114,7 +116,7 @@ class Actors:
     # Actors at stores
 
     def leaves_store(self, place: Place) -> None:
-        """Note that an actor's turn at a store is over."""
+        """Note the end of an actor's turn at a store."""
         self._at_stores.discard(place)
 
     def has_found(self, rank: int, found: Found) -> None:
@@ -140,7 +142,7 @@ class Actors:
             return []
         return [actor for actor in self.wait_for_a_change() if actor.found]
 
-    # From which time on they can post
+    # The earliest times of posts
 
     def first_that_computes(self) -> float:
         """The time from which on a rank can post something, in ns."""
@@ -148,7 +150,7 @@ class Actors:
         return min(clocks, default=math.inf)
 
     def first_with_a_limit(self) -> tuple[int, Actor] | None:
-        """Who asks whether something is done at a time, and that time."""
+        """Return the first limit of an actor's question, and the actor; None without limits."""
         asking = [
             (actor.asks.limit_ns, actor.rank, actor.number, actor)
             for actor in self._all.values()
@@ -169,7 +171,7 @@ class Actors:
 
     @property
     def held_up(self) -> bool:
-        """Whether something cannot go on because a rank computes."""
+        """True if an actor cannot go on because a rank computes."""
         return any(actor.asks is not None for actor in self._all.values())
 
     @property
@@ -180,7 +182,7 @@ class Actors:
         )
 
     def clocks(self) -> dict[int, int]:
-        """What the clocks of computing ranks have reached at least."""
+        """Return lower bounds of the clocks of computing ranks, by rank."""
         return {
             rank: self._watched[rank].ns()
             for (rank, number), actor in self._all.items()
@@ -188,18 +190,19 @@ class Actors:
         }
 
     def have_reached(self, clocks: dict[int, int]) -> None:
-        """Count on what `clocks` said before: all that was posted until then has been heard."""
+        """Rely on times that `clocks` returned earlier: all earlier posts have arrived."""
         for rank, ns in clocks.items():
             actor = self._all.get((rank, MAIN))
             if actor is not None and actor.asks is None:
                 actor.ns = max(actor.ns, ns)
 
-    # Actors that stand still
+    # Actors at a standstill
 
     def leave_out_who_stands_still(self, now: float, unmet: Sequence[bool]) -> None:
-        """Wait no more for actors that stand still at a moment of `time.monotonic`.
+        """Stop waiting for actors that stand still at `now`, a moment of `time.monotonic`.
 
-        ``unmet``: by rank, whether a peer has not posted its part of what the rank has posted.
+        ``unmet`` is True for a rank if a peer's part is missing in an operation that the rank has
+        posted.
         """
         for (rank, number), actor in self._all.items():
             if actor.asks is not None or actor.absent:
@@ -224,7 +227,10 @@ class Actors:
             self.heard(rank)
 
     def as_far_as_real_time(self, present_ns: int) -> float:
-        """Where looks at what is not done may bring the time, while a rank stands still."""
+        """Return the limit in ns for polls of unfinished operations while a rank stands still.
+
+        During a standstill, emulated time may pass as fast as real time, because of polls only.
+        """
         asking = {actor.rank for actor in self._all.values() if actor.asks is not None}
         if not any(
             actor.absent and actor.stood_still and actor.rank not in asking

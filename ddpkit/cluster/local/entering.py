@@ -11,11 +11,11 @@ from ddpkit.simulate.messages.schedules import Schedule
 
 
 def enter(network: Network, ns: int, rank: int, post: PostedCollective, running: int) -> list[Part]:
-    """Enter a rank's part, then those of absent ranks for which the rank stands, if they have any.
+    """Enter a rank's part of a collective, and the parts of absent ranks that it stands for.
 
-    ``running`` is the number of members that run. A collective without a root is folded. In one
-    with a root, absent ranks have parts of their own. As one rank stands for several, it is done
-    for all ranks at one time.
+    ``running`` is the number of members that run. A collective without a root is folded. In a
+    collective with a root, absent ranks have their own parts. One rank may stand for several ranks,
+    so the collective ends at the same time for all ranks.
     """
     members, n = post.members, len(post.members)
     me, some = members.index(rank), running < n

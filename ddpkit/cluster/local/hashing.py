@@ -1,19 +1,21 @@
-"""Ranks whose code depends on hashes get an interpreter each, with a hash seed of its own.
+"""Ranks with code that depends on hashes get an interpreter each, with a hash seed of its own.
 
 The problem. Python hashes text and bytes with a secret that an interpreter draws when it begins.
 Under torchrun each rank is an interpreter, so `hash("weights")` differs from rank to rank, and a
-set of names is iterated in different orders. A program that relies on either goes wrong there. A
-forked rank has the secret of the forkserver, which all ranks share, so the mistake cannot show.
+set of names is iterated in different orders. A program that relies on equal hashes or orders fails
+there. A forked rank has the secret of the forkserver, which all ranks share, so the mistake would
+stay hidden.
 
-A secret cannot be changed later: every dictionary of the process was made with it. It would be
-simple to start all ranks as interpreters, as torchrun does. But each then imports torch by itself,
-for 2 s of a core's time and 150 MB, where four forked ranks together take 0.1 s.
+A secret cannot be changed later, because every dictionary of the process depends on it. It would be
+simple to start all ranks as interpreters, as torchrun does. But each interpreter then imports torch
+by itself, for 2 s of a core's time and 150 MB, where four forked ranks together take 0.1 s.
 
-So the launcher reads the code. A script has such ranks if its file calls `hash`, or makes a set; a
-function in a notebook, if it names `hash`. Modules that a script imports are not read.
+So the launcher reads the code. A script gets separate interpreters if its file calls `hash`, or
+makes a set; a function of a notebook, if it names `hash`. Modules that a script imports are not
+read.
 
-The seed is that of the run and of the rank, so a run can be repeated. PYTHONHASHSEED in the user's
-environment takes precedence: then all ranks share it, as under torchrun.
+The seed depends on the seed of the run and on the rank, so a run can be repeated. PYTHONHASHSEED in
+the user's environment takes precedence: then all ranks share its seed, as under torchrun.
 """
 
 from __future__ import annotations
@@ -26,16 +28,17 @@ from contextlib import contextmanager, suppress
 from ddpkit.protocol.assignment import Assignment
 
 VARIABLE = "PYTHONHASHSEED"
-HASHED = frozenset({"hash", "set", "frozenset"})  # functions with other results on each rank
+# functions with results that depend on the hash seed
+HASHED = frozenset({"hash", "set", "frozenset"})
 NAMES_HASH = b"\x8c\x04hash"  # in a pickle, the name `hash` in a function's code
 
 
 def needs_own_interpreters(call: bytes, file: str, is_script: bool) -> bool:
-    """True if the hash seed of a rank can be seen in what the rank does.
+    """True if the hash seed of a rank can change the behaviour of its code.
 
     call       the pickle of a function and its arguments
     file       the file of a script; "" if it is run as a module
-    is_script  whether the call runs a script
+    is_script  True if the call runs a script
     """
     if not is_script:
         return NAMES_HASH in call

@@ -1,4 +1,4 @@
-"""What ranks have posted, as the timekeeper keeps it: when each operation is done."""
+"""The operations that ranks have posted, as the timekeeper keeps them, with their ends."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from ddpkit.protocol.emulation import After
 from ddpkit.simulate.engine.device import Item
 from ddpkit.simulate.engine.posted import UNKNOWN, End, Part
 
-KEPT = 16384  # operations of a rank whose ends are kept, once they are done
+KEPT = 16384  # operations of a rank; the ends of older operations are forgotten
 
 
 @dataclass(slots=True, eq=False)
 class Pending:
-    """What a rank has posted, or will have when others are done."""
+    """An operation that a rank has posted, or that will begin at the end of others."""
 
-    end: End | Part | None = None  # until it is done
+    end: End | Part | None = None  # None after the end
     stand_ins: list[Part] = field(default_factory=list)  # the parts of absent ranks
     source: int = UNKNOWN  # the sender of a finished receive
     done_ns: int = UNKNOWN
     then: list[Callable[[int], None]] = field(default_factory=list)  # called with `done_ns`
-    withdrawn: bool = False  # gloo has refused it
+    withdrawn: bool = False  # gloo has refused the operation
     met_ns: int = UNKNOWN  # the latest post of a member, by the member's clock
     then_met: list[Callable[[int], None]] = field(default_factory=list)  # called with `met_ns`
 
@@ -34,7 +34,7 @@ class Pending:
             tell(ns)
 
     def finish(self, end: End | Part | Item) -> None:
-        """Note when it is done."""
+        """Note the end of the operation."""
         self.source = _source(end)
         self.finish_at(end.done_ns)
 
@@ -47,14 +47,14 @@ class Pending:
 
 
 class Operations:
-    """The operations of all ranks, by number. Of those that are done, the newest are kept."""
+    """The operations of all ranks, by number; of finished operations, only the newest are kept."""
 
     def __init__(self, ranks: int) -> None:
-        self._all: dict[tuple[int, int], Pending] = {}  # by rank and number
+        self._all: dict[tuple[int, int], Pending] = {}  # (rank, number) -> operation
         self._newest = [0] * ranks
 
     def posted(self, rank: int, number: int) -> Pending:
-        """An operation that a rank has just posted."""
+        """Return the operation that a rank has just posted."""
         self._newest[rank] = max(self._newest[rank], number)
         old = rank, number - KEPT
         if old in self._all and self._all[old].done_ns != UNKNOWN:
@@ -62,13 +62,13 @@ class Operations:
         return self._all.setdefault((rank, number), Pending())
 
     def withdraw(self, rank: int, number: int) -> Pending:
-        """Forget an operation that a rank has posted; return what was known of it."""
+        """Forget an operation that a rank has posted, and return it."""
         operation = self._all.pop((rank, number))
         operation.withdrawn = True
         return operation
 
     def source(self, rank: int, after: After) -> int:
-        """The rank that the first of some operations has its message from, once known."""
+        """Return the sender of the first operation's message; UNKNOWN if not yet known."""
         operation = self._all.get((rank, after[0][0])) if after else None
         if operation is None:
             return UNKNOWN
@@ -83,7 +83,7 @@ class Operations:
             operation = self._all.get((rank, number))
             if operation is None:
                 if number <= oldest:
-                    continue  # it was done so long ago that its end is not kept
+                    continue  # forgotten, because the end was long ago
                 # A thread's question may arrive before the post of a second thread's operation.
                 operation = self._all[rank, number] = Pending()
             if operation.done_ns == UNKNOWN:
@@ -93,7 +93,7 @@ class Operations:
         tell(latest)
 
     def meet(self, posts: Mapping[int, tuple[int, int]]) -> None:
-        """Note that all members have posted an operation: its number and the time, by rank."""
+        """Note that all members have posted an operation; `posts` has their numbers and times."""
         last_ns = max(ns for _, ns in posts.values())
         for rank, (number, _) in posts.items():
             self.posted(rank, number).meet(last_ns)
@@ -116,7 +116,7 @@ class Operations:
         self.when_all_are_done(rank, after, tell, latest)
 
     def is_forgotten(self, rank: int, after: After) -> bool:
-        """Whether one of the operations was done so long ago that its end is not kept."""
+        """True if an operation ended so long ago that the end is forgotten."""
         oldest = self._newest[rank] - KEPT
         return any(n <= oldest and (rank, n) not in self._all for n, _ in after)
 

@@ -1,7 +1,7 @@
 """Starts the processes of a run, and ends them.
 
-On Linux they come from the standard library's forkserver, which has torch imported once: four ranks
-fork in about a tenth of a second. Elsewhere they are spawned, and each imports torch itself.
+On Linux, ranks are forked by the standard library's forkserver, which has imported torch once: four
+ranks fork in about a tenth of a second. On other systems ranks are spawned, and each imports torch.
 """
 
 from __future__ import annotations
@@ -39,18 +39,20 @@ START = "forkserver" if sys.platform.startswith("linux") else "spawn"
 HUGE_PAGES = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
 # numpy's BLAS has one thread in a rank, as under torchrun; more would spin while torch is imported.
 ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1"}
-# In the code of who compiles, or constructs what loads torch's compiler, for a second and more.
+# Names in code that compiles, or that makes objects which load torch's compiler for a second and
+# more.
 COMPILES = (
     *(b"torch.compile", b"\x8c\x07compile", b"_dynamo"),  # the second in a pickle
     *(b"FSDP", b"fsdp", b"fully_shard", b"DTensor", b"distributed.tensor"),
     *(b"pipelining", b"utils.checkpoint", b"distributed.checkpoint", b"functional_collectives"),
 )
-MOST_READ = 1 << 18  # bytes of a file, and of a call: its function is in front of what it is given
-SOCKETS_NAME = 107  # bytes that a Unix socket's name can have (`sun_path`)
+# bytes to read of a file and of a call; a call's function comes before its arguments
+MOST_READ = 1 << 18
+SOCKETS_NAME = 107  # largest length in bytes of a Unix socket's name (`sun_path`)
 SHORT_FOLDER = "/tmp"
-RETRY = 5  # seconds, in which a forkserver that was killed is replaced
+RETRY = 5  # seconds in which a killed forkserver is replaced
 _asked_for_compiler: list[int] = []  # the id of a forkserver
-_starting = threading.Lock()  # two functions here change what the whole process sees
+_starting = threading.Lock()  # two functions below change state of the whole process
 _start_program = multiprocessing.util.spawnv_passfds
 
 
@@ -58,7 +60,8 @@ def warm_up() -> None:
     """Start the forkserver, which imports torch in the background. Cheap when it runs already."""
     if START == "forkserver":
         _context().set_forkserver_preload(["ddpkit.rank.preload"])
-        # While it imports torch it would die of the signal by which it is asked for the compiler.
+        # During the import of torch, SIGUSR2 (which asks for the compiler) would end the
+        # forkserver.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR2})
         try:
             with _nameless_main(), _own_groups(), _settings():
@@ -82,22 +85,23 @@ def load_compiler_for(call: bytes, file: str, *, values: bool) -> None:
         warm_up()
         _asked_for_compiler[:] = _server()
         for pid in _asked_for_compiler:
-            with suppress(ProcessLookupError):  # killed; the next run asks the next one
+            # the forkserver was killed; the next run asks its successor
+            with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGUSR2)
 
 
 def load_more_of_compiler() -> None:
-    """Have the forkserver import the next part of it: the ranks of a run have done so themselves.
+    """Have the forkserver import the next part of torch's compiler, which a run's ranks imported.
 
-    Not everything can be seen in a function's code, such as a `backward` with a gradient.
+    A function's code does not show every need, for example a `backward` with a gradient.
     """
     for pid in _server():
         with suppress(ProcessLookupError):  # killed
-            os.kill(pid, signal.SIGURG)  # which does nothing to a process without a handler
+            os.kill(pid, signal.SIGURG)  # ignored by a process without a handler
 
 
 def _server() -> list[int]:
-    """The id of this process's forkserver, if it has one of its own."""
+    """Return the id of this process's forkserver in a list; [] without a forkserver."""
     pid = vars(forkserver._forkserver).get("_forkserver_pid")
     return [pid] if pid else []
 
@@ -112,22 +116,22 @@ def _content(file: str) -> bytes:
 
 @dataclass
 class RankProcess:
-    """The launcher's ends of one rank."""
+    """The launcher's ends of a rank's pipes."""
 
     process: BaseProcess
     reply: Connection
     output: Connection
     crash: Connection
     lifeline: Connection
-    timekeeping: tuple[Connection, ...] = ()  # for the timekeeper, which closes them
+    timekeeping: tuple[Connection, ...] = ()  # for the timekeeper, which closes both
     killed: bool = False
     stack_text: bytes = b""
 
     def kill(self) -> None:
-        """End the rank and its children, at once; nothing that they do can prevent it."""
+        """End the rank and its children at once, in spite of any code of theirs."""
         pid = self.process.pid
         if os.name == "posix" and pid is not None and not self.killed:
-            # Also if the rank has ended by itself: its children may live on in its group.
+            # Necessary even for a rank that has ended: its children may live on in its group.
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(pid, signal.SIGKILL)
         self.killed = True
@@ -136,9 +140,9 @@ class RankProcess:
                 self.process.kill()
 
     def close(self, seconds: float) -> None:
-        """Close the pipes of the killed process; wait for it at most so long.
+        """Close the pipes of the killed process, and wait for its end at most `seconds`.
 
-        The forkserver reports its end, and may be busy for a while with importing torch._dynamo.
+        The forkserver reports the end, and may be busy for a while with importing torch._dynamo.
         """
         self.process.join(max(0.0, seconds))
         for connection in (self.reply, self.output, self.crash, self.lifeline):
@@ -154,7 +158,7 @@ class RankProcess:
                 os.kill(pid, signal.SIGUSR1)
 
     def last_line(self) -> tuple[str, int] | None:
-        """The user's line in the newest stack that faulthandler wrote to `crash`, if it did."""
+        """Return the user's line in the newest stack that faulthandler wrote; None without one."""
         while wait([self.crash], 0) and (data := read_bytes(self.crash)):
             self.stack_text += data
         newest = self.stack_text.decode(errors="replace").rpartition("most recent call first")[2]
@@ -216,7 +220,8 @@ def _start(mine: Assignment, settings: ProcessSettings) -> RankProcess:
         undo.pop_all()
     for end in filter(None, [*ends, typed]):
         end.close()
-    # multiprocessing would wait for it at the exit of the notebook; the lifeline ends it instead.
+    # multiprocessing would wait for the rank at the exit of the notebook; the lifeline ends the
+    # rank instead.
     multiprocessing.process._children.discard(process)  # type: ignore[attr-defined]
     return RankProcess(process, reply, output, crash, lifeline, tuple(asked))
 
@@ -226,7 +231,7 @@ def _context() -> Any:
 
 
 def read_bytes(connection: Connection) -> bytes:
-    """What is there to read, at most 64 kB; empty at the end of the file."""
+    """Return the available bytes, at most 64 kB; empty at the end of the file."""
     try:
         if os.name == "posix":
             return os.read(connection.fileno(), 1 << 16)
@@ -248,7 +253,8 @@ def _widen(pipe: Connection) -> None:
 def _nameless_main() -> Iterator[None]:
     """Hide the main module's file, so that a rank does not run the user's script once more.
 
-    multiprocessing imports it in each child to find functions there; ours are shipped by value.
+    multiprocessing imports this file in each child to find functions; ddpkit ships functions by
+    value.
     """
     with _starting:
         main_module = sys.modules["__main__"]
@@ -261,15 +267,15 @@ def _nameless_main() -> Iterator[None]:
 
 @contextmanager
 def _own_groups() -> Iterator[None]:
-    """A block in which a program that multiprocessing starts leads a process group of its own.
+    """A block in which each program that multiprocessing starts leads its own process group.
 
-    A Jupyter kernel that is to end or to start again first ends all children in its own group. The
-    resource tracker ignores that, so Jupyter waited until it lost its patience, and killed the
-    kernel. By itself each of the two ends when its pipe does.
+    Before a Jupyter kernel ends or restarts, it ends all children in its own group. The resource
+    tracker ignores this signal, so Jupyter would wait, lose its patience and kill the kernel. The
+    forkserver and the tracker end anyway when their pipes close.
     """
     home: Any = multiprocessing.util
     before = home.spawnv_passfds
-    if before is _start_program:  # the grader's kernel has one of its own
+    if before is _start_program:  # the grader's kernel has replaced this function
         home.spawnv_passfds = start_in_own_group
     try:
         yield
@@ -286,14 +292,15 @@ def start_in_own_group(path: bytes, arguments: Sequence[Any], descriptors: Seque
         process_group=0,
         restore_signals=False,
     )
-    program.returncode = 0  # whoever asked for it waits for its end
+    program.returncode = 0  # the caller waits for the program's end
     return program.pid
 
 
 def _shorten_sockets_name() -> None:
-    """See that the forkserver's socket, which is in a temporary folder, gets a name that may be.
+    """Give the forkserver's socket, which lies in a temporary folder, a name of legal length.
 
-    A batch system's TMPDIR can be too long for it. multiprocessing looks for no other folder.
+    The TMPDIR of a batch system can be too long for a socket's name, and multiprocessing tries no
+    other folder.
     """
     config = multiprocessing.current_process()._config  # type: ignore[attr-defined]
     folder = config.get("tempdir") or f"{tempfile.gettempdir()}/pymp-abcdefgh"
@@ -312,7 +319,10 @@ def _shorten_sockets_name() -> None:
 
 @contextmanager
 def _settings() -> Iterator[None]:
-    """A block in which a program that starts gets settings for its libraries, but the user's."""
+    """A block in which started programs get settings for their libraries.
+
+    The user's own settings take precedence.
+    """
     wanted = HUGE_PAGES | ONE_THREAD
     given = {name: value for name, value in wanted.items() if name not in os.environ}
     os.environ.update(given)
@@ -328,7 +338,7 @@ def _settings() -> Iterator[None]:
 
 @contextmanager
 def run_folder() -> Iterator[Path]:
-    """A folder of one run's own, removed at its end."""
+    """Yield a new folder for one run, removed afterwards."""
     folder = Path(tempfile.mkdtemp(prefix=f"ddpkit-{os.getpid()}-"))
     try:
         yield folder
@@ -337,7 +347,7 @@ def run_folder() -> Iterator[Path]:
 
 
 def sweep() -> None:
-    """Remove folders of processes that were killed before they could."""
+    """Remove folders of processes that were killed before they could remove them."""
     if os.name != "posix":
         return
     for folder in Path(tempfile.gettempdir()).glob("ddpkit-*-*"):

@@ -16,22 +16,22 @@ from ddpkit.protocol.assignment import Assignment
 
 @dataclass(frozen=True)
 class Request:
-    """What to run, and how."""
+    """The function of a run, and the settings of its ranks."""
 
     world_size: int
-    payload: list[Any]  # the function and its arguments, by `ship.pack_call`
-    function: tuple[str, str, int]  # its name, file and first line
+    payload: list[Any]  # the function and its arguments, packed by `ship.pack_call`
+    function: tuple[str, str, int]  # name, file and first line of the function
     place: Place
     threads: int
     seed: int
     timeout: float | None
     record: bool
     links: Links | None
-    speeds: tuple[float, ...] = ()  # of the emulated machines
-    script: bool = False  # whether the function is a script: `rank.script`
-    machines: tuple[MachineModel, ...] = ()  # by which compute is counted
+    speeds: tuple[float, ...] = ()  # speeds of the emulated machines
+    script: bool = False  # True if the function is a script (`rank.script`)
+    machines: tuple[MachineModel, ...] = ()  # models of the machines that count compute
     values: bool = True  # False if operations on large tensors are counted only
-    alike: Alike | None = None  # if some of the ranks do not run
+    alike: Alike | None = None  # set if some of the ranks are copies of others
     strict: bool = False  # True if a rank raises where its code uses a tensor in flight
 
     @property
@@ -40,7 +40,7 @@ class Request:
         return self.world_size if self.alike is None else self.alike.present
 
     def assignment(self, rank: int, local_rank: int) -> Assignment:
-        """What rank `rank` does in the run; `local_rank` is its number on its host."""
+        """Return the settings of rank `rank` in the run; `local_rank` is its number on its host."""
         return Assignment(
             rank=rank,
             world_size=self.world_size,
@@ -66,6 +66,6 @@ class Request:
 
     @property
     def somewhere(self) -> LastSeen:
-        """The function: a rank is somewhere in it, if nothing else is known."""
+        """The function, as the place of a rank without any better news."""
         name, filename, line = self.function
         return LastSeen((filename, line), "function", function=name)

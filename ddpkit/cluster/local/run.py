@@ -1,8 +1,8 @@
 """A run on this machine: start the ranks, watch them, gather, explain, and end them all.
 
-One loop does the watching. It reads what ranks print and return, notices those that die, looks into
-their black boxes a few times a second, and in the end, whatever the end is, kills every process of
-the run: by then nothing that a rank still has is needed.
+One loop watches the ranks. The loop reads output and results, notices deaths, and looks into the
+ranks' black boxes a few times a second. At the end of every run the loop kills all processes of the
+run: by then the launcher needs no more data from them.
 """
 
 from __future__ import annotations
@@ -51,16 +51,16 @@ from ddpkit.protocol.ship import unpack_result, write_call
 from ddpkit.trace import Dropped, MemoryLevel, Scalar, Span, death_fact
 
 LOOK = 0.25  # seconds between two looks into the black boxes
-LATE = 0.5  # seconds that ranks get to come to a call on which others disagree
-ANSWER = 0.4  # seconds that ranks get to say where they are
-NEXT_BEAT = 0.4  # seconds that a rank's agent gets to say what the rank waits for there
+LATE = 0.5  # seconds in which late ranks may still make a call on which other ranks disagree
+ANSWER = 0.4  # seconds in which ranks may report their lines
+NEXT_BEAT = 0.4  # seconds in which a rank's agent may report the rank's wait
 REAP = 0.5  # seconds that killed ranks get to be seen dead, all together
 
 
 def run_local(request: Request) -> RunOutcome:
-    """Run a request on fresh processes of this machine, and end them all.
+    """Run a request in fresh processes of this machine, and end them all.
 
-    A KeyboardInterrupt ends them too, and becomes an `Interrupted` that says where each rank was.
+    A KeyboardInterrupt ends them too, and becomes an `Interrupted` with each rank's line.
     """
     with ExitStack() as stack:
         folder = stack.enter_context(launch.run_folder())
@@ -71,13 +71,13 @@ def run_local(request: Request) -> RunOutcome:
             with interrupts_held() as more:
                 doing = run.doing_when_stopped()
                 stack.close()
-                more.clear()  # an impatient reader has pressed again, and this is the answer
+                more.clear()  # a second press of Stop gets the same answer
             text = stopped.stopped("run", doing, run.results)
             raise Interrupted(text, doing=doing, returned=run.results) from None
 
 
 class LocalRun:
-    """A run under way: who has returned, raised or died, and what they left."""
+    """A run in progress: returned, failed and dead ranks, and their data."""
 
     def __init__(self, request: Request, folder: Path, stack: ExitStack) -> None:
         self.request, self.folder, size = request, folder, request.processes
@@ -112,7 +112,8 @@ class LocalRun:
         self.timed = ""  # on rank 0
         self.ranks: list[RankProcess] = []
         self._joined = False  # a rank has joined the default group
-        self._ranks_import = False  # what the forkserver could have imported, once for all
+        # a rank imported a part of the compiler that the forkserver could import for all
+        self._ranks_import = False
         self._served: dict[int, int] = {}  # CPU time of ranks, in ns, at the first bad news
         stack.callback(self.end)
 
@@ -132,7 +133,7 @@ class LocalRun:
     # The loop
 
     def to_the_end(self) -> RunOutcome:
-        """Start the ranks, watch them until all have returned or one has failed, and end them."""
+        """Start the ranks, watch until all return or one fails, and end all ranks."""
         settings = self._settings()
         launch.load_compiler_for(
             self.request.payload[0], self.request.function[1], values=self.request.values
@@ -167,7 +168,8 @@ class LocalRun:
         if error is None and size > 1 and not self._joined:
             facts["separate"] = size
         memory = dict(sorted(self.memory.items()))
-        spans = sorted(self.spans, key=lambda span: span.rank)  # not by who replied first
+        # in the order of the ranks, not of their replies
+        spans = sorted(self.spans, key=lambda span: span.rank)
         outcome = RunOutcome(results, str(self.output), spans, self.dropped, error, facts)
         outcome.memory, outcome.replicas, outcome.limits = memory, self.replicas, self.limits
         outcome.by_luck = self.monitor.by_luck() if error is None else {}
@@ -214,7 +216,7 @@ class LocalRun:
             print(text, file=stream, flush=True)
 
     def _read(self, seconds: float) -> None:
-        """Wait for something to read, and read it."""
+        """Wait for output, a reply or a death, and read everything that has arrived."""
         sources: dict[Any, tuple[str, int]] = {}
         for rank, ends in enumerate(self.ranks):
             if not ends.output.closed:
@@ -274,9 +276,9 @@ class LocalRun:
         self.died_ns[rank] = time.perf_counter_ns()
 
     def _take_unsent(self, ended_ns: int) -> dict[str, Scalar]:
-        """Take the spans of all ranks that could not send them; the facts of those that died.
+        """Take the spans of ranks that could not send them; return facts about the dead ranks.
 
-        In emulated time a rank has ended with the last that is known of it.
+        In emulated time, a rank ends with its last known event.
         """
         facts: dict[str, Scalar] = {}
         for rank, (box, past) in enumerate(zip(self.boxes, self.pasts, strict=True)):
@@ -291,14 +293,14 @@ class LocalRun:
         return facts
 
     def _read_everything(self) -> None:
-        """What is left in the pipes, without waiting for more."""
+        """Read the remaining output from the pipes, without waiting for more."""
         for rank, ends in enumerate(self.ranks):
             while not ends.output.closed and wait([ends.output], 0):
                 self._read_output(rank)
             if not ends.output.closed:
                 self.output.feed(rank, b"", final=True)
 
-    # What went wrong
+    # Failures
 
     def _all_is_said(self, seconds: float) -> bool:
         """True if the silent ranks have had the time to report an error or a death.
@@ -331,7 +333,7 @@ class LocalRun:
         return wrong
 
     def _failure(self) -> RunFailed:
-        """The cause, among what several ranks may have to say."""
+        """Return the cause of the failure, chosen from the news of all ranks."""
         disagreement = self.monitor.disagreement(self.results)
         if disagreement is not None:
             disagreement = self._with_late_ranks(disagreement)
@@ -339,13 +341,13 @@ class LocalRun:
         return blame.blame(self.raised, deaths, disagreement, self.results)
 
     def _death(self, rank: int) -> Death:
-        """How a rank ended, and its line: from its last words, else from its black box."""
+        """Return the death of a rank with its line, from its last words or else its black box."""
         frame = self.ranks[rank].last_line()
         seen = LastSeen(frame) if frame is not None else self.monitor.last_seen(rank)
         return blame.process_death(self.died[rank], seen or self.request.somewhere)
 
     def doing_when_stopped(self) -> dict[int, Doing]:
-        """What each unfinished rank does. Ends the ranks, and shows what they have printed."""
+        """Return the action of each unfinished rank; end the ranks, and show their output."""
         doing = self._doing()
         for ends in self.ranks:
             ends.kill()
@@ -354,9 +356,9 @@ class LocalRun:
         return doing
 
     def _doing(self) -> dict[int, Doing]:
-        """What each unfinished rank does; asks the ranks, and waits a moment for the answers.
+        """Return the action of each unfinished rank; ask the ranks, and wait a moment for answers.
 
-        What one answers is newer than its black box, where it holds the GIL.
+        If a rank holds the GIL, its answer is newer than its black box.
         """
         unfinished = [r for r in range(self.request.processes) if r not in self.results]
         self.monitor.look(self.results)  # before the signal, which ends a system call

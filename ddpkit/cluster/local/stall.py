@@ -1,4 +1,4 @@
-"""Notices a run in which nothing moves, whatever its ranks wait for.
+"""Notices a run in which no process works, for any kind of wait.
 
 The monitor knows waits for communication. A rank may also wait for a lock, a queue, a subprocess, a
 worker of a data loader or a remote procedure call, and no library tells of such waits. So this
@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 PATIENCE = 30.0  # seconds
-LOOKS = 20  # number of looks in this time
+LOOKS = 20  # number of looks in these seconds
 BUSY = 0.02  # CPU seconds per second; a rank's agent uses a tenth of this
 POLLS = b"TP_"  # names of TensorPipe's threads, which look for remote calls without a rest
 SOME = 1 << 16  # bytes; a rank's agent and an idle worker move fewer

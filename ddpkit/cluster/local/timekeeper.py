@@ -1,35 +1,35 @@
 """The timekeeper: it lets a cluster's emulated time pass, in one order for all ranks.
 
-The problem. Each rank has a clock of its own, and messages of several ranks share links. Who comes
-first on a link, whose message a receive from anybody takes, whether an operation is done when a
-rank looks: that depends on what others do at earlier emulated times, and they may do it later in
-real time.
+The problem. Each rank has its own clock, and messages of several ranks share links. Which rank
+comes first on a link, which message a receive from any rank takes, and whether an operation is done
+when a rank looks: all of this depends on acts of further ranks at earlier emulated times, and these
+acts may come later in real time.
 
-It would be simpler to let each rank work out its own ends, from times that its peers leave in
-shared memory. That was tried, and holds where links are not shared: two groups got the whole
-bandwidth each, and a receive from anybody took what came first in real time.
+It would be simpler to let each rank compute its own ends, from times that its peers leave in shared
+memory. This way was tried, and is right only if links are not shared: two groups got the whole
+bandwidth each, and a receive from any rank took the first message in real time.
 
-So a thread in the launcher has the one `simulate.Network` of the run. Ranks tell it what they post,
-and ask when it is done. It is conservative: nothing happens before it is certain that no rank can
-still post anything earlier.
+So a thread in the launcher has the one `simulate.Network` of the run. Ranks tell the thread their
+posts, and ask for the ends of operations. The thread is conservative: no event happens before it is
+certain that no rank can still post an earlier event.
 
-- A rank that computes can post from its clock's time on. The clock is known from what the rank told
-  last, and from the CPU time that its thread has used since then (Linux tells that of other
-  processes' threads; elsewhere the rank's next word is waited for).
-- A rank that waits can post when what it waits for is done; it is an event of the network that ends
-  the wait, and never before that event.
+- A rank that computes can post from its clock's time on. The clock is known from the rank's last
+  message, and from the CPU time that its thread has used since then (Linux shows the CPU time of
+  threads of other processes; on other systems the timekeeper waits for the rank's next message).
+- A rank that waits for an operation can post after the operation's end. An event of the network
+  ends the wait, so the rank posts nothing before this event.
 - A rank that waits up to a limit can post from the limit on.
 
-Whoever has the smallest time can always go on, so nobody waits for ever because of the order.
+The rank with the smallest time can always go on, so no rank waits forever because of the order.
 
 What must hold: a rank tells of a post before its clock goes on (`protocol.emulation.ClockPage`). So
-what has been posted before a time is there to be read when the clock is seen to be past it.
+when the clock is seen past a time, all posts before this time have arrived.
 
-What would break it: a rank that stands in something that passes no seam of ours, a lock, a thread's
-`join`, the store. It neither computes nor waits for what the network knows. After `STANDSTILL`
-seconds without CPU time it is no longer waited for; what it posts then counts from the present
-time on. Meanwhile nobody's clock goes faster than real time only by looking at what is not done:
-else a loop around `is_completed` would be years ahead. The run's trace says so in its fact "order".
+What would break it: a rank that waits outside ddpkit's view, in a lock, a thread's `join` or the
+store. Such a rank neither computes nor waits for the network. After `STANDSTILL` seconds without
+CPU time, the timekeeper no longer waits for this rank; its later posts count from the present time
+on. Meanwhile, polls of unfinished operations move no clock faster than real time: otherwise a loop
+around `is_completed` would be years ahead. The run's trace reports such cases in its fact "order".
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ from ddpkit.simulate.engine.posted import End
 from ddpkit.text import count
 from ddpkit.trace import Scalar
 
-SHORT, LONG = 0.001, 0.02  # seconds between two looks at clocks that are waited for
+SHORT, LONG = 0.001, 0.02  # seconds between two looks at the awaited clocks
 
 
 class Timekeeper(threading.Thread):
@@ -90,7 +90,7 @@ class Timekeeper(threading.Thread):
         devices: Sequence[bool] = (),
     ) -> None:
         super().__init__(name="ddpkit-timekeeper", daemon=True)
-        self._counted = counted  # compute: the pages know all that passes
+        self._counted = counted  # compute is counted: the pages have all passed time
         self.error: BaseException | None = None
         self._links, self._pages, self._speeds = links, pages, speeds
         self._network = Network(links)
@@ -99,7 +99,8 @@ class Timekeeper(threading.Thread):
         self._operations = Operations(len(links))
         with_device = (rank for rank, has_one in enumerate(devices) if has_one)
         self._devices = Devices(with_device, self._network, self._operations)
-        self._here: dict[Hashable, list[int]] = {}  # who has posted an operation, until all have
+        # ranks that have posted an operation, until all members have
+        self._here: dict[Hashable, list[int]] = {}
         self._posts: dict[Hashable, dict[int, tuple[int, int]]] = {}  # number and time, by rank
         self._unmet: list[set[Hashable]] = [set() for _ in links]  # operations, by rank
         self._posted: dict[Hashable, list[int]] = defaultdict(lambda: [0, 0])  # sends, receives
@@ -108,11 +109,12 @@ class Timekeeper(threading.Thread):
         self._begun = False  # an actor, since clocks were looked at
         self._actors = Actors(len(pages))
         self._served = 0  # ranks
-        self._known: list[tuple[Actor, int]] = []  # who can be answered, and when it is done
+        # actors to answer, and the ends of their operations
+        self._known: list[tuple[Actor, int]] = []
         self._over = threading.Event()
 
     def serve(self, rank: int, pid: int, main: Connection, others: Connection) -> None:
-        """Serve a rank that has been started; before `start`."""
+        """Serve a rank that has been started; call before `start`."""
         speed = math.inf if self._counted else self._speeds[rank]
         self._actors.watch(rank, Watched(self._pages[rank], pid, speed))
         self._served += 1
@@ -122,7 +124,7 @@ class Timekeeper(threading.Thread):
 
     @property
     def facts(self) -> dict[str, Scalar]:
-        """What the trace must say of the emulation."""
+        """Facts about the emulation for the trace."""
         facts: dict[str, Scalar] = {"time": "emulated"}
         if speed := speed_text(self._speeds):
             facts["speed"] = speed
@@ -136,7 +138,7 @@ class Timekeeper(threading.Thread):
         return self._stands and bool(self._devices)
 
     def stop(self) -> None:
-        """End the thread, and close what it serves."""
+        """End the thread, and close its connections and pages."""
         self._over.set()
         if self.is_alive():
             self.join(5)
@@ -144,7 +146,7 @@ class Timekeeper(threading.Thread):
         for connection in self._connections.values():
             connection.close()
         self._actors.close()
-        for page in self._pages[self._served :]:  # of ranks that could not be started
+        for page in self._pages[self._served :]:  # pages of ranks that could not be started
             page.close()
 
     def run(self) -> None:
@@ -173,10 +175,10 @@ class Timekeeper(threading.Thread):
             else:
                 wait = min(LONG, max(SHORT, (now - idle_since) / 4))
                 self._actors.leave_out_who_stands_still(now, [*map(bool, self._unmet)])
-                if seen and self._read(wait):  # time may pass now, before any other wait
+                if seen and self._read(wait):  # time may pass now, before any further wait
                     idle_since, wait = now, 0
 
-    # What ranks say
+    # Messages of ranks
 
     def _read(self, seconds: float) -> bool:
         heard = False
@@ -231,11 +233,11 @@ class Timekeeper(threading.Thread):
             )
 
     def _meet(self, rank: int, post: PostedSend | PostedCollective) -> None:
-        """Note that a rank has posted its part: gloo ends what all have posted, and no other."""
+        """Note a rank's part of an operation; gloo ends operations that all members have posted."""
         if isinstance(post, PostedCollective):
             key: Hashable = post.group, post.seq
             expected = self._running(post.members)
-        elif post.peer is None:  # gloo has it when its source is known
+        elif post.peer is None:  # gloo has the message once its sender is known
             return
         else:
             ends = (post.peer, rank) if post.receives else (rank, post.peer)
@@ -252,7 +254,7 @@ class Timekeeper(threading.Thread):
             self._operations.meet(self._posts.pop(key))
 
     def _withdraw(self, rank: int, post: PostedSend | PostedCollective) -> None:
-        """Forget a rank's part in an operation: gloo has refused it, and has nothing of it."""
+        """Forget a rank's part of an operation that gloo has refused without a trace."""
         operation = self._operations.withdraw(rank, post.number)
         for posted in (operation.end, *operation.stand_ins):
             if posted is not None:
@@ -285,7 +287,7 @@ class Timekeeper(threading.Thread):
     ) -> None:
         if operation.withdrawn:
             return
-        # What is told late counts from the present on: nothing is undone.
+        # A late post counts from the present on: no event is undone.
         ns = max(after_ns, post.ns, self._network.now_ns)
         if rank in self._devices:
             operation.then.insert(0, partial(self._devices.note_times, rank, post.number, ns))
@@ -301,7 +303,7 @@ class Timekeeper(threading.Thread):
             operation.end, part.then = part, operation.finish
 
     def _found(self, rank: int, post: PostedSend, source: int) -> None:
-        """Tell a rank whose message it receives: the sender waits in gloo for that."""
+        """Tell a rank the sender of its message; the sender waits in gloo for this rank."""
         self._meet(rank, post._replace(peer=source))
         self._send(rank, False, Source(post.number, source))
 
@@ -310,7 +312,7 @@ class Timekeeper(threading.Thread):
             self._known.append((actor, done_ns))
 
     def _follow(self, rank: int, follow: Follow) -> None:
-        """Wait, from the end of an operation on, for what an actor does then."""
+        """Register an actor that begins at the end of an operation."""
         place = rank, follow.actor
         if not self._actors.will_come(place):
             return
@@ -328,14 +330,14 @@ class Timekeeper(threading.Thread):
             self._look_again(self._actors.wait_for_a_change(), ns)
 
     def _look_again(self, actors: Sequence[Actor], ns: int) -> None:
-        """Answer actors that wait for a change; the first change that is told of counts."""
+        """Answer actors that wait for a change of a store; the first reported change counts."""
         for actor in actors:
             if actor.asks is not None and all(actor is not each for each, _ in self._known):
                 self._know(actor, actor.asks, max(actor.asks.ns, ns))
 
     def _running(self, members: Sequence[int]) -> int:
         """The number of running members; each further member is a copy of one."""
-        return bisect_left(members, len(self._pages))  # groups are in the order of their ranks
+        return bisect_left(members, len(self._pages))  # members are sorted by rank
 
     def _message(self, rank: int, post: PostedSend, ns: int) -> End:
         if post.receives:
@@ -346,7 +348,7 @@ class Timekeeper(threading.Thread):
     # Time
 
     def _go_on(self) -> bool:
-        """Let time pass as far as it can, and answer what can be answered."""
+        """Let time pass as far as it can, and answer all questions with known answers."""
         network, moved = self._network, False
         self._look_again(self._actors.found_unseen(), self._actors.present_ns(network.now_ns))
         while True:
@@ -359,7 +361,7 @@ class Timekeeper(threading.Thread):
             while network.next_ns < computing and network.next_ns <= limit and not self._known:
                 network.happen()
                 self.happened += 1
-                if self._begun:  # a callback, which can post from this moment on
+                if self._begun:  # a callback began, which can post from this moment on
                     computing, self._begun = actors.first_that_computes(), False
             if self._known:
                 continue
@@ -382,7 +384,7 @@ class Timekeeper(threading.Thread):
             self._actors.unreachable(actor)
 
     def _send(self, rank: int, to_main: bool, message: Due | Source | DeviceTimes) -> bool:
-        """Tell a rank something; False if it has ended."""
+        """Send a rank a message; False if the rank has ended."""
         try:
             self._connections[rank, to_main].send(message)
         except OSError:

@@ -14,10 +14,10 @@ LOOK = 0.2  # seconds
 
 
 def standard_input() -> Connection | None:
-    """What rank 0 reads; None where there is nothing to be read.
+    """Return the standard input for rank 0; None without one.
 
-    A file or a pipe is read by the rank itself. What is typed at a terminal is handed on: a rank
-    has a process group of its own, which the terminal would stop for reading.
+    The rank itself reads a file or a pipe. Typed text of a terminal is handed on by a thread: a
+    rank has its own process group, which the terminal would stop for reading.
     """
     if os.name != "posix":
         return None
@@ -37,7 +37,8 @@ def _hand_on(here: int, writer: Connection) -> None:
     with suppress(OSError):  # the rank has ended
         while typed:
             select.select([here], [], [])
-            if _in_the_background(here):  # what is typed is the shell's; to read it would stop us
+            # typed text belongs to the shell, and reading it would stop this process
+            if _in_the_background(here):
                 time.sleep(LOOK)
                 continue
             typed = os.read(here, 1 << 16)

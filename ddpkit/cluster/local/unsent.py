@@ -1,4 +1,4 @@
-"""What a rank has recorded and could not send: it was killed, or it waited until its run's end."""
+"""The record of a rank that could not send it: a killed rank, or one that waited until the end."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ddpkit.rank.record.clock import HOST, Moment
 from ddpkit.rank.record.log import STEP_ENDS, Log
 from ddpkit.trace import COMPUTE_KINDS, OPERATIONS, UNENDED, Dropped, Span
 
-KINDS = (*COMPUTE_KINDS, OPERATIONS, "step")  # of what is no call
+KINDS = (*COMPUTE_KINDS, OPERATIONS, "step")  # kinds of stretches: everything but calls
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,21 +28,21 @@ class KeptCall:
 
     @property
     def posted(self) -> int:
-        """When it was posted, in ns."""
+        """The time at which the call was posted, in ns."""
         return self.times.posted
 
 
 class Unsent:
-    """The record of one rank until its end, from the files that have outlived it.
+    """The record of one rank until its end, from the files that have outlived the rank.
 
-    A call that was under way lasts until then. What the rank computed since the last stretch that
-    has ended is not known, nor which gradient of a backward was ready when, but for the last.
+    A call in progress lasts until the end. Unknown are the rank's compute after its last finished
+    stretch, and the times of a backward's gradients, except for the last gradient.
     """
 
     def __init__(
         self, rank: int, world_size: int, box: BlackBox, past: Past, until_ns: int = 0
     ) -> None:
-        """``until_ns`` is when the rank was seen to have ended; 0 if only its record can tell."""
+        """``until_ns`` is the observed end of the rank; 0 if only its record tells the end."""
         self._rank, self._everybody = rank, tuple(range(world_size))
         calls = box.last_calls()
         known = [(call, past.times(index)) for index, call in calls.items()]
@@ -55,12 +55,13 @@ class Unsent:
         self.until_ns = max(until_ns, self._last_ns())
 
     def _call(self, what: Call, times: Times) -> KeptCall:
-        if not what.group and not what.members:  # which the black box leaves out
+        # the black box leaves out the members of the default group
+        if not what.group and not what.members:
             what = what._replace(members=self._everybody)
         blocked = None if times.blocked == NEVER else times.blocked
         collected = None if times.collected == NEVER else times.collected
         call = RecordedCall(what, what.seq, times.posted, None, blocked, times.done, collected)
-        call.claimed = True  # who is ended before its time may have been about to wait
+        call.claimed = True  # a rank that was killed may have been about to wait
         return KeptCall(times, call)
 
     def _last_ns(self) -> int:
@@ -68,7 +69,7 @@ class Unsent:
         return max([*of_calls, *(stretch.end for stretch in self._stretches)], default=0)
 
     def record(self) -> tuple[list[Span], Dropped]:
-        """The spans that are kept, and how many are not."""
+        """Return the kept spans, and the number of lost spans and steps."""
         begin = self._begin()
         calls = [kept for kept in self._calls if kept.posted >= begin]
         stretches = [stretch for stretch in self._stretches if stretch.start >= begin]
@@ -93,7 +94,7 @@ class Unsent:
         return spans, Dropped(gone, self._steps_gone(stretches) if gone else 0)
 
     def _begin(self) -> int:
-        """Since when all is kept; 0 if nothing is lost."""
+        """Return the time from which the record is complete; 0 if nothing is lost."""
         calls_lost, stretches_lost = self._lost
         begin = self._calls[0].posted if calls_lost and self._calls else 0
         return max(begin, self._stretches[0].start if stretches_lost else 0)
@@ -113,7 +114,7 @@ class Unsent:
         return replace(span, args={**span.args, UNENDED: 1})
 
     def _steps_gone(self, kept: list[KeptStretch]) -> int:
-        """How many steps had ended before the first that is kept."""
+        """Return the number of steps that ended before the first kept step."""
         for kind in STEP_ENDS:
             if numbers := [stretch.more for stretch in kept if stretch.kind == kind]:
                 return numbers[0] - 1

@@ -1,4 +1,4 @@
-"""The clock of a rank that computes, as the launcher sees it from outside."""
+"""The clock of a computing rank, seen by the launcher from outside."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from ddpkit.protocol.emulation import ClockPage
 
 STANDSTILL = 0.5  # seconds in the user's code
 STANDSTILL_IN_GLOO = 0.02  # where the thread may wait for a peer's post
-STANDSTILL_FOR_BYTES = 60.0  # where gloo has all that it needs: on busy cores, messages take long
+STANDSTILL_FOR_BYTES = 60.0  # if gloo has everything it needs: on busy cores, messages take long
 STANDSTILL_BUT_AGENT = 5.0  # if only the agent goes on: on busy cores the agent is always ready
 LOOKS = 5  # looks in a row: after a long time without a core, a single look proves little
-READY = (b"R", b"D", b"T", b"t")  # a stopped one goes on when somebody lets it
-TICKS = 3  # of 10 ms: a process that stands still uses less in `STANDSTILL`
-NOTABLE_NS = 100_000  # the CPU time by which a main thread shows that it goes on
+READY = (b"R", b"D", b"T", b"t")  # a stopped thread counts, because it may be continued
+TICKS = 3  # ticks of 10 ms; a process at a standstill uses less in `STANDSTILL`
+NOTABLE_NS = 100_000  # CPU time that shows a main thread at work
 
 
 class ThreadState(NamedTuple):
-    """A thread as the system sees it."""
+    """A thread as the system shows it."""
 
     ready: bool  # runs, would run if it had a core, or is stopped
     ticks: int  # CPU time, in ticks of 10 ms
@@ -35,7 +35,7 @@ def threads(pid: int) -> dict[int, ThreadState]:
     """Return the threads of a process, by native id; none off Linux."""
     folder, found = f"/proc/{pid}/task", {}
     with suppress(OSError):  # the process has ended, or is on another system than Linux
-        for thread in os.listdir(folder):  # with `pathlib`, three times the cost
+        for thread in os.listdir(folder):  # `pathlib` would cost three times as much
             with suppress(OSError), open(f"{folder}/{thread}/stat", "rb") as stat:
                 fields = stat.read().rpartition(b")")[2].split()
                 if fields:
@@ -90,10 +90,10 @@ class Watched:
     pid: int
     speed: float
     main: Rest = field(default_factory=Rest)
-    main_but_agent: Rest = field(default_factory=Rest)  # ignores that the agent is ready
+    main_but_agent: Rest = field(default_factory=Rest)  # the same rest if the agent were not ready
     process: Rest = field(default_factory=Rest)
     process_but_agent: Rest = field(default_factory=Rest)  # all threads except the agent
-    files: dict[str, int] = field(default_factory=dict)  # of the system's, that tell of it
+    files: dict[str, int] = field(default_factory=dict)  # open files of the system about the thread
 
     def go_on(self) -> None:
         """Note that the rank does not stand still."""
@@ -101,7 +101,7 @@ class Watched:
             rest.since, rest.looks = time.monotonic(), 0
 
     def ns(self) -> int:
-        """A time that the rank's clock has reached; 0 if that cannot be told."""
+        """Return a time that the rank's clock has reached; 0 if unknown."""
         reading = self.page.read()
         if reading is None:
             return 0
@@ -118,7 +118,7 @@ class Watched:
         return int(text.split(b" ", 1)[0]) if text else None
 
     def _tells(self, path: str) -> bytes:
-        """What a file of the system's says now; nothing where there is none."""
+        """Return the present content of a file of the system; b"" if the file is missing."""
         if not sys.platform.startswith("linux"):
             return b""
         try:
@@ -129,17 +129,18 @@ class Watched:
             return b""
 
     def close(self) -> None:
-        """Close what has been opened to watch it."""
+        """Close the files that were opened to watch the rank."""
         for descriptor in self.files.values():
             os.close(descriptor)
         self.files.clear()
         self.page.close()
 
     def stands_still(self, now: float, *, unmet: bool) -> bool:
-        """True if the thread has slept, and used no CPU time, for so long that nobody waits for it.
+        """True if the thread has slept without CPU time for so long that waiting for it must end.
 
-        ``unmet``: a peer has not posted its part of something that the rank has posted. Only then
-        may it wait in gloo for what time has to bring; else for bytes that are on their way.
+        ``unmet``: a peer's part is missing in an operation that the rank has posted. Only then may
+        the rank wait in gloo for an event of emulated time; otherwise it waits for bytes on their
+        way.
         """
         used = self.used_ns() or 0
         main, others = self.main, self.main_but_agent

@@ -16,7 +16,7 @@ from typing import Any
 
 from ddpkit.errors import ClusterError
 
-LOOK = 0.01  # seconds between two looks for ranks that ask
+LOOK = 0.01  # seconds between two looks for asking ranks
 
 
 def own_part(store: Any, rank: int, size: int) -> Any:
