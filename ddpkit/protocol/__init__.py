@@ -1,18 +1,18 @@
-"""What both ends of a run share: the launcher's and the rank's.
+"""Data that both ends of a run share: the launcher's end and the rank's.
 
 call         one call into torch.distributed
 raised       an exception of a rank
-messages     what ranks and rank 0 tell each other under torchrun
-status       where a rank is, and what it waits for
-per_rank     an argument of which every rank gets its own item
-assignment   what the process of a rank is given when it starts
+messages     messages between ranks and rank 0 under torchrun
+status       the present line of a rank, and the call in which it waits
+per_rank     an argument with an item for every rank
+assignment   the settings that the process of a rank gets at its start
 ship         functions to the ranks, results back
-reply        what a rank has to say in the end
+reply        the last message of a rank: its result, spans and notes
 replica      fingerprints of a model that should be equal on several ranks
 mapped       a file in memory that outlives its writer
-blackbox     a rank's calls and status, in a file that outlives it
-past         when its calls and its compute began and ended, in another such file
+blackbox     a rank's calls and status, in a file that outlives the rank
+past         the begin and end of a rank's calls and compute, in another such file
 alike        the running ranks of many, and their copies
 not_computed  the mark of a tensor without values
-emulation    what ranks and the timekeeper of an emulated cluster tell each other
+emulation    messages between ranks and the timekeeper of an emulated cluster
 """

@@ -13,7 +13,7 @@ class Alike:
     """Rank r of `world_size` does the work of rank r mod `present`, at the same time."""
 
     world_size: int
-    present: int  # the number of ranks that run
+    present: int  # the number of running ranks
 
     def __str__(self) -> str:
         """Return the text of the fact "alike"."""
@@ -42,7 +42,7 @@ class Alike:
                     )
 
     def running(self, members: Iterable[int]) -> tuple[int, ...]:
-        """Return the members of a group that run."""
+        """Return the running members of a group."""
         return tuple(rank for rank in members if rank < self.present)
 
     def check_group(self, members: Sequence[int]) -> None:

@@ -1,4 +1,4 @@
-"""What the process of a rank is given when it starts."""
+"""The settings that the process of a rank gets at its start."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ GROUP_TIMEOUT = timedelta(days=7)
 
 @dataclass(frozen=True)
 class Assignment:
-    """One rank's part in a run, whoever has started its process."""
+    """One rank's part in a run, for a process started by the launcher or by torchrun."""
 
     rank: int
     world_size: int
-    local_rank: int  # its number among the ranks of its host
+    local_rank: int  # the rank's number among the ranks of its host
     backend: str  # "gloo" or "nccl"
     device: str  # "cpu" or "cuda"
     seed: int  # the run's seed
     record: bool  # whether compute is recorded beside the calls
-    script: bool = False  # whether it runs a script, which joins the others by itself
-    speed: float = 1.0  # of its emulated machine, compared with this one, or with `machine`
-    machine: MachineModel | None = None  # by which its compute is counted
+    script: bool = False  # True if the rank runs a script, which joins the group by itself
+    speed: float = 1.0  # speed of the emulated machine, relative to this computer or to `machine`
+    machine: MachineModel | None = None  # the model that counts the rank's compute
     values: bool = True  # False if operations on large tensors are counted only
     alike: Alike | None = None  # if some of the ranks do not run
-    strict: bool = False  # True if code that uses a tensor in flight raises
+    strict: bool = False  # True if the use of a tensor in flight raises
     asked: frozenset[str] = frozenset()  # names of exercises: `ddpkit.asked`
     host_size: int = 0  # the number of ranks on a host of the emulated network; 0 without hosts
 
     @property
     def environment(self) -> dict[str, str]:
-        """Torchrun's variables for this rank; emulated hosts are its nodes."""
+        """Torchrun's variables for this rank; each emulated host counts as a node."""
         per_host = self.host_size or self.world_size
         host = self.rank // per_host
         known = {
@@ -56,10 +56,10 @@ class Assignment:
 
 @dataclass(frozen=True)
 class ProcessSettings:
-    """What the processes of a run's ranks have in common, where our launcher starts them."""
+    """Settings common to all processes of a run, if ddpkit's own launcher starts them."""
 
     folder: Path  # the run's: the call, the rendezvous file, the black boxes
-    threads: int  # threads that torch may use in each process
+    threads: int  # torch's threads in each process
     environ: Mapping[str, str]
     cwd: str
     emulated: bool = False  # whether time is the timekeeper's
@@ -71,10 +71,10 @@ class ProcessSettings:
 class RankPipes:
     """A rank's inherited pipes; there is no listening port."""
 
-    reply: Connection  # tells the launcher what the function returned or raised
-    output: Connection  # tells the launcher what is printed
-    crash: Connection  # tells the launcher what faulthandler wrote at the end
-    lifeline: Connection  # its end of file means that the launcher is gone
+    reply: Connection  # tells the launcher the function's result or exception
+    output: Connection  # carries the printed text to the launcher
+    crash: Connection  # carries faulthandler's last words to the launcher
+    lifeline: Connection  # its end of file means that the launcher has ended
     main: Connection | None = None  # asks the timekeeper, for the rank's main thread
-    others: Connection | None = None  # and for its other threads
-    typed: Connection | None = None  # what a script reads as its standard input
+    others: Connection | None = None  # the same for the rank's other threads
+    typed: Connection | None = None  # the standard input of a script

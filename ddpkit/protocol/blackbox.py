@@ -1,22 +1,23 @@
-"""A flight recorder: what a rank was doing, readable even after the rank has been killed.
+"""A flight recorder: the last acts of a rank, readable even after the rank has been killed.
 
-Each rank owns one small file mapped into memory. It holds the rank's *status* (where it is, what it
-waits for), rewritten a few times a second, and a ring of the last calls into torch.distributed,
-each written as it is posted. Writing costs a memory copy and no system call, wakes nobody, and
-survives the writer; a pipe would do neither, and shared memory objects need a tracker process.
+Each rank owns one small file mapped into memory. The file holds the rank's *status* (its line, and
+the call in which it waits), rewritten a few times a second, and a ring of the last calls into
+torch.distributed, each written as it is posted. Writing costs a memory copy and no system call,
+wakes no process, and survives the writer. A pipe would do neither, and shared memory objects need a
+tracker process.
 
-A call is a text, JSON, and a number. A training loop makes the same calls again and again, which
-differ by their number alone: so a text is made once, lies there once, and is read once; a call is
-16 bytes, its number and its text's.
+A call is a text, JSON, and a number. A training loop repeats calls that differ only by their
+number. So each text is made once, stored once and read once, and a call takes 16 bytes: its own
+number and the number of its text.
 
-A call is written before the backend has it: a backend may hang over it, or end the process. A
-backend may also refuse it with an exception, which the program catches, and then the call has never
-been made. So a call is written as `MAKING`, and a moment later once more: as made, or as `REFUSED`.
-A reader waits for that moment, `HELD` seconds at most.
+A call is written before the backend gets it, because a backend may hang in the call, or end the
+process. A backend may also refuse a call with an exception, which the program catches; then the
+call has never been made. So a call is first written as `MAKING`, and a moment later again: as made,
+or as `REFUSED`. A reader waits for the second writing, at most `HELD` seconds.
 
-There is one writer of calls, one of statuses, and any number of readers. A reader that comes in the
-middle of a write gets text that does not parse, and takes it as "nothing new"; a call that may have
-been overwritten while it was read, or its text, counts as lost.
+One thread writes calls, one thread writes statuses, and any number of processes may read. A reader
+in the middle of a write gets text that does not parse, and treats the text as "nothing new". A call
+or text that may have been overwritten during the reading counts as lost.
 """
 
 from __future__ import annotations
@@ -37,14 +38,14 @@ TEXTS, SLOT = 1024, 1024  # texts kept, bytes of each
 MAKING, REFUSED = 1 << 63, 1 << 62  # bits of a call's number
 HELD = 0.1  # seconds for which a reader waits for a call that the backend has not taken yet
 STATUS = 8192  # bytes of a status; two are kept, and written in turn
-# The file begins with numbers of 8 bytes: how many calls, statuses and texts have been written so
-# far, each by a thread of its own, and of each call its number and its text's.
+# The file begins with numbers of 8 bytes: the counts of written calls, statuses and texts, each
+# count from a thread of its own, and for each call its number and its text's number.
 CALLS_WRITTEN, STATUSES_WRITTEN, TEXTS_WRITTEN, AT_CALL = range(4)
 AT_STATUS = 8 * (AT_CALL + 2 * SLOTS)
 AT_TEXT = AT_STATUS + 2 * STATUS
 SIZE = AT_TEXT + SLOT * TEXTS
 LENGTH = struct.Struct("<I")  # before each status and text
-TORN = (ValueError, TypeError, KeyError)  # what reading a text raises that is half overwritten
+TORN = (ValueError, TypeError, KeyError)  # errors of reading a half overwritten text
 
 _encoder = json.JSONEncoder(check_circular=False)
 
@@ -55,7 +56,7 @@ def encode(value: Call | RankStatus) -> bytes:
 
 
 class BlackBox(MappedFile):
-    """The file of one rank; `create` makes it empty, the constructor opens one that exists."""
+    """The file of one rank; `create` makes an empty file, the constructor opens an existing one."""
 
     size = SIZE
 
@@ -63,9 +64,9 @@ class BlackBox(MappedFile):
         super().__init__(path)
         self._numbers = memoryview(self._memory)[:AT_STATUS].cast("Q")  # half the price of struct
         self._calls, self._statuses, self._texts = self._numbers[:AT_CALL]
-        self._known_texts: dict[bytes, int] = {}  # the numbers of the texts written so far
+        self._known_texts: dict[bytes, int] = {}  # text -> its number, for all texts in the file
         self._read = self._refused = 0
-        self._held = -1, 0.0  # a call that is being made, and since when it is waited for
+        self._held = -1, 0.0  # a call in the making, and the time since which the reader waits
 
     def close(self) -> None:
         self._numbers.release()
@@ -79,10 +80,10 @@ class BlackBox(MappedFile):
         return int(self._calls) - self._refused
 
     def write_call(self, text: bytes, number: int) -> int:
-        """Append a call (`encode`); beyond `SLOTS` the oldest is overwritten.
+        """Append a call (`encode`); beyond `SLOTS`, overwrite the oldest. Return its index.
 
-        Returns how many there were before it. With `MAKING` in its number, `made` or `refused`
-        must follow.
+        The index counts all calls before this call. After a number with `MAKING`, `made` or
+        `refused` must follow.
         """
         place = self._known_texts.get(text)
         if place is None:
@@ -96,20 +97,18 @@ class BlackBox(MappedFile):
         return index
 
     def made(self, index: int, number: int) -> None:
-        """Note that a backend has taken a call; `index` is what `write_call` gave for it."""
-        if self._calls - index < SLOTS:  # else its place is another call's by now
+        """Note that a backend has taken a call; `index` is the return value of `write_call`."""
+        if self._calls - index < SLOTS:  # a later call has not overwritten the place
             self._numbers[AT_CALL + 2 * (index % SLOTS)] = number
 
     def refused(self, index: int) -> None:
-        """Note that a backend has refused a call, so that nobody reads it any more."""
+        """Note that a backend has refused a call, so that no reader sees the call any more."""
         self._refused += 1
         self.made(index, REFUSED)
 
     def _write_text(self, text: bytes) -> int:
         """Append a text, in the place of the oldest if all are taken; return its number."""
-        if (
-            len(self._known_texts) == TEXTS - 1
-        ):  # of the oldest, a reader could not be sure any more
+        if len(self._known_texts) == TEXTS - 1:  # a reader could not trust the oldest text any more
             del self._known_texts[next(iter(self._known_texts))]
         place: int = self._texts
         self._known_texts[text] = place
@@ -151,7 +150,8 @@ class BlackBox(MappedFile):
                 break
             read.append(kept)
         by_now, texts = self._numbers[CALLS_WRITTEN], self._numbers[TEXTS_WRITTEN]
-        overwritten = max(0, by_now - SLOTS + 1 - first)  # while they were read
+        # number of calls overwritten during the reading
+        overwritten = max(0, by_now - SLOTS + 1 - first)
         left = read[overwritten:]
         calls = [each.call for each in left if each.call and each.text > texts - TEXTS]
         refused = sum(each.number == REFUSED for each in left)
@@ -166,7 +166,7 @@ class BlackBox(MappedFile):
         return time.monotonic() - self._held[1] < HELD
 
     def last_calls(self) -> dict[int, Call]:
-        """The calls that are kept, whether they were read or not, by how many were before each."""
+        """Return all kept calls, read or unread, by index."""
         written, texts = self._numbers[CALLS_WRITTEN], self._numbers[TEXTS_WRITTEN]
         kept = {n: self._call(n) for n in range(max(0, written - SLOTS + 1), written)}
         return {n: one.call for n, one in kept.items() if one.call and one.text > texts - TEXTS}
@@ -185,11 +185,11 @@ class BlackBox(MappedFile):
 
 
 class _KeptCall(NamedTuple):
-    """A call as its place in the file has it."""
+    """A call, as stored in the file."""
 
-    number: int  # with `MAKING`, or `REFUSED`
-    call: Call | None  # None if it was refused, or if its text is torn
-    text: int  # the number of its text
+    number: int  # may contain `MAKING` or be `REFUSED`
+    call: Call | None  # None for a refused call, or for a torn text
+    text: int  # the number of the text
 
 
 @lru_cache(TEXTS)

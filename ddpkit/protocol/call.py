@@ -1,8 +1,9 @@
-"""`Call`: one call into torch.distributed, as the rank that made it and the launcher know it.
+"""`Call`: one call into torch.distributed, in the form shared by rank and launcher.
 
-A rank makes a `Call` once for each line that a loop comes by, and writes it into its black box as
-JSON. The launcher reads it there, compares it with those of the other ranks, and puts it into the
-error that it raises. Nothing in ddpkit is below this module, so errors and hints may use it.
+A rank makes a `Call` once for each line that a loop passes, and writes it into its black box as
+JSON. The launcher reads the call there, compares it with the calls of the other ranks, and puts it
+into the errors that it raises. No module of ddpkit is below this module, so errors and hints may
+use it.
 """
 
 from __future__ import annotations
@@ -12,8 +13,10 @@ from typing import Any, NamedTuple, TypeAlias
 Where: TypeAlias = tuple[str, int]  # file and line of the user's code; ("", 0) is outside of it
 
 NOWHERE: Where = ("", 0)
-MESSAGES = ("send", "recv")  # the operations with one rank at each end; all others are collectives
-ASYNCHRONOUS = ("isend", "irecv", "batch_isend_irecv")  # post them, and do not wait
+# the operations with one rank at each end; all further operations are collectives
+MESSAGES = ("send", "recv")
+# these functions post operations without waiting
+ASYNCHRONOUS = ("isend", "irecv", "batch_isend_irecv")
 # torch.distributed's calls with Python objects, which consist of calls with tensors.
 OF_OBJECTS = (
     *("broadcast_object_list", "scatter_object_list", "all_gather_object", "gather_object"),
@@ -32,21 +35,23 @@ class Call(NamedTuple):
     wait for keys has `keys`, and a wait in `new_group` has `group` and `members`.
     """
 
-    op: str  # torch.distributed's name of it: "all_reduce", "send"
+    op: str  # torch.distributed's name of the operation: "all_reduce", "send"
     group: str = ""  # the group's name; "" is the default group
     where: Where = NOWHERE
     via: str = ""  # the function the user called there, where it is not `op`: "isend", "backward"
-    peer: int | None = None  # global rank; None: a collective, or a recv from anybody till it came
-    root: int | None = None  # global rank that a broadcast, scatter, reduce or gather names
+    # global rank; None for a collective, and for a recv from any rank before its message came
+    peer: int | None = None
+    root: int | None = None  # global rank named by a broadcast, scatter, reduce or gather
     tag: int = 0
     shape: tuple[int, ...] = ()
     dtype: str = ""  # "float32"; "" where the call has no tensor
     bytes: int = 0
-    reduce: str = ""  # "SUM", "MAX"; "" where nothing is reduced
+    reduce: str = ""  # "SUM", "MAX"; "" without a reduction
     members: tuple[int, ...] = ()  # global ranks of the group; may be () for the default group
     seq: int = 0
-    found: bool = False  # a recv from anybody, written once more when its source is known
-    group_desc: str = ""  # what the user calls the group: "tp", a mesh's dimension; "" without one
+    found: bool = False  # a recv from any rank, written again once its source is known
+    # the user's name of the group: "tp", a mesh's dimension; "" without a name
+    group_desc: str = ""
     sends: tuple[int, ...] = ()  # numbers to each member, of an all-to-all in a small group
     takes: tuple[int, ...] = ()  # numbers from each member, in the same case
     strides: tuple[int, ...] = ()  # in elements; () for a contiguous or a copied tensor
@@ -56,7 +61,7 @@ class Call(NamedTuple):
 
     @property
     def group_size(self) -> int:
-        """The number of ranks in the group, with those that do not run."""
+        """The number of ranks in the group, including ranks that do not run."""
         return len(self.members) + self.absent
 
     @property
@@ -66,7 +71,7 @@ class Call(NamedTuple):
 
     @property
     def objects(self) -> int | None:
-        """The length of a list of objects, in the call that moves their sizes; None elsewhere."""
+        """The length of a list of objects, for the call that moves their sizes; else None."""
         is_list = self.via.endswith("_object_list") and self.via != "scatter_object_list"
         return self.shape[0] if is_list and self.dtype == "int64" and self.shape else None
 
@@ -77,21 +82,21 @@ class Call(NamedTuple):
 
     @property
     def is_message(self) -> bool:
-        """Whether it is a send or a recv, which have two ends; else it is a collective."""
+        """True for a send or a recv, which have two ends; False for a collective."""
         return self.op in MESSAGES
 
     @property
     def makes_group(self) -> bool:
-        """Whether it is a wait, seen from outside, while a group other than the default is made."""
+        """True for a wait, seen from outside, while a group besides the default group is made."""
         return not self.seq and bool(self.group)
 
     def ends(self, rank: int) -> tuple[int, int]:
-        """The ranks that a message of `rank`'s goes from and to. Its peer must be known."""
+        """Return sender and receiver of a message of rank `rank`; its peer must be known."""
         assert self.peer is not None
         return (rank, self.peer) if self.op == "send" else (self.peer, rank)
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values, without those that are empty and without the default group's members."""
+        """Return plain values, without empty values and without the default group's members."""
         plain = {name: value for name, value in self._asdict().items() if value or value == 0}
         if not self.group:
             plain.pop("members", None)

@@ -78,7 +78,7 @@ class DeviceTimes(NamedTuple):
 
 
 class PostedSend(NamedTuple):
-    """A message, or its expectation where ``receives``; ``peer`` is None for one from anybody."""
+    """A message, or a receive if ``receives``; ``peer`` is None for a receive from any rank."""
 
     number: int  # the operation's number on the rank
     ns: int
@@ -87,7 +87,7 @@ class PostedSend(NamedTuple):
     nbytes: int
     tag: int
     receives: bool
-    after: After = ()  # not before these either
+    after: After = ()  # operations that must end first
 
 
 class PostedCollective(NamedTuple):
@@ -101,7 +101,7 @@ class PostedCollective(NamedTuple):
     nbytes: int  # the bytes of one rank's input
     members: tuple[int, ...]
     root: int | None
-    after: After = ()  # not before these either
+    after: After = ()  # operations that must end first
     sends: tuple[int, ...] = ()  # bytes to each member, of an all-to-all with unequal parts
     takes: tuple[int, ...] = ()  # bytes from each member, of the same
 
@@ -139,14 +139,14 @@ class StoreUsed(NamedTuple):
 
 
 class Found(NamedTuple):
-    """Tell that a key came without a told change, for an actor that asked for a change."""
+    """Tell that a key exists without a reported change, for an actor that asked for a change."""
 
     actor: int
     question: int
 
 
 class Follow(NamedTuple):
-    """An actor that does something when an operation is done, and `Left` says when it has."""
+    """An actor that begins at the end of an operation; `Left` reports its end."""
 
     actor: int
     number: int
@@ -159,10 +159,11 @@ class Left(NamedTuple):
 
 
 class Due(NamedTuple):
-    """When the operations of an `Ask` are done.
+    """The answer to an `Ask`: the end of its operations.
 
-    ``done_ns`` is None if they are not done at the limit; it may lie behind the limit, where it is
-    known already. ``now_ns`` is the cluster's time, where the rank stood still and is behind it.
+    ``done_ns`` is None if the operations are not done at the limit; it may be later than the limit,
+    if already known. ``now_ns`` is the cluster's time, for a rank that stood still and is behind
+    it.
     """
 
     actor: int
@@ -174,7 +175,7 @@ class Due(NamedTuple):
 
 
 class Source(NamedTuple):
-    """Whose message a receive from anybody has taken; told as soon as it is known."""
+    """The sender of a message for a receive from any rank; told as soon as it is known."""
 
     number: int  # the receive's number on the rank
     rank: int
@@ -196,7 +197,7 @@ Request: TypeAlias = (
 
 @dataclass(frozen=True, slots=True)
 class ClockReading:
-    """What a page says: a clock's time, and the CPU time of its thread at that moment."""
+    """The content of a page: a clock's time, and the CPU time of its thread at that moment."""
 
     ns: int
     cpu_ns: int
@@ -224,7 +225,7 @@ class ClockPage(MappedFile):
         self._AGENT.pack_into(self._memory, self._LAYOUT.size, native_id)
 
     def stop(self) -> None:
-        """Say that the clock stands: whoever reads its CPU time from now on must not count it."""
+        """Write that the clock stands: the thread's CPU time from now on does not count."""
         self._memory[8] = STOPPED
 
     def wait(self) -> None:
@@ -232,34 +233,34 @@ class ClockPage(MappedFile):
         self._memory[8] = WAITING
 
     def go(self, ns: int, cpu_ns: int, how: int = GOING) -> None:
-        """Say that the clock goes on from a time.
+        """Write that the clock goes on from a time.
 
-        ``how``: by `MAY_WAIT` the thread may come to wait for gloo in C++, where it cannot say so;
-        by `WAITING` it is there.
+        ``how``: `MAY_WAIT` if the thread may soon wait for gloo in C++, where it cannot report the
+        wait; `WAITING` if the thread waits already.
         """
         self._version += 1
-        # Times first: whoever looks while the thread has lost its core must not see a clock that
-        # goes, and the CPU time of its last start.
+        # Times first: a reader that looks while the thread has lost its core must not see a running
+        # clock together with the CPU time of its previous start.
         self._LAYOUT.pack_into(self._memory, 0, self._version, self._memory[8], ns, cpu_ns)
         self._memory[8] = how
 
     @property
     def in_users_code(self) -> bool:
-        """Whether the thread is where nothing but the user's code can make it wait."""
+        """True if only the user's code can make the thread wait."""
         return self._memory[8] == GOING
 
     @property
     def waits_for_gloo(self) -> bool:
-        """Whether the thread waits for gloo, and does nothing else before that is over."""
+        """True if the thread waits for gloo, and does nothing else before the wait ends."""
         return self._memory[8] == WAITING
 
     @property
     def may_wait_for_gloo(self) -> bool:
-        """Whether the thread may come to wait for gloo where it cannot say it."""
+        """True if the thread may soon wait for gloo in C++, where it cannot report the wait."""
         return self._memory[8] == MAY_WAIT
 
     def read(self) -> ClockReading | None:
-        """The clock's last start; None while it stands, or if it is being written."""
+        """Return the clock's last start; None for a stopped clock, or during a write."""
         before = bytes(self._memory[: self._LAYOUT.size])
         _, how, ns, cpu_ns = self._LAYOUT.unpack(before)
         again = bytes(self._memory[: self._LAYOUT.size])

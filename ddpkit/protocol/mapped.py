@@ -1,4 +1,4 @@
-"""A file of a fixed size in memory, which outlives its writer and is read by another process."""
+"""A file of a fixed size in memory, which outlives its writer; another process reads the file."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import ClassVar, Self
 
 
 class MappedFile:
-    """Such a file; `create` makes it, full of zeros, and the constructor opens one that exists."""
+    """A mapped file; `create` makes one, full of zeros, the constructor opens an existing one."""
 
     size: ClassVar[int]  # in bytes
 
@@ -18,11 +18,11 @@ class MappedFile:
 
     @classmethod
     def create(cls, path: Path) -> Self:
-        """Make the file; raises FileExistsError if there is one."""
+        """Make the file. Raises FileExistsError if the file exists."""
         with path.open("xb") as file:
             file.truncate(cls.size)
         return cls(path)
 
     def close(self) -> None:
-        """Let go of the file. It stays where it is."""
+        """Close the file, without removing it."""
         self._memory.close()

@@ -1,4 +1,4 @@
-"""What ranks under torchrun and rank 0 tell each other, one JSON text a message.
+"""Messages between rank 0 and the other ranks of a job under torchrun, one JSON text each.
 
 A rank sends `News` a few times a second, `Failed` once if its function raises, and `Goodbye` at the
 end of its script. Rank 0 sends `Goodbye` too, or `JobEnded`.
@@ -17,11 +17,11 @@ from ddpkit.protocol.status import RankStatus
 
 @dataclass(frozen=True)
 class News:
-    """What a rank's black box holds since the last news."""
+    """The content of a rank's black box since the last news."""
 
     status: RankStatus
     calls: list[Call]  # posted since then
-    lost: int  # more of them, which were overwritten unread
+    lost: int  # the number of further calls, overwritten before they were read
 
 
 @dataclass(frozen=True)
@@ -33,12 +33,12 @@ class Failed:
 
 @dataclass(frozen=True)
 class Goodbye:
-    """The sender's script has come to its end; its process ends in peace."""
+    """The sender's script has come to its end, and its process ends without an error."""
 
 
 @dataclass(frozen=True)
 class JobEnded:
-    """Rank 0 has explained why it ends all ranks: nothing is left for them to say."""
+    """Rank 0 has explained why it ends all ranks; the receiver prints nothing."""
 
 
 Message: TypeAlias = News | Failed | Goodbye | JobEnded
@@ -57,7 +57,7 @@ def to_bytes(message: Message) -> bytes:
 
 
 def from_bytes(data: bytes) -> Message:
-    """The message again; an exception comes without its pickle."""
+    """Return the message; an exception comes without its pickle."""
     plain = json.loads(data)
     if plain["kind"] == "News":
         calls = [Call.from_json(call) for call in plain["calls"]]

@@ -1,17 +1,17 @@
-"""When a rank's calls and its compute began and ended, readable after the rank has been killed.
+"""The begin and end of a rank's calls and compute, readable after the rank has been killed.
 
-A rank keeps its record in its own memory and sends it when its function has returned or raised. One
-that is killed sends nothing. So it also writes what ends into a file mapped into memory, beside its
-black box: a ring of the times of calls, in the order in which the black box has the calls, and a
-ring of stretches of compute. Writing costs no system call, and survives the writer.
+A rank keeps its record in its own memory, and sends the record when its function has returned or
+raised. A killed rank sends nothing. So a rank also writes finished calls and stretches into a file
+mapped into memory, beside its black box: a ring of the times of calls, in the black box's order,
+and a ring of stretches of compute. Writing costs no system call, and survives the writer.
 
-An entry's own number is written last, and nobody reads before the rank is dead: so an entry that
-the kill has cut in two still bears a number that nobody asks for. A time that comes later, as a
-call's end, is one store of 8 bytes. The file holds numbers and texts, nothing that is executed as
-it is read.
+An entry's own number is written last, and the file is read only after the rank's death. So an entry
+that the kill has cut in two still has an old number, which the reader does not ask for. A later
+time, as the end of a call, is one store of 8 bytes. The file holds numbers and texts; reading
+executes nothing.
 
-Times are in ns of the rank's own clock. What is known in another way, as a moment on a GPU, or on
-an emulated cluster one that follows what is not done yet, is left out.
+Times are in ns of the rank's own clock. Moments that are no numbers are left out: a moment on a
+GPU, or a moment on an emulated cluster that follows an unfinished operation.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ from ddpkit.protocol.blackbox import SLOTS
 from ddpkit.protocol.mapped import MappedFile
 
 UNKNOWN = -1  # a time
-# Of each call: its number in the black box, from 1 on, and its times.
+# Numbers of each call: its index in the black box plus 1, and its times.
 CALL, POSTED, BLOCKED, DONE, COLLECTED = 5, 1, 2, 3, 4
-# Of each stretch: its number, from 1 on, its times, what it adds, and its name's number.
+# Numbers of each stretch: its number, counted from 1, its times, `more`, and its name's number.
 STRETCH, START, END, MORE, NAMED = 5, 1, 2, 3, 4
 AT_STRETCH = CALL * SLOTS
 NUMBERS = AT_STRETCH + STRETCH * SLOTS
-NAMES, NAME = 1024, 128  # names kept, and bytes of each, with its number
+NAMES, NAME = 1024, 128  # names to keep, and bytes of each, including its number
 NAME_NUMBER = struct.Struct("q")
 SIZE = 8 * NUMBERS + NAME * NAMES
-WRITERS = 8  # threads that may be writing stretches at once
+WRITERS = 8  # number of threads that may write stretches at the same time
 
 
 class Times(NamedTuple):
-    """The times of a call; `UNKNOWN` is what had not come yet."""
+    """The times of a call; `UNKNOWN` for a time that had not yet come."""
 
     posted: int
     blocked: int
@@ -48,18 +48,19 @@ class Times(NamedTuple):
 
 
 class KeptStretch(NamedTuple):
-    """A stretch of compute, or a step, that has ended."""
+    """A finished stretch of compute, or a finished step."""
 
-    number: int  # from 1 on, in the order in which they ended
+    number: int  # counted from 1, in the order of the ends
     kind: str
-    name: str  # its first letters, if it is long
+    name: str  # cut if it is long
     start: int
     end: int
-    more: int  # of a step: how many there were with it; of a backward: when a gradient came last
+    # for a step, the number of steps so far; for a backward, the time of its last gradient
+    more: int
 
 
 class Past(MappedFile):
-    """The file of one rank; `create` makes it empty, the constructor opens one that exists."""
+    """The file of one rank; `create` makes an empty file, the constructor opens an existing one."""
 
     size = SIZE
 
@@ -69,7 +70,7 @@ class Past(MappedFile):
         self._stretches = count(1)  # several threads may compute, and each takes a number
         self._names: dict[tuple[str, str], int] = {}
         self._names_written = 0
-        self._lock = threading.Lock()  # of names
+        self._lock = threading.Lock()  # guards the names
 
     def close(self) -> None:
         self._numbers.release()
@@ -78,7 +79,7 @@ class Past(MappedFile):
     # The rank's side. Moments that are no numbers are left out.
 
     def posted(self, call: int, moment: Any) -> None:
-        """Note when a call was posted; `call` is what `BlackBox.write_call` gave for it."""
+        """Note the time of a call's post; `call` is the return value of `BlackBox.write_call`."""
         if type(moment) is int:
             numbers, at = self._numbers, call % SLOTS * CALL
             numbers[at + POSTED] = moment
@@ -86,7 +87,7 @@ class Past(MappedFile):
             numbers[at] = call + 1
 
     def note(self, call: int, blocked: Any, done: Any, collected: Any) -> None:
-        """Note what is known of a call by now; nothing if its place is another's already."""
+        """Note the known times of a call; do nothing if a later call has taken its place."""
         numbers, at = self._numbers, call % SLOTS * CALL
         if numbers[at] == call + 1:
             numbers[at + BLOCKED] = blocked if type(blocked) is int else UNKNOWN
@@ -95,12 +96,12 @@ class Past(MappedFile):
                 numbers[at + COLLECTED] = collected
 
     def forget(self, call: int) -> None:
-        """Note that a call stands in another place now, or was refused."""
+        """Remove a call that was refused, or that is stored in another place now."""
         if self._numbers[call % SLOTS * CALL] == call + 1:
             self._numbers[call % SLOTS * CALL] = 0
 
     def stretch(self, kind: str, name: str, start: Any, end: Any, more: Any = UNKNOWN) -> None:
-        """Append a stretch that has ended."""
+        """Append a finished stretch."""
         if type(start) is not int or type(end) is not int:
             return
         named = self._names.get((kind, name)) or self._write_name(kind, name)
@@ -135,7 +136,7 @@ class Past(MappedFile):
         return Times(posted, *(ns if ns >= posted else UNKNOWN for ns in later))
 
     def stretches(self) -> list[KeptStretch]:
-        """The stretches that are kept, in the order in which they ended."""
+        """Return the kept stretches, in the order of their ends."""
         found = []
         for at in range(AT_STRETCH, NUMBERS, STRETCH):
             number, start, end, more, named = self._numbers[at : at + STRETCH]
@@ -145,7 +146,7 @@ class Past(MappedFile):
         return sorted(each for each in found if each.number > newest - SLOTS + WRITERS)
 
     def _name(self, number: int) -> tuple[str, str]:
-        """The kind and the name of a number; of one that is overwritten, that it is a span."""
+        """Return the kind and the name for a number; ("span", "") for an overwritten name."""
         at = 8 * NUMBERS + number % NAMES * NAME
         if NAME_NUMBER.unpack_from(self._memory, at) != (number,):
             return "span", ""

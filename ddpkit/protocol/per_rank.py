@@ -1,4 +1,4 @@
-"""`PerRank`: an argument of which every rank gets its own item."""
+"""`PerRank`: an argument with one item for every rank."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class PerRank:
-    """Marks an argument of which every rank gets its own item.
+    """Marks an argument with one item for every rank; each rank gets its own item.
 
     ```python
     cluster.run(train, PerRank([0.1, 0.2]))      # rank 0 gets 0.1, rank 1 gets 0.2
@@ -22,7 +22,7 @@ class PerRank:
 
 
 def pick(arguments: Any, rank: int) -> Any:
-    """The arguments as rank `rank` gets them: its own item in the place of each `PerRank`."""
+    """Return the arguments for rank `rank`, with its own item in place of each `PerRank`."""
     if isinstance(arguments, dict):
         return {name: pick((value,), rank)[0] for name, value in arguments.items()}
     return tuple(a.values[rank] if isinstance(a, PerRank) else a for a in arguments)

@@ -31,10 +31,10 @@ class MemoryFull:
 class Raised:
     """An exception as data: its class may exist on the rank only."""
 
-    type: str  # the name of its class
+    type: str  # the name of the exception's class
     message: str = ""
     frames: tuple[Frame, ...] = ()  # lines of the user's own code, outermost first
-    traceback: str = ""  # the whole traceback, as Python prints it
+    traceback: str = ""  # the whole traceback, in the form that Python prints
     exit_code: int | None = None  # the exit code of a SystemExit
     unsendable: bool = False  # the function returned a value that cannot be sent back
     pickled: bytes = b""  # the exception; b"" if no pickle exists, or after JSON
@@ -55,7 +55,7 @@ class Raised:
 
     @classmethod
     def from_json(cls, plain: Mapping[str, Any]) -> Raised:
-        """Return the `Raised` of these plain values, without the pickle."""
+        """Return the `Raised` in these plain values, without the pickle."""
         more = {
             "frames": tuple(Frame(*frame) for frame in plain["frames"]),
             "pickled": b"",

@@ -1,4 +1,4 @@
-"""`Replica`: fingerprints of a model that should be equal on several ranks, as one rank saw it."""
+"""`Replica`: one rank's fingerprints of a model that should be equal on several ranks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Prints: TypeAlias = tuple[int, ...]  # fingerprints, one for each parameter
 class Fingerprints:
     """A model after an optimizer's step, or at its end."""
 
-    step: int  # the number of optimizer steps that the rank has made
+    step: int  # the number of optimizer steps so far
     prints: Prints
     called: bool  # True if the rank communicated since the step before
 
@@ -26,8 +26,8 @@ class Replica:
     matrices  for each parameter, True if the parameter has two dimensions or more
     members  ranks of DDP's process group, in its order; empty for an optimizer: all ranks
     begun    the fingerprints before the first step of an optimizer; empty for DDP
-    seen     fingerprints after some steps, always the same numbers of steps; on a modelled device,
-             without steps at whose end a collective carried the model
+    seen     fingerprints after some steps, the same steps on every rank; on a modelled device,
+             without steps that ended while a collective carried the model
     end      fingerprints when the rank let go of the model, or when its function returned; None if
              a collective carried the model then
     """

@@ -1,4 +1,4 @@
-"""`Reply`: what a rank has to say when its function has returned or raised."""
+"""`Reply`: the last message of a rank, after its function has returned or raised."""
 
 from __future__ import annotations
 
@@ -19,23 +19,26 @@ class Reply:
     """The end of a rank's part in a run."""
 
     spans: list[Span]
-    dropped: Dropped  # what a long run's spans do not hold any more
+    dropped: Dropped  # the numbers of spans and steps that a long run no longer holds
     raised: Raised | None = None  # None if the function returned
-    result: list[Any] = field(default_factory=list)  # of `ship.pack_result`; empty if it raised
-    memory: list[MemoryLevel] = field(default_factory=list)  # of a modelled machine
+    # made by `ship.pack_result`; empty after an exception
+    result: list[Any] = field(default_factory=list)
+    memory: list[MemoryLevel] = field(default_factory=list)  # memory levels of a modelled machine
     imported: bool = False  # a part of torch's compiler, which was not there when the rank began
     reads: Mapping[tuple[str, int], int] = field(default_factory=dict)  # see `Recorder.reads`
     has_joined: bool = True  # the default process group
-    replicas: list[Replica] = field(default_factory=list)  # models that should be equal
-    limit: float | None = None  # seconds: the timeout that a script gives its default group
+    # models that should be equal on all ranks
+    replicas: list[Replica] = field(default_factory=list)
+    limit: float | None = None  # seconds: the timeout of the default group in a script
     timed: str = ""  # on a device: lines of the program that measure launches
-    printed: list[str] = field(default_factory=list)  # lines, where the launcher has not read them
+    # printed lines, if no launcher reads the output
+    printed: list[str] = field(default_factory=list)
 
 
 def send_reply(connection: Connection, reply: Reply) -> None:
-    """Send a reply in parts: their sizes in bytes come first.
+    """Send a reply in parts, after a list of the parts' sizes in bytes.
 
-    The reply follows without the parts of its result, and then these as they are.
+    The first part is the reply without its result; the parts of the result follow as they are.
     """
     parts = [pickle.dumps(replace(reply, result=[])), *reply.result]
     connection.send_bytes(pickle.dumps([memoryview(part).nbytes for part in parts]))
@@ -44,9 +47,9 @@ def send_reply(connection: Connection, reply: Reply) -> None:
 
 
 def receive_reply(connection: Connection) -> Reply:
-    """The reply that `send_reply` sent; the parts of its result are bytearrays.
+    """Return the reply of `send_reply`; the parts of its result are bytearrays.
 
-    Raises EOFError if the sender is gone before the end.
+    Raises EOFError if the sender ends before the last part.
     """
     sizes: list[int] = pickle.loads(connection.recv_bytes())
     head, *result = (_receive(connection, size) for size in sizes)
@@ -55,12 +58,13 @@ def receive_reply(connection: Connection) -> Reply:
 
 
 def _receive(connection: Connection, size: int) -> bytearray:
-    """One message of a known size, read straight into its place where the system has pipes."""
+    """Return a message of a known size; on POSIX, read it straight into its final buffer."""
     if os.name != "posix":
         return bytearray(connection.recv_bytes())
     descriptor, part = connection.fileno(), bytearray(size)
     view = memoryview(part)
-    _read_into(descriptor, memoryview(bytearray(4 if size <= 0x7FFFFFFF else 12)))  # its header
+    # the message's header
+    _read_into(descriptor, memoryview(bytearray(4 if size <= 0x7FFFFFFF else 12)))
     _read_into(descriptor, view)
     return part
 

@@ -1,8 +1,8 @@
 """Functions to the ranks, results back: cloudpickle, and large tensors beside the pickle.
 
-A function of a notebook cell lives in `__main__`, which other processes cannot import, so it is
-shipped by value. A result's large buffers are sent as they are (pickle protocol 5, out of band):
-torch's own pickling would copy a tensor four times.
+A function of a notebook cell lives in `__main__`, which other processes cannot import, so the
+function is shipped by value. The large buffers of a result are sent without pickling (pickle
+protocol 5, out of band): torch's own pickling would copy a tensor four times.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ def unpack_call(parts: list[Any]) -> tuple[Callable[..., Any], tuple[Any, ...], 
     return call
 
 
-# A call is a file that every rank maps: its buffers are copied once for all ranks. A page is copied
-# again only when a rank writes to its own tensor.
+# Every rank maps a call's file: its buffers are copied once for all ranks. A page is copied again
+# only when a rank writes to its own tensor.
 _ALIGNED = 64  # bytes: torch and numpy are fastest with aligned buffers
 
 
@@ -141,7 +141,7 @@ class _TensorPickler(CodePickler):
         if torch is None or type(obj) not in (torch.Tensor, torch.nn.Parameter):
             return super().reducer_override(obj)
         if obj.layout != torch.strided or obj.is_quantized or obj.is_meta or obj.is_conj():
-            return NotImplemented  # torch pickles these tensors itself
+            return NotImplemented  # torch itself pickles these tensors
         if is_large(obj):
             return on_meta(obj).__reduce_ex__(5)
         flat = obj.detach().cpu().contiguous().reshape(-1)
@@ -193,13 +193,13 @@ def _tensor(
     else:
         flat = torch.frombuffer(buffer, dtype=torch.uint8)
     tensor = flat.view(dtype).reshape(shape)
-    tensor = tensor.to(torch.get_default_device())  # on a rank, possibly its GPU
+    tensor = tensor.to(torch.get_default_device())  # on a rank, perhaps its GPU
     if parameter:
         return torch.nn.Parameter(tensor, requires_grad)
     return tensor.requires_grad_(requires_grad)
 
 
-# The name of the value that cannot be sent
+# The name of the unsendable value
 
 
 def _why_unpicklable(

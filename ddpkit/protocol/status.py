@@ -1,4 +1,4 @@
-"""`RankStatus`: what a rank says about itself a few times a second."""
+"""`RankStatus`: a rank's report about itself, a few times a second."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from ddpkit.protocol.call import Call, Where
 
 @dataclass(frozen=True)
 class RankStatus:
-    """Where a rank is and what it waits for, as its agent saw it at one moment."""
+    """The line of a rank and the call in which it waits, seen by its agent at one moment."""
 
-    beat: int  # the number of this status, from 1 on
+    beat: int  # the number of the status, from 1 on
     phase: str  # "starting", "running", "returned"
     where: Where  # the line of the user's code
     via: str  # the function called there
-    waiting: Call | None  # the call into torch.distributed that the rank waits for
-    moved: int  # calls posted and done so far
+    waiting: Call | None  # the call into torch.distributed for which the rank waits
+    moved: int  # number of posts and ends of calls so far
     calls: int  # written into the black box before its line was looked at
     wall_ns: int  # when the status was made, by perf_counter_ns
-    cpu_ns: int  # used so far by the rank's process without its agent; 0 while a GPU is waited for
+    cpu_ns: int  # CPU time of the rank's process, without its agent; 0 while it waits for a GPU
 
     def to_json(self) -> dict[str, Any]:
         """Plain values."""
