@@ -1,39 +1,39 @@
-"""The agent: a thread that keeps saying where a rank's main thread is, and what it waits for.
+"""The agent: a thread that keeps reporting the line of a rank's main thread, and its wait.
 
-The problem. A deadlock can be told from a slow run only by what each rank waits for, and a rank
-that waits cannot say so: its main thread is inside gloo. Recorded calls know it (`Recorder.waits`),
-but not every wait is one. DDP's C++ reducer waits for its buckets inside `backward()`; a future's
+The problem. Only the ranks' waits tell a deadlock from a slow run, and a waiting rank cannot report
+its wait: its main thread is inside gloo. Recorded calls know their waits (`Recorder.waits`), but
+there are other waits. DDP's C++ reducer waits for its buckets inside `backward()`; a future's
 `wait()` is compiled; `new_group` waits for the store; `thread.join()` waits for a thread that
-waits. None of these passes Python of ours.
+itself waits. None of these passes Python code of ddpkit.
 
-It would be simpler to wrap them all. But C++ cannot be wrapped from Python, and a wait that was
-forgotten is a deadlock that nobody sees. A signal's handler in Python runs only when the main
-thread is back in Python, so never. `faulthandler` does write a stack from inside any wait, and it
-is used where a rank holds the GIL; but a stack has lines and no objects, and the signal that asks
-for it ends a system call.
+It would be simpler to wrap them all. But C++ cannot be wrapped from Python, and each forgotten wait
+would be an invisible deadlock. A signal's handler in Python runs only when the main thread is back
+in Python, so never. `faulthandler` can write a stack from inside any wait, and ddpkit uses it if a
+rank holds the GIL. But a stack has lines and no objects, and the signal for it interrupts a system
+call.
 
-So a thread looks at the main thread's innermost frame (`sys._current_frames`). gloo lets go of the
-GIL in every wait, and so the agent can run. The frame says which function of torch's the thread is
-in; what is compiled has no frame of its own, so a call of it is found in the bytecode of its
-caller: the instruction that the frame stands at is a call, and the one before loaded a `wait`.
+So a thread looks at the main thread's innermost frame (`sys._current_frames`). gloo releases the
+GIL in every wait, so the agent can run. The frame shows the function of torch in which the thread
+is. Compiled code has no frame, so the agent finds a call of it in the bytecode of its caller: the
+frame stands at a call, and the instruction before loaded a `wait`.
 
 What must hold:
 
-- While a frame is looked at, no garbage is collected in this thread: to ask for another thread's
-  frame makes an object, which may start a collection, whose finalizers may let go of the GIL. The
+- While the agent looks at a frame, this thread collects no garbage: asking for another thread's
+  frame makes an object, which may start a collection, and its finalizers may release the GIL. The
   main thread then returns from the frame, and Python 3.11 reads freed memory (`_no_collection`).
-- A look keeps no frame (`Stand`), and lets nobody run while it has one, as far as it can: a
-  function that returns meanwhile would leave its variables to the frame, and a tensor would be
-  freed late by chance. Where compute is counted, a thread whose count goes on is not looked at.
-- A wait that is missed hides a deadlock; one too many gives wrong words, but no false deadlock, as
-  long as the rank uses its CPU: the monitor looks at that. So a frame in torch.distributed counts
-  as a wait unless it can be told that it is none: the thread has used the CPU since the last look,
-  or the function only tells something (`get_rank`).
-- A thread of the user's that is at work may yet end the wait: then the rank does not wait.
+- A look keeps no frame (`Stand`), and as far as possible no other thread runs during a look: a
+  function that returned meanwhile would leave its variables to the frame, and a tensor would be
+  freed late by chance. If compute is counted, a thread with an advancing count is not looked at.
+- A missed wait hides a deadlock. A wrongly reported wait gives wrong words, but no false deadlock
+  as long as the rank uses its CPU, which the monitor checks. So a frame in torch.distributed counts
+  as a wait unless there is evidence against it: the thread has used the CPU since the last look, or
+  the function only returns information (`get_rank`).
+- A working thread of the user's may yet end the wait, so such a rank does not count as waiting.
 
 What would break it: a compiled wait with another name than `wait`; a torch that runs the backward
-under another name than `_engine_run_backward`; a group that waits while it holds the GIL, for then
-the agent is silent, and the rank's last status grows old.
+under another name than `_engine_run_backward`; a group that waits while it holds the GIL, because
+the agent then cannot run, and the rank's last status grows old.
 """
 
 from __future__ import annotations
@@ -62,18 +62,18 @@ from ddpkit.source import PACKAGE
 
 
 class Stand(NamedTuple):
-    """Where a thread stands: what is looked at of its innermost frame, by the frame's own names."""
+    """The position of a thread: facts of its innermost frame, under the frame's own names."""
 
     f_code: CodeType
     f_lasti: int
-    number: int  # of the frame
+    number: int  # id of the frame
     where: tuple[str, int]
     via: str
-    f_locals: dict[str, Any]  # a few, of two functions that hold no tensors
+    f_locals: dict[str, Any]  # a few variables, in two functions without tensors
 
     @classmethod
     def of(cls, frame: FrameType) -> Stand:
-        """The stand of a thread, from its frame."""
+        """Return the position of a thread, from its frame."""
         code, known = frame.f_code, dict[str, Any]()
         if code.co_name == "_make" or os.path.basename(code.co_filename) == "threading.py":
             names = ("name", "members", "timeout")
@@ -82,7 +82,7 @@ class Stand(NamedTuple):
 
 
 def _stands() -> dict[int, Stand]:
-    """Where each thread stands. No other thread runs until all frames are let go again."""
+    """Return the position of each thread. No other thread runs until all frames are released."""
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1)
     try:
@@ -92,27 +92,27 @@ def _stands() -> dict[int, Stand]:
 
 
 def _in_compiled_wait(frame: FrameType | Stand) -> bool:
-    """Whether a frame has called `x.wait()` of something compiled, as the future of a Work is."""
+    """True if a frame has called `x.wait()` of a compiled object, such as a Work's future."""
     done = (i for i in dis.get_instructions(frame.f_code) if i.offset < frame.f_lasti)
     last = deque((i for i in done if i.opname != "PRECALL"), maxlen=1)
     return any(i.opname in ("LOAD_METHOD", "LOAD_ATTR") and i.argval == "wait" for i in last)
 
 
 def _returns_at_once(name: str) -> bool:
-    """Whether a function of torch.distributed only tells something: get_rank, is_initialized."""
+    """True if a function of torch.distributed only returns a fact: get_rank, is_initialized."""
     home = sys.modules.get("torch.distributed")
     return name.startswith(("get_", "is_", "supports_")) and hasattr(home, name)
 
 
 def _cpu_ns(thread: int) -> int:
-    """The CPU time of a thread that lives; 0 where the system does not tell that of another."""
+    """Return the CPU time of a living thread; 0 if the system does not show it."""
     if not hasattr(time, "pthread_getcpuclockid"):
         return 0
     return time.clock_gettime_ns(time.pthread_getcpuclockid(thread))
 
 
 def _has_children() -> bool:
-    """True if this process has started others that have not ended; False off Linux."""
+    """True if this process has children that have not ended; False off Linux."""
     for listed in Path("/proc/self/task").glob("*/children"):
         with suppress(OSError):  # the thread has ended
             if listed.read_bytes().strip():
@@ -122,11 +122,11 @@ def _has_children() -> bool:
 
 @contextmanager
 def _no_collection() -> Iterator[None]:
-    """Keep the garbage collector out of this thread's way.
+    """Keep the garbage collector from running in this thread.
 
-    To ask for another thread's frame allocates, which may collect, which may run a finalizer that
-    lets go of the GIL: the frame then returns while Python 3.11 makes an object of it, and that
-    ends in a crash.
+    Asking for another thread's frame allocates memory. The allocation may start a collection, and a
+    finalizer may release the GIL. Then the frame returns while Python 3.11 makes an object of it,
+    which ends in a crash.
     """
     collects = gc.isenabled()
     gc.disable()
@@ -140,7 +140,7 @@ def _no_collection() -> Iterator[None]:
 class Agent(threading.Thread):
     """Writes the rank's status into its black box five times a second.
 
-    It needs the main thread to let go of the GIL now and then, as gloo does in every wait.
+    The agent runs only when the main thread releases the GIL, as gloo does in every wait.
     """
 
     BEAT = 0.2  # seconds
@@ -155,8 +155,8 @@ class Agent(threading.Thread):
         self._beats = 0
         self._at: tuple[int, int] | None = None  # frame and instruction of the main thread
         self._where: tuple[tuple[str, int], str] = ("", 0), "wrapper"  # at the last look
-        self._calls = 0  # too, in the black box
-        self._counted_ns = 0  # too
+        self._calls = 0  # number of calls in the black box at the last look
+        self._counted_ns = 0  # counted compute at the last look
         self._used: tuple[int, int] | None = None  # when, and the main thread's CPU time then
 
     def run(self) -> None:
@@ -166,17 +166,17 @@ class Agent(threading.Thread):
                 return
 
     def begin(self) -> None:
-        """Say from now on that the rank runs: its function is about to be called."""
+        """Report from now on that the rank runs; call just before the function."""
         self.phase = "running"
 
     def status(self) -> RankStatus:
-        """Where the rank is right now."""
+        """Return the rank's present status."""
         with _no_collection():
             return self._look()
 
     def _look(self) -> RankStatus:
         recorder = self.recorder
-        recorder.under_way()  # counts as moved what has ended
+        recorder.under_way()  # counts ended calls in `moved`
         if self._goes_on():
             return self._status(self._where, None)
         self._calls = self.box.calls_written
@@ -194,9 +194,9 @@ class Agent(threading.Thread):
         return self._status(self._where, waiting)
 
     def _goes_on(self) -> bool:
-        """Whether the main thread's counted compute has gone on since the last look.
+        """True if the main thread's counted compute has advanced since the last look.
 
-        Then it does not stand in a wait, and its frames are left alone: see the module's docstring.
+        Then the thread does not wait, and its frames are left alone: see the module's docstring.
         """
         if self.recorder.counted_ns is None:
             return False
@@ -215,15 +215,15 @@ class Agent(threading.Thread):
             moved=recorder.moved,
             calls=self._calls,
             wall_ns=time.perf_counter_ns(),
-            # Of all threads but this one: gloo's own moves bytes while the main thread waits. CUDA
-            # spins while it waits, so that its CPU time says nothing.
+            # The time of all threads except the agent: gloo's thread moves bytes while the main
+            # thread waits. CUDA spins in a wait, so there the CPU time tells nothing.
             cpu_ns=0
             if waiting and waiting.on_gpu
             else time.process_time_ns() - time.thread_time_ns(),
         )
 
     def _main_computes(self) -> bool:
-        """Whether the main thread has computed since the last look: a waiting thread does not."""
+        """True if the main thread has computed since the last look; a waiting thread does not."""
         assert self._main is not None
         now, used = time.perf_counter_ns(), _cpu_ns(self._main)
         since, used_then = self._used or (now, used)
@@ -231,9 +231,9 @@ class Agent(threading.Thread):
         return used - used_then > self.BUSY * (now - since)
 
     def _is_at_work(self, thread: int, frame: Stand) -> bool:
-        """Whether a thread of the user's, beside the main one, may yet end the rank's wait.
+        """True if a thread of the user's, beside the main thread, may yet end the rank's wait.
 
-        It does so unless it waits itself: for communication, or for a lock without a limit.
+        A thread may do so unless it waits itself: for communication, or for a lock without a limit.
         """
         if thread in (self._main, self.ident) or thread in self.recorder.waits:
             return False
@@ -244,9 +244,10 @@ class Agent(threading.Thread):
         return self._hidden_wait(frame) is None
 
     def _wait_for_gpu(self, frame: Stand | None) -> RecordedCall | None:
-        """A call that the GPU has not done, while the main thread stands at one instruction.
+        """Return a call that the GPU has not finished, while the main thread stays in place.
 
-        The thread wants a value (`loss.item()`), and so waits for all that is queued before it.
+        In place means at one instruction. The thread wants a value (`loss.item()`), and so waits
+        for everything queued before the value.
         """
         at = (frame.number, frame.f_lasti) if frame else None
         stood, self._at = at == self._at, at
@@ -260,14 +261,15 @@ class Agent(threading.Thread):
         filename, function = frame.f_code.co_filename, frame.f_code.co_name
         pending = self.recorder.under_way()
         if function == torch_private.IN_BACKWARD or (pending and _in_compiled_wait(frame)):
-            # It may as well compute: whether the process stands still, its CPU time will tell.
+            # The thread may also compute here; its CPU time will tell.
             return next(iter(pending), None)
         where, via = frame.where, frame.via
         if os.path.dirname(filename) == os.path.join(PACKAGE, "rank", "group"):
             making = frame.f_locals if function == "_make" else {}
             group, members = making.get("name", ""), making.get("members", ())
             return RecordedCall(Call(via, group, where, members=members))
-        if computes:  # as a loop over is_set() does, DTensor, FSDP, and a hook of DDP's
+        # loops over is_set(), DTensor, FSDP and hooks of DDP compute inside torch's code
+        if computes:
             return None
         if os.path.basename(filename) == "threading.py":  # joining a communicating thread
             return next(iter(list(self.recorder.waits.values())), None)

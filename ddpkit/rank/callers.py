@@ -1,4 +1,4 @@
-"""Who calls: the user's code, which sees what it has asked for; or torch, which sees what is."""
+"""Tells the user's calls, which see emulated values, from torch's calls, which see real values."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def is_torchs(frame: FrameType) -> bool:
 
 
 def below_the_user(frame: FrameType | None) -> Iterator[FrameType]:
-    """Yield a frame and its callers, as far as the first line of the user's, without that line."""
+    """Yield a frame and its callers, up to the first line of the user's code, which is left out."""
     while frame is not None and not is_user_file(frame.f_code.co_filename):
         yield frame
         frame = frame.f_back

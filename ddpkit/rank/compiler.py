@@ -1,23 +1,25 @@
 """torch's compiler, which is put off until something is to be compiled.
 
-The problem. `torch._dynamo` takes as long to import as torch itself, and 80 MB. Each optimizer's
-constructor and step imports it, and so does the constructor of DistributedDataParallel: only to say
-that they themselves are not to be compiled. Where nothing is compiled, that says nothing.
+The problem. The import of `torch._dynamo` takes as long as the import of torch itself, and 80 MB.
+Each optimizer's constructor and step imports it, and so does the constructor of
+DistributedDataParallel: only to declare that they themselves are not to be compiled. If nothing is
+compiled, the declaration has no effect.
 
-It would be simpler to import it once in the forkserver, which did so (`preload.py`); then a run
-waited for it, each rank's fork copied its pages, and the notebook's own process paid once more.
+It would be simpler to import the compiler once in the forkserver, as `preload.py` did before. Then
+a run waited for the import, each rank's fork copied its pages, and the notebook's own process paid
+once more.
 
-So a stand-in takes its place in `sys.modules`. It gives those callers the answers that the compiler
-would give while nothing is compiled. Whoever wants anything else of it, such as `torch.compile` or
-the import of a module below it, gets the compiler: it is imported then, in the stand-in's place.
+So a stand-in takes the compiler's place in `sys.modules`. It gives those callers the answers that
+the compiler gives while nothing is compiled. For any other use, such as `torch.compile` or the
+import of a module below it, the compiler is imported in the stand-in's place.
 
 What must hold:
 
-- What was not to be compiled is known to the compiler once it is there: `_excluded`.
-- Who still holds the stand-in then gets what the compiler has, by each attribute.
+- Functions that were excluded from compilation are told to the compiler on its import: `_excluded`.
+- Code that still holds the stand-in then gets the compiler's attributes from it.
 
-What would break it: a torch whose optimizers or DDP ask more of the compiler. They would load it,
-as without the stand-in, and `tests/rank/test_compiler.py` would fail.
+What would break it: a torch with optimizers or a DDP that ask more of the compiler. They would load
+it, as without the stand-in, and `tests/rank/test_compiler.py` would fail.
 """
 
 from __future__ import annotations
@@ -36,14 +38,14 @@ from weakref import WeakKeyDictionary
 from ddpkit import torch_private
 from ddpkit.torch_private import COMPILER, DISABLED
 
-# What it is made of: each imports the one before. `y.backward(gradient)` imports the first.
+# Parts of the compiler: each imports the part before. `y.backward(gradient)` imports the first.
 PARTS = ("torch.fx.experimental.symbolic_shapes", "torch.distributed.tensor", COMPILER)
 _lock = threading.RLock()
 _excluded: WeakKeyDictionary[Callable[..., Any], bool] = WeakKeyDictionary()
 
 
 def is_loaded() -> bool:
-    """Whether something may be compiled: the compiler itself is there, and whole."""
+    """True if code may be compiled: the compiler itself is fully imported."""
     found = sys.modules.get(COMPILER)
     return found is not None and not isinstance(found, _StandIn) and hasattr(found, "disable")
 
@@ -54,7 +56,7 @@ def loaded_parts() -> set[str]:
 
 
 def put_off() -> bool:
-    """Have the compiler imported only by those who compile; False if it is there already."""
+    """Put the compiler's import off until code compiles; False if it is imported already."""
     with _lock:
         if COMPILER in sys.modules:
             return False
@@ -65,7 +67,7 @@ def put_off() -> bool:
 
 
 def load(part: str = COMPILER) -> ModuleType:
-    """One of `PARTS`, imported if it is not there. Raises ImportError if this torch has none."""
+    """Return one of `PARTS`, imported if necessary. Raises ImportError if torch lacks the part."""
     if part != COMPILER:
         return importlib.import_module(part)
     with _lock:
@@ -91,7 +93,7 @@ def absent() -> Iterator[None]:
 
 
 def _remove() -> list[tuple[Callable[..., Any], bool]]:
-    """Remove the stand-in, if it is there; return what was said to it, to be said again."""
+    """Remove the stand-in, if present; return its exclusions, for the compiler."""
     if not isinstance(sys.modules.get(COMPILER), _StandIn):
         return []
     del sys.modules[COMPILER]
@@ -103,7 +105,7 @@ def _remove() -> list[tuple[Callable[..., Any], bool]]:
 
 
 class _Answers:
-    """What a module of the compiler's answers; for anything else it is loaded."""
+    """The answers of a module of the compiler; any other attribute loads the compiler."""
 
     def __init__(self, name: str, **answers: Callable[..., Any]) -> None:
         self._name = name
@@ -118,24 +120,24 @@ class _StandIn(ModuleType):
 
     def __init__(self) -> None:
         super().__init__(COMPILER, "ddpkit's stand-in: torch's compiler, not yet imported.")
-        self.__path__: list[str] = []  # a package, whose modules `_Below` finds
+        self.__path__: list[str] = []  # marks a package; `_Below` finds its modules
         self.utils = _Answers("utils", get_optimize_ddp_mode=lambda: "ddp_optimizer")
         self.trace_rules = _Answers("trace_rules", clear_lru_cache=lambda: None)
 
     @staticmethod
     def graph_break(msg: str = "") -> None:
-        """Nothing: there is no graph."""
+        """Do nothing, because there is no graph."""
 
     @staticmethod
     def disable(function: Any = None, recursive: bool = True, **named: Any) -> Any:
-        """The function itself, if it is torch's own (`torch._compile`)."""
+        """Return the function itself, if torch's own code excludes it (`torch._compile`)."""
         if function is None or named != {"wrapping": False}:
             return load().disable(function, recursive, **named)
         _excluded[function] = recursive
         return function
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):  # who looks through all modules wants no compiler
+        if name.startswith("__"):  # code that looks through all modules needs no compiler
             raise AttributeError(name)
         return getattr(load(), name)
 
@@ -152,14 +154,15 @@ class _Below(MetaPathFinder):
         there = sys.modules.get(name)
         if there is None:
             return importlib.util.find_spec(name)
-        # The compiler's own import has brought it. By its own spec it would be executed again.
+        # The compiler's own import has imported this module, and its own spec would execute it
+        # again.
         spec = there.__spec__
-        vars(there)["__spec__"] = None  # some let nobody set what they do not know
+        vars(there)["__spec__"] = None  # some modules forbid setting unknown attributes
         return ModuleSpec(name, _Brought(there, spec))
 
 
 class _Brought(Loader):
-    """Loads a module that is there already."""
+    """Loads a module that is already imported."""
 
     def __init__(self, module: ModuleType, spec: ModuleSpec | None) -> None:
         self._module, self._spec = module, spec

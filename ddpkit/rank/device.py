@@ -1,11 +1,11 @@
 """The GPU of a rank: its number, its clock, and the tensors that a cell makes there.
 
-A cell says nothing of devices, so that it is the same on a laptop and on a GPU. torch's default
-device does nearly all of that; where numbers are drawn by a generator, it does not. A generator
-lives on one device, `torch.Generator()` on the CPU also where the default is a GPU, and torch
-refuses to draw with it for another: `torch.randperm(n, generator=generator)` raises, and with it a
-DataLoader that shuffles. Here such numbers are drawn where their generator is, and moved: so
-batches that are shuffled by a seed are the same on a laptop and on a GPU.
+A cell names no device, so that it is the same on a laptop and on a GPU. torch's default device does
+nearly all of this; for numbers from a generator it does not. A generator lives on one device:
+`torch.Generator()` is on the CPU even if the default is a GPU, and torch refuses to draw from it
+for another device: `torch.randperm(n, generator=generator)` raises, and so does a DataLoader that
+shuffles. Here such numbers are drawn on their generator's device and then moved, so batches that
+are shuffled by a seed are the same on a laptop and on a GPU.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 def used(mine: Assignment, recorder: Recorder) -> Iterator[None]:
     """A block in which this rank has the GPU of its number, if the run is on GPUs.
 
-    Under torchrun the process goes on behind it, and makes tensors where it made them before.
+    Under torchrun the process goes on after the block, and makes tensors on the earlier device.
     """
     if mine.device != "cuda":
         yield
@@ -49,7 +49,7 @@ def used(mine: Assignment, recorder: Recorder) -> Iterator[None]:
 
 @contextmanager
 def making_tensors_on(device: torch.device) -> Iterator[None]:
-    """A block in which what says no device makes its tensors on this one."""
+    """A block in which `device` is the default device of new tensors."""
     import torch
 
     torch.set_default_device(device)
@@ -92,9 +92,10 @@ def _drawn_where_the_generator_is() -> AbstractContextManager[Any]:
 
 @cache
 def _keep_in_children() -> None:
-    """Keep a child, a DataLoader's worker, from freeing what is on a GPU, which would end it.
+    """Keep a child, such as a DataLoader's worker, from freeing objects on a GPU.
 
-    Its garbage collector would find recorded calls with their events and works.
+    Such a free would end the child. Its garbage collector would find recorded calls with their
+    events and works.
     """
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=gc.freeze)

@@ -1,8 +1,9 @@
-"""A rank's part in a run: it joins the others, calls the function, and packs what that returned.
+"""A rank's part in a run: join the group, call the function, and pack its result.
 
-Two launchers start ranks. Ours forks a fresh process for each (`rank.main`); torchrun's run the
-whole script, and a run is a call in it (`cluster.torchrun.run`). What differs is given by the
-caller: where the ranks meet, where the call comes from, who watches, and where the output goes.
+Two launchers start ranks. ddpkit's own forks a fresh process for each rank (`rank.main`). Under
+torchrun, each rank runs the whole script, and a run is a call in it (`cluster.torchrun.run`). The
+caller supplies the differences: the meeting place of the ranks, the source of the call, the
+watcher, and the destination of the output.
 """
 
 from __future__ import annotations
@@ -37,21 +38,21 @@ def live(
     machine: Machine | None = None,
     output: AbstractContextManager[Any] | None = None,
 ) -> list[Any]:
-    """What the run's function returned on this rank, packed by `ship.pack_result`.
+    """Return the result of the run's function on this rank, packed by `ship.pack_result`.
 
-    store      where the ranks of the run meet, one of torch.distributed's
-    read_call  gives the function and its arguments; called in the group, on the rank's device
+    store      the meeting place of the run's ranks, a store of torch.distributed
+    read_call  returns the function and its arguments; called in the group, on the rank's device
     begin      called when all ranks are there, just before the function
-    machine    the emulated machine that the rank runs on, if there is one
+    machine    the emulated machine of the rank, if there is one
     output     entered while the function runs
 
-    Raises what the function raises, and UnsendableResultError if its result cannot be pickled.
+    Raises the function's exception, and UnsendableResultError if its result cannot be pickled.
     """
     activate(recorder)
     note_starts(now_of_run)
     _seed_all(mine.seed, mine.rank)
     with (
-        compiler.absent(),  # where no forkserver has put it off
+        compiler.absent(),  # a process without a forkserver has not put it off
         device.used(mine, recorder),
         machine.shown(recorder) if machine else nullcontext(),
         _joined(mine, store),
@@ -136,7 +137,7 @@ def _joined(mine: Assignment, store: Any) -> Iterator[None]:
 
 
 def _start_together() -> None:
-    """Wait for all ranks, unrecorded, so that a timeline shows the function and not the start."""
+    """Wait for all ranks, unrecorded, so that a timeline begins with the function."""
     import torch.distributed as dist
 
     group: Any = dist.group.WORLD
@@ -154,7 +155,7 @@ def _compute_watched(mine: Assignment, recorder: Recorder) -> AbstractContextMan
 
 @contextmanager
 def _in_flight_watched(mine: Assignment, recorder: Recorder) -> Iterator[None]:
-    """A block in which code that uses a tensor in flight raises, if it is to."""
+    """A block in which code that uses a tensor in flight raises, if the run is strict."""
     if not mine.strict:
         yield
         return

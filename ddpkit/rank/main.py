@@ -1,8 +1,8 @@
-"""The main function of a rank's process, which our launcher has started.
+"""The main function of a rank's process, started by ddpkit's launcher.
 
-A rank joins the process group, calls the function, sends back what it returned and stays, sockets
-open, until the launcher ends it: a rank that left early would make its peers fail with "connection
-closed by peer", which hides the cause. Nothing is torn down; a dead process has leaked nothing.
+A rank joins the process group, calls the function, sends its result, and stays with open sockets
+until the launcher ends it. A rank that left early would make its peers fail with "connection closed
+by peer", which hides the cause. Nothing is torn down, because a dead process leaks nothing.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def main(mine: Assignment, settings: ProcessSettings, pipes: RankPipes) -> None:
     process.set_up(mine, settings, pipes)
     box = BlackBox(settings.folder / f"rank{mine.rank}")
     recorder = Recorder(mine.rank, box, Past(settings.folder / f"past{mine.rank}"), groups=[])
-    if hasattr(os, "register_at_fork"):  # what a child computes is not the rank's
+    if hasattr(os, "register_at_fork"):  # a child's compute is not the rank's
         os.register_at_fork(after_in_child=recorder.keep_no_more)
     agent = Agent(recorder, box)
     agent.start()
@@ -63,16 +63,16 @@ def main(mine: Assignment, settings: ProcessSettings, pipes: RankPipes) -> None:
         timed=recorder.timed(),
     )
     send_reply(pipes.reply, reply)
-    threading.Event().wait()  # until the launcher ends this process
+    threading.Event().wait()  # the launcher ends this process
 
 
 def _processes(mine: Assignment) -> int:
-    """Return the number of ranks that run."""
+    """Return the number of running ranks."""
     return mine.world_size if mine.alike is None else mine.alike.present
 
 
 def _leave(raised: Raised | None) -> NoReturn:
-    """End a child of the rank, as the script that it believes to be would end."""
+    """End a child of the rank as a script would end: the child believes to be the script."""
     if raised is not None:
         sys.stderr.write(raised.traceback)
     _flush()
@@ -81,7 +81,7 @@ def _leave(raised: Raised | None) -> NoReturn:
 
 def _flush() -> None:
     for stream in (sys.stdout, sys.stderr):
-        with suppress(OSError, ValueError):  # the user's code may have closed it
+        with suppress(OSError, ValueError):  # the user's code may have closed the stream
             stream.flush()
 
 
@@ -107,7 +107,7 @@ def _live(
     recorder: Recorder,
     agent: Agent,
 ) -> list[Any]:
-    """What the function returned, packed."""
+    """Run the function, and return its packed result."""
     import torch
     from torch.distributed import FileStore
 

@@ -1,8 +1,8 @@
-"""The base of the kit's dispatch modes, which load no compiler before anybody else does.
+"""The base of the kit's dispatch modes, which do not load torch's compiler.
 
-torch wraps a mode's `__torch_dispatch__` so that `torch.compile` leaves it out. The wrapper imports
-the compiler when it is first called, although nothing can be compiled before that is there
-(`compiler.py`), and costs as much as a simple operation afterwards.
+torch wraps a mode's `__torch_dispatch__` so that `torch.compile` leaves the method out. At its
+first call the wrapper imports the compiler, although nothing can be compiled before this import
+(`compiler.py`), and afterwards the wrapper costs as much as a simple operation.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ddpkit.torch_private import TorchDispatchMode
 
 
 class PlainMode(TorchDispatchMode):
-    """A dispatch mode whose method is called as it stands until the compiler is there."""
+    """A dispatch mode with an unwrapped method, until the compiler is imported."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]

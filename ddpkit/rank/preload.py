@@ -1,40 +1,42 @@
-"""What the forkserver imports, once: each rank would spend its first seconds on it.
+"""The forkserver's imports, done once: otherwise each rank would spend its first seconds on them.
 
-The problem. torch takes a second or two to import. A forkserver that has it forks four ranks in
-about 0.1 s. Few ranks need torch's compiler (`compiler.py`), but for those that do, as FSDP and
-DTensor, it takes as long again, and 80 MB a rank. No run that does not need it should wait for it.
+The problem. torch takes a second or two to import. A forkserver with torch forks four ranks in
+about 0.1 s. Few ranks need torch's compiler (`compiler.py`); for those that do, as with FSDP and
+DTensor, its import takes as long again, and 80 MB a rank. No other run should wait for it.
 
-It would be simpler to import that in a second thread (a fork copies the thread that forks, and no
-other: a lock that another thread held, such as that of the module under import, is locked in the
-child for ever).
+It would be simpler to import the compiler in a second thread. But a fork copies only the thread
+that forks: a lock that another thread held, such as the lock of the module under import, stays
+locked in the child forever.
 
 So the import happens later, in the one thread that forks, from the handler of a signal. Python runs
 a handler between two instructions of the main thread, and the forkserver's main thread waits for
 requests there. While the handler imports, no rank is forked. There are three signals:
 
-- SIGUSR2 comes from the launcher before it asks for ranks whose function names what needs the
-  compiler (`launch.load_compiler_for`). All is imported at once, for all of them.
-- SIGURG comes from the launcher when ranks have had to import a part of it themselves, as a call
-  `y.backward(gradient)` does: the next ones will want it. One part is imported, beside what the
-  launcher does with the results.
-- SIGALRM comes from a timer, when no rank has been asked for in a while: see the end.
+- SIGUSR2 comes from the launcher before it asks for ranks with a function that needs the compiler,
+  by the names in its code (`launch.load_compiler_for`). The handler imports all parts at once.
+- SIGURG comes from the launcher when ranks had to import a part of the compiler themselves, as a
+  call `y.backward(gradient)` does: the next ranks will need it too. The handler imports one part,
+  while the launcher processes the results.
+- SIGALRM comes from a timer, if no rank was requested for a while: see the end.
 
 What must hold:
 
-- Only the main thread imports, and only it forks. So no child sees an import half done. Nor does
-  the handler where it has interrupted itself.
-- A child has the handlers, but no timer: fork clears it. The child sets one of its own, without
-  a handler, which ends it after `ORPHAN` seconds; a rank stops that one (`process.set_up`).
-- What is loaded is frozen (`gc.freeze`) after each part. Otherwise a rank's first collection would
+- Only the main thread imports, and only it forks. So no child sees a half finished import. A
+  handler that has interrupted itself imports nothing either.
+- A child has the handlers, but no timer: fork clears the timer. The child sets a timer of its own,
+  without a handler, which ends the child after `ORPHAN` seconds; a rank stops this timer
+  (`process.set_up`).
+- Loaded objects are frozen (`gc.freeze`) after each part. Otherwise a rank's first collection would
   write to every object, and so copy every page that the ranks share.
-- SIGUSR2 is blocked in a new forkserver (`launch.warm_up`): it would end one without a handler.
+- SIGUSR2 is blocked in a new forkserver (`launch.warm_up`): it would end a process without a
+  handler.
 
-What would break it: a forkserver with threads; a part whose import starts threads.
+What would break it: a forkserver with threads; a part that starts threads on import.
 
-When no rank has been asked for in `IDLE` seconds, the forkserver's memory is put into pages of
-2 MB. A fork copies an entry for each page, and the end of a rank looks at each: with pages of 4 kB
-that was a fifth of what a rank of an empty function costs (BENCHMARKS.md, "The tests"). A run that
-comes meanwhile waits 0.3 s.
+If no rank was requested for `IDLE` seconds, the forkserver's memory is put into pages of 2 MB. A
+fork copies an entry for each page, and the end of a rank looks at each entry: with pages of 4 kB
+this took a fifth of the cost of a rank with an empty function (BENCHMARKS.md, "The tests"). A run
+that comes during this work waits 0.3 s.
 """
 
 from __future__ import annotations
@@ -68,9 +70,9 @@ from ddpkit.torch_private import COMPILER  # noqa: E402
 
 IDLE = 2.0  # seconds since the last rank was forked
 FORKSERVER, LAUNCHER = os.getpid(), os.getppid()
-GONE = 0.5  # seconds in which a launcher whose pipe has closed has ended, if that was why
+GONE = 0.5  # seconds in which a launcher has ended, if its end has closed the pipe
 ORPHAN = 60.0  # seconds in which a new process must have become a rank, on busy cores too
-EACH_RANK = (  # what each rank would import, 20 to 50 ms a rank
+EACH_RANK = (  # modules that each rank would import, 20 to 50 ms a rank
     "ddpkit.exercises.ranks",
     "ddpkit.rank.emulation.counted",
     "ddpkit.rank.emulation.streams",
@@ -91,19 +93,19 @@ to_import = [*compiler.PARTS]
 
 
 def _ready() -> None:
-    """Leave ranks little to write to: what they would do first, each for itself, is done here."""
+    """Do the first work of all ranks here, so that ranks write to few shared pages."""
     look_for_tellers()
-    torch.manual_seed(0)  # reads the lines that it quotes
+    torch.manual_seed(0)  # its import reads source lines for a warning
     if rules := sys.modules.get(f"{COMPILER}.trace_rules"):
-        with suppress(AttributeError):  # joining a group does so
+        with suppress(AttributeError):  # joining a group calls this
             rules.clear_lru_cache()
-    is_user_file(signal.__file__)  # looks through the folders that Python imports from
+    is_user_file(signal.__file__)  # reads the folders from which Python imports
     gc.freeze()
     gc.enable()
 
 
 def _in_huge_pages() -> None:
-    """Put what is in memory, and in no file, into huge pages, as far as the kernel soon can."""
+    """Put anonymous memory into huge pages, as far as the kernel can do so soon."""
     try:
         maps = Path("/proc/self/maps").read_text("utf-8", "replace").splitlines()
     except OSError:  # no Linux
@@ -115,7 +117,7 @@ def _in_huge_pages() -> None:
         begin, end = (int(address, 16) for address in where.split("-"))
         its_own = rights == "rw-p" and inode == "0" and name in ([], ["[heap]"])
         if its_own and end - begin >= HUGE_PAGE and time.monotonic() < until:
-            madvise(begin, end - begin, MADV_COLLAPSE)  # an error leaves pages as they are
+            madvise(begin, end - begin, MADV_COLLAPSE)  # after an error the pages stay as they are
 
 
 _importing = threading.Lock()
@@ -123,19 +125,19 @@ _asked = False  # for all parts at once
 
 
 def _import_parts(number: int, _: object) -> None:
-    """Import the next of `to_import`, or all of them if the launcher has asked for them.
+    """Import the next of `to_import`, or all of them if the launcher has asked for all.
 
     The handler of SIGUSR2 and SIGURG.
     """
     global _asked
     _asked = _asked or number == signal.SIGUSR2
     if not _importing.acquire(blocking=False):
-        return  # it has interrupted itself, and will see what is asked
+        return  # the interrupted handler will see `_asked`
     try:
         gc.disable()
         before = len(to_import)
         while to_import:
-            with suppress(ImportError):  # not every torch has all of them
+            with suppress(ImportError):  # not every torch has all parts
                 compiler.load(to_import.pop(0))
             if not _asked:
                 break
@@ -150,7 +152,7 @@ def _import_parts(number: int, _: object) -> None:
 
 
 def _tidy(_: int, __: object) -> None:
-    """Put what is there into huge pages. The handler of the timer, which a new part sets again."""
+    """Put memory into huge pages. The handler of the timer; a new part starts the timer again."""
     _in_huge_pages()
 
 
@@ -167,15 +169,16 @@ def _end() -> None:
     server = vars(multiprocessing.forkserver._forkserver)
     address = server.get("_forkserver_address")
     if not address or server.get("_forkserver_alive_fd") is not None:
-        return  # this is no forkserver: somebody has imported this module
+        return  # no forkserver: other code has imported this module
     give_up = time.monotonic() + GONE
     while os.getppid() == LAUNCHER:
-        if time.monotonic() > give_up:  # it lives, and may want another forkserver in that folder
+        # the launcher lives, and may start another forkserver in that folder
+        if time.monotonic() > give_up:
             os._exit(0)
         time.sleep(0.01)
     with suppress(OSError):  # the launcher was first
         os.unlink(address)
-        os.rmdir(os.path.dirname(address))  # if nothing else is in it
+        os.rmdir(os.path.dirname(address))  # fails if the folder has other files
     os._exit(0)  # the interpreter's end would take torch to pieces
 
 
@@ -188,7 +191,7 @@ def _end_unless_a_rank() -> None:
         signal.setitimer(signal.ITIMER_REAL, ORPHAN)
 
 
-# By name: a rank needs none of the exercises.
+# Imported by name, because a rank needs none of the exercises.
 for name in EACH_RANK:
     with suppress(UnsupportedTorch):  # a rank raises the error when the rank needs the module
         importlib.import_module(name)
@@ -196,8 +199,8 @@ with suppress(ImportError):  # numpy may be missing; the import makes numpy's ge
     importlib.import_module("numpy.random")
 lay_the_way()
 compiler.put_off()
-# What is loaded by now is left out of garbage collection: in a rank it would look at every object,
-# and so copy every page that the ranks share.
+# Objects loaded by now are left out of garbage collection: a collection in a rank would write to
+# every object, and so copy every page that the ranks share.
 _ready()
 if hasattr(signal, "setitimer"):
     signal.signal(signal.SIGALRM, _tidy)
@@ -206,6 +209,6 @@ if hasattr(signal, "setitimer"):
     signal.setitimer(signal.ITIMER_REAL, IDLE)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGUSR2})
     atexit.register(_end)
-    # A launcher that is interrupted between asking for a process and telling it what to do leaves
-    # one that would wait for ever.
+    # A launcher that is interrupted between requesting a process and instructing it leaves a
+    # process that would wait forever.
     os.register_at_fork(before=_put_off, after_in_child=_end_unless_a_rank)

@@ -1,27 +1,26 @@
 """The process of a rank: its environment, its output, and its end.
 
-The end is the hard part. When the launcher dies, also by `kill -9`, no rank and no child of a rank
-may stay behind, and a rank may be in code that holds the GIL and never gives it back.
+The end is the hard part. When the launcher dies, even by `kill -9`, no rank and no child of a rank
+may stay behind, although a rank may be in code that holds the GIL and never releases it.
 
-What would be simpler, and why it does not do. A daemon process is ended by its parent's exit
-handler, which `kill -9` skips, and may have no children, as a DataLoader's workers are. `prctl`
-with `PR_SET_PDEATHSIG` tells of the parent's end, but the parent of a rank is the forkserver, which
-lives on while any child lives; and it reaches one process, not its children. A thread that reads
-from a pipe notices the end of the file, but needs the GIL to act on it. A handler in Python needs
-it too.
+Simpler ways, and their failures. A daemon process is ended by its parent's exit handler, which
+`kill -9` skips, and may have no children, such as a DataLoader's workers. `prctl` with
+`PR_SET_PDEATHSIG` reports the parent's end, but the parent of a rank is the forkserver, which lives
+as long as any child; and it reaches one process, not its children. A thread that reads from a pipe
+notices the end of the file, but needs the GIL to react. A handler in Python needs the GIL too.
 
-So the kernel itself acts. Each rank inherits the reading end of a pipe, its lifeline, whose writing
-end only the launcher has and nobody writes to. When the launcher is gone, however it went, the last
-writing end is closed. On Linux the reading end is set to tell of that by a signal (`O_ASYNC`), to
-the rank's whole process group (`F_SETOWN` with a negative number), and by SIGKILL in place of SIGIO
-(`F_SETSIG`). No code of the rank runs for it. Elsewhere a thread waits for the end of the file, on
-Linux too as a second way.
+So the kernel itself acts. Each rank inherits the reading end of a pipe, its lifeline. Only the
+launcher has the writing end, and writes nothing. When the launcher ends in any way, the last
+writing end is closed. On Linux the reading end reports this by a signal (`O_ASYNC`), to the rank's
+whole process group (`F_SETOWN` with a negative number), by SIGKILL in place of SIGIO (`F_SETSIG`).
+No code of the rank runs for it. On other systems a thread waits for the end of the file; on Linux
+the thread is a second way.
 
-What must hold: each rank is the leader of a process group before it asks for the signal; only the
-launcher has the writing end, so `launch` starts every rank with pipes that no other rank inherits;
-and nobody ever writes to the lifeline, for that would be a signal too.
+What must hold: each rank is the leader of a process group before it asks for the signal. Only the
+launcher has the writing end, so `launch` starts every rank with pipes that no other rank inherits.
+No process ever writes to the lifeline, because a write would also raise the signal.
 
-What would break it: a child of the rank that makes a process group or a session of its own.
+What would break it: a child of the rank that makes its own process group or session.
 """
 
 from __future__ import annotations
@@ -43,44 +42,47 @@ from ddpkit.rank import keyboard
 def set_up(mine: Assignment, settings: ProcessSettings, pipes: RankPipes) -> None:
     """Make this process a rank: its own process group, environment, output, and end."""
     if os.name == "posix":
-        os.setpgid(0, 0)  # its children die with it, and Ctrl-C in a terminal is the launcher's
+        # the rank's children die with it, and Ctrl-C in a terminal goes to the launcher
+        os.setpgid(0, 0)
         _die_with(pipes.lifeline)
     _push_nobody_aside()
     lifeline = threading.Thread(target=_watch, args=(pipes.lifeline,), daemon=True)
     lifeline.name = "ddpkit-lifeline"
     lifeline.start()
-    if hasattr(os, "register_at_fork"):  # a child would keep the launcher from seeing its end
+    # an open pipe in a child would hide the rank's end from the launcher
+    if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=pipes.reply.close)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if hasattr(signal, "setitimer"):
-        signal.setitimer(signal.ITIMER_REAL, 0)  # `ddpkit.rank.preload` had set it
+        signal.setitimer(signal.ITIMER_REAL, 0)  # stops the timer of `ddpkit.rank.preload`
     os.environ.clear()
     os.environ.update(settings.environ)
     os.environ.update(loopback())
     os.environ["OMP_NUM_THREADS"] = str(settings.threads)
     os.environ.update(mine.environment)
-    if settings.emulated:  # parts of torch take a GPU that they see, FSDP2 for its mesh
+    if settings.emulated:  # parts of torch use any visible GPU, as FSDP2 for its mesh
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
     _redirect(pipes, mine)
     if pipes.typed is None:
         keyboard.take_away()
     if sys.platform.startswith("linux"):
-        # A forkserver's child would start its own children from a forkserver: a DataLoader's
-        # workers could not have a Dataset of a cell, as they can in the notebook.
+        # A forkserver's child would start its own children from a forkserver, so the workers of a
+        # DataLoader could not have a Dataset of a cell, as they can in the notebook.
         multiprocessing.set_start_method("fork", force=True)
     os.chdir(settings.cwd)
 
 
 def _push_nobody_aside() -> None:
-    """Let a thread of this rank that wakes up wait until the one that runs has had its turn.
+    """Let a thread of this rank that wakes up wait until the running thread has had its turn.
 
-    When a message comes, gloo's thread tries the lock of the connection (`Pair::handleEvents` in
-    gloo/transport/tcp/pair.cc), and where it is held, asks for events again: the message is still
-    there, so it tries without rest. On few cores the holder is often the thread that it has just
-    pushed aside, so it burns its turn. Linux calls processes whose threads wait for their turn
-    batch jobs (sched(7)). With that, small messages of four ranks on two cores take a third of the
-    time or less, and of the processor time; only those of two ranks take longer beside other busy
-    processes, which come first (BENCHMARKS.md, "Ranks are batch jobs").
+    When a message arrives, gloo's thread tries the lock of the connection (`Pair::handleEvents` in
+    gloo/transport/tcp/pair.cc). If the lock is held, the thread asks for events again: the message
+    is still there, so the thread retries without rest. On few cores the holder is often the thread
+    that was just pushed aside, so gloo's thread wastes its turn. Linux calls processes with threads
+    that wait for their turn batch jobs (sched(7)). With this policy, small messages of four ranks
+    on two cores take a third of the time or less, and of the processor time. Only messages of two
+    ranks take longer beside other busy processes, which come first (BENCHMARKS.md, "Ranks are batch
+    jobs").
     """
     if hasattr(os, "SCHED_BATCH"):
         with suppress(OSError):  # a sandbox may forbid it; a rank is slower then, and as right
@@ -88,7 +90,7 @@ def _push_nobody_aside() -> None:
 
 
 def loopback() -> dict[str, str]:
-    """Settings that keep gloo on this machine's loopback interface, unless the user set others."""
+    """Return settings that keep gloo on the loopback interface, without those set by the user."""
     wanted = {}
     if sys.platform.startswith("linux"):
         wanted["GLOO_SOCKET_IFNAME"] = "lo"
@@ -100,7 +102,7 @@ def loopback() -> dict[str, str]:
 
 
 def _redirect(pipes: RankPipes, mine: Assignment) -> None:
-    """Send file descriptors 1 and 2, so C++'s output too, to the launcher; a script keeps them."""
+    """Send file descriptors 1 and 2, and so C++'s output too, to the launcher; not for a script."""
     if not mine.script:
         os.dup2(_descriptor(pipes.output), 1)
         os.dup2(_descriptor(pipes.output), 2)
@@ -126,7 +128,7 @@ def _redirect(pipes: RankPipes, mine: Assignment) -> None:
             faulthandler.dump_traceback(crash, all_threads=False)
         leave(status)
 
-    os._exit = leave_traced  # so that the notebook can say in which line
+    os._exit = leave_traced  # lets the notebook report the line
     if hasattr(signal, "SIGUSR1"):  # "where are you?", answered even by code that holds the GIL
         faulthandler.register(signal.SIGUSR1, crash, all_threads=False)
 

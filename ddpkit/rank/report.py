@@ -21,7 +21,7 @@ DEEP, MANY = 5, 5  # causes of causes, and exceptions of a group, that are told
 
 
 class UnsendableResultError(Exception):
-    """The function has returned, and what it returned cannot be pickled."""
+    """The function has returned, and its result cannot be pickled."""
 
     def __init__(self, function: Any, result: Any, error: Exception) -> None:
         super().__init__(
@@ -45,7 +45,7 @@ def report(error: BaseException) -> Raised:
 
 
 def _known(error: BaseException, deep: int) -> Raised:
-    """What is known of an exception, of what it was raised from, and of those it groups."""
+    """Return the facts of an exception, of its cause, and of the members of its group."""
     cause = error.__cause__ if deep else None
     grouped = error.exceptions if deep and isinstance(error, BaseExceptionGroup) else ()
     full = vars(error).get("full")
@@ -62,12 +62,12 @@ def _known(error: BaseException, deep: int) -> Raised:
 
 
 def _from_users(error: BaseException) -> TracebackType | None:
-    """The traceback from the user's first line on: what lies outside of it only led there."""
+    """Return the traceback from the user's first line on, without the lines that led there."""
     inner = error.__traceback__
     while inner is not None and not is_user_file(inner.tb_frame.f_code.co_filename):
         inner = inner.tb_next
     if isinstance(error, SyntaxError) and is_user_file(error.filename or "<unknown>"):
-        return inner  # it names its line itself, which never ran
+        return inner  # a SyntaxError names its line, which never ran
     return inner or error.__traceback__
 
 
@@ -81,9 +81,9 @@ def _message(error: BaseException) -> str:
 
 
 def _to_itself(error: BaseException) -> str:
-    """The kit's words where torch refuses a `dist.send` to oneself, and does not say which rank.
+    """Return ddpkit's words for a `dist.send` to the own rank; torch's words do not name the rank.
 
-    They are those for an `isend`, which torch lets through. "" for any other error.
+    They equal the words for an `isend`, which torch lets through. "" for any other error.
     """
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
     if len(frames) < 2 or frames[-1].f_code.co_name != NOT_ONESELF:
@@ -106,7 +106,7 @@ def _frames(error: BaseException) -> tuple[Frame, ...]:
 
 
 def _exit_code(code: object) -> int:
-    """What the interpreter ends with for `sys.exit(code)`."""
+    """Return the interpreter's exit code for `sys.exit(code)`."""
     if code is None:
         return 0
     return code if isinstance(code, int) else 1

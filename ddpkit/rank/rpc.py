@@ -1,9 +1,9 @@
 """Joining and leaving torch's RPC, in a run in emulated time.
 
 In `init_rpc` and `shutdown` ranks wait for each other in C++, with looks at a store every few
-milliseconds. To the timekeeper such a rank seems to compute, and where compute is counted, its
-clock does not move: the other ranks would wait for ever. So the call runs in a thread, and the rank
-waits for its end as for a key of a store. The other ranks go on, and the rank goes on at their
+milliseconds. To the timekeeper such a rank seems to compute, and if compute is counted, its clock
+does not move: the other ranks would wait forever. So the call runs in a thread, and the rank waits
+for the thread's end as for a key of a store. The other ranks go on, and the rank continues at their
 time.
 
 Remote calls themselves take no emulated time.
@@ -29,7 +29,7 @@ HOMES = (torch_rpc, torch_rpc.api)
 
 @contextmanager
 def met_in_emulated_time() -> Iterator[None]:
-    """A block in which ranks that join or leave RPC do not hold up the time of other ranks."""
+    """A block in which ranks that join or leave RPC do not stop the time of other ranks."""
     with ExitStack() as undo:
         for home in HOMES:
             for name in MEETINGS:
@@ -50,7 +50,7 @@ def _aside(original: Callable[..., Any]) -> Callable[..., Any]:
         def run() -> None:
             try:
                 result = original(*args, **kwargs)
-            except BaseException as error:  # raised again in the thread that called
+            except BaseException as error:  # raised again in the calling thread
                 ended.append(functools.partial(_raise, error))
             else:
                 ended.append(lambda: result)

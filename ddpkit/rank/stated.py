@@ -14,9 +14,10 @@ if TYPE_CHECKING:
 def stated(tensor: torch.Tensor, values: Any) -> torch.Tensor:
     """Return a tensor; on a rank without values, return the stated values in its place.
 
-    `counts = stated(counts, [20, 12, 40, 56])` lets the shapes that follow depend on `counts`. The
-    values are a number, nested lists or a tensor, of the tensor's shape or broadcast to it; they
-    get its dtype. In all other runs the function returns the tensor itself. It takes no time.
+    `counts = stated(counts, [20, 12, 40, 56])` lets the shapes of later tensors depend on `counts`.
+    The values are a number, nested lists or a tensor, of the tensor's shape or broadcast to it;
+    they get its dtype. In all other runs the function returns the tensor itself. It takes no
+    emulated time.
 
     Raises ValueError for values of another shape.
     """

@@ -1,25 +1,25 @@
-"""The stores of torch.distributed, in a run: the launcher sees for which key a rank waits.
+"""The stores of torch.distributed in a run: the launcher sees the key for which a rank waits.
 
-The problem. A store is a room that all ranks can enter at any moment: `store.wait(["x"])` blocks in
-C++ until another rank, or anybody else, sets the key. On an emulated cluster the two ranks have
-clocks of their own. A rank that blocks there would hold up the time of all others, which may have
-to wait for a message before they set the key; and whether `store.check(["x"])` finds the key would
-be decided by real time.
+The problem. All ranks can use a store at any moment: `store.wait(["x"])` blocks in C++ until
+another rank, or another process, sets the key. On an emulated cluster each rank has its own clock.
+A rank that blocked there would stop the time of all other ranks, which may have to wait for a
+message before they set the key. And real time would decide if `store.check(["x"])` finds the key.
 
 So each call is in emulated time too, by three rules.
 
 - A call takes place at its rank's time, when no rank can do anything earlier. Calls at one time
-  take place by rank. It takes no time; but looks in a row cost a little (`ThreadClock.poll`), so
-  that a loop around `check`, `add` or `compare_set` ends.
+  take place in the order of the ranks. A call takes no time; but repeated looks cost a little
+  (`ThreadClock.poll`), so that a loop around `check`, `add` or `compare_set` ends.
 - A rank that waits for a key looks once. If the key is missing, the rank waits for a change, and
   looks again at the time of each change. So it goes on at the time at which a rank has set the key.
-- A limit counts in emulated time. A limit of `ENDLESS` or more, such as the default, is none: the
-  ranks then wait for each other, and the run ends in a `Deadlock` that names the key.
+- A limit counts in emulated time. A limit of `ENDLESS` or more, such as the default, counts as
+  none: the ranks then wait for each other, and the run ends in a `Deadlock` that names the key.
 
-Somebody may set a key unseen: a process that a rank has started, C++ code, a callback. Then the
-waiting rank finds it within `LOOK` seconds of real time, and goes on at the cluster's present time.
+A key may be set unseen: by a process that a rank has started, by C++ code, by a callback. Then the
+waiting rank finds the key within `LOOK` seconds of real time, and goes on at the cluster's present
+time.
 
-In real time the calls block in C++ as ever, and the rank is said to wait.
+In real time the calls block in C++ as usual, and the agent reports the wait.
 """
 
 from __future__ import annotations

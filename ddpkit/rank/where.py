@@ -1,4 +1,4 @@
-"""Where a thread is: in which line of the reader's, and in which call there."""
+"""The line of the user's code in which a thread is, and the function that the line calls."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from ddpkit.source import RANK_MAIN, is_user_file
 
 
 def user_call(frame: FrameType | None, called: str = "wrapper") -> tuple[tuple[str, int], str]:
-    """The innermost line of the user's code, and the name of the function that it called.
+    """Return the innermost line of the user's code, and the name of the function that it called.
 
-    `called` is what the frame itself has called.
+    `called` is the function that the frame itself has called.
     """
     inner = called
     while frame is not None and (code := frame.f_code).co_filename != RANK_MAIN:
         if is_user_file(code.co_filename):
             return (code.co_filename, frame.f_lineno), inner
-        # torch logs and decorates its functions: the name is that of the one inside.
+        # torch logs and decorates its functions: use the name of the inner function.
         if code.co_name not in ("wrapper", "decorate_context", "__call__"):
             inner = code.co_name
         frame = frame.f_back

@@ -3,25 +3,25 @@
 recorded   the group of every cluster: a record of each call around gloo or NCCL
 direct     starts operations on gloo's and NCCL's groups
 methods    the methods that c10d calls on a group, and the refused methods
-work       what a recorded group gives for a call
-arguments  what the arguments of a collective say
+work       the Work that a recorded group returns for a call
+arguments  facts in the arguments of a collective
 layout     refuses tensors that a backend would move wrongly
 shared_memory  refuses outputs that share memory with each other or with an input
-in_flight  what the network owns between a post and its wait, for checks
+in_flight  tensors owned by the network between a post and its wait, for checks
 changed    tensors that the code changes before the wait, seen by their versions
 hidden     groups that are made past the kit, for checks
-making     whether the kit makes a backend just now
+making     marks the time in which the kit itself makes a backend
 staged     messages of ranks that share a GPU, by way of the host
 uncarried  calls on large tensors without values, for which gloo carries a few elements
 absent     groups with absent ranks, each of which is a copy of a running rank
-believed   what NCCL takes and gloo refuses, for scripts that believe to have NCCL
+believed   calls that NCCL takes and gloo refuses, for scripts that believe to have NCCL
 placed     tensors on a script's GPU, and groups with two backends
 following  marks the results of operations on such tensors
 of_host    calls of the host on a rank with a device
-nccl       where NCCL differs from gloo
-emulated   when the emulated network ends an operation
+nccl       differences between NCCL and gloo
+emulated   ends operations when the emulated network ends them
 operation  an operation of an emulated group, under way and over
-ended      a collective that is over: gloo has let go of its tensors
+ended      a finished collective, after gloo has released its tensors
 futures    futures of an emulated group's operations, and their callbacks
 backend    the kit's backends, made known to torch.distributed
 asked      the backend that the user has asked for, which a group answers with

@@ -1,4 +1,4 @@
-"""What the arguments of a collective say: c10d's methods take tensors, nested, and options."""
+"""Facts in the arguments of a collective: c10d's methods take nested tensors, and options."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import torch.distributed as dist
 
 from ddpkit import torch_private
 
-MOST_SPLITS = 16  # of an all-to-all, to be written down
-MOST_NUMBERS = 16  # of a message whose numbers are written down
+MOST_SPLITS = 16  # an all-to-all with more parts is recorded without its parts
+MOST_NUMBERS = 16  # elements of a message with numbers in its record
 REDUCTIONS = {op.value: name for name, op in dist.ReduceOp.RedOpType.__members__.items()}
 
 
@@ -35,7 +35,10 @@ def tensors(value: Any) -> list[torch.Tensor]:
 
 
 def nbytes(found: torch.Tensor) -> int:
-    """Bytes of a tensor. A sparse one, which DDP sums for an embedding, counts what it holds."""
+    """Return the bytes of a tensor; for a sparse tensor, the bytes of its parts.
+
+    DDP sums sparse tensors for an embedding.
+    """
     if found.layout is torch.sparse_coo:
         return sum(part.nbytes for part in torch_private.sparse_parts(found))
     return found.nbytes
@@ -52,10 +55,10 @@ def numbers(found: torch.Tensor) -> str:
 
 
 def splits(op: str, args: tuple[Any, ...], size: int) -> dict[str, tuple[int, ...]]:
-    """The numbers that an all-to-all sends to and takes from each rank; nothing of a large group.
+    """Return the numbers that an all-to-all sends to and takes from each rank; {} in a large group.
 
-    A black box has no room for those of many ranks. Nothing either of what torch refuses: lists of
-    tensors unlike each other, and splits that are not those of the tensor.
+    A black box has no room for the numbers of many ranks. Also return {} for arguments that torch
+    refuses: lists of unlike tensors, and splits that do not add up to the tensor.
     """
     if op != "all_to_all_single" or size > MOST_SPLITS:
         return {}
@@ -101,25 +104,25 @@ def _numbers_in(found: torch.Tensor, rows: list[int], size: int) -> tuple[int, .
 
 
 def on_gpu(found: torch.Tensor | None, options: Any) -> bool:
-    """Whether a call is about a CUDA tensor. A barrier has none: its options tell."""
+    """True if a call is about a CUDA tensor. A barrier has no tensor, but options."""
     if found is not None:
         return found.is_cuda
     return getattr(getattr(options, "device", None), "type", "") == "cuda"
 
 
 def options(args: tuple[Any, ...]) -> Any:
-    """The options: root, reduction, whether it is asynchronous; or None."""
+    """Return the options (root, reduction, asynchronous or not), or None."""
     return next((value for value in args if type(value).__name__.endswith("Options")), None)
 
 
 def reduction(options: Any) -> str:
-    """Name of the reduction: "SUM", "MAX"; empty for an operation that reduces nothing."""
+    """Return the name of the reduction: "SUM", "MAX"; "" for an operation without a reduction."""
     op = getattr(options, "reduceOp", None)
     return "" if op is None else REDUCTIONS[int(getattr(op, "op", op))]
 
 
 def group_desc(text: str) -> str:
-    """What a user calls a group: "tp" of c10d's "mesh_tp"; empty where c10d made it up itself."""
+    """Return the user's name of a group: "tp" for c10d's "mesh_tp"; "" for a name made by c10d."""
     if text in ("undefined", "default_pg", "mesh_default"):
         return ""
     return text.removeprefix("mesh_")[:40]

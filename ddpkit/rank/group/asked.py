@@ -1,8 +1,8 @@
 """The backend that the user has asked for: all groups are the kit's, and answer as that backend.
 
 A cell and a script may make a group of backend "gloo" or "nccl", and ask a group for its backend.
-The group is the kit's, so that it is recorded, explained and emulated; and it answers as the one
-that was asked for. torch's own code sees the kit's backend.
+The group is the kit's, so that it is recorded, explained and emulated; and it answers with the
+backend that the user asked for. torch's own code sees the kit's backend.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ def default_backend(mine: Assignment) -> str:
 
 
 class AskedGroups:
-    """The functions of torch.distributed that make groups, and those that tell of their backend.
+    """Functions in place of those of torch.distributed that make groups, or that tell the backend.
 
-    ``default`` is the backend of the default group; ``ours`` are the backends whose work the kit's
-    groups do.
+    ``default`` is the backend of the default group; the kit's groups do the work of the backends
+    ``ours``.
     """
 
     REPLACED = ("new_group", "get_backend", "monitored_barrier")
@@ -47,7 +47,7 @@ class AskedGroups:
 
     @contextmanager
     def in_place(self) -> Iterator[None]:
-        """A block in which these functions are torch.distributed's."""
+        """A block in which these functions replace torch.distributed's."""
         with ExitStack() as undo:
             for name in self.REPLACED:
                 replace(name, getattr(self, name), undo)
@@ -110,7 +110,7 @@ class AskedGroups:
 def replace(
     name: str, replacement: Callable[..., Any], undo: ExitStack, homes: Sequence[Any] = HOMES
 ) -> None:
-    """Put a function in the place of one of torch's, wherever it has a name, until `undo` ends."""
+    """Replace a function of torch in all modules that have it, until `undo` ends."""
     original = getattr(homes[0], name)
 
     @functools.wraps(original)

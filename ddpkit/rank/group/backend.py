@@ -24,7 +24,7 @@ from ddpkit.rank.group.recorded import RecordedGroup
 from ddpkit.rank.record.recorder import current
 from ddpkit.torch_private import Feature, explain, meet, require
 
-_init_process_group = dist.init_process_group  # torch's own: a script is given another
+_init_process_group = dist.init_process_group  # torch's own; scripts get a replacement
 _times_joined = 1
 _default_name = ""
 _asked: str | None = None  # the backend that the user has asked for, while a group is made
@@ -65,7 +65,8 @@ def join(mine: Assignment, store: Any, times: int = 1, name: str = "") -> None:
         raise
     if (recorder := current()) is not None:
         recorder.has_joined = True
-    sys.excepthook = hook  # each call wraps it into one more, which writes "[rank0]:" everywhere
+    # each call wraps the hook once more, which would write "[rank0]:" before all lines
+    sys.excepthook = hook
 
 
 def _let_few_meet(alike: Alike) -> None:
@@ -76,7 +77,7 @@ def _let_few_meet(alike: Alike) -> None:
 
 
 def register() -> None:
-    """Make the backends known. The second does on NCCL what is on CUDA tensors."""
+    """Make the backends known. The second runs calls with CUDA tensors on NCCL."""
     require(Feature.RUNS)
     if hasattr(dist.Backend, "DDPKIT_GLOO"):
         return
@@ -99,17 +100,17 @@ def _make_queues(options: Any, _: Any = None, *, on_gpu: bool = False) -> Record
 
 
 def _make(options: Any, store: Any, described: str = "", *, on_gpu: bool = False) -> RecordedGroup:
-    """A recorded group that meets in a store; one that is `described` has records of its own."""
+    """Return a recorded group that meets in a store; a `described` group has records of its own."""
     recorder, emulated = current(), machine.current()
     assert recorder is not None, "ddpkit's backend works inside a run only"
     rank, size = options.group_rank, options.group_size
     alike = None if emulated is None else emulated.alike
     everybody = tuple(options.global_ranks_in_group)  # empty for the default group
-    # `Agent` reads these two here, while gloo waits for the members.
+    # `Agent` reads `name` and `members` here, while gloo waits for the members.
     members = everybody if alike is None else alike.running(everybody)
     name = str(options.group_id) if members else _default_name
     if name and _times_joined > 1:
-        name += f" of time {_times_joined}"  # torch begins to number its groups again
+        name += f" of time {_times_joined}"  # torch restarts the numbers of its groups
     name = f"{name} {described}".strip()
     everybody = everybody or tuple(range(size))
     if name:

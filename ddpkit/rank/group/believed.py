@@ -1,11 +1,12 @@
-"""What NCCL takes and gloo refuses, for a script that believes that it has NCCL.
+"""Calls that NCCL takes and gloo refuses, for a script that believes that it has NCCL.
 
-Where there is no GPU, `ddpkit run` lets cuda mean the CPU, and gloo carries what the script has
-asked NCCL to carry. NCCL looks at numbers of elements where gloo looks at shapes, and moves types
-that gloo has no name for. So the tensors of a call are handed to gloo as views that it takes: the
-bytes are the same, and the record of the call is of the script's own tensors.
+Without a GPU, `ddpkit run` lets cuda mean the CPU, and gloo carries the calls that the script has
+given to NCCL. NCCL compares numbers of elements where gloo compares shapes, and moves types that
+gloo does not know. So gloo gets views of the tensors in a form that it takes: the bytes are the
+same, and the record of the call is of the script's own tensors.
 
-What NCCL refuses as well (an average of integers, a gather of unequal parts) gloo refuses.
+Calls that NCCL also refuses (an average of integers, a gather of unequal parts) are refused by gloo
+too.
 """
 
 from __future__ import annotations
@@ -87,7 +88,7 @@ def _as_it_lies(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _one_after_the_other(*tensors: torch.Tensor) -> bool:
-    """True if all tensors are dense and contiguous, so that each can be seen as a vector."""
+    """True if all tensors are dense and contiguous, so that each can be viewed as a vector."""
     return all(each.layout == torch.strided and each.is_contiguous() for each in tensors)
 
 

@@ -1,12 +1,13 @@
 """Notices tensors that the code changes between the post of an operation and its wait.
 
-torch gives each tensor a version, to which every in-place operation adds 1; gloo moves bytes past
-torch, and adds nothing (tests/rank/test_changed.py asks gloo itself). So two looks at a version, of
-0.2 us each, tell of a change, and are made for every asynchronous call of the user's.
+torch gives each tensor a version, to which every in-place operation adds 1; gloo moves bytes
+without torch, and adds nothing (tests/rank/test_changed.py asks gloo itself). So two looks at a
+version, of 0.2 us each, reveal a change. The looks are made for every asynchronous call of the
+user's code.
 
-Views share the version of their storage. A change of a version is a change of the tensor only if
-the tensor is all of its storage, and only then it counts. `in_flight` sees changes of views too,
-and reads of what is still to come, at the price of a dispatch mode.
+Views share the version of their storage. So a change counts only if the tensor is all of its
+storage: then the version's change is the tensor's. `in_flight` also sees changes of views, and
+reads of tensors that are still to come, at the cost of a dispatch mode.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from ddpkit.rank.group import arguments
 
 IN_PLACE = ("all_reduce", "all_reduce_coalesced", "reduce", "recv")
 SCALED = ("AVG", "PREMUL_SUM")  # reductions in which the backend divides with torch's operation
-KINDS = (torch.Tensor, torch.nn.Parameter)  # subclasses may have a version of their own
+KINDS = (torch.Tensor, torch.nn.Parameter)  # subclasses may have different versions
 
 Versions: TypeAlias = list[tuple[weakref.ref[torch.Tensor], int]]
 

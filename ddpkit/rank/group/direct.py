@@ -18,13 +18,13 @@ SCATTERS = ("reduce_scatter", *INTO_ONE)
 
 
 class Direct:
-    """Starts operations on the groups inside, which end when those end them."""
+    """Starts operations on gloo's and NCCL's groups, which end when the backends end them."""
 
     def __init__(self, inner: Any, on_gpu: Any = None) -> None:
         self._inner, self._on_gpu = inner, on_gpu
 
     def start(self, call: RecordedCall, method: str, *args: Any, **kwargs: Any) -> Any:
-        """Call the group's method, and return its Work. `call` is the record of it."""
+        """Call the group's method, and return its Work. `call` is the record of the operation."""
         group = self._on_gpu if call.on_gpu else self._inner
         found = getattr(group, method, None) or getattr(group, RENAMED[method])
         if method in staged.MESSAGES and group is self._inner and args[0][0].is_cuda:

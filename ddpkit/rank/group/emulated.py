@@ -1,33 +1,33 @@
-"""The process group of an emulated cluster: gloo moves the bytes, the timekeeper says when.
+"""The process group of an emulated cluster: gloo moves the bytes, the timekeeper sets the times.
 
-The problem. All ranks sit on one machine, where gloo moves a message in microseconds, and share its
-few cores. A lesson teaches what latency and bandwidth do, and what a step of eight ranks costs that
-have a machine each.
+The problem. All ranks are on one machine, where gloo moves a message in microseconds, and share its
+few cores. A lesson teaches the effects of latency and bandwidth, and the cost of a step of eight
+ranks that have a machine each.
 
-It would be simpler to let each operation last as long as it would on the link, by sleeping. That
-was done. What a rank computed was still the laptop's: small messages took 3 to 18 times what the
-formula says, and a step of eight ranks four times one rank's.
+It would be simpler to let each operation last as long as on the link, by sleeping. This was done.
+But the ranks' compute was still the laptop's: small messages took 3 to 18 times the formula's time,
+and a step of eight ranks four times one rank's.
 
-So time is emulated. A rank tells the timekeeper of each operation as it is posted, with its own
-emulated time, and hands the bytes to gloo. Where it waits, it asks when the operation is done, and
-its clock jumps there (`emulation.clock`); then it takes the bytes, which gloo has brought meanwhile
-or brings at once. Nothing sleeps.
+So time is emulated. A rank tells the timekeeper each operation at its post, with the rank's own
+emulated time, and hands the bytes to gloo. To wait, the rank asks the timekeeper for the end of the
+operation, and the rank's clock jumps there (`emulation.clock`). Then the rank takes the bytes,
+which gloo has brought meanwhile or brings at once. No rank sleeps.
 
-DDP's reducer waits for its buckets inside C++, at the end of a backward. It waits for gloo's future
-there, in no emulated time. When the backward is over, `Machine` replays that wait.
+DDP's reducer waits for its buckets inside C++, at the end of a backward. There it waits for gloo's
+future, in no emulated time. When the backward is over, `Machine` replays that wait.
 
 Callbacks of a future run in a thread of the kit's, in the order in which they were attached, as
-soon as gloo is done. Their clock is told relative to the operation that they follow
-(`emulation.clock.LaterClock`). What they post goes over a gloo group of their own: in gloo's order
-of one group, which is that of real time, the buckets and what their callbacks post would meet
+soon as gloo is done. Their clock is relative to the operation that they follow
+(`emulation.clock.LaterClock`). Their own operations use a second gloo group: gloo pairs the
+operations of one group in real time's order, so buckets and callbacks' operations would be paired
 differently on each rank.
 
 What must hold:
 
-- An operation is told of before its bytes are handed to gloo, and before the clock goes on.
-- A receive from anybody is handed to gloo when the timekeeper has named its source: gloo itself
-  takes what comes first in real time. It names it as soon as it knows, whatever the rank does: the
-  sender waits in gloo, and nobody's time passes the sender's.
+- An operation is told before its bytes are handed to gloo, and before the clock goes on.
+- A receive from any rank is handed to gloo when the timekeeper has named its source: gloo itself
+  would take the first message in real time. The timekeeper names the source as soon as it is known,
+  whatever the rank does: the sender waits in gloo, and no clock passes the sender's.
 - Receives of one tag are handed to gloo in the order in which the network has matched them.
 """
 
@@ -55,11 +55,11 @@ from ddpkit.rank.record.call import RecordedCall
 from ddpkit.rank.record.recorder import Recorder
 
 Start: TypeAlias = Callable[..., Any]  # (call, method, *args): `direct.Direct.start`
-CALLBACKS = "callbacks"  # in the name of what they post on
+CALLBACKS = "callbacks"  # part of the name of the callbacks' group
 
 
 class EmulatedGroup(RecordedGroup):
-    """A recorded group whose operations end when the emulated network ends them."""
+    """A recorded group with operations that end when the emulated network ends them."""
 
     def __init__(
         self,
@@ -82,7 +82,8 @@ class EmulatedGroup(RecordedGroup):
         self._make_twin = start_of_callbacks
         self._twin: Start | None = None
         self._twin_lock = threading.Lock()
-        self._from_anybody: dict[int, list[EmulatedOperation]] = {}  # by tag: what has no source
+        # tag -> receives from any rank without a known source
+        self._from_anybody: dict[int, list[EmulatedOperation]] = {}
 
     @property
     def _label(self) -> str:
@@ -130,12 +131,13 @@ class EmulatedGroup(RecordedGroup):
             return super().recv_anysource(tensors, tag)
 
     def _work(self, inner: Any, call: RecordedCall) -> Work:
-        if self._machine.device is not None:  # a call is under way longer than it holds tensors
+        # the device's queue holds the call longer than the call should hold its tensors
+        if self._machine.device is not None:
             call.work = None
         return EmulatedWork(inner, call, self._recorder, self._machine)
 
     def _tell_when_done(self, inner: Any, call: RecordedCall) -> None:
-        """Leave it: the timekeeper knows."""
+        """Do nothing, because the timekeeper knows the end."""
 
     def _emulated(
         self, call: RecordedCall, method: str, *args: Any, **kwargs: Any
@@ -188,7 +190,7 @@ class EmulatedGroup(RecordedGroup):
         )
         machine.desk.tell(part)
         start = self._start_of_callbacks() if clock.is_later else self._direct
-        # gloo's thread would call the modes that count, and lose what is raised below them.
+        # gloo's thread would call the counting modes, and lose exceptions raised below them.
         unseen = torch_private.unseen_by_modes()
         try:
             with self._withdrawn_if_refused(part):
@@ -215,7 +217,7 @@ class EmulatedGroup(RecordedGroup):
             raise
 
     def _await_sources(self, tag: int) -> None:
-        """Let receives from anybody go first, if what they take has come before this moment."""
+        """Let receives from any rank go first, if their messages have come before this moment."""
         waiting = [each for each in self._from_anybody.pop(tag, []) if not each.started.is_set()]
         while waiting and waiting[0].has_source():
             waiting.pop(0).started.wait()
@@ -230,5 +232,5 @@ class EmulatedGroup(RecordedGroup):
 
 
 def _posted(what: Call, members: tuple[int, ...], seq: int) -> tuple[Any, ...]:
-    """An operation, as a rank's program has it."""
+    """Return an operation in the form of a rank's program."""
     return what.op, what.bytes, what.group, [*members], seq, what.root, what.peer, what.tag

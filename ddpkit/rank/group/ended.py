@@ -1,8 +1,9 @@
-"""A collective that is over, in place of gloo's handle.
+"""A finished collective, in place of gloo's handle.
 
-gloo's handle holds the tensors, and so does one of gloo's threads until a moment after the wait is
-over. Whichever lets go last frees them; where that is a thread, nobody knows at what emulated time
-the rank's program had done with them. So the thread is waited for, which takes microseconds.
+gloo's handle holds the tensors, and so does one of gloo's threads until a moment after the wait.
+The last holder to release the tensors frees them. If this is gloo's thread, the emulated time at
+which the rank's program had finished with them is unknown. So the rank waits for the thread, which
+takes microseconds.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from ddpkit import torch_private
 
 # The program may have got a use of its own meanwhile, as autograd's saved tensors.
 LONGEST_S = 0.2
-ITS_THREAD = "pt_gloo_runloop"  # as torch calls it
+ITS_THREAD = "pt_gloo_runloop"  # torch's name of the thread
 LOOKS, PAUSE_S = 3, 0.001  # in a row in which none of gloo's threads is about to run
 
 
@@ -30,7 +31,10 @@ class Carried:
         self._uses = [(each, torch_private.use_count(each)) for each in tensors]
 
     def wait_for_gloo(self) -> None:
-        """Wait until gloo's threads have let go of the tensors; nobody else may hold its handle."""
+        """Wait until gloo's threads have released the tensors.
+
+        No other code may hold gloo's handle.
+        """
         latest, at_rest = time.perf_counter() + LONGEST_S, 0
         while self._held_by_gloo() and at_rest < LOOKS:
             if time.perf_counter() < latest:
@@ -45,11 +49,11 @@ class Carried:
 
 
 def _gloo_gets_no_core() -> bool:
-    """Whether one of gloo's threads would run, so on a busy machine has yet to let go."""
+    """True if a gloo thread is ready to run, so on a busy machine still holds tensors."""
     for task in Path("/proc/self/task").glob("*"):
         try:
             name, state = (task / "stat").read_text("utf-8", "replace").rpartition(")")[::2]
-        except OSError:  # it has ended
+        except OSError:  # the thread has ended
             continue
         if name.endswith(f"({ITS_THREAD}") and state.split()[0] == "R":
             return True
@@ -57,7 +61,7 @@ def _gloo_gets_no_core() -> bool:
 
 
 class EndedCollective:
-    """What may still be asked of a collective that is over."""
+    """The methods that may still be called on a finished collective."""
 
     def __init__(self, results: Sequence[torch.Tensor]) -> None:
         self._results = list(results)
@@ -78,7 +82,7 @@ class EndedCollective:
         return self._results
 
     def get_future(self) -> torch.futures.Future[list[torch.Tensor]]:
-        """A future that has its value."""
+        """Return a finished future with the results."""
         future: torch.futures.Future[list[torch.Tensor]] = torch.futures.Future()
         future.set_result(self._results)
         return future

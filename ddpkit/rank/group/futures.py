@@ -17,16 +17,16 @@ from ddpkit.rank.emulation.machine import Machine
 from ddpkit.rank.record.clock import Ends, Later
 from ddpkit.rank.record.recorder import current
 
-if TYPE_CHECKING:  # loads a part of torch that other machines do not need
+if TYPE_CHECKING:  # the import loads a part of torch that only machines with a device need
     from ddpkit.rank.emulation.device import Device
 
 
 class Chain:
-    """The callbacks that follow one operation, directly or one after the other."""
+    """The callbacks that follow one operation, directly or one after another."""
 
     def __init__(self, operation: Ends) -> None:
         self.operation = operation
-        self.open = 0  # callbacks that have not run
+        self.open = 0  # number of callbacks that have not run
         self.actor = 0
         self.lock = threading.Lock()
         self.moments: list[Later] = []  # when callbacks were done
@@ -45,10 +45,10 @@ class EmulatedFuture(torch.futures.Future[Any]):
     ) -> None:
         super().__init__()
         self._machine, self._operation = machine, operation
-        self._results = list(results)  # what C++ is given of an operation that fails
+        self._results = list(results)  # for C++, if the operation fails
         self._uncarried: list[torch.Tensor] = []
         self.chain = chain or Chain(operation)
-        self.moment = Later(((operation, 0),))  # when it is done
+        self.moment = Later(((operation, 0),))  # the time at which the future is done
         self.follows: After = ()  # on a device: the operations before the value
         if machine.device is not None:
             self.follows = ((operation.number, 0),)
@@ -77,8 +77,8 @@ class EmulatedFuture(torch.futures.Future[Any]):
             self.set_result(self._uncarried or carried)
             self._results = self._uncarried = []
         except Exception as error:
-            # C++ takes the error of `set_exception` for a value, and DDP's reducer would read it
-            # as tensors. The rank's program hears of it where it waits, or after its backward.
+            # C++ takes the error of `set_exception` for a value, and DDP's reducer would read it as
+            # tensors. The rank's program gets the error in its wait, or after its backward.
             torch_private.raise_when_read(self, error)
             self.set_result(self._results)
 
@@ -106,7 +106,7 @@ class EmulatedFuture(torch.futures.Future[Any]):
 
     @contextmanager
     def _said_to_wait(self) -> Iterator[None]:
-        """A block in which the agent knows for what the thread waits."""
+        """A block in which the agent knows the operation for which the thread waits."""
         recorder, thread = current(), threading.get_ident()
         if recorder is None:
             yield
@@ -208,7 +208,7 @@ class Callbacks:
         future, chain = task.future, task.future.chain
         error: Exception | None = None
         value: Any = None
-        with suppress(Exception):  # the callback hears of it when it asks for the value
+        with suppress(Exception):  # the callback gets the error when it asks for the value
             future.wait_for_gloo()
         clock.begin(future.moment)
         clock.leave()

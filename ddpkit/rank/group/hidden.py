@@ -1,7 +1,7 @@
-"""Process groups that are made past the kit, of which no trace would hear.
+"""Process groups that are made past the kit, and so are missing in the trace.
 
-Code that calls torch's class by hand makes one. A run of the reader's own allows it; a check that
-counts what was sent refuses it.
+Code makes such a group by calling torch's class directly. A reader's own run allows it; a check
+that counts bytes refuses it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ KINDS = ("ProcessGroupGloo", "ProcessGroupNCCL", "ProcessGroupMPI", "ProcessGrou
 
 
 class HiddenGroup(RuntimeError):
-    """A process group was made whose messages nobody counts."""
+    """Code made a process group that the kit cannot record."""
 
 
 @contextmanager

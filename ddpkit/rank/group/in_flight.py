@@ -1,12 +1,12 @@
-"""What the network owns: tensors of works that were posted and not waited for.
+"""Memory owned by the network: tensors of works that were posted and have not been waited for.
 
 Checks enter `InFlight` for every answer, and `Cluster(strict=True)` for a whole function. It is not
 on by default, because it makes a step of small operations three times as long; `changed` sees less
-and costs next to nothing.
+and costs almost nothing.
 
-Whether an answer that touches one of them goes wrong is luck: bytes may have moved already. Under
-`InFlight` it never is luck, for it sees each operation of torch (a dispatch mode) and each call
-of the group. It holds for messages and collectives that are posted while it is entered.
+Without `InFlight`, an answer that touches such a tensor goes wrong by chance only: bytes may have
+moved already. `InFlight` finds every use, because it sees each operation of torch (a dispatch mode)
+and each call of the group. It covers messages and collectives that are posted while it is entered.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from ddpkit.rank.group.changed import used
 from ddpkit.rank.mode import PlainMode
 from ddpkit.rank.where import user_call
 
-# Operations that look at a tensor's shape and not into it.
+# Operations that look only at a tensor's shape.
 SHAPE_ONLY = ("empty", "new_", "zeros_like", "ones_like", "full_like", "rand", "sym_", "is_")
 ASYNCHRONOUS = {"send": "isend", "recv": "irecv"}
 
@@ -47,7 +47,7 @@ def started(what: Call) -> str:
 
 @dataclass(eq=False)
 class Owned:
-    """An operation that is under way, and the memory that it reads and writes."""
+    """An operation under way, and the memory that it reads and writes."""
 
     what: Call
     work: weakref.ref[Any]
@@ -56,19 +56,19 @@ class Owned:
 
     @property
     def dropped(self) -> bool:
-        """Whether nobody has kept the work, so that nobody can wait for it."""
+        """True if no code has kept the work, so that no code can wait for it."""
         return self.work() is None
 
 
 class InFlight(PlainMode):
-    """While it is entered, raises `TouchedInFlight` for what must not be done with such tensors."""
+    """While entered, raises `TouchedInFlight` for forbidden uses of tensors in flight."""
 
     def __init__(self, rank: int, *, users_only: bool = False) -> None:
-        """Watch the works of `rank`; with `users_only`, leave out those that torch's code posts."""
+        """Watch the works of `rank`; with `users_only`, leave out works of torch's own code."""
         torch_private.require(torch_private.Feature.CHECKS)
         super().__init__()
         self._rank, self._users_only = rank, users_only
-        self._owned: dict[int, Owned] = {}  # by number
+        self._owned: dict[int, Owned] = {}  # work's number -> its tensors
         self._numbers: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
         self._counter = itertools.count(1)  # threads post at the same time
         self._thread = threading.get_ident()
@@ -91,15 +91,15 @@ class InFlight(PlainMode):
         self._owned.pop(self._numbers.pop(work, 0), None)
 
     def left(self) -> list[Call]:
-        """The operations that nobody has waited for, in the order in which they were posted."""
+        """Return the operations without a wait, in the order of their posts."""
         return [each.what for each in list(self._owned.values())]
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
         kwargs = kwargs or {}
-        # gloo's threads have the modes of who has posted. They are the network, and may touch what
-        # it owns; nor can an exception leave them: the waiting thread would get none, but NULL.
+        # gloo's threads have the modes of the posting thread. They are the network, and may touch
+        # its tensors. An exception cannot leave them either: the waiting thread would get NULL.
         mine = threading.get_ident() == self._thread
         if mine and self._owned and not func.is_view:
             for value, changes in _arguments(func, args, kwargs):
@@ -116,7 +116,7 @@ class InFlight(PlainMode):
 
 
 def _arguments(func: Any, args: tuple[Any, ...], kwargs: Any) -> Iterator[tuple[Any, bool]]:
-    """The tensors that an operation looks into, and whether it changes them."""
+    """Yield the tensors that an operation reads or writes, each with True if it is written."""
     if func.namespace != "aten" or torch_private.schema_of(func).name.split("::")[-1].startswith(
         SHAPE_ONLY
     ):
@@ -130,7 +130,7 @@ def _arguments(func: Any, args: tuple[Any, ...], kwargs: Any) -> Iterator[tuple[
 
 
 def _overlap(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """Whether two tensors share memory; of those with gaps it is not said."""
+    """True if two contiguous tensors share memory; False for tensors with gaps."""
     if not (one.numel() and other.numel() and one.is_contiguous() and other.is_contiguous()):
         return False
     if one.device != other.device or one.layout is not torch.strided:

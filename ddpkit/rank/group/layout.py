@@ -1,8 +1,8 @@
 """Refuses tensors that a backend would move wrongly because of their layout in memory.
 
 A backend moves most tensors as they lie in memory, from the first element on. It copies the tensors
-of some calls by their shapes and strides first: gloo those of all calls outside `AS_THEY_LIE`.
-tests/rank/test_layout.py asks gloo itself for every call and layout. NCCL takes
+of some calls by their shapes and strides first: gloo copies those of all calls outside
+`AS_THEY_LIE`. tests/rank/test_layout.py asks gloo itself for every call and layout. NCCL takes
 contiguous and channels_last tensors only; in messages NCCL takes any tensor, and warns.
 
 A tensor with gaps between its elements, or with several elements in one place, is refused. A dense
@@ -32,14 +32,14 @@ AS_THEY_LIE = (
     "reduce_scatter",
     "all_to_all_single",
 )
-# Every backend copies these tensors element by element, so gaps do no harm.
+# Every backend copies these tensors element by element, so gaps are harmless.
 COPIED_INPUTS = ("reduce_scatter",)
 COPIED_OUTPUTS = ("all_gather", "all_gather_coalesced")
 FORMATS = {4: torch.channels_last, 5: torch.channels_last_3d}
 
 
 def order(op: str, args: Sequence[Any], as_nccl: bool) -> tuple[int, ...]:
-    """Return the strides of a call's first tensor if its order in memory is not that of its shape.
+    """Return the strides of a call's first tensor if its order in memory differs from its shape's.
 
     The tuple is empty for a contiguous tensor, and for a call with tensors that the backend copies.
     Raises ValueError for a call that would move other elements than those of its tensors.

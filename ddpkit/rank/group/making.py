@@ -1,4 +1,4 @@
-"""Whether the kit itself makes a backend of torch's just now."""
+"""Tells if the kit itself is making a backend of torch's."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 
 class Making(threading.local):
-    """What is being made, in each thread."""
+    """A flag of each thread: True while the kit makes a backend in the thread."""
 
     ours = False
 
@@ -18,7 +18,7 @@ making = Making()
 
 @contextmanager
 def by_the_kit() -> Iterator[None]:
-    """Inside, the kit makes a backend, which it records."""
+    """A block in which the kit makes a backend, which it records."""
     making.ours = True
     try:
         yield

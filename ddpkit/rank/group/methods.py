@@ -2,7 +2,7 @@
 
 from ddpkit import torch_private
 
-# The name that torch.distributed's user knows, for each method that c10d calls on a group.
+# c10d's method -> the function of torch.distributed that users know
 COLLECTIVES = {
     "allreduce": "all_reduce",
     "allreduce_coalesced": "all_reduce_coalesced",
@@ -22,15 +22,16 @@ COLLECTIVES = {
     "all_to_all_single": "all_to_all_single",
     "barrier": "barrier",
 }
-# Renamed in torch 2.13: the caller may use the one name, the inner group have the other.
+# Renamed in torch 2.13: the caller may use one name, and the inner group may have the other.
 RENAMED = {
     "all_gather_single": torch_private.ALL_GATHER,
     "reduce_scatter_single": torch_private.REDUCE_SCATTER,
     "all_to_all_single": "alltoall_base",
 }
 RENAMED |= {old: new for new, old in RENAMED.items()}
-# Each takes several pairs of tensors, and is recorded and done as one operation on each pair: the
-# backends' Python classes have no other. DTensor and FSDP2 come by here. torch 2.13 renamed them.
+# Each takes several pairs of tensors, and is recorded and done as one operation on each pair,
+# because the Python classes of the backends offer only that. DTensor and FSDP2 call these methods.
+# torch 2.13 renamed them.
 PAIRWISE = {
     "allgather_into_tensor_coalesced": torch_private.ALL_GATHER,
     "all_gather_single_coalesced": torch_private.ALL_GATHER,

@@ -1,7 +1,7 @@
-"""NCCL, as the group inside a recorded one, and the places where it differs from gloo.
+"""NCCL, as the group inside a recorded group, and its differences from gloo.
 
-It queues its work on the GPU and returns. A blocking call is one in the current stream, of which
-there is no Work to wait for; messages must be posted together, or the second waits for the first.
+NCCL queues its work on the GPU and returns. A blocking call goes into the current stream, and has
+no Work to wait for. Messages must be posted together, or the second would wait for the first.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ddpkit.rank.group import arguments
 
 
 def make(options: Any) -> Any:
-    """A group of NCCL's. One of gloo's is made from these options too."""
+    """Return a group of NCCL's; a group of gloo's is made from the same options."""
     torch_private.require(torch_private.Feature.NCCL)
     settings = dist.ProcessGroupNCCL.Options()
     torch_private.set_timeout(settings, options.timeout)
@@ -27,10 +27,10 @@ def make(options: Any) -> Any:
 
 
 def post_batches_as_one() -> None:
-    """Make `batch_isend_irecv` do on our groups what it does on NCCL's own.
+    """Make `batch_isend_irecv` work on the kit's groups as it does on NCCL's own.
 
-    It asks for torch's very class, and posts the messages to any other one by one: on NCCL those of
-    two ranks to each other would wait for ever.
+    torch's function checks for NCCL's class, and posts messages of any other class one by one: on
+    NCCL, two ranks that send to each other would wait forever.
     """
     original: Callable[..., Any] = dist.batch_isend_irecv
 

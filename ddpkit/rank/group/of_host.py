@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ddpkit.protocol.emulation import After
 from ddpkit.rank.emulation.machine import Machine
 
-if TYPE_CHECKING:  # loads a part of torch that other machines do not need
+if TYPE_CHECKING:  # the import loads a part of torch that only machines with a device need
     from ddpkit.rank.emulation.carried import Carrying
 
 

@@ -23,20 +23,20 @@ from ddpkit.rank.record.call import RecordedCall
 from ddpkit.rank.record.clock import DeviceMoment
 from ddpkit.rank.record.recorder import Recorder
 
-if TYPE_CHECKING:  # loads a part of torch that other machines do not need
+if TYPE_CHECKING:  # the import loads a part of torch that only machines with a device need
     from ddpkit.rank.emulation.device import Device
     from ddpkit.rank.emulation.held import Held
     from ddpkit.rank.emulation.memory import Memory
 
 # Operations that sum over all ranks, with the place of the input: a bucket, in a backward.
 SUMS = {"all_reduce": 0, "reduce": 0, "reduce_scatter_tensor": 1, "reduce_scatter": 1}
-LOOK_NS = 1_000  # what a look costs that finds an operation under way, and
-SHARE = 64  # this part of the time that has passed in looking, but
-LOOK_AT_MOST_NS = 1_000_000_000  # no more, so that the clock of a loop without end stays a number
+LOOK_NS = 1_000  # emulated cost of a look that finds an operation under way, plus
+SHARE = 64  # one part in SHARE of the time spent in looking, but
+LOOK_AT_MOST_NS = 1_000_000_000  # the most, so that an endless loop's clock stays finite
 
 
 def _of_its_own(value: Any) -> Any:
-    """Return other tensors on the storages of dense ones, in the same lists and tuples."""
+    """Return new tensors on the storages of dense tensors, in the same lists and tuples."""
     if isinstance(value, list):
         return [*map(_of_its_own, value)]
     if isinstance(value, tuple):
@@ -51,9 +51,9 @@ class EmulatedOperation:
     def __init__(self, machine: Machine, call: RecordedCall, number: int) -> None:
         self._machine, self.call, self.number = machine, call, number
         self.inner: Any = None  # gloo's handle
-        self.answer: Due | None = None  # once the timekeeper has said when it is done
+        self.answer: Due | None = None  # the timekeeper's answer, once it is known
         self.future: EmulatedFuture | None = None
-        self.bucket: list[torch.Tensor] = []  # of DDP's reducer, until it takes the future
+        self.bucket: list[torch.Tensor] = []  # tensors of DDP's reducer, until it takes the future
         self.followed_by: list[tuple[int, int]] = []  # on a device: last launches of callbacks
         self.tensors: list[torch.Tensor] = []  # on a device: until gloo's bytes are here
         self._carried: list[Held] = []
@@ -62,16 +62,17 @@ class EmulatedOperation:
         self._in_gloo: Carried | None = None
         self._looked_since: int | None = None
         self._source = -1
-        self._here = False  # its bytes are
-        self.start_from: Callable[[int], Any] | None = None  # of a receive from anybody
-        self.started = threading.Event()  # so: handed to gloo
-        self._error: Exception | None = None  # that gloo has raised then
+        self._here = False  # True once the operation's bytes are here
+        # starts a receive from any rank, given its source
+        self.start_from: Callable[[int], Any] | None = None
+        self.started = threading.Event()  # set when such a receive is handed to gloo
+        self._error: Exception | None = None  # gloo's error at that moment
 
     def carry(self, memory: Memory, method: str, args: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Note what it carries, where a modelled machine's memory is watched; return gloo's part.
+        """Note the tensors of an operation if memory is watched; return the arguments for gloo.
 
-        On a device the program uses the tensors while gloo carries. So gloo gets other tensors on
-        the same storages: a use count above the first tells that gloo still holds a tensor.
+        On a device the program uses the tensors while gloo carries. So gloo gets new tensors on the
+        same storages: a higher use count of a storage tells that gloo still holds a tensor.
         """
         if self._machine.backward.is_under_way and self.call.what.op in SUMS:
             memory.note_reduced(args[SUMS[self.call.what.op]])
@@ -82,7 +83,7 @@ class EmulatedOperation:
         if self._machine.uncomputed is not None:
             given, uncarried = carried_for(method, args, self.call.what)
             self._uncarried = uncarried, args
-        if self.call.what.op in ("send", "recv"):  # no thread of gloo's has a part in these
+        if self.call.what.op in ("send", "recv"):  # no gloo thread takes part in messages
             return given
         if self._machine.device is not None and not uncarried:
             given = _of_its_own(args)
@@ -96,7 +97,7 @@ class EmulatedOperation:
         self._uncarried = [], ()
 
     def release(self) -> None:
-        """Let go of its future, which nobody will ask it for again."""
+        """Release the future, which no code will ask for again."""
         self.future = None
 
     def wait(self, timeout: timedelta | None = None) -> bool:
@@ -113,7 +114,7 @@ class EmulatedOperation:
         if not self._is_done(limit):
             assert limit is not None
             clock.jump(limit)
-            # gloo reads nothing more from a peer whose message's receive nobody keeps.
+            # keeps the receive: otherwise gloo reads nothing more from that peer
             self._machine.given_up.add(self)
             raise RuntimeError(f"Timed out waiting {timeout} for the operation to complete")
         clock.jump(self.done_ns)
@@ -133,11 +134,11 @@ class EmulatedOperation:
         return True
 
     def follows(self) -> After:
-        """Return what a stream of a device follows that waits for it and its callbacks."""
+        """Return the operations that a stream follows if it waits for this and its callbacks."""
         return ((self.number, 0), *self.followed_by)
 
     def take_bytes(self) -> bool:
-        """Wait for gloo, in no emulated time, and let go of what it has carried."""
+        """Wait for gloo, in no emulated time, and release the carried tensors."""
         clock, device = self._machine.clocks.mine, self._machine.device
         if device is not None:
             device.waited(self.number)
@@ -148,7 +149,7 @@ class EmulatedOperation:
         self.tensors = []
         for held in self._carried:
             held.collected_ns = clock.now()
-        if self.future is not None:  # c10d reads its value as soon as the wait is over
+        if self.future is not None:  # c10d reads the future's value right after the wait
             self.future.wait_for_gloo()
         if self._in_gloo is not None and (self.future is None or self.future.is_results):
             carried, self._in_gloo = self._in_gloo, None
@@ -157,7 +158,7 @@ class EmulatedOperation:
         return done
 
     def is_completed(self) -> bool:
-        """Whether it is done at this time. A look that finds it under way costs a little."""
+        """True if the operation is done by now; a look before its end costs a little time."""
         clock = self._machine.clocks.mine
         if isinstance(clock, LaterClock):
             return self.inner is not None and bool(self.inner.is_completed())
@@ -180,7 +181,7 @@ class EmulatedOperation:
         return self._here
 
     def get_future(self) -> EmulatedFuture:
-        """The operation's future, whose callbacks run when it is done."""
+        """Return the operation's future, with callbacks that run at the operation's end."""
         if self.future is None:
             bucket, self.bucket = self.bucket, []
             self.future = EmulatedFuture(self._machine, self, self.inner, results=bucket)
@@ -193,12 +194,12 @@ class EmulatedOperation:
         return self.future
 
     def ask(self, ns: int) -> None:
-        """Find out when it was done, if it was at a time."""
+        """Ask the timekeeper for the end of the operation, if it ended by `ns`."""
         self._is_done(ns)
 
     @property
     def done_ns(self) -> int:
-        """When it is done; waits for the timekeeper to know."""
+        """The end of the operation; the call waits until the timekeeper knows it."""
         if self.answer is None or self.answer.done_ns is None:
             self._is_done(None)
         done = None if self.answer is None else self.answer.done_ns
@@ -207,12 +208,12 @@ class EmulatedOperation:
 
     @property
     def over_ns(self) -> int:
-        """When it is done, and all callbacks that follow it."""
+        """The end of the operation and of all callbacks that follow it."""
         moments = [] if self.future is None else self.future.chain.moments
         return max([self.done_ns, *(moment.ns() for moment in moments)])
 
     def _is_done(self, limit_ns: int | None) -> bool:
-        """Whether it is done at the limit, and what is known of it then."""
+        """True if the operation is done at the limit; keep the timekeeper's answer."""
         if self.answer is None or self.answer.done_ns is None:
             machine = self._machine
             now = machine.clocks.mine.now()
@@ -228,15 +229,15 @@ class EmulatedOperation:
         self.call.done = answer.done_ns
         self._wait_for_source()
 
-    # Of a receive from anybody
+    # A receive from any rank
 
     def has_source(self) -> bool:
-        """Whether it is known by now who has sent what it takes."""
+        """True if the sender of the message is known by now."""
         self._is_done(self._machine.clocks.mine.now())
         return self.answer is not None and self.answer.source >= 0
 
     def source_is_known(self, rank: int) -> None:
-        """Hand it to gloo, as a receive from a rank. A thread of the kit's calls this."""
+        """Hand the receive to gloo, as a receive from a rank. A thread of the kit's calls this."""
         assert self.start_from is not None
         try:
             self._source = self.call.what.members.index(rank)
@@ -260,7 +261,7 @@ class EmulatedOperation:
 
 
 class EmulatedWork(RecordedWork):
-    """What an emulated group gives for a call. The rank's clock stands while it waits."""
+    """The Work of an emulated group's call. The rank's clock stands while the rank waits."""
 
     def __init__(
         self, inner: EmulatedOperation, call: RecordedCall, recorder: Recorder, machine: Machine
@@ -279,7 +280,7 @@ class EmulatedWork(RecordedWork):
                 call.collected = self._recorder.now(call)
                 done, blocked = call.done, call.blocked
                 if isinstance(done, int) and isinstance(blocked, int) and done <= blocked:
-                    call.blocked = None  # it was done already
+                    call.blocked = None  # the call was done before the wait
                 self._recorder.keep(call)
 
     def _wait_on(self, device: Device, timeout: timedelta | None) -> bool:
@@ -287,7 +288,7 @@ class EmulatedWork(RecordedWork):
         self._over()
         self._call.blocked = DeviceMoment(self._inner.number, waits=True)
         try:
-            return bool(self._inner.wait(timeout or None))  # C++ says "no timeout" with one of 0
+            return bool(self._inner.wait(timeout or None))  # C++ passes 0 for "no timeout"
         finally:
             alive.waited(self, self._call.what.bytes)
 

@@ -1,8 +1,8 @@
 """The process group of every cluster: gloo or NCCL inside, and a record of each call around it.
 
-All of torch.distributed passes through here, the calls of DDP's C++ reducer too, since this is a
-backend registered at c10d's own extension point (`torch.distributed.Backend.register_backend`).
-What passes is written down; no byte of it changes. On an emulated cluster `emulated` has its times.
+All calls of torch.distributed pass through here, even those of DDP's C++ reducer, since this is a
+backend registered at c10d's own extension point (`torch.distributed.Backend.register_backend`). The
+group records the calls and changes no byte. On an emulated cluster, `emulated` sets the times.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ from ddpkit.rank.where import user_call
 
 
 class RecordedGroup(dist.ProcessGroup):
-    """A process group that hands every call to an inner one and writes it down.
+    """A process group that hands every call to an inner group and records it.
 
-    `inner` is gloo's; `on_gpu`, where there is one, NCCL's, and does what is on CUDA tensors.
+    `inner` is gloo's group; `on_gpu`, if there is one, is NCCL's, for calls with CUDA tensors.
     `members` are the global ranks of the group, in order; `running` has no absent ranks.
     """
 
@@ -53,24 +53,26 @@ class RecordedGroup(dist.ProcessGroup):
         running: tuple[int, ...] = (),
         described: str = "",
     ) -> None:
-        super().__init__(inner.rank(), len(members))  # type: ignore[call-arg]  # its stub is wrong
+        super().__init__(inner.rank(), len(members))  # type: ignore[call-arg]  # a wrong stub
         self._inner, self._start, self._recorder = inner, start, recorder
         self._name, self._members, self._on_gpu = name, members, on_gpu
         self._running, self._described = running or members, described
         self.of_host: RecordedGroup | None = None  # where the user has asked for two backends
-        if recorder.groups is not None:  # other ranks may wait in a group that this rank destroys
+        if recorder.groups is not None:  # kept open, because peers may wait in a destroyed group
             recorder.groups.append(self)
-        self._buckets: dict[Any, Known] = {}  # of DDP's reducer
-        self._batch: list[RecordedCall] | None = None  # of NCCL's messages that are posted as one
-        self.answers_as = "gloo" if on_gpu is None else "nccl"  # the backend that was asked for
-        # c10d keeps a group's name in its backends: device meshes and functional collectives ask
-        # for it. Calls still come to this class, whose methods override the C++ ones.
+        self._buckets: dict[Any, Known] = {}  # buckets of DDP's reducer
+        self._batch: list[RecordedCall] | None = None  # NCCL's messages that are posted as one
+        self.answers_as = (
+            "gloo" if on_gpu is None else "nccl"
+        )  # the backend that the user asked for
+        # c10d stores a group's name in its backends: device meshes and functional collectives ask
+        # for it. Calls still come to this class, because its methods override the C++ methods.
         torch_private.register_backend(self, "cpu", inner)
         if on_gpu is not None:
             torch_private.register_backend(self, "cuda", on_gpu)
 
     def __init_subclass__(cls) -> None:
-        cls.__name__ = "ProcessGroup"  # pickle finds the class by its `__qualname__`
+        cls.__name__ = "ProcessGroup"  # pickle uses `__qualname__` and still finds the class
 
     def __repr__(self) -> str:
         """Return "<ProcessGroup gloo [0, 1]>", with the user's name of the group behind gloo."""
@@ -78,10 +80,10 @@ class RecordedGroup(dist.ProcessGroup):
         return f"<ProcessGroup {named} {list(self._members)}>"
 
     def shutdown(self) -> None:
-        """Leave gloo's connections open, until the process ends.
+        """Leave gloo's connections open until the process ends.
 
-        A closed connection would be an error of the ranks that still wait in a call, and would hide
-        the call that this rank never made.
+        A closed connection would be an error of ranks that still wait in a call, and would hide the
+        call that this rank never made.
         """
         if self._on_gpu is not None:
             self._on_gpu.shutdown()
@@ -96,7 +98,7 @@ class RecordedGroup(dist.ProcessGroup):
 
     @property
     def _label(self) -> str:
-        """What the group is called in records: it tells the ranks' groups apart."""
+        """The name of the group in records, which tells the ranks' groups apart."""
         return self._name
 
     @by_place
@@ -168,7 +170,7 @@ class RecordedGroup(dist.ProcessGroup):
     def allreduce(self, *args: Any, **kwargs: Any) -> Work:
         """Post an all_reduce, with little Python: DDP's reducer posts several in each step.
 
-        It waits in C++ for the work's future, and nothing of ours would hear of it.
+        The reducer waits in C++ for the work's future, and no Python code sees this wait.
         """
         caller = sys._getframe().f_back
         if not is_reducer(caller):
@@ -194,7 +196,7 @@ class RecordedGroup(dist.ProcessGroup):
 
     @property
     def has_nccl(self) -> bool:
-        """Whether its CUDA tensors go by NCCL; where ranks share a GPU, gloo carries them too."""
+        """True if CUDA tensors go by NCCL; ranks that share a GPU use gloo for them too."""
         return self._on_gpu is not None
 
     @property
@@ -204,7 +206,7 @@ class RecordedGroup(dist.ProcessGroup):
 
     @contextmanager
     def as_one(self) -> Iterator[list[Work]]:
-        """Post the messages inside as one operation of NCCL's; then the list has their works."""
+        """Post the messages inside as one operation of NCCL's, then put the works in the list."""
         works: list[Work] = []
         batch: list[RecordedCall] = []
         self._batch = batch
@@ -224,8 +226,8 @@ class RecordedGroup(dist.ProcessGroup):
     def gather_single(self, output: torch.Tensor, input: torch.Tensor, *options: Any) -> Work:
         """Gather equal tensors into one on the root, as torch 2.15 and later can.
 
-        gloo has only the gather into a list: it is given the parts of `output`. Raises ValueError
-        on the root where `output` has another number of elements than all inputs together.
+        gloo can gather only into a list: it gets the parts of `output`. Raises ValueError on the
+        root if the number of elements of `output` differs from that of all inputs together.
         """
         opts = options[0] if options else dist.distributed_c10d.GatherOptions()
         lists = []
@@ -263,7 +265,7 @@ class RecordedGroup(dist.ProcessGroup):
         return self._started(self._begun(call, "recv_anysource", tensors, tag), call, tensors)
 
     def _begun(self, call: RecordedCall, method: str, *args: Any, **kwargs: Any) -> Any:
-        """Return what `start` gives. A call that the backend refuses has moved nothing."""
+        """Return the result of `start`. A call that the backend refuses has moved nothing."""
         try:
             if self.believed_nccl:
                 args = believed.fitted(method, args, len(self._members))
@@ -293,8 +295,8 @@ class RecordedGroup(dist.ProcessGroup):
         tensor = arguments.tensor(payload)
         if tensor is not None:
             details["shape"], details["dtype"] = tensor.shape, arguments.dtype_name(tensor.dtype)
-            # An all_to_all sends its whole list, and the tensors of a coalesced call move together.
-            # In every other list, the first tensor has the bytes of one rank.
+            # An all_to_all sends its whole list, and a coalesced call moves all its tensors. In
+            # every other list, the first tensor has the bytes of one rank.
             if op == "all_to_all":
                 moved = arguments.tensors(payload[:1])
             else:
@@ -312,11 +314,11 @@ class RecordedGroup(dist.ProcessGroup):
 
     @cached_property
     def _desc(self) -> str:
-        """What the user calls the group. c10d says it after the group was made: ask at a call."""
+        """The user's name of the group. c10d sets it after making the group: ask at a call."""
         return self._described or arguments.group_desc(getattr(self, "group_desc", ""))
 
     def _bucket_posted(self, bucket: torch.Tensor, caller: FrameType | None) -> RecordedCall:
-        """Write down a bucket's all_reduce. What is known of it is kept: each step has it."""
+        """Record a bucket's all_reduce. The bucket's facts are kept for the next steps."""
         backward = self._recorder.backward
         where, via = user_call(caller) if backward is None else backward.line
         key = where, bucket.shape, bucket.dtype, self._recorder.model_sending()
@@ -343,7 +345,7 @@ class RecordedGroup(dist.ProcessGroup):
         if inner is None and self._batch is not None:
             self._batch.append(call)
             return InStream()
-        if inner is None:  # NCCL does it in the current stream, which waits for it
+        if inner is None:  # NCCL works in the current stream, which waits for the result
             call.blocked = call.posted
             self._recorder.done(call)
             return InStream()

@@ -1,7 +1,7 @@
 """Refuses collectives with outputs that share memory with each other, or with an input.
 
 Outputs that share memory overwrite each other: `[t] * n` is one tensor n times, and every entry of
-the list ends with the value of the last rank.
+the list ends as the value of the last rank.
 
 An output may share memory with an input in place, where both are the rank's own part of the data.
 FSDP gathers from a part of the output, and reduces into a part of the input. Any other input could
@@ -56,7 +56,7 @@ def check(op: str, args: Sequence[Any], rank: int, size: int, as_nccl: bool) -> 
 def _check_inputs(
     op: str, outputs: list[torch.Tensor], inputs: list[torch.Tensor], rank: int, size: int
 ) -> None:
-    """Raise ValueError for an output that shares memory with an input, unless it is in place."""
+    """Raise ValueError for an output that shares memory with an input, unless it works in place."""
     pairs = [(_place(output), _place(input)) for output in outputs for input in inputs]
     if not any(one and other and _overlap(one, other) for one, other in pairs):
         return
@@ -64,12 +64,12 @@ def _check_inputs(
     if op not in EXCHANGES:
         whole, (part, *_) = (outputs, inputs) if op in GATHERS else (inputs, outputs)
         parts = [_place(each) for each in whole]
-        if len(parts) == 1 and parts[0]:  # one tensor has the parts of all ranks
+        if len(parts) == 1 and parts[0]:  # one tensor with the parts of all ranks
             start, end = parts[0]
             ends = [start + i * (end - start) // size for i in range(size + 1)]
             parts = list(itertools.pairwise(ends))
         same = [number for number, place in enumerate(parts) if place == _place(part)]
-        # A scatter may send one tensor to every rank, and its root may keep it.
+        # A scatter may send one tensor to every rank, and the root may keep it.
         if rank in same and (op == "scatter" or same == [rank]):
             return
         into, of = ("from", "output") if op in GATHERS else ("into", "input")
@@ -81,7 +81,7 @@ def _check_inputs(
 
 
 def _shared(tensors: list[torch.Tensor]) -> tuple[int, int] | None:
-    """Return the numbers of two tensors that share memory; None if no two do.
+    """Return the numbers of two tensors that share memory; None without such a pair.
 
     Two tensors with gaps count only if they are one tensor: columns of a matrix share nothing.
     """

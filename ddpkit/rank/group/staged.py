@@ -1,7 +1,7 @@
-"""Messages of ranks that share a GPU: gloo sends what the host's memory holds, and nothing else.
+"""Messages of ranks that share a GPU: gloo can send only tensors in the host's memory.
 
-gloo's collectives copy CUDA tensors through the host themselves; its messages take the address as
-one of the host's.
+gloo's collectives copy CUDA tensors through the host themselves; its messages would take a GPU's
+address for an address of the host.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ MESSAGES = ("send", "recv", "recv_anysource")
 
 
 def start(begin: Callable[..., Any], method: str, tensors: list[torch.Tensor], *rest: Any) -> Any:
-    """Begin a message of tensors that are elsewhere, with tensors of the host; its Work."""
+    """Begin a message of GPU tensors by way of tensors of the host; return the Work."""
     if method == "send":
         return begin([tensor.detach().cpu() for tensor in tensors], *rest)
     landing = [torch.empty_like(tensor, device="cpu") for tensor in tensors]
@@ -27,7 +27,7 @@ def start(begin: Callable[..., Any], method: str, tensors: list[torch.Tensor], *
 
 
 class Landing(NamedWork):
-    """A message that is received on the host: the wait for it brings it to where it is to be."""
+    """A message that is received on the host; its wait copies the data to the final tensors."""
 
     def __init__(
         self, inner: Any, landing: list[torch.Tensor], tensors: list[torch.Tensor]
@@ -40,7 +40,7 @@ class Landing(NamedWork):
         came = bool(self._inner.wait(timeout) if timeout else self._inner.wait())
         for tensor, landed in self._pairs:
             tensor.detach().copy_(landed)  # a pipeline's may require a gradient
-        self._pairs = []  # a second wait brings nothing
+        self._pairs = []  # a second wait copies nothing
         return came
 
     def is_completed(self) -> bool:

@@ -34,7 +34,7 @@ EXCHANGES = ("alltoall_base", "all_to_all_single")
 def carried_for(
     method: str, args: tuple[Any, ...], call: Call
 ) -> tuple[tuple[Any, ...], list[torch.Tensor]]:
-    """Return the arguments for gloo, and the results in whose place gloo has small tensors.
+    """Return the arguments for gloo, and the results for which gloo has small tensors.
 
     The list is empty if gloo carries the tensors themselves. The results of a call are marked if
     the values that the rank has given were not computed.
@@ -59,7 +59,8 @@ def _is_large(method: str, args: tuple[Any, ...], call: Call) -> bool:
     first = arguments.tensor(args)
     if first is None:
         return False
-    if not (method in EXCHANGES and any(args[2:4])):  # there each rank has parts of its own sizes
+    # in these calls each rank may have parts of different sizes
+    if not (method in EXCHANGES and any(args[2:4])):
         limit = most_computed(first.dtype)
         if torch.Size(call.shape).numel() <= limit:
             return False
@@ -104,9 +105,9 @@ def _of_one_element(value: Any) -> Any:
 class Uncarried:
     """Gloo's handle of a call in which gloo carries small tensors for large results.
 
-    Its future is gloo's, with the small tensors: `EmulatedFuture` puts the results in their place.
-    A callback of gloo's future that held the results would let one of gloo's threads free them.
-    The handle holds all arguments of the call, as gloo does while it carries them.
+    Its future is gloo's, with the small tensors: `EmulatedFuture` replaces them by the results. A
+    callback of gloo's future that held the results would let one of gloo's threads free them. The
+    handle holds all arguments of the call, as gloo's own handle would.
     """
 
     def __init__(self, inner: Any, results: Sequence[torch.Tensor], args: tuple[Any, ...]) -> None:

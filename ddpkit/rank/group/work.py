@@ -1,4 +1,4 @@
-"""What a recorded group gives for a call: the work to wait for."""
+"""The Work that a recorded group returns for a call."""
 
 from __future__ import annotations
 
@@ -16,12 +16,13 @@ from ddpkit.rank.record.recorder import Recorder
 
 
 class Alive:
-    """Keeps works alive that C++ may still wait for, of which it holds its own half only.
+    """Keeps works alive for which C++ may still wait, holding only its own half of a work.
 
-    DDP's `join` hands a work to the reducer, which waits for it in the backward and then asks for
-    its future. A work whose Python half has died meanwhile never ends. So each is kept until it was
-    waited for, and the last one longer, if it is as small as that flag: a work holds its tensors,
-    and the program may have dropped them. Those that nobody waits for are dropped in turn.
+    DDP's `join` hands a work to the reducer, which waits for the work in the backward, and then
+    asks for its future. A work without its Python half never ends. So each work is kept until the
+    end of its wait. The last one is kept longer if it is as small as `join`'s flag: a work holds
+    its tensors, and the program may have dropped larger ones. The oldest works without a wait are
+    dropped in turn.
     """
 
     LIMIT = 64  # works
@@ -29,7 +30,7 @@ class Alive:
 
     def __init__(self) -> None:
         self._pending: dict[int, Work] = {}
-        self._last: Work | None = None  # that was waited for
+        self._last: Work | None = None  # the last work that ended its wait
 
     def keep(self, work: Work) -> None:
         """Keep a work that was just posted."""
@@ -38,7 +39,7 @@ class Alive:
             del self._pending[next(iter(self._pending))]
 
     def waited(self, work: Work, nbytes: int) -> None:
-        """Let go of a work of so many bytes, or when the next one has been waited for."""
+        """Release a work of `nbytes` after its wait, or a small work after the next wait."""
         if self._pending.pop(id(work), None) is not None:
             self._last = work if nbytes <= self.FLAG else None
 
@@ -50,7 +51,7 @@ class NamedWork(Work):
     """A Work of the kit's, which errors of Python and torch call a Work."""
 
     def __init_subclass__(cls) -> None:
-        cls.__name__ = "Work"  # pickle finds the class by its `__qualname__`
+        cls.__name__ = "Work"  # pickle uses `__qualname__` and still finds the class
 
     def __repr__(self) -> str:
         return "<Work>"
@@ -61,7 +62,7 @@ class NamedWork(Work):
 
 
 class RecordedWork(NamedWork):
-    """A pending operation that says when it is waited for, and when it is done."""
+    """A pending operation that records the begin and end of its wait, and its own end."""
 
     def __init__(self, inner: Any, call: RecordedCall, recorder: Recorder) -> None:
         super().__init__()
@@ -75,7 +76,7 @@ class RecordedWork(NamedWork):
             self._call.blocked = recorder.now(self._call)
             recorder.keep(self._call)
         try:
-            # C++ says "no timeout" with one of 0.
+            # C++ passes 0 for "no timeout"
             came = bool(self._inner.wait(timeout) if timeout else self._inner.wait())
             if self._call.what.op == "recv" and self._call.what.peer is None:
                 recorder.came_from(self._call, self.source_rank())
@@ -92,11 +93,11 @@ class RecordedWork(NamedWork):
 
     @property
     def claimed(self) -> bool:
-        """Whether it was waited for, or seen to be done, or has given its future."""
+        """True if the work was waited for, seen to be done, or asked for its future."""
         return self._call.claimed
 
     def _over(self) -> None:
-        """Give the tensors back to who posted them."""
+        """Release the tensors to the code that posted them."""
         call = self._call
         if not call.claimed and call.versions:
             call.changed, call.versions = changed.have_changed(call.versions), None
@@ -105,7 +106,7 @@ class RecordedWork(NamedWork):
             watch.over(self)
 
     def _collected(self) -> None:
-        """Note when the wait was over: when it was done, or at once if that was before."""
+        """Note the end of the wait: the operation's end, or the wait's begin if that was later."""
         call = self._call
         done, blocked = call.done, call.blocked
         was_done = isinstance(done, int) and isinstance(blocked, int) and done < blocked
@@ -123,7 +124,7 @@ class RecordedWork(NamedWork):
         return self._inner.exception()
 
     def get_future(self) -> Any:
-        self._over()  # who has the future may wait for that
+        self._over()  # code with the future may wait for the future instead
         return self._inner.get_future()
 
     def result(self) -> Any:
@@ -174,9 +175,10 @@ class AllOf(NamedWork):
 
 
 class InStream(NamedWork):
-    """What a blocking call of NCCL gives: the stream waits, and Python need not.
+    """The result of a blocking call of NCCL: the stream waits, and Python need not.
 
-    NCCL itself gives None there, which a group in Python must not: c10d's C++ follows the pointer.
+    NCCL itself returns None there. A group in Python must not, because c10d's C++ follows the
+    pointer.
     """
 
     def wait(self, timeout: timedelta | None = None) -> bool:

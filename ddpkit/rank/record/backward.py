@@ -1,4 +1,4 @@
-"""A backward: which gradients became ready in it, what it posted, and what it waited for."""
+"""A backward: gradients and their times, posted calls, and the hidden wait."""
 
 from __future__ import annotations
 
@@ -14,21 +14,22 @@ from ddpkit.trace import Span
 class Backward:
     """One backward of a rank, from `start` on. All but the moments is found out after the run."""
 
-    line: tuple[tuple[str, int], str]  # the user's that called it, as `where.user_call` says it
+    # the user's line with the call of the backward, from `where.user_call`
+    line: tuple[tuple[str, int], str]
     start: Moment
-    # When each gradient became ready, and its bytes; several threads may tell of theirs.
+    # The time at which each gradient became ready, and its bytes; several threads append.
     ready: list[tuple[Moment, int]] = field(default_factory=list)
-    posted: list[RecordedCall] = field(default_factory=list)  # calls posted in it
-    ended: list[RecordedCall] = field(default_factory=list)  # ended before it did
+    posted: list[RecordedCall] = field(default_factory=list)  # calls posted during the backward
+    ended: list[RecordedCall] = field(default_factory=list)  # calls that ended during the backward
     end: Moment = 0
 
     @property
     def pieces(self) -> int:
-        """How many spans it becomes."""
+        """The number of spans for this backward."""
         return len(self.ready) + 1
 
     def spans(self, rank: int, read: Read) -> Iterator[Span]:
-        """A span for each gradient, and one for what came after the last."""
+        """Yield a span for each gradient, and one for the time after the last gradient."""
         start, since = read(self.start), self.start
         gradients = [(read(moment), nbytes, moment) for moment, nbytes in self.ready]
         gradients.sort(key=lambda gradient: gradient[:2])
@@ -39,11 +40,10 @@ class Backward:
             start, since = end, moment
 
     def find_hidden_wait(self, read: Read) -> None:
-        """Find out when the rank began to wait for the calls that ended with the backward.
+        """Set the begin of the rank's wait for calls that ended with the backward.
 
-        DDP's reducer waits in C++ at the end of a backward, where no Python sees it begin. It
-        begins when there is nothing left to do: the last gradient is ready, and the last bucket has
-        been posted.
+        DDP's reducer waits in C++ at the end of a backward, unseen by Python. The wait begins when
+        no work is left: the last gradient is ready, and the last bucket has been posted.
         """
         if not self.ended:
             return

@@ -1,4 +1,4 @@
-"""`RecordedCall`: a call into torch.distributed, from its start to its end."""
+"""`RecordedCall`: a call into torch.distributed, from start to end."""
 
 from __future__ import annotations
 
@@ -14,33 +14,34 @@ from ddpkit.trace.span import LAUNCHED, QUEUED
 
 @dataclass(slots=True, eq=False)
 class RecordedCall:
-    """One call, from the moment it is posted."""
+    """A call, from the moment of the post."""
 
-    what: Call  # without its number: a loop makes it once
+    what: Call  # without a number: a loop makes the `Call` only once
     seq: int = 0  # a collective's number in its group; a message's from src to dst
     posted: Moment = 0
-    since: Moment | None = None  # of a thread of the user's own: since when it could be made
-    blocked: Moment | None = None  # since when the main thread, or its stream, waits for it
+    # in a thread of the user's: the earliest time at which it could have been made
+    since: Moment | None = None
+    blocked: Moment | None = None  # begin of a wait by the main thread, or by the call's stream
     done: Moment = 0
     queued: Moment | None = None  # on a device: the stream had reached the call
-    collected: Moment | None = None  # when a wait for it was over
+    collected: Moment | None = None  # end of a wait for it
     holds: str = ""  # the numbers in a short message
-    on_gpu: bool = False  # NCCL does it, and its moments are the GPU's
-    work: Any = None  # the backend's own handle of it, until it is done
-    future: Any = None  # the work's, of a collective that may run beside compute
+    on_gpu: bool = False  # NCCL runs it, and its moments are the GPU's
+    work: Any = None  # the backend's own handle, until the end of the call
+    future: Any = None  # future of the work, for a collective that may run beside compute
     index: int = 0  # in the black box
-    from_anybody: bool = False  # a receive that named no source
-    claimed: bool = False  # its work was waited for, or seen to be done, or has given its future
+    from_anybody: bool = False  # a receive without a named source
+    claimed: bool = False  # the work was waited for, seen to be done, or asked for a future
     versions: Any = None  # versions of the call's tensors at the post: `rank.group.changed`
     own_now: Callable[[], int] | None = None  # the clock of a call on no stream of a device
     changed: bool = False  # the code changed a tensor before `claimed`
 
     def numbered(self) -> Call:
-        """What is called, with its number."""
+        """Return the call with its number."""
         return self.what._replace(seq=self.seq)
 
     def span(self, rank: int, read: Read) -> Span:
-        """The call as the trace has it, once it is done; `read` tells a moment in ns."""
+        """Return the finished call as a span of the trace; `read` returns a moment in ns."""
         what = self.what
         facts: dict[str, int | str] = {"line": what.where[1], "tag": what.tag}
         facts["group_size"] = what.group_size
@@ -87,7 +88,7 @@ class RecordedCall:
         )
 
     def _is_left(self) -> bool:
-        """Whether the user posted it and left it alone; of what torch's code posts, torch knows."""
+        """True if the user's code posted the call and never waited; torch's calls do not count."""
         if self.claimed or self.on_gpu or self.blocked is not None:
             return False
         return self.what.is_users

@@ -1,7 +1,7 @@
-"""When things happen: on the host at once, on a GPU when it comes to them, or after an operation.
+"""Moments: on the host at once, on a GPU when it reaches them, or after an operation.
 
-CUDA runs behind Python: a call returns when it is queued. So a rank on a GPU marks its times with
-events in the stream that it queues into, and the events are read when the run is over.
+CUDA runs behind Python: a call returns as soon as its work is queued. So a rank on a GPU marks its
+times with events in the stream of the work, and the events are read after the run.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ class HostState(NamedTuple):
 class DeviceMoment:
     """A moment on an emulated device.
 
-    An operation has ended, or has begun if `begins`; or the device has begun to do nothing but wait
-    for its end, if `waits`.
+    The moment is the end of an operation, or its begin if `begins`; or the begin of a wait of the
+    device for the operation's end, if `waits`.
     """
 
     number: int
@@ -55,18 +55,18 @@ class DeviceMoment:
 
 @dataclass(slots=True)
 class Anchor:
-    """An event that others are counted from, and the one that it is itself counted from.
+    """An event from which later events are counted, and the anchor from which it is counted itself.
 
-    CUDA tells a distance as milliseconds in a float32, exact to a nanosecond or so for a second
-    only: hence a chain of anchors.
+    CUDA gives a distance as milliseconds in a float32, which is exact to about a nanosecond only
+    within a second: hence a chain of anchors.
     """
 
     event: Any
-    host_ns: int  # when the event was queued; once counted, when it happened
+    host_ns: int  # time of queueing the event; once counted, time of the event itself
     since: Anchor | None = None
 
     def ns(self) -> int:
-        """Its time by the host's clock; waits for it."""
+        """Return the anchor's time by the host's clock; wait for the event."""
         if self.since is not None:
             self.host_ns, self.since = self.since.ns_of(self.event), None
         return self.host_ns
@@ -84,20 +84,20 @@ class Ends(Protocol):
 
     @property
     def call(self) -> Any:
-        """The record of it."""
+        """The record of the operation."""
 
     @property
     def number(self) -> int:
-        """The rank's number of it."""
+        """The rank's number of the operation."""
 
     followed_by: list[tuple[int, int]]  # on a device: last launches of callbacks
 
     @property
     def done_ns(self) -> int:
-        """When it is done, in ns; waits until that is known."""
+        """The end of the operation, in ns; waits until the end is known."""
 
     def is_completed(self) -> bool:
-        """Whether it is done by now."""
+        """True if the operation is done by now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +107,7 @@ class Later:
     after: tuple[tuple[Ends, int], ...]
 
     def ns(self) -> int:
-        """The moment, in ns; waits until it is known."""
+        """Return the moment in ns; wait until it is known."""
         return max(operation.done_ns + later for operation, later in self.after)
 
 
@@ -116,11 +116,11 @@ Read: TypeAlias = Callable[[Moment], int]
 
 
 def stretch(read: Read, start: Moment, end: Moment) -> tuple[int, int]:
-    """The start and the end of a stretch, in ns.
+    """Return the start and the end of a stretch, in ns.
 
     Marks in two streams of a GPU may be out of order by the grain of its clock, and moments of two
-    streams of an emulated one anyhow. On the host that would be a mistake of ours, and a span says
-    so.
+    streams of an emulated device by more. On the host, such an order would be a mistake of
+    ddpkit's, and a span raises an error.
     """
     start_ns, end_ns = read(start), read(end)
     return start_ns, max(start_ns, end_ns) if isinstance(end, Mark | DeviceMoment) else end_ns
@@ -158,17 +158,17 @@ def of_host(rank: int, name: str, start: Moment, end: Moment) -> Span | None:
 
 
 class Clock(Protocol):
-    """What a recorder takes its times from."""
+    """The source of a recorder's times."""
 
     @property
     def now(self) -> Callable[[], Moment]:
-        """Tells this moment."""
+        """A function that returns the present moment."""
 
     def ns(self, moment: Moment) -> int:
         """A moment in ``perf_counter_ns`` of the host; waits for a GPU that is not there yet."""
 
     def is_past(self, moment: Moment) -> bool:
-        """Whether `ns` would not wait. Any thread may ask."""
+        """True if `ns` would not wait. Any thread may ask."""
 
 
 class HostClock:
@@ -210,14 +210,14 @@ class GpuClock:
         event, anchor = _event(), self._anchor
         queued = time.perf_counter_ns()
         if queued - anchor.host_ns > ANCHOR_AFTER and anchor.event.query():
-            anchor.ns()  # at once, so that a chain has two links at most
+            anchor.ns()  # counted at once, so that a chain has at most two links
             self._anchor = Anchor(event, queued, since=anchor)
         return Mark(event, anchor)
 
     def ns(self, moment: Moment) -> int:
         if isinstance(moment, Mark):
             return moment.since.ns_of(moment.event)
-        assert isinstance(moment, int)  # what gloo does is timed by the host
+        assert isinstance(moment, int)  # the host times gloo's calls
         return moment
 
     def is_past(self, moment: Moment) -> bool:

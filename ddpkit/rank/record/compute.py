@@ -46,7 +46,7 @@ def watch(recorder: Recorder) -> ExitStack:
     home, name = (_way, "leads_to") if _way.laid else (torch.nn.Module, "__call__")
     _replace(stack, home, name, compute.timed_forward)
     _replace(stack, torch.utils, "swap_tensors", compute.swapping)
-    for name in ("backward", "grad"):  # Tensor.backward calls the first of them
+    for name in ("backward", "grad"):  # Tensor.backward calls `torch.autograd.backward`
         _replace(stack, torch.autograd, name, compute.timed_backward)
     return stack
 
@@ -55,10 +55,10 @@ _way = SimpleNamespace(laid=False, leads_to=torch.nn.Module.__call__)
 
 
 def lay_the_way() -> None:
-    """Let all calls of modules pass a function of ours, which a rank can lead elsewhere.
+    """Let all calls of modules pass a function of ddpkit's, which a rank can redirect.
 
-    To set `Module.__call__` has Python go through all subclasses, 400 of torch's own, and a rank
-    copy the pages where they lie. So the forkserver does it, once for all its ranks.
+    Setting `Module.__call__` makes Python visit all subclasses, 400 of torch's own, and a rank
+    would copy their memory pages. So the forkserver does this once for all its ranks.
     """
 
     @functools.wraps(_way.leads_to)
@@ -83,7 +83,7 @@ class _Compute:
         self._numbers = count()
         self.optimizers: WeakKeyDictionary[Any, int] = WeakKeyDictionary()  # a number for each
         self.stepping: list[tuple[int, Moment]] = []  # optimizers, the outer first: id, since when
-        # Each parameter that has our hook, by its id, and the hook.
+        # id of a parameter with ddpkit's hook -> the parameter, and the hook
         self.hooked: dict[int, tuple[ref[torch.Tensor], Any]] = {}
 
     def is_under_way(self) -> bool:
@@ -92,7 +92,7 @@ class _Compute:
         return bool(self.depth or recorder.backward or self.stepping or recorder.spans_open)
 
     def timed_forward(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        """A `__call__` that records each leaf module, and the outermost for what lies between."""
+        """Return a `__call__` that records each leaf module, and the outermost for time between."""
         hooked, hook = self.hooked, self._hook
         add, now = self.recorder.log.add, self.recorder.clock.now
 
@@ -114,9 +114,9 @@ class _Compute:
         return call
 
     def _hook(self, parameter: torch.nn.Parameter | None) -> None:
-        """Hear of a parameter's gradients. It is known by its id: `==` would compare elements."""
+        """Hook a parameter's gradients. Parameters are known by id: `==` would compare elements."""
         if parameter is not None and parameter.requires_grad and parameter.is_leaf:
-            key = id(parameter)  # which is used again after its owner
+            key = id(parameter)  # an id that Python uses again after the parameter's end
             forget = functools.partial(self._forget, key)
             self.hooked[key] = ref(parameter, forget), self._hook_first(parameter)
 
@@ -141,7 +141,10 @@ class _Compute:
         return swap
 
     def _hook_first(self, parameter: torch.nn.Parameter) -> Any:
-        """Put our hook before all others, as a DDP's: a gradient is ready before it is sent."""
+        """Put ddpkit's hook before all others, such as DDP's.
+
+        A gradient is ready before DDP sends it.
+        """
         handle = parameter.register_post_accumulate_grad_hook(self._ready(parameter.nbytes))  # type: ignore[no-untyped-call]
         put_first(parameter, handle)
         return handle
@@ -151,7 +154,7 @@ class _Compute:
             handle.remove()
 
     def _ready(self, nbytes: int) -> Callable[[torch.Tensor], None]:
-        """A hook for one parameter. Every gradient of every step calls it: it looks nothing up."""
+        """Return a hook for one parameter; every gradient calls it, so it looks nothing up."""
         recorder, now = self.recorder, self.now
 
         def ready(_: torch.Tensor) -> None:
@@ -165,7 +168,7 @@ class _Compute:
 
         @functools.wraps(original)
         def backward(*args: Any, **kwargs: Any) -> Any:
-            if recorder.backward is not None:  # a backward inside one: checkpointing does that
+            if recorder.backward is not None:  # a backward inside a backward, as in checkpointing
                 return original(*args, **kwargs)
             recorder.backward = Backward(user_call(sys._getframe(1), called), now())
             try:
@@ -177,11 +180,11 @@ class _Compute:
         return backward
 
     def step_begins(self, optimizer: Any, *_: Any) -> None:
-        self._forget_step(id(optimizer))  # it has raised
+        self._forget_step(id(optimizer))  # an earlier step of this optimizer has raised
         self.stepping.append((id(optimizer), self.now()))
 
     def step_ends(self, optimizer: Any, *_: Any) -> None:
-        """Note a step; not that of an optimizer in another's, as a sharded one has."""
+        """Record a step, unless it runs inside another optimizer's step (sharded optimizers)."""
         start = self._forget_step(id(optimizer))
         if start is not None and not self.stepping:
             name = type(optimizer).__name__
@@ -192,7 +195,7 @@ class _Compute:
             self.recorder.log.end_step("optimizer", name, start, self.now(), **which)
 
     def _forget_step(self, optimizer: int) -> Moment | None:
-        """Since when the optimizer steps; it does so no more, nor do those in it."""
+        """Return the start of an optimizer's step, and forget the step with all steps inside."""
         at = next((i for i, (key, _) in enumerate(self.stepping) if key == optimizer), None)
         if at is None:
             return None

@@ -1,4 +1,4 @@
-"""`Log`: what a rank did, in the order in which it ended; a long run keeps its last steps."""
+"""`Log`: a rank's acts in the order of their ends; a long run keeps its last steps."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from ddpkit.rank.record.clock import Moment, Read, launched, of_host, stretch
 from ddpkit.trace import OPERATIONS, Count, Dropped, Scalar, Span
 
 MAX_SPANS = 200_000  # spans of a rank: some 50 MB
-STEP_ENDS = ("step", "optimizer")  # kinds of stretch that a step ends with; a marked one wins
+# kinds of stretch at the end of a step; a marked step takes precedence
+STEP_ENDS = ("step", "optimizer")
 
 # Kind, name, start, end, bytes; and for the end of a step the facts of the step.
 Stretch: TypeAlias = (
@@ -24,32 +25,33 @@ Stretch: TypeAlias = (
 
 
 class Log:
-    """The newest `limit` spans, and one step more at most.
+    """The newest `limit` spans, and at most one step more.
 
-    An entry is a call, a backward or another stretch of compute. Entries become spans when the run
-    is over: making spans during the run would cost more than all other recording.
+    An entry is a call, a backward or another stretch of compute. Entries become spans after the
+    run: making spans during the run would cost more than all other recording.
     """
 
     def __init__(self, limit: int = MAX_SPANS) -> None:
         self._entries: deque[RecordedCall | Backward | Stretch] = deque()
         self._more = 0  # spans than entries
         self._limit = limit
-        self._ends: Counter[str] = Counter()  # of steps, among the entries
+        self._ends: Counter[str] = Counter()  # number of ends of steps among the entries
         self._gone = self._steps_gone = 0
         self._lock = threading.RLock()  # gloo's threads say when a call is done
-        self._times: Counter[tuple[str, int | None]] = Counter()  # of calls that are gone
+        self._times: Counter[tuple[str, int | None]] = Counter()  # number of dropped calls
         self._bytes: Counter[tuple[str, int | None]] = Counter()
-        self._steps: Counter[str] = Counter()  # all that have ended
-        self.work: Callable[[], Mapping[str, int]] | None = None  # work that the rank has counted
+        self._steps: Counter[str] = Counter()  # number of all ended steps
+        # returns the work that the rank has counted
+        self.work: Callable[[], Mapping[str, int]] | None = None
         self._worked: dict[str, Mapping[str, int]] = {}  # at the last end of a step of each kind
-        self.past: Past | None = None  # where compute is written too, as it ends
+        self.past: Past | None = None  # file for the record of compute
         self.before_step_ends: Callable[[], None] | None = (
             None  # logs the open stretch of operations
         )
 
     def add(self, entry: RecordedCall | Backward | Stretch) -> None:
-        """Add what has just ended."""
-        self._entries.append(entry)  # no lock: it comes with every module and every message
+        """Add an entry that has just ended."""
+        self._entries.append(entry)  # no lock, because every module and every message passes here
         if self.past is not None and type(entry) is tuple:
             kind, name, start, end, *_ = entry
             self.past.stretch(kind, name, start, end, self._steps[kind] or UNKNOWN)
@@ -66,7 +68,7 @@ class Log:
                 self.past.stretch("backward", "backward", backward.start, backward.end, last)
 
     def end_step(self, kind: str, name: str, start: Moment, end: Moment, **amounts: Scalar) -> None:
-        """Add a stretch with which a step ends: one of `STEP_ENDS`.
+        """Add a stretch at the end of a step: one of `STEP_ENDS`.
 
         amounts  facts of the step, such as its tokens; the work since the last step is added
         """
@@ -85,7 +87,7 @@ class Log:
         """All entries as the trace has them; `read` tells a moment in ns."""
         entries = list(self._entries)
         spans: list[Span] = []
-        for backward in entries:  # first: it knows since when its calls were waited for
+        for backward in entries:  # first: sets the begin of waits for its calls
             if isinstance(backward, Backward):
                 backward.find_hidden_wait(read)
         for entry in entries:

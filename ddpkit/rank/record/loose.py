@@ -3,16 +3,16 @@
 The problem. Attention that is written as products of tensors, between two messages, passes no
 module. A trace had no compute there, so communication that was hidden behind it looked exposed.
 
-Where compute is counted, each operation's cost is known. Operations that follow each other without
-a gap on the main thread's clock are one stretch, named after the operation that cost the most. A
-stretch ends where the thread posts a call or waits, and where other compute takes time.
+Where compute is counted, each operation's cost is known. Operations without a gap between them on
+the main thread's clock are one stretch, named after the most expensive operation. A stretch ends
+where the thread posts a call or waits, and where other compute takes time.
 
 On an emulated device a stretch lies on one stream, from the stream's moment before the first launch
 to its moment after the last. There a stretch also ends where the stream follows another one.
 
 What must hold: no stretch lies inside other recorded compute, so `is_covered` is asked at each
-operation. The price is that question and two additions; the list of the stretch's operations has
-one entry for each kind of operation.
+operation. The price is the question and two additions; a stretch has one entry for each kind of
+operation.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class LooseOperations:
         self._ns: dict[Any, int] = {}  # time of each operation
 
     def add(self, operation: Any, start: int, ns: int) -> None:
-        """Note an operation of torch's that took `ns` from `start` on."""
+        """Add an operation of torch's that took `ns` from `start` on."""
         if self._is_covered():
             return
         if start != self._end or not self._ns:
@@ -58,7 +58,7 @@ class LooseOperations:
         self._ns[operation] = self._ns.get(operation, 0) + ns
 
     def close(self) -> None:
-        """End the stretch, if one is under way, and log it."""
+        """End the stretch under way, if there is one, and log it."""
         if self._ns:
             longest = max(self._ns, key=lambda operation: self._ns[operation])
             name = schema_of(longest).name.rpartition("::")[2]

@@ -1,8 +1,8 @@
-"""What a rank writes down about itself while it runs: its calls, its compute and its steps.
+"""A rank's record of itself during a run: its calls, its compute and its steps.
 
-One `Recorder` belongs to a run on a rank. It hears of communication from `group`, through which
-every call into torch.distributed passes, and of compute from `compute`, torch's own global hooks,
-so that a student's code needs no change to be seen.
+One `Recorder` belongs to a run on a rank. `group`, through which every call into torch.distributed
+passes, reports communication. `compute`, torch's own global hooks, reports compute. So a student's
+code needs no change to be recorded.
 """
 
 from __future__ import annotations
@@ -33,21 +33,21 @@ from ddpkit.trace import MemoryLevel, Span
 
 @dataclass(slots=True, eq=False)
 class Known:
-    """A call that a loop makes again and again, and all that is known of it before it is made."""
+    """A call that a loop repeats, with the facts that are known beforehand."""
 
     what: Call
-    text: bytes  # what the black box gets
-    numbers: list[int]  # one, of the last such call; other texts may count with it
+    text: bytes  # the text for the black box
+    numbers: list[int]  # one number, of the last such call; several texts may share it
 
 
 class Watch(Protocol):
-    """What hears of each work: `group.in_flight`."""
+    """A listener for works: `group.in_flight`."""
 
     def posted(self, work: Any, what: Call, payload: Any) -> None:
         """Hear of a work, and of the tensors of its operation."""
 
     def over(self, work: Any) -> None:
-        """Hear that a work was waited for."""
+        """Receive a work that was waited for."""
 
 
 @dataclass
@@ -56,19 +56,20 @@ class Recorder:
 
     rank: int
     box: BlackBox | None = None
-    past: Past | None = None  # what outlives a rank that is killed; only beside a black box
+    past: Past | None = None  # a file that outlives a killed rank; only beside a black box
     clock: Clock = HOST
     log: Log = field(default_factory=Log)
     pending: dict[int, RecordedCall] = field(default_factory=dict)
     waits: dict[int, RecordedCall] = field(default_factory=dict)  # now, of each thread
-    backward: Backward | None = None  # the one under way
+    backward: Backward | None = None  # the backward under way
     watch: Watch | None = None  # hears of works, where a check wants to know
-    memory: list[MemoryLevel] = field(default_factory=list)  # of a modelled machine, in the end
+    # memory levels of a modelled machine, filled in when the run ends
+    memory: list[MemoryLevel] = field(default_factory=list)
     # On a rank without values: how often each line of the user's has read a value all the same.
     reads: Mapping[tuple[str, int], int] = field(default_factory=dict)
     replicas: list[Replica] = field(default_factory=list)  # models for a comparison
     moved: int = 0  # grows whenever a call is posted or done
-    counted_ns: Callable[[], int] | None = None  # the main thread's clock, where it is counted
+    counted_ns: Callable[[], int] | None = None  # the main thread's clock, if compute is counted
     loose: LooseOperations | None = None  # while compute is recorded
     groups: list[Any] | None = None  # the groups, open until the process ends, where it is a list
     limit: float | None = None  # seconds: the timeout of a script's default group
@@ -78,7 +79,7 @@ class Recorder:
     timed: Callable[[], str] = str  # lines that measure launches of an emulated device
     more_spans: Callable[[], list[Span]] | None = None  # on an emulated device, after the run
     ends_are_late: bool = False  # on an emulated device: the host hears of an end at some real time
-    host_now: Callable[[], Moment] = time.perf_counter_ns  # where no GPU does it
+    host_now: Callable[[], Moment] = time.perf_counter_ns  # for calls that are not on a GPU
     _queued: deque[RecordedCall] = field(default_factory=deque)  # a GPU may not be there yet
     _numbers: dict[Any, list[int]] = field(default_factory=dict)
     _free: dict[int, Moment] = field(default_factory=dict)  # since when threads wait no more
@@ -108,7 +109,7 @@ class Recorder:
         strides: tuple[int, ...] = (),
         absent: int = 0,
     ) -> RecordedCall:
-        """Write down a call that is about to be made, and its line (`Call` explains the fields)."""
+        """Record a call that is about to be made, and its line (`Call` explains the fields)."""
         where, via = user_call(sys._getframe(1))
         via = "" if via == op else via
         details = peer, root, tag, shape, dtype, bytes, reduce, members
@@ -119,7 +120,7 @@ class Recorder:
         return self.post(self.know(what), on_gpu)
 
     def model_sending(self) -> int:
-        """Return the number of the model whose gradient a call sends; 0 outside of backward."""
+        """Return the number of the model that owns a call's gradient; 0 outside of backward."""
         return 0 if self.backward is None else self.model
 
     def _know(self, what: Call) -> Known:
@@ -133,7 +134,8 @@ class Recorder:
         DDP's reducer comes by with every bucket.
         """
         call = RecordedCall(known.what, on_gpu=on_gpu)
-        if (backward := self.backward) is not None:  # another thread's may end any moment
+        # the backward of another thread may end at any moment
+        if (backward := self.backward) is not None:
             backward.posted.append(call)
         with self._lock:
             known.numbers[0] += 1
@@ -152,7 +154,7 @@ class Recorder:
         return call
 
     def now(self, call: RecordedCall) -> Moment:
-        """This moment, where the call happens."""
+        """Return the present moment on the call's device."""
         if call.own_now is not None:
             return call.own_now()
         return self.clock.now() if call.on_gpu else self.host_now()
@@ -164,9 +166,9 @@ class Recorder:
             self._free[thread] = self.host_now()
 
     def ended(self, call: RecordedCall) -> None:
-        """Note that a call has ended. A wait and a callback may both say so: the first counts.
+        """Note the end of a call. A wait and a callback may both report the end: the first counts.
 
-        Only the moment is noted. Whoever next looks at the calls under way writes down the rest.
+        Only the moment is noted here. The next look at the calls under way does the rest.
         """
         if not call.done:
             call.done = self.now(call)
@@ -187,13 +189,13 @@ class Recorder:
         return ended
 
     def done(self, call: RecordedCall) -> None:
-        """Note that a call has ended, and move it into the log, unless it is there."""
+        """Note the end of a call, and move the call into the log, unless it is there."""
         if id(call) in self.pending:
             self.ended(call)
             with self._lock:
                 self._log(call)
         else:
-            self.keep(call)  # what has become known since
+            self.keep(call)  # times that became known after the end
 
     def made(self, call: RecordedCall) -> None:
         """Note that the backend has taken a call."""
@@ -201,13 +203,13 @@ class Recorder:
             self.box.made(call.index, call.seq)
 
     def refused(self, call: RecordedCall) -> None:
-        """Forget a call that the backend has refused: the next one gets its number."""
+        """Forget a call that the backend has refused: the next call gets its number."""
         with self._lock:
             self.pending.pop(id(call), None)
             if (backward := self.backward) is not None and call in backward.posted:
                 backward.posted.remove(call)
             numbers = self.know(call.what).numbers
-            if numbers[0] == call.seq:  # else another thread has made a call meanwhile
+            if numbers[0] == call.seq:  # unless another thread has made a call meanwhile
                 numbers[0] -= 1
             if self.past is not None:
                 self.past.forget(call.index)
@@ -215,7 +217,10 @@ class Recorder:
                 self.box.refused(call.index)
 
     def _log(self, *calls: RecordedCall) -> None:
-        """Move calls into the log. The lock is held: whoever looks finds a call in one place."""
+        """Move calls into the log.
+
+        The caller holds the lock, so each reader finds a call in one place.
+        """
         for call in calls:
             if self.pending.pop(id(call), None) is not None:
                 call.work = call.future = None  # a log must hold no tensors
@@ -226,13 +231,13 @@ class Recorder:
                     self._queued.append(call)
 
     def backward_ends(self) -> None:
-        """Note that the backward is over, and what was posted in it: DDP's reducer waits for that.
+        """Note the end of the backward, and of its calls: DDP's reducer waits for them.
 
-        What gloo's thread could not say yet, as it waits for the GIL, is said here.
+        gloo's thread may still wait for the GIL to report an end; such ends are noted here.
         """
         backward, self.backward = self.backward, None
         assert backward is not None
-        backward.posted = list(backward.posted)  # a thread that comes late is not in it
+        backward.posted = list(backward.posted)  # a copy, without posts of late threads
         with self._lock:
             for call in backward.posted:
                 future = call.future
@@ -244,9 +249,9 @@ class Recorder:
             self.log.end_backward(backward)
 
     def came_from(self, call: RecordedCall, group_rank: int) -> None:
-        """Note who has sent a message that any rank of its group might have sent.
+        """Note the sender of a message to a receive from any rank.
 
-        The black box gets a line more, so that the launcher can pair the message with its send.
+        The black box gets one more line, so that the launcher can pair the message with its send.
         """
         what = call.what._replace(peer=call.what.members[group_rank])
         known = self.know(what._replace(found=True))
@@ -261,16 +266,16 @@ class Recorder:
                 self.past.posted(call.index, call.posted)
 
     def keep(self, call: RecordedCall) -> None:
-        """Write what is known of a call to where it outlives the rank."""
+        """Write the times of a call into the file that outlives the rank."""
         if self.past is not None:
             self.past.note(call.index, call.blocked, call.done, call.collected)
 
     def keep_no_more(self) -> None:
-        """Leave what outlives the rank to the rank: this is a child of it."""
+        """Stop writing into the file that outlives the rank: this process is only its child."""
         self.past = self.log.past = None
 
     def under_way(self) -> list[RecordedCall]:
-        """The calls that have not ended, in the order they were posted; safe while others end."""
+        """Return the unfinished calls, in the order of their posts; safe while threads end calls."""
         with self._lock:
             self._log(*[call for call in self.pending.values() if call.done])
             while self._queued and self.clock.is_past(self._queued[0].done):
@@ -288,10 +293,10 @@ class Recorder:
             self.spans_open += by
 
     def finish(self) -> None:
-        """End what the function posted and never waited for: it has returned.
+        """End the calls that the function posted and never waited for.
 
-        A GPU may still have all of it to do, and may wait for ever. So the rank waits here, where
-        the agent can say what for.
+        A GPU may still have all of them to do, and may wait forever. So the rank waits here, where
+        the agent can report the wait.
         """
         with self._lock:
             for call in list(self.pending.values()):
@@ -303,9 +308,9 @@ class Recorder:
         self.waits.pop(thread, None)
 
     def spans(self) -> list[Span]:
-        """All that has been recorded, in the order in which it ended; a long run keeps the newest.
+        """Return all records as spans, in the order of their ends; a long run keeps the newest.
 
-        Empty if the function failed while its GPU waits for a peer, which it may do for ever.
+        The list is empty if the function failed while its GPU waits for a peer, perhaps forever.
         """
         if any(call.on_gpu for call in self.under_way()):
             return []
@@ -330,21 +335,21 @@ def current() -> Recorder | None:
 
 
 def now_of_run() -> Moment | None:
-    """This moment of the run that this process is in; None outside a run."""
+    """Return the present moment of this process's run; None outside a run."""
     return None if _current is None else _current.host_now()
 
 
 def activate(recorder: Recorder | None) -> None:
-    """Make this the recorder of the run that this process is in; None ends the run."""
+    """Make this the recorder of this process's run; None ends the run."""
     global _current
     _current = recorder
 
 
 def moment_ns() -> int:
-    """This moment, in ns of the rank's own clock."""
+    """Return the present moment, in ns of the rank's own clock."""
     return (HOST if _current is None else _current.clock).ns(now_here())
 
 
 def now_here() -> Moment:
-    """This moment, of the run that this process is in or of the host."""
+    """Return the present moment, by the clock of this process's run or else of the host."""
     return HOST.now() if _current is None else _current.clock.now()

@@ -1,12 +1,12 @@
 """Takes the fingerprints of models that should be equal on several ranks.
 
-Two kinds of models should be: a module in DDP, and the parameters of an optimizer that begin equal
-on all ranks. The launcher compares the fingerprints when the run has ended
+Two kinds of models should be equal: a module in DDP, and the parameters of an optimizer that begin
+equal on all ranks. The launcher compares the fingerprints when the run has ended
 (`cluster.afterwards.replicas`).
 
 A function's model is gone when the function returns. So a `Witness` lies in the `__dict__` of the
-DDP module, or of the optimizer, and holds the parameters no longer than its owner does: with the
-owner goes the witness, and takes the last fingerprints as it goes.
+DDP module, or of the optimizer, and holds the parameters no longer than the owner does: when the
+owner goes, the witness goes too, and takes the last fingerprints.
 
 A look costs about 0.1 ms for a megabyte. After optimizer steps, looks become rare: after steps 1,
 2, 3, 4, 6, 8, 12, 16, 24 and so on, which are the same steps on each rank. No emulated time passes.

@@ -1,9 +1,9 @@
-"""Since when a call of a thread of the user's own could have been made.
+"""The earliest time at which a call of a user's thread could have been made.
 
-A rank may send in a thread, and receive meanwhile. Which of the two is posted first is up to the
-scheduler, and so would be what seems to have waited for what. A thread knows what came before its
-start, and what it has waited for itself: its next call could have been made since then. Whoever
-counts rounds takes that moment (`ddpkit.trace.rounds`).
+A rank may send in a thread, and receive meanwhile. The scheduler decides which of the two is posted
+first, and so would decide which call seems to have waited for which. A thread knows the events
+before its start, and its own waits: its next call could have been made after these. Counts of
+rounds use that moment (`ddpkit.trace.rounds`).
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ BEGAN = "_ddpkit_began"  # attribute of a thread: the moment at which it was sta
 
 
 def since(thread: int, free: dict[int, Moment]) -> Moment | None:
-    """Since when the thread of this id could make its next call; None of one that is not Python's.
+    """Return the earliest time of a thread's next call; None for a thread that is not Python's.
 
-    free  when each thread's latest wait was over
+    free  the end of each thread's latest wait
     """
     own = next((each for each in threading.enumerate() if each.ident == thread), None)
     moments = [getattr(own, BEGAN, None), free.get(thread)]
@@ -30,7 +30,7 @@ def since(thread: int, free: dict[int, Moment]) -> Moment | None:
 
 @functools.cache
 def note_starts(now: Callable[[], Moment | None]) -> None:
-    """Let each thread that is started from here on know `now`, the moment of its start."""
+    """Let each thread that starts from now on know `now`, the moment of its start."""
     usual = threading.Thread.start
 
     @functools.wraps(usual)

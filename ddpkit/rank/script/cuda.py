@@ -1,4 +1,4 @@
-"""On a machine without a GPU, cuda means the CPU: tensors on a script's GPU stay in the memory.
+"""cuda means the CPU, on a machine without a GPU: a script's GPU tensors stay in the memory.
 
 The problem. A script for torchrun says `.cuda()`, `device="cuda"`, `map_location`; torch raises.
 
@@ -7,16 +7,17 @@ the copies: `best = {k: v.cpu() for k, v in model.state_dict().items()}` keeps t
 would silently follow the training if `.cpu()` returned the tensor itself. So a tensor on a script's
 GPU has a mark, in the storage, which all views share. A move of an unmarked tensor to the GPU makes
 a copy, and so does a move of a marked tensor back. Results of operations have no mark, because no
-Python code of the kit hears of operations: the script's `.cpu()` copies results too.
+Python code of the kit sees operations: the script's `.cpu()` copies results too.
 
-A mode could hear of all operations, and note the place of every tensor. Each operation would then
-cost some microseconds of Python, and emulated time would charge them.
+A mode could see all operations, and note the place of every tensor. Each operation would then cost
+some microseconds of Python, and emulated time would charge them.
 
-On an emulated machine with a device, a mode hears of all operations anyway. There each tensor has a
-place (`rank.emulation.places`), moves are copies over the bus, and `Tensor.device` says the place.
+On an emulated machine with a device, a mode sees all operations anyway. There each tensor has a
+place (`rank.emulation.places`), moves are copies over the bus, and `Tensor.device` returns the
+place.
 
 Other uses of CUDA raise, as in torch without a GPU. Without a device, `Tensor.is_cuda` and
-`Tensor.device` tell the truth: the CPU. torch's own code hears the truth too (`stand_ins`).
+`Tensor.device` tell the truth: the CPU. torch's own code also gets the truth (`stand_ins`).
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ from ddpkit.rank.script.gpus import Gpus, is_plain, same
 from ddpkit.rank.script.sync_batch_norm import without_sync_batch_norm
 
 LIKE = ("empty", "ones", "zeros", "full", "rand", "randn", "randint")
-ALIASING = ("as_tensor", "asarray")  # these may return what they are given
+ALIASING = ("as_tensor", "asarray")  # these may return their argument itself
 FSDP = "torch.distributed.fsdp.fully_sharded_data_parallel"
 _autocast_is_on = torch.is_autocast_enabled
 
@@ -95,7 +96,8 @@ def _replace(home: Any, name: str, wrapped: Callable[..., Any]) -> None:
         return wrapped(original, *args, **kwargs)
 
     setattr(home, name, wrapper)
-    known = torch_private.builtin_table()  # TorchScript's: its operations by their functions
+    # TorchScript's table of operations, by the ids of their functions
+    known = torch_private.builtin_table()
     if known and id(original) in known:  # if there is no table yet, it will hold the wrapper
         known[id(wrapper)] = known[id(original)]
 
@@ -103,12 +105,13 @@ def _replace(home: Any, name: str, wrapped: Callable[..., Any]) -> None:
 def _replace_fsdp(gpus: Gpus, module: Any) -> None:
     torch_private.require(torch_private.Feature.FSDP1)
     _replace(module.FullyShardedDataParallel, "__init__", functools.partial(_fsdp, gpus))
-    # For `FullStateDictConfig(offload_to_cpu=True)`: torch would free what it has not copied.
+    # For `FullStateDictConfig(offload_to_cpu=True)`: torch would free storages that it did not
+    # copy.
     torch_private.flat_parameters().to_cpu = lambda _: nullcontext()
 
 
 def after_import(name: str, act: Callable[[Any], None]) -> None:
-    """Call `act` on a module once it is imported: now, or when the script does it."""
+    """Call `act` on a module after its import: now, or when the script imports the module."""
     if name in sys.modules:
         act(sys.modules[name])
     else:
@@ -134,12 +137,12 @@ class _Later(importlib.abc.MetaPathFinder):
         return spec
 
 
-# What is in the place of torch's functions: each is given the GPUs and the original first
+# The replacements of torch's functions; each gets the GPUs and the original as first arguments
 
 
 def _made(gpus: Gpus, aliasing: bool, original: Any, *args: Any, **kwargs: Any) -> Any:
     pinned = kwargs.get("pin_memory")
-    if pinned:  # memory that a GPU can read: there is none that cannot
+    if pinned:  # memory that a GPU can read: here a GPU can read all memory
         gpus.used()
         kwargs["pin_memory"] = False
     device, by_torch = kwargs.get("device"), is_torchs(sys._getframe(2))
@@ -216,7 +219,7 @@ def _pin_memory(gpus: Gpus, _: Any, given: Any, *args: Any, **kwargs: Any) -> An
 
 
 def _storage_cuda(gpus: Gpus, _: Any, storage: Any, *args: Any, **kwargs: Any) -> Any:
-    """What a `map_location` of the script's calls, on a storage that was just read."""
+    """Move a storage that was just read, as a `map_location` of the script's asks."""
     gpus.used()
     return gpus.mark_storage(storage)
 
@@ -250,13 +253,13 @@ def _in_context(gpus: Gpus, original: Any, context: Any, function: Any, *rest: A
 
 
 def _of_autocast(gpus: Gpus, original: Any, device_type: str = "cuda") -> Any:
-    """Whether autocast is on, or to what: for a GPU what holds on the CPU, if it is on there."""
+    """Return the state of autocast; a GPU has the CPU's state if autocast is on there."""
     on = _autocast_is_on("cpu") and gpus.means(device_type)
     return original("cpu" if on else device_type)
 
 
 def _custom(gpus: Gpus, original: Any, *args: Any, device_type: str, **kwargs: Any) -> Any:
-    """A decorator for a function of autograd's, which casts what lies on the device."""
+    """Return a decorator for a function of autograd, which casts tensors on the device."""
     return original(*args, device_type="cpu" if gpus.means(device_type) else device_type, **kwargs)
 
 
@@ -310,7 +313,7 @@ def _mesh(gpus: Gpus, original: Any, mesh: Any, device_type: str, *rest: Any, **
 
 
 def _restored(gpus: Gpus, storage: Any, location: str) -> Any:
-    """A storage that torch.load puts on a GPU; None for one that it does not."""
+    """Return a storage that torch.load puts on a GPU; None for other storages."""
     if not gpus.means(location):
         return None
     return gpus.mark_storage(storage)

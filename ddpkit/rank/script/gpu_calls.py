@@ -117,7 +117,7 @@ def _random_numbers(cuda: Any, count: int) -> None:
 
 
 def _tools(gpus: Gpus, cuda: Any) -> None:
-    """Tools that measure a GPU, or change the way in which it works, have nothing to do."""
+    """Let tools that measure a GPU, or change its way of working, do nothing."""
 
     def no_snapshot(*_: Any, **__: Any) -> dict[str, list[Any]]:
         gpus.say_once(

@@ -68,7 +68,7 @@ class Gpus:
                 self.places.tell_apart()
 
     def say_once(self, text: str) -> None:
-        """Say something to the reader, on rank 0, however often it is true."""
+        """Print a text on rank 0, once for all calls with this text."""
         if text not in self._said and os.environ.get("RANK") == "0":
             print(f"ddpkit run: {text}", file=sys.stderr)
         self._said.add(text)
@@ -122,7 +122,7 @@ class Gpus:
             if is_plain(tensor):
                 placed.unmark(tensor)
             return tensor
-        made_here = given.is_leaf and given.requires_grad  # by the script, on the CPU
+        made_here = given.is_leaf and given.requires_grad  # made by the script, on the CPU
         if self.places is None and (placed.is_marked(given) or not (by_torch or made_here)):
             tensor = tensor.clone()
             placed.unmark(tensor)

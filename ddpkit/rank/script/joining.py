@@ -1,10 +1,11 @@
-"""`init_process_group` of a script: it joins the run, whatever backend and meeting place it names.
+"""`init_process_group` of a script: it joins the run, with any backend and any meeting place.
 
-The script's groups are the kit's, and answer as those that it has asked for (`group.asked`).
+The script's groups are the kit's, and answer with the backends that the script has asked for
+(`group.asked`).
 
-A group that the script destroys is kept all the same, out of its sight. The last to let go of it is
-often DDP's reducer, in C++, with the GIL held: gloo's threads, which tell Python when an operation
-has ended, would wait for the GIL, and the group's end for them.
+A group that the script destroys is kept all the same, out of the script's sight. The last to
+release the group is often DDP's reducer, in C++, while it holds the GIL. gloo's threads report ends
+of operations to Python, so they would wait for the GIL, and the group's end would wait for them.
 """
 
 from __future__ import annotations
@@ -27,12 +28,12 @@ from ddpkit.rank.group.backend import asked_for, join
 from ddpkit.rank.record.recorder import current
 
 MINUTES, MINUTES_NCCL = 30, 10  # the default timeouts of torch.distributed.constants
-OURS = frozenset({"gloo", "nccl"})  # backends whose work the kit's groups do
+OURS = frozenset({"gloo", "nccl"})  # backends replaced by the kit's groups
 
 
 @contextmanager
 def let_join(mine: Assignment, store: Any) -> Iterator[None]:
-    """A block in which the script that runs in this process joins the run when it wants to."""
+    """A block in which the script of this process may join the run."""
     joining = Joining(mine, store)
     with joining.groups.in_place(), ExitStack() as undo:
         replace("init_process_group", joining.init_process_group, undo)
@@ -44,7 +45,7 @@ def let_join(mine: Assignment, store: Any) -> Iterator[None]:
 
 
 class Joining:
-    """The functions that a script gets in the place of those that start a job and its processes."""
+    """Replacements for the functions that start a job and its processes in a script."""
 
     def __init__(self, mine: Assignment, store: Any) -> None:
         self._mine, self._store = mine, store
@@ -131,9 +132,10 @@ class Joining:
     ) -> Any:
         """Call a function as the process with the number of the rank.
 
-        Of more ranks than `nprocs`, the first `nprocs` call the function; all ranks go on when
-        these have returned. As a process would, a call leaves the groups that it has joined, and
-        its changes of the environment end with it. Raises ValueError if there are fewer ranks.
+        If there are more ranks than `nprocs`, the first `nprocs` ranks call the function; all ranks
+        go on when the call has returned on them. Like a process, a call leaves the groups that it
+        has joined, and its changes of the environment end with it. Raises ValueError if there are
+        fewer ranks.
 
         Under torchrun such a script would start all these processes on each rank.
         """
@@ -157,7 +159,7 @@ class Joining:
         return None if join else Ended()
 
     def _wait_for(self, ranks: range) -> None:
-        """Wait until the first ranks have returned from a call, and number groups as they do.
+        """Wait until the first ranks have returned from a call, and take over their group number.
 
         Code after the call may read files that the call wrote, and a group of all ranks needs one
         number on all ranks.
@@ -191,10 +193,10 @@ def _limit(backend: str, timeout: Any) -> float:
 
 
 class Ended:
-    """What `mp.spawn(join=False)` gives: processes that have ended."""
+    """The result of `mp.spawn(join=False)`: processes that have ended."""
 
     processes: tuple[Any, ...] = ()
 
     def join(self, timeout: float | None = None, grace_period: float | None = None) -> bool:
-        """Whether all have ended: they have."""
+        """True, because all processes have ended."""
         return True

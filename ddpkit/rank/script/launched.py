@@ -1,4 +1,4 @@
-"""`LaunchedScript`: a script for torchrun as a function, which a rank calls to run it as it is."""
+"""`LaunchedScript`: a script for torchrun as a function, which runs unchanged on a rank."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ WRITING = (io.TextIOWrapper, io.BufferedWriter, io.BufferedRandom)
 
 @dataclass(frozen=True)
 class LaunchedScript:
-    """A script and its arguments; called on a rank, it runs there as `__main__`.
+    """A script and its arguments; called on a rank, the script runs there as `__main__`.
 
     target       the script's file, or with `is_module` a module's name, as after `python -m`
-    run_id       what torchrun calls the job
-    master_port  a port that is free, for scripts that meet by MASTER_ADDR and MASTER_PORT
-    gpus         whether it gets GPUs; else cuda means the CPU
+    run_id       torchrun's name of the job
+    master_port  a free port, for scripts that meet by MASTER_ADDR and MASTER_PORT
+    gpus         True if the script gets GPUs; otherwise cuda means the CPU
     """
 
     target: str
@@ -43,12 +43,12 @@ class LaunchedScript:
 
     @property
     def definition(self) -> tuple[str, str, int]:
-        """Its name, file and first line, for an error that knows nothing nearer."""
+        """The script's name, file and first line, for errors without a better place."""
         name = self.target if self.is_module else os.path.basename(self.target)
         return name, "" if self.is_module else os.path.abspath(self.target), 1
 
     def count_as_users(self) -> None:
-        """Count its code as the reader's, in this process, also where it is installed."""
+        """Count the script's code as the reader's in this process, even an installed script's."""
         if not self.is_module:
             add_user_files(os.path.abspath(self.target))
         elif spec := _found(self.target.partition(".")[0]):
@@ -56,17 +56,17 @@ class LaunchedScript:
                 add_user_files(folder)
 
     def __call__(self) -> None:
-        """Run the script. Raises what it raises, and SystemExit if it leaves with another code."""
+        """Run the script. Raises its exception, and SystemExit for an exit code other than 0."""
         os.environ.update(self.environ)
         sys.argv[1:] = self.args
         self.count_as_users()
         gpus = None if self.gpus else _let_cuda_mean_the_cpu()
         multiprocessing.set_start_method(None, force=True)  # no choice yet
-        before: list[object] = []  # what the script opens is found beside it
+        before: list[object] = []  # the marker object for `_flush_files`
         try:
             self._run()
         except SystemExit as left:
-            if isinstance(left.code, str):  # as the interpreter does
+            if isinstance(left.code, str):  # the interpreter prints such a code too
                 print(left.code, file=sys.stderr)
             if left.code not in (None, 0):
                 raise
@@ -82,14 +82,14 @@ class LaunchedScript:
 
     @property
     def is_there(self) -> bool:
-        """Whether there is such a file, or a module of the name's first part."""
+        """True if the file exists, or a module of the name's first part."""
         if self.is_module:
             return _found(self.target.partition(".")[0]) is not None
         return os.path.exists(self.target)
 
     @property
     def holds_main(self) -> bool:
-        """Whether it is a folder or an archive with a `__main__.py`, which python runs too."""
+        """True for a folder or an archive with a `__main__.py`, which Python can run too."""
         return importlib.machinery.PathFinder.find_spec("__main__", [self.target]) is not None
 
     def _run(self) -> None:
@@ -114,17 +114,18 @@ class LaunchedScript:
             "TORCHELASTIC_RESTART_COUNT": "0",
             "TORCHELASTIC_MAX_RESTARTS": "0",
             "TORCHELASTIC_RUN_ID": self.run_id,
-            "TORCHELASTIC_USE_AGENT_STORE": "False",  # a script that asks for a store makes it
+            # a script that asks for a store makes its own store
+            "TORCHELASTIC_USE_AGENT_STORE": "False",
         }
 
 
 def _found(module: str) -> importlib.machinery.ModuleSpec | None:
-    """Where a module lies that this folder or the environment has; None if there is none."""
+    """Return the spec of a module in this folder or the environment; None if there is none."""
     return importlib.machinery.PathFinder.find_spec(module, [os.getcwd(), *sys.path])
 
 
 def _let_cuda_mean_the_cpu() -> Gpus:
-    """Let the script see GPUs that are the CPU; once it asks for one, that is said."""
+    """Let the script see GPUs that are the CPU; the first use prints a line about it."""
     from ddpkit.rank.emulation.machine import current
     from ddpkit.rank.script import cuda, stand_ins
     from ddpkit.rank.script.gpus import Gpus
@@ -156,20 +157,21 @@ def _run_file(path: str) -> None:
 
 
 def _flush_files(before: list[object]) -> None:
-    """Write what open files still hold. The rank's process will be killed, not ended.
+    """Write the buffers of open files. The rank's process will be killed, without an exit.
 
-    before  an object from before the script; after its `gc.freeze()` Python lists neither
+    before  an object from before the script; after a `gc.freeze()` of the script's, Python does
+            not list this object
     """
     if not any(each is before for each in gc.get_objects()):
         gc.unfreeze()
     for file in gc.get_objects():
-        if issubclass(type(file), WRITING):  # isinstance asks what a weak proxy stands for
-            with suppress(OSError, ValueError):  # a closed one, a pipe that nobody reads
+        if issubclass(type(file), WRITING):  # isinstance would ask the object behind a weak proxy
+            with suppress(OSError, ValueError):  # a closed file, or a pipe without a reader
                 file.flush()
 
 
 def _end_as_an_interpreter(before: list[object]) -> None:
-    """Wait for the script's threads, and call the functions registered for the end.
+    """Wait for the script's threads, and call the functions registered for the exit.
 
     `concurrent.futures` registers a function that ends the idle threads of every open pool, and the
     interpreter calls this function before it waits for threads.

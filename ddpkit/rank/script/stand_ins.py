@@ -1,7 +1,7 @@
 """`torch.cuda` and `torch.accelerator` on a machine without a GPU, as a script sees them.
 
-A rank has as many GPUs as its host has ranks; the one that `set_device` names is as good as any.
-torch's own code is told that there is none, so that it takes no way that needs one.
+A rank has as many GPUs as its host has ranks; `set_device` accepts each of them. torch's own code
+sees no GPU, so that it takes no path that needs a GPU.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from ddpkit.rank.emulation.device import Device
 
 NAME = "the CPU, where ddpkit run finds no GPU"
-CAPABILITY = (8, 0)  # of CUDA, an A100's: scripts ask before they choose bfloat16
-# Functions of torch.cuda that have nothing to do here, and those that have nothing to count.
+CAPABILITY = (8, 0)  # compute capability of an A100; scripts ask before they choose bfloat16
+# Functions of torch.cuda that do nothing here, and functions that return 0.
 IDLE = (
     *("synchronize", "empty_cache", "ipc_collect", "init", "set_per_process_memory_fraction"),
     *("manual_seed", "manual_seed_all", "seed", "seed_all", "set_rng_state", "set_rng_state_all"),
@@ -46,7 +46,7 @@ COUNTS = (
 
 
 class CpuStream:
-    """A stream of a GPU that is none: what is put on it has been done."""
+    """A stream of a GPU that does not exist: all its work is done at once."""
 
     cuda_stream, stream_id = 0, 0
 
@@ -57,7 +57,7 @@ class CpuStream:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Leave it: there is no other."""
+        """Do nothing, because there is no other stream."""
 
     @staticmethod
     def priority_range() -> tuple[int, int]:
@@ -65,16 +65,16 @@ class CpuStream:
         return 0, -1
 
     def _nothing(self, *_: Any) -> None:
-        """There is nothing to wait for."""
+        """Do nothing, because all work is done."""
 
     synchronize = wait_stream = wait_event = _nothing
 
     def query(self) -> bool:
-        """Whether all of it is done."""
+        """True, because all work is done."""
         return True
 
     def record_event(self, event: CpuEvent | None = None) -> CpuEvent:
-        """An event that has happened now."""
+        """Record an event that happens now, and return the event."""
         event = event or CpuEvent()
         event.record()
         return event
@@ -87,20 +87,20 @@ class CpuEvent:
         self.ns = 0
 
     def record(self, stream: Any = None) -> None:
-        """Note this moment."""
+        """Record the present moment."""
         self.ns = moment_ns()
 
     def query(self) -> bool:
-        """Whether it has happened."""
+        """True, because the event has happened."""
         return True
 
     def _nothing(self, *_: Any) -> None:
-        """There is nothing to wait for."""
+        """Do nothing, because the event has happened."""
 
     synchronize = wait = _nothing
 
     def elapsed_time(self, end_event: CpuEvent) -> float:
-        """Milliseconds from this event to another."""
+        """Return the milliseconds from this event to a later event."""
         return (end_event.ns - self.ns) / 1e6
 
 
@@ -186,7 +186,7 @@ def _let_streams_be_the_devices(seen: _Seen, device: Device) -> None:
 
 
 def _generators(gpus: Gpus, original: Any) -> Any:
-    """A class whose call makes a generator of random numbers, on the CPU also for a GPU."""
+    """Return a class that makes generators of random numbers on the CPU, even for a GPU."""
 
     class Kind(type):
         def __instancecheck__(cls, instance: object) -> bool:
@@ -204,7 +204,7 @@ def _always(value: Any) -> Callable[[], Any]:
 
 
 def _of_a_modelled_machine() -> dict[str, Callable[[], Any]]:
-    """What torch.cuda tells of the memory of a modelled machine; nothing on another one."""
+    """Return torch.cuda's functions about memory for a modelled machine; {} for another machine."""
     emulated = machine.current()
     memory = None if emulated is None else emulated.memory
     if memory is None:
@@ -222,7 +222,7 @@ def _of_a_modelled_machine() -> dict[str, Callable[[], Any]]:
 
 
 def _stats(live: int, most: int) -> dict[str, int]:
-    """What `torch.cuda.memory_stats` has, of what scripts look at: no allocator keeps more."""
+    """Return the fields of `torch.cuda.memory_stats` that scripts read; no allocator keeps more."""
     stats = {"num_alloc_retries": 0, "num_ooms": 0}
     for kind in ("allocated", "active", "reserved", "requested"):
         stats |= {f"{kind}_bytes.all.current": live, f"{kind}_bytes.all.peak": most}
@@ -248,13 +248,13 @@ def _memory() -> int:
 
 
 class _Seen:
-    """Which of its GPUs a script has chosen."""
+    """The GPU that a script has chosen."""
 
     def __init__(self, gpus: Gpus, count: int) -> None:
         self._gpus, self._count = gpus, count
         chosen = self
 
-        class device(contextlib.ContextDecorator):  # torch's name of it
+        class device(contextlib.ContextDecorator):  # torch's name of the class
             def __init__(self, device: Any) -> None:
                 self.idx = chosen._number(device)
 
@@ -269,9 +269,9 @@ class _Seen:
         self.device = device
 
     def tell(self, home: Any, name: str, find: Callable[[], Any], *, is_zero: bool = False) -> None:
-        """Let a function tell the script what is found, and torch's own code what is true.
+        """Let a function give the script the value of `find`, and torch's own code the true value.
 
-        is_zero  what is told is no number of anything, and the reader is to know
+        is_zero  the value stands for no measurement, and the reader must be told so
         """
         original: Callable[..., Any] | None = getattr(home, name, None)
         if original is None:

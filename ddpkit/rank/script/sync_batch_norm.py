@@ -31,7 +31,7 @@ def put_in_place() -> None:
 
 
 def forward(norm: nn.SyncBatchNorm, given: Tensor) -> Tensor:
-    """Do what torch's method does for a tensor on a GPU."""
+    """Run the forward as torch's method does for a tensor on a GPU."""
     group = norm.process_group or dist.group.WORLD
     if not norm.training or not dist.is_initialized() or group.size() == 1:  # type: ignore[union-attr]
         return _forward(norm, given)
