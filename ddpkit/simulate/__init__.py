@@ -1,13 +1,13 @@
-"""Communication without ranks: schedules, their cost, and steps on a network that you set.
+"""Communication without ranks: schedules, their cost, and steps on a network of your choice.
 
-Needs nothing but the standard library, and makes the `Trace` that real ranks make.
+Needs only the standard library, and makes the same `Trace` as real ranks.
 
 messages/  collectives as schedules of messages, without time
 engine/    time: messages on links and programs of ranks, played event by event
 step/      training steps: recorded ones on other clusters, and steps made from numbers
 mesh/      a model on a mesh of replicas, stages and slices
 
-Link and Links, latency and bandwidth of one rank and of all, are those of `ddpkit.link`.
+`Link` and `Links` of `ddpkit.link` hold latency and bandwidth of one rank and of all ranks.
 """
 
 from ddpkit.link import Link, Links

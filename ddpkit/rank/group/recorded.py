@@ -1,8 +1,8 @@
 """The process group of every cluster: gloo or NCCL inside, and a record of each call around it.
 
-All calls of torch.distributed pass through here, even those of DDP's C++ reducer, since this is a
-backend registered at c10d's own extension point (`torch.distributed.Backend.register_backend`). The
-group records the calls and changes no byte. On an emulated cluster, `emulated` sets the times.
+All calls of torch.distributed pass through here, even those of DDP's C++ reducer: the group belongs
+to a backend at c10d's own extension point (`torch.distributed.Backend.register_backend`). It
+changes no byte. On an emulated cluster, `emulated` sets the times.
 """
 
 from __future__ import annotations
@@ -62,9 +62,7 @@ class RecordedGroup(dist.ProcessGroup):
             recorder.groups.append(self)
         self._buckets: dict[Any, Known] = {}  # buckets of DDP's reducer
         self._batch: list[RecordedCall] | None = None  # NCCL's messages that are posted as one
-        self.answers_as = (
-            "gloo" if on_gpu is None else "nccl"
-        )  # the backend that the user asked for
+        self.answers_as = "gloo" if on_gpu is None else "nccl"  # the backend asked for
         # c10d stores a group's name in its backends: device meshes and functional collectives ask
         # for it. Calls still come to this class, because its methods override the C++ methods.
         torch_private.register_backend(self, "cpu", inner)

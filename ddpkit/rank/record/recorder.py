@@ -275,7 +275,7 @@ class Recorder:
         self.past = self.log.past = None
 
     def under_way(self) -> list[RecordedCall]:
-        """Return the unfinished calls, in the order of their posts; safe while threads end calls."""
+        """Return the unfinished calls, in the order of their posts; safe for all threads."""
         with self._lock:
             self._log(*[call for call in self.pending.values() if call.done])
             while self._queued and self.clock.is_past(self._queued[0].done):

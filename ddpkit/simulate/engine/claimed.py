@@ -1,18 +1,18 @@
-"""What ranks say that they did, as plain data, and the time that it takes on a modelled machine.
+"""The ranks' claims about their work, as plain data, and its time on a modelled machine.
 
-A program has an entry for everything that moves a rank's clock where compute is counted, in the
-order in which its main thread came by:
+A program has an entry for each act that moves a rank's clock if compute is counted, in the order of
+the rank's main thread:
 
-    ["work", kind, dtype, flops, bytes, times]   operations alike, one after the other
+    ["work", kind, dtype, flops, bytes, times]   equal operations, one after another
     ["stated", ns]                               `busy`
     ["post", number, op, bytes, group, members, seq, root, peer, tag]   a message or a collective
     ["exchange", number, op, sends, takes, group, members, seq]   an all-to-all of unequal parts
-    ["wait", number]                             until that one is done
-    ["beyond", why]                              what cannot be told so: `program_ns` refuses it
+    ["wait", number]                             until this operation is done
+    ["beyond", why]                              an act without an entry: `program_ns` refuses it
 
-A rank of a run writes its own (`ddpkit.rank.emulation.machine`), and `program_ns` needs nothing of
-that run: no time in a trace, no clock. So it judges what a stranger's ranks say that they did. Each
-becomes a lane of a `Program`, which the engine plays.
+A rank of a run writes its own program (`ddpkit.rank.emulation.machine`). `program_ns` needs nothing
+else of the run, no time of a trace and no clock, so it can judge claims of a stranger's ranks. Each
+program becomes a lane of a `Program`, which the engine plays.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ from ddpkit.simulate.engine.program import Action, After, CollectivePart, Messag
 
 MESSAGES = ("send", "recv")
 MOST = 100_000  # entries of a program
-MOST_NUMBER = 1 << 60  # of ns, bytes or FLOPs
+MOST_NUMBER = 1 << 60  # limit for ns, bytes or FLOPs
 
 
 def program_ns(
     programs: Sequence[Sequence[Any]], machine: MachineSpec, link: LinkSpec = "unlimited"
 ) -> int:
-    """How long programs take that all ranks begin together, in ns, to the last rank's end.
+    """Return the time of programs from a common begin to the last rank's end, in ns.
 
     programs  one for each rank; may be a stranger's
 
-    Raises ValueError, in a sentence, for a machine with a device, for what is no program, and for
-    ranks that wait for ever.
+    Raises ValueError, in a sentence, for a machine with a device, for data that is no program, and
+    for ranks that wait forever.
     """
     world_size = len(programs)
     machines = machines_of(machine, world_size)
@@ -64,7 +64,7 @@ def program_ns(
 
 
 def _lane(rank: int, program: Sequence[Sequence[Any]], machine: MachineModel) -> list[Action]:
-    """The steps of a program; raises ValueError for a wait for what was not posted before."""
+    """Return a program as a lane. Raises ValueError for a wait without an earlier post."""
     lane: list[Action] = []
     posted = set()
     for what, *facts in program:
@@ -122,7 +122,7 @@ def _exchanged(
     return CollectivePart(schedule, members, seq, sum(sends), group, async_op=True, handle=number)
 
 
-# What a stranger may say
+# Entries that a stranger may write
 
 
 def _listed(program: Any) -> Sequence[Any]:

@@ -1,11 +1,11 @@
 """A device's places, each of which does one item at a time: compute, and the engines that copy.
 
 An item is ready when its host has launched it and all items that it follows have ended. A place
-takes the item that was ready first, of equals the one that was launched first. An item of a stream
-of higher priority interrupts the one that runs, which goes on afterwards: no time is won.
+takes the item that was ready first, and among equals the item that was launched first. An item of a
+stream of higher priority interrupts the running item, which continues afterwards: no time is won.
 
-It would be simpler to serve in the order of the launches. But a host launches far ahead, and an
-item that waits for the network would then hold up kernels of other streams that could run.
+It would be simpler to serve items in the order of the launches. But a host launches far ahead, and
+an item that waits for the network would then hold up kernels of other streams that could run.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ COMPUTE, UP, DOWN = "compute", "copy up", "copy down"  # places: kernels, to the
 class Item:
     """A kernel or a copy. Times in ns; `UNKNOWN` until known.
 
-    turn      the number of its launch on its rank
-    priority  that of its stream: the lower number is served first
+    turn      the number of the launch on the rank
+    priority  the priority of the stream: the lower number is served first
     """
 
     rank: int
@@ -35,15 +35,15 @@ class Item:
     start_ns: int = UNKNOWN
     done_ns: int = UNKNOWN
     then: Callable[[Item], None] | None = None  # called once `done_ns` is known
-    rest_ns: int = field(init=False)  # work that is left when it starts or goes on
-    until_ns: int = UNKNOWN  # its end, unless it is interrupted
-    runs: int = 0  # the number of times that it has started or gone on
+    rest_ns: int = field(init=False)  # work that remains at a start or a continuation
+    until_ns: int = UNKNOWN  # the end, unless the item is interrupted
+    runs: int = 0  # number of starts and continuations
 
     def __post_init__(self) -> None:
         self.rest_ns = self.ns
 
     def finish(self, ns: int) -> None:
-        """Note when it is done."""
+        """Note the end of the item."""
         self.done_ns = ns
         if self.then is not None:
             self.then(self)
@@ -51,18 +51,18 @@ class Item:
 
 @dataclass(slots=True, eq=False)
 class DevicePlace:
-    """A place of a rank's device: the item that runs, and those that are ready."""
+    """A place of a rank's device: the running item, and the items that are ready."""
 
     running: Item | None = None
     ready: list[tuple[int, int, int, Item]] = field(default_factory=list)  # a heap
-    looks_ns: int = UNKNOWN  # the time at which it looks for the next item
+    looks_ns: int = UNKNOWN  # the time of the place's look for the next item
 
     def add(self, item: Item) -> None:
-        """Take an item among those that are ready."""
+        """Add an item to those that are ready."""
         heappush(self.ready, (item.priority, item.ready_ns, item.turn, item))
 
     def next_item(self, now: int) -> Item | None:
-        """Return the item that starts or goes on now; None if that of before runs on."""
+        """Return the item that starts or continues now; None if the running item goes on."""
         before = self.running
         if not self.ready or (before is not None and self.ready[0][0] >= before.priority):
             return None

@@ -31,8 +31,8 @@ def can_be_folded(operation: str) -> bool:
 def folded_schedule(operation: str, nbytes: int, world_size: int, present: int) -> Schedule:
     """Return the steps of the first ``present`` ranks; peers count from 0 to ``world_size`` - 1.
 
-    ``nbytes`` is what one rank hands in. Where it has no ``world_size`` equal chunks, all are as
-    long as the longest, with which a ring ends. An exchange has equal parts.
+    ``nbytes`` is the input of one rank. If the input has no ``world_size`` equal chunks, all chunks
+    are as long as the longest, with which a ring ends. An exchange has equal parts.
     """
     name = operation.removesuffix("_coalesced")
     length = nbytes
@@ -66,7 +66,7 @@ def _ring(rank: int, n: int, chunk: int, phases: int, present: int) -> Iterator[
 
 
 def _distances(algorithm: str, n: int, chunk: int) -> list[tuple[int, Part]]:
-    """Return how far each round's message goes, and its part."""
+    """Return the distance of each round's message, and its part."""
     if algorithm == "barrier":
         return [(2**k, (0, 0)) for k in range(doublings(n))]
     return [(far, (0, chunk)) for far in range(1, n)] if chunk else []

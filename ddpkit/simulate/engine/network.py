@@ -1,26 +1,24 @@
 """All messages of a cluster, moved in the order of time by the rules of `ddpkit.link`.
 
-There is one statement of what a message costs, and this is where it is carried out. A `Network` has
-the two sides of every link and a queue of events. Whoever uses it posts sends, receives and
-collectives, each at a time, and lets it `advance`: as far as all posts are known. The simulator
-knows all of a schedule at once; the timekeeper of real ranks (`cluster.local.timekeeper`) asks what
-no rank can post any more. A side belongs to whoever needs it first, so messages of all groups share
-it, as do the ranks of a host.
+`ddpkit.link` states the cost of a message, and this module applies the statement. A `Network` has
+the two sides of every link and a queue of events. Its users post sends, receives and collectives,
+each at a time, and let it `advance`: as far as all posts are known. The simulator knows all of a
+schedule at once; the timekeeper of real ranks (`cluster.local.timekeeper`) finds the time before
+which no rank can still post. The first message to need a side gets it, so messages of all groups
+share the sides, and so do the ranks of a host.
 
-A collective is a schedule of messages. Each member begins its own part when it posts the
-collective and its part of the one before, in the same `Stream`, is done. Its receives are posted as
-it comes to them, as if a program of sends and receives ran on that rank.
+A collective is a schedule of messages. Each member begins its own part when it has posted the
+collective, and when its part of the collective before, in the same `Stream`, is done. The receives
+are posted one by one, as if a program of sends and receives ran on that rank.
 
-A rank may have a device, with places of its own: compute, and engines that copy (`device`). What
-is launched there is an item, which is ready at a time and ends at another; whoever launches it has
-awaited what it follows.
+A rank may have a device, with places: compute, and engines that copy (`device`). A launch there is
+an item with a ready time and an end; the launching code has awaited all items that it follows.
 
-At one time items end first; then counts what is posted, and what becomes ready; then items start;
-then messages move. Of the messages that could leave when a side is free, the one that was sent
-first leaves, of those that a rank sent at one time the one of its earlier post. Those that arrive
-at one time come in by round and rank, a rank's as they have left. So a run with the same posts has
-the same times, in whatever order the network was told of them, if it was told of each rank's in
-their order.
+At one time items end first; then posts and ready items count; then items start; then messages move.
+If several messages could leave a free side, the message that was sent first leaves, and among a
+rank's messages of one time the one that was posted earlier. Messages that arrive at one time come
+in by round and rank, and those of one rank as they left. So runs with equal posts have equal times,
+in any order of telling, as long as each rank's posts are told in their own order.
 """
 
 from __future__ import annotations
@@ -38,30 +36,32 @@ from ddpkit.simulate.engine.device import DevicePlace, Item
 from ddpkit.simulate.engine.posted import UNKNOWN, Channel, End, Matched, Number, Part, Play, Sender
 from ddpkit.simulate.messages.schedules import Schedule, Send, elements
 
-Action: TypeAlias = Callable[[int], None]  # what happens at an event; gets its time in ns
-END, POST, START, MOVE, ARRIVAL = range(5)  # what comes first at one time; of items END and START
-AS_THEY_LEFT: Number = (0, 0)  # one for all of them: then the events' own numbers decide
+Action: TypeAlias = Callable[[int], None]  # runs at an event; gets the event's time in ns
+# the order of events at one time; END and START are of items
+END, POST, START, MOVE, ARRIVAL = range(5)
+AS_THEY_LEFT: Number = (0, 0)  # one number for all arrivals: the events' own numbers decide
 
 
 class Network:
-    """The links of a cluster, and what moves on them."""
+    """The links of a cluster, and the messages and items on them."""
 
     def __init__(self, links: Links, *, keep_ends: bool = False) -> None:
         self.links, self._keep_ends = links, keep_ends
         self._out: dict[int, Sender] = {}
         self._into: dict[int, LinkSide] = {}
         self._routes: dict[tuple[int, int, int], tuple[Sender, LinkSide, int]] = {}
-        # When, `END` … `ARRIVAL`, round, rank, number, which event, and what to do.
+        # Time, `END` … `ARRIVAL`, round, rank, number, number of the event, action.
         self._events: list[tuple[int, int, int, int, Number, int, Action]] = []
         self._numbers = count()
         self._channels: dict[Hashable, dict[int, Channel]] = {}  # (stream, dst, tag) -> by src
-        self._anybody: dict[Hashable, deque[End]] = {}  # receives from anybody
+        self._anybody: dict[Hashable, deque[End]] = {}  # receives from any rank
         self._plays: dict[Hashable, Play] = {}
         self._last: dict[tuple[Hashable, int], Part] = {}  # a stream's on a rank
-        self._on_devices: dict[tuple[int, str], DevicePlace] = {}  # of devices, by rank
+        # rank and place -> state of the place
+        self._on_devices: dict[tuple[int, str], DevicePlace] = {}
         self.now_ns = 0
 
-    # What users of it post
+    # Posts
 
     def send(self, ns: int, stream: Hashable, src: int, dst: int, nbytes: int, tag: int = 0) -> End:
         """Post a message at `ns`."""
@@ -96,11 +96,11 @@ class Network:
         after_all: bool = False,
         present: int | None = None,
     ) -> Part:
-        """Post a rank's part in the collective `key` at `ns`; it begins after the one before.
+        """Post a rank's part in the collective `key` at `ns`; it begins after the part before.
 
-        ``together``: it is done for all ranks at one time, the last one's. ``after_all``: for no
-        rank before all have posted it. ``present``: only so many of the members take part, the
-        first ones, and the schedule is a folded one (`ddpkit.simulate.engine.folded`).
+        ``together``: the collective ends for all ranks at once, with the last rank. ``after_all``:
+        it ends for no rank before all ranks have posted it. ``present``: only the first `present`
+        members take part, and the schedule is folded (`ddpkit.simulate.engine.folded`).
         """
         play = self._plays.get((stream, key))
         if play is None:
@@ -109,7 +109,7 @@ class Network:
             self._plays[stream, key] = play
         play.posted, play.last_ns = play.posted + 1, max(play.last_ns, ns)
         if play.after_all and play.posted == play.present:
-            for each in play.done:  # on their ranks; they have waited for this one
+            for each in play.done:  # these parts have waited on their ranks for this post
                 self._end_part(each, max(each.until_ns, play.last_ns))
         me = members.index(rank)
         part = Part(rank, ns, self._number(), schedule.of(me), play, me, ended=self._part_done)
@@ -124,10 +124,10 @@ class Network:
     def launch(
         self, ns: int, rank: int, place: str, work_ns: int, turn: int, priority: int = 0
     ) -> Item:
-        """Launch an item of ``work_ns`` on a place of a rank's device, where it is ready at `ns`.
+        """Launch an item of ``work_ns`` on a place of a rank's device, ready at `ns`.
 
-        ``turn`` grows with the rank's launches; of items that are ready at one time the one that
-        was launched first is served first, in each priority.
+        ``turn`` grows with the rank's launches; of items that are ready at one time, in each
+        priority, the item that was launched first is served first.
         """
         at = self._on_devices.setdefault((rank, place), DevicePlace())
         item = Item(rank, work_ns, turn, priority)
@@ -138,7 +138,7 @@ class Network:
         return item
 
     def withdraw(self, posted: End | Part) -> None:
-        """Take back what a rank has posted at a time that has not passed yet."""
+        """Take back a rank's post, at a time that has not passed yet."""
         posted.withdrawn = True
         if isinstance(posted, End):
             return
@@ -153,7 +153,7 @@ class Network:
             del self._plays[play.key]
 
     def call(self, ns: int, rank: int, action: Action) -> None:
-        """Let a rank's program go on at `ns`: what it posts then counts before what moves then."""
+        """Let a rank's program go on at `ns`; its posts then count before messages move at `ns`."""
         self._posted(ns, rank, self._number(), action)
 
     # Time
@@ -164,14 +164,14 @@ class Network:
         return self._events[0][0] if self._events else math.inf
 
     def advance(self, before_ns: float = math.inf) -> None:
-        """Let happen all that happens before a time."""
+        """Run all events before a time."""
         while self._events and self._events[0][0] < before_ns:
             self.happen()
 
     def happen(self) -> None:
         """Let the next event happen."""
         ns, *_, action = heapq.heappop(self._events)
-        # A post that was told late counts from now: nothing is undone.
+        # A late post counts from now: no event is undone.
         self.now_ns = max(self.now_ns, ns)
         action(self.now_ns)
 
@@ -184,7 +184,7 @@ class Network:
     def _at(
         self, ns: int, kind: int, round: int, rank: int, number: Number, action: Action
     ) -> None:
-        """Do something at a time; a message can have several events at one."""
+        """Run an action at a time; a message can have several events at one time."""
         event = next(self._numbers)
         heapq.heappush(self._events, (ns, kind, round, rank, number, event, action))
 
@@ -196,7 +196,7 @@ class Network:
         self._look(now, item, place)
 
     def _look(self, now: int, item: Item, place: DevicePlace) -> None:
-        """Let a place look for its next item, once all are known that are ready at this time."""
+        """Let a place look for its next item, once all items that are ready now are known."""
         if place.looks_ns != now:
             place.looks_ns = now
             begin: Action = partial(self._begin, place=place)
@@ -211,7 +211,7 @@ class Network:
 
     def _end_item(self, now: int, item: Item, run: int, place: DevicePlace) -> None:
         if run != item.runs or place.running is not item:
-            return  # it was interrupted
+            return  # the item was interrupted
         place.running = None
         if place.ready:
             self._look(now, item, place)
@@ -244,7 +244,7 @@ class Network:
             channel.receives.append(end)
 
     def _awaited_from_any(self, now: int, end: End, place: tuple[Hashable, int, int]) -> None:
-        """Take the message that came to the door first, if one is there."""
+        """Take the message that came to the door first, if there is one."""
         there = [
             (door, src, channel)
             for src, channel in self._channels.get(place, {}).items()
@@ -260,7 +260,7 @@ class Network:
     def _at_the_door(
         self, now: int, end: End, channel: Channel, place: tuple[Hashable, int, int]
     ) -> None:
-        """A message that nobody has awaited by name has come: for who receives from anybody."""
+        """Hand a message without a named receive to a waiting receive from any rank."""
         waiting = self._anybody.get(place)
         if waiting and channel.sends and channel.sends[0] is end:
             receive = waiting.popleft()
@@ -278,12 +278,12 @@ class Network:
         receive.nbytes = send.nbytes
         patience = min(latency, out.link.wire_ns(send.nbytes))
         message = Matched(send, receive, out, into, latency, patience)
-        # At once, so that the side sees all that it can choose from when it moves the first.
+        # At once, so that the side sees all messages to choose from when it moves the first.
         out.add(message)
         self._at(now, MOVE, 0, send.rank, send.number, partial(self._carry, out=out))
 
     def _carry(self, now: int, out: Sender) -> None:
-        """Let a side take what it can take by now, and come back for what it can take later."""
+        """Let a side carry the messages that are due by now, and look again for those due later."""
         while (message := out.take_due(now)) is not None:
             self._move(now, message)
             out.find_soonest()
@@ -304,7 +304,7 @@ class Network:
             receive.finish(into.take(now, send.nbytes)[1])
 
         self._at(arrives, ARRIVAL, send.round, send.rank, AS_THEY_LEFT, arrive)
-        send.finish(max(through, now))  # a send is not over before its receive is posted
+        send.finish(max(through, now))  # a send ends only after the receive's post
 
     def _route(self, src: int, dst: int, receiver: int) -> tuple[Sender, LinkSide, int]:
         """The two sides and the latency of a message to `dst`, for which `receiver` may stand."""
@@ -357,10 +357,10 @@ class Network:
         part.close(now)
 
     def _goes_on(self, part: Part) -> Callable[[End], None]:
-        """Take the part's next steps when the message is in that it waits for.
+        """Return a function that takes the part's next steps when the awaited message is in.
 
-        After the last one nothing is posted: its end is told as soon as it is known, like that of a
-        message. So two ranks that are done at one time are both told, and go on side by side.
+        After the last step, the end of the part is told as soon as it is known, like a message's
+        end. So two ranks with the same end are both told, and go on side by side.
         """
 
         def received(end: End) -> None:
@@ -372,16 +372,16 @@ class Network:
         return received
 
     def _part_done(self, part: Part) -> None:
-        """End a rank's part; where all go on together, end all parts when the last one is done.
+        """End a rank's part; if all end together, end all parts after the last one.
 
-        Where it is not over before all have posted theirs, the last post ends it (`enter`).
+        A part that must not end before all posts is ended by the last post (`enter`).
         """
         play = part.play
         play.done.append(part)
         everybody = len(play.done) == play.present
         if everybody:
             del self._plays[play.key]
-            play.channels.clear()  # somebody may keep the part
+            play.channels.clear()  # code may keep the part
         if not play.together:
             if not play.after_all:
                 self._end_part(part, part.until_ns)

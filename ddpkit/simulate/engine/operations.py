@@ -1,4 +1,4 @@
-"""What each collective of torch.distributed costs on emulated links: whose algorithm it takes."""
+"""The algorithm of each collective of torch.distributed, and its cost on emulated links."""
 
 from collections.abc import Sequence
 from functools import lru_cache
@@ -9,16 +9,16 @@ from ddpkit.simulate.messages.by_name import schedule
 from ddpkit.simulate.messages.costs import cost
 from ddpkit.simulate.messages.schedules import Part, Recv, Schedule, Send, Step
 
-# The algorithm of each collective (`costs.FORMULAS`), and whether its formula counts the bytes that
-# all ranks hand in together, not those of one rank.
+# The algorithm of each collective (`costs.FORMULAS`), and True if its formula counts the input
+# bytes of all ranks together, False for the bytes of one rank.
 OPERATIONS = {
     "all_reduce": ("ring", False),
     "all_gather": ("all_gather", True),
     "all_gather_into_tensor": ("all_gather", True),
-    "reduce_scatter": ("reduce_scatter", True),  # a list, of which one part is known
+    "reduce_scatter": ("reduce_scatter", True),  # a list; the size of one part is known
     "reduce_scatter_tensor": ("reduce_scatter", False),
     "all_to_all": ("round_robin", False),  # a list as well
-    "all_to_all_single": ("reduce_scatter", False),  # as many rounds, of as many bytes
+    "all_to_all_single": ("reduce_scatter", False),  # equal in rounds and bytes
     "broadcast": ("broadcast", False),
     "reduce": ("reduce", False),
     "scatter": ("scatter", True),
@@ -26,15 +26,15 @@ OPERATIONS = {
     "barrier": ("barrier", False),
 }
 EXCHANGES = frozenset({"all_to_all", "all_to_all_single"})  # each rank has a part for each rank
-# They are over for no rank before all have posted their parts: gloo reduces in a ring, and the rank
-# that hands its sum down a tree would go on in emulated time, and in gloo wait for others.
+# These end for no rank before all ranks have posted: gloo reduces in a ring, so a rank of the
+# emulated tree would go on early in emulated time, and still wait for others in gloo.
 AFTER_ALL = frozenset({"reduce"})
 
 
 def schedule_of(operation: str, nbytes: int, world_size: int, root: int = 0) -> Schedule:
-    """The messages of a collective, by the byte. ``nbytes`` is what one rank hands in.
+    """Return the messages of a collective, in bytes. ``nbytes`` is the input of one rank.
 
-    The parts of an exchange are equal; `exchange` has the messages of one with other parts.
+    The parts of an exchange are equal; `exchange` has the messages for unequal parts.
     """
     operation = operation.removesuffix("_coalesced")
     if operation in EXCHANGES:
@@ -63,7 +63,7 @@ def exchange(operation: str, parts: Sequence[Sequence[int]]) -> Schedule:
 
 
 def exchange_of(operation: str, rank: int, sends: Sequence[int], takes: Sequence[int]) -> Schedule:
-    """Return one rank's share of an `exchange`: all that it knows of it.
+    """Return one rank's share of an `exchange`, from the sizes that the rank knows.
 
     sends, takes  bytes that the rank sends to each rank, and receives from each
     """
@@ -96,10 +96,10 @@ def _equal_exchange(operation: str, nbytes: int, world_size: int) -> Schedule:
 
 
 def collective_ns(operation: str, nbytes: int, links: Links) -> int:
-    """How long a collective takes, in ns, from the common start to the last rank's end.
+    """Return the time of a collective from the common start to the last rank's end, in ns.
 
-    ``nbytes`` is what one rank hands in. On equal links by the formula of its algorithm, else event
-    by event.
+    ``nbytes`` is the input of one rank. Equal links use the formula of the algorithm; other links
+    are played event by event.
     """
     operation = operation.removesuffix("_coalesced")
     if not links.equal:

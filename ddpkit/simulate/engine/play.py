@@ -1,8 +1,8 @@
 """The engine: plays a `Program` on a `Network`, event by event, to the nanosecond.
 
-There is no other: whatever else says what a run takes (closed forms in `costs`, arrays in `rounds`,
-`replay` for ranks that are alike) is a shortcut that agrees with it where it is exact. It moves
-each message, so it is meant for up to some hundred ranks.
+It is the only engine. All other computations of times (closed forms in `costs`, arrays in `rounds`,
+`replay` for equal ranks) are shortcuts that agree with it where they are exact. It moves each
+message, so it is meant for up to some hundred ranks.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ TIMES = (  # exercises answered by the time of a program
 
 
 class Stuck(NamedTuple):
-    """A lane that waits for ever, and the step at which it does."""
+    """A lane that waits forever, and the step at which it waits."""
 
     rank: int
     lane: str
@@ -56,24 +56,24 @@ class Unended(NamedTuple):
 
 @dataclass(frozen=True, repr=False)
 class Played:
-    """What a program's ranks did. Times in ns from the common start."""
+    """The outcome of a program's ranks. Times in ns from the common start."""
 
     program: Program
     links: Links
     ends_ns: tuple[int, ...]  # when each rank's last lane is through; posted and not awaited: apart
     stuck: tuple[Stuck, ...]
     unended: tuple[Unended, ...]
-    items: tuple[tuple[Launch, Item], ...]  # of devices
-    collective_parts: tuple[Part, ...]  # in collectives, in the order in which ranks posted them
+    items: tuple[tuple[Launch, Item], ...]  # launches on devices
+    collective_parts: tuple[Part, ...]  # parts in collectives, in the order of the posts
     spans: tuple[Span, ...]
 
     @property
     def ns(self) -> int:
-        """How long all ranks take together."""
+        """The time of all ranks together."""
         return max(self.ends_ns, default=0)
 
     def trace(self) -> Trace:
-        """What the ranks did, as a trace."""
+        """Return the acts of the ranks as a trace."""
         facts = {"backend": "simulated", "emulated": str(self.links), **self.program.facts}
         with _no_look_for_garbage():
             return Trace(match_peers(self.spans), self.program.world_size, facts)
@@ -84,9 +84,9 @@ class Played:
 
 @contextmanager
 def _no_look_for_garbage() -> Iterator[None]:
-    """A block of many small objects, none of them garbage before its end.
+    """A block that makes many small objects, none of them garbage before the block's end.
 
-    Each time that their number has grown by a quarter, Python would look at all there is for
+    Each time that the number of objects has grown by a quarter, Python would search all objects for
     garbage, torch's modules included: half of the time of a large program.
     """
     looks = gc.isenabled()
@@ -99,10 +99,10 @@ def _no_look_for_garbage() -> Iterator[None]:
 
 
 def play_program(program: Program, link: LinkSpec, *, keep_ends: bool = False) -> Played:
-    """Play a program; lanes that wait for ever are in ``stuck``.
+    """Play a program; lanes that wait forever are in ``stuck``.
 
-    ``keep_ends``: the messages of collectives are kept in ``parts``. Raises ValueError for a step
-    that names no peer, or no operation.
+    ``keep_ends``: keep the messages of collectives in ``collective_parts``. Raises ValueError for a
+    step that names no peer, or no operation.
     """
     with _no_look_for_garbage():
         return _play(program, link, keep_ends)
@@ -133,12 +133,12 @@ def _play(program: Program, link: LinkSpec, keep_ends: bool) -> Played:
 
 @dataclass(slots=True, eq=False)
 class _Handle:
-    """A step that lanes may wait for, and that others may follow."""
+    """A step for which lanes may wait, and which other steps may follow."""
 
     done_ns: int = UNKNOWN
     peer: int | None = None
-    blocked_ns: int | None = None  # since when a lane waits for it
-    waiting: list[Callable[[], None]] = field(default_factory=list)  # called once it is known
+    blocked_ns: int | None = None  # begin of a lane's wait for the step
+    waiting: list[Callable[[], None]] = field(default_factory=list)  # called once the end is known
 
     def finished(self, what: Any) -> None:
         """Be done when a message or a part is."""
@@ -153,7 +153,7 @@ class _Handle:
 
 
 class _ProgramRank:
-    """The lanes of one rank, and what it has posted."""
+    """The lanes of one rank, and its posts."""
 
     def __init__(
         self, network: Network, number: int, lanes: Mapping[str, Lane], world_size: int
@@ -174,7 +174,7 @@ class _ProgramRank:
         return self.handles.setdefault(name, _Handle())
 
     def new_handle(self, name: Hashable) -> _Handle:
-        """The handle of a step that is taken now; that of an earlier one with this name is over."""
+        """Return a new handle for a step; an earlier step of this name has ended."""
         if name is None:
             return _Handle()
         found = self.handles.get(name)
@@ -183,7 +183,7 @@ class _ProgramRank:
         return found
 
     def begin(self, step: Posted | Launch, now: int) -> _Handle:
-        """Post or launch a step once all that it follows is done; returns its handle."""
+        """Post or launch a step once all steps that it follows are done; return its handle."""
         turn, handle = len(self.taken), self.new_handle(step.handle)
         self.taken.append((step, handle))
         follows = [self.handle(name) for name in step.follows]
@@ -256,7 +256,7 @@ class _ProgramRank:
         return (Unended(self.number, s) for s, handle in self.taken if handle.done_ns == UNKNOWN)
 
     def spans(self) -> list[Span]:
-        """What the rank did, in the order in which it began it."""
+        """Return the spans of the rank, in the order of their begins."""
         rank = self.number
         spans = [
             Span(rank, "compute", work.name, work.kind, start, start + work.ns, work.bytes,
@@ -293,16 +293,16 @@ class _ProgramRank:
 
 
 class _RunningLane:
-    """A lane that takes one step after the other, until one holds it."""
+    """A lane that takes its steps one after another, until one holds it."""
 
     def __init__(self, rank: _ProgramRank, name: str, lane: Lane) -> None:
         self.rank, self.name, self.now = rank, name, 0
-        self.step: Action | None = None  # the one it is at; None: through
+        self.step: Action | None = None  # the present step; None after the last
         self._steps: Any = lane() if callable(lane) else iter(lane)
         self._decides = callable(lane)
         self._awaited: Sequence[_Handle] = ()
         self._left = 0
-        self._done: _Handle | None = None  # of the work that it does
+        self._done: _Handle | None = None  # handle of the work in progress
         self._began = False
 
     def go_on(self, now: int) -> None:
@@ -359,13 +359,13 @@ class _RunningLane:
         return False
 
     def one_done(self) -> None:
-        """Go on when the last one that it waits for is done."""
+        """Go on after the last awaited step."""
         self._left -= 1
         if not self._left and self._until():
             self.rank.network.call(self.now, self.rank.number, self.go_on)
 
     def _until(self) -> bool:
-        """Come back when all that is awaited is over; returns whether it is."""
+        """Return True if all awaited steps are over; otherwise come back when they are."""
         until = max((handle.done_ns for handle in self._awaited), default=0)
         if until <= self.now:
             return True

@@ -1,4 +1,4 @@
-"""What is posted on a `Network`: messages, collectives, and the sides that carry them."""
+"""The posts on a `Network`: messages, collectives, and the sides of links that carry them."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from ddpkit.link import LinkSide
 from ddpkit.simulate.messages.schedules import Schedule, Step
 
 UNKNOWN = -1  # a time
-Number: TypeAlias = tuple[int, int]  # grows with what a rank posts; then with a part's steps
-Order: TypeAlias = tuple[int, int, Number]  # when a message was sent, by which rank, its number
+Number: TypeAlias = tuple[int, int]  # grows with a rank's posts; then with a part's steps
+Order: TypeAlias = tuple[int, int, Number]  # time of sending, sending rank, number
 
 
 @dataclass(slots=True, eq=False)
@@ -26,21 +26,22 @@ class End:
     nbytes: int = 0
     round: int = 0
     number: Number = (0, 0)
-    peer: int = UNKNOWN  # of a receive from anybody: known when it is matched
+    peer: int = UNKNOWN  # for a receive from any rank, known when it is matched
     done_ns: int = UNKNOWN  # the sender's side is through; the receiver has the last byte
     then: Callable[[End], None] | None = None  # called once `done_ns` is known
-    found: Callable[[End], None] | None = None  # of a receive from anybody: once `peer` is known
-    withdrawn: bool = False  # before it moved
+    # for a receive from any rank, called once `peer` is known
+    found: Callable[[End], None] | None = None
+    withdrawn: bool = False  # taken back before it moved
     rounds: int = 1  # for which the message stands, in a row
 
     def find(self, peer: int) -> None:
-        """Note whose message a receive from anybody takes."""
+        """Note the sender whose message a receive from any rank takes."""
         self.peer = peer
         if self.found is not None:
             self.found(self)
 
     def finish(self, done_ns: int) -> None:
-        """Note when this end is done."""
+        """Note the end of this end's work."""
         self.done_ns = done_ns
         if self.then is not None:
             self.then(self)
@@ -48,23 +49,23 @@ class End:
 
 @dataclass(slots=True, eq=False)
 class Sender(LinkSide):
-    """An outgoing side. It carries those messages that are awaited, in the order of their sends.
+    """An outgoing side. It carries messages that are awaited, in the order of their sends.
 
-    A message that was sent first, and is awaited only `patience_ns` after it could have left, still
-    goes first: its bytes need not be at the door before. The patience is the latency, or the
-    message's own time on the wire if that is shorter: by then its send might be over.
+    If a message was sent first, and is awaited at most `patience_ns` after it could have left, it
+    still goes first: its bytes need not be at the door earlier. The patience is the latency, or the
+    message's own time on the wire if this is shorter: by then its send might be over.
 
     Messages wait in groups of equal patience. In a group the message that was sent first is also
-    the first that is due, so a look compares the groups' first messages and no others.
+    the first to be due, so a look compares only the groups' first messages.
     """
 
-    looks_ns: int = UNKNOWN  # when it looks again what it can carry
+    looks_ns: int = UNKNOWN  # the time of the next look for messages to carry
     _groups: dict[int, list[tuple[Order, Matched]]] = field(default_factory=dict)  # heaps
     _patiences: list[int] = field(default_factory=list)  # the keys of `_groups`, sorted
     _soonest: Matched | None = None  # the message with the smallest `due`
 
     def add(self, message: Matched) -> None:
-        """Let a message wait that is sent and awaited."""
+        """Add a message that is sent and awaited."""
         if message.patience_ns not in self._groups:
             self._groups[message.patience_ns] = []
             insort(self._patiences, message.patience_ns)
@@ -77,9 +78,9 @@ class Sender(LinkSide):
         return self._soonest
 
     def take_due(self, now: int) -> Matched | None:
-        """Remove and return, of the messages that are due, the one that was sent first.
+        """Remove and return the message that was sent first among those that are due.
 
-        The caller has the side carry it, then calls `find_soonest`.
+        The caller lets the side carry the message, then calls `find_soonest`.
         """
         if self._soonest is None or self._soonest.due_ns > now:
             return None
@@ -93,7 +94,7 @@ class Sender(LinkSide):
         return message
 
     def find_soonest(self) -> None:
-        """Find the first message that is due, after the side is taken until another time."""
+        """Find the first message that is due, after the side is taken until a new time."""
         self._soonest = None
         for patience in self._patiences:
             message = self._groups[patience][0][1]
@@ -128,7 +129,7 @@ class Matched:
 
     @property
     def due_ns(self) -> int:
-        """When its side takes it, unless it takes one that was sent before."""
+        """The time at which the side takes the message, unless an earlier sent message is due."""
         return max(self.send.posted_ns, self.out.free_ns) + self.patience_ns
 
     @property
@@ -139,7 +140,7 @@ class Matched:
 
 @dataclass(slots=True, eq=False)
 class Channel:
-    """The messages from one rank to another that have one end posted."""
+    """The messages from one rank to another with one end posted."""
 
     sends: deque[End] = field(default_factory=deque)
     receives: deque[End] = field(default_factory=deque)
@@ -156,14 +157,14 @@ class Part:
     play: Play
     place: int = 0  # the rank's number in the group
     taken: int = 0  # steps
-    open: int = 1  # sends whose end is not known, and 1 until all steps are taken
-    until_ns: int = 0  # the latest end that is known
+    open: int = 1  # sends without a known end, plus 1 until all steps are taken
+    until_ns: int = 0  # the latest known end
     done_ns: int = UNKNOWN
-    ends: list[tuple[Step, End]] = field(default_factory=list)  # kept for who wants a trace
+    ends: list[tuple[Step, End]] = field(default_factory=list)  # kept for a trace
     then: Callable[[Part], None] | None = None  # called once `done_ns` is known
-    before: Part | None = None  # in the same stream, until this one begins
+    before: Part | None = None  # the part before in the same stream, until this part begins
     following: Part | None = None
-    withdrawn: bool = False  # before it began
+    withdrawn: bool = False  # taken back before it began
     ended: Callable[[Part], None] | None = None  # the network's own
 
     def closes(self, end: End) -> None:
@@ -171,7 +172,7 @@ class Part:
         self.close(end.done_ns)
 
     def close(self, ns: int) -> None:
-        """Note that one thing less is open; the last one ends the part."""
+        """Note the end of one open thing; the last one ends the part."""
         self.until_ns = max(self.until_ns, ns)
         self.open -= 1
         if not self.open and self.ended is not None:
@@ -180,9 +181,9 @@ class Part:
 
 @dataclass(slots=True, eq=False)
 class Play:
-    """A collective: who takes part, and the messages under way in it."""
+    """A collective: its members, and the messages under way in it."""
 
-    key: tuple[Hashable, Hashable]  # the stream's, and its own there
+    key: tuple[Hashable, Hashable]  # the stream, and the collective's key in the stream
     members: tuple[int, ...]
     schedule: Schedule
     itemsize: int
@@ -191,11 +192,11 @@ class Play:
     after_all: bool = False  # whether no rank is done before all have posted
     channels: dict[tuple[int, int], Channel] = field(default_factory=dict)
     posted: int = 0  # parts
-    last_ns: int = 0  # when the last of them was
+    last_ns: int = 0  # time of the last post
     done: list[Part] = field(default_factory=list)
 
     def channel(self, src: int, dst: int) -> Channel:
-        """The channel from one member to another, by their numbers in the group."""
+        """Return the channel from one member to another, by their numbers in the group."""
         found = self.channels.get((src, dst))
         if found is None:
             found = self.channels[src, dst] = Channel()

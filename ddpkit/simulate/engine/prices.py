@@ -1,7 +1,7 @@
-"""Prices: what one all_reduce takes by an algorithm on any links, with 4,096 ranks too.
+"""Prices: the time of one all_reduce by an algorithm on any links, even with 4,096 ranks.
 
-A `Price` is a function, bytes -> ns. `replay` takes any: that of a ring, of the cheapest algorithm
-for each bucket as NCCL chooses it, of half as many bytes, of a table that was measured.
+A `Price` is a function, bytes -> ns. `replay` takes any price: a ring's, that of the cheapest
+algorithm for each bucket as NCCL chooses it, the price of half as many bytes, a measured table.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from ddpkit.simulate.messages.costs import cost
 
 Price: TypeAlias = Callable[[int], int]  # bytes of an all_reduce -> ns
 
-CHEAPEST = "cheapest"  # of these two, by the bytes:
+CHEAPEST = "cheapest"  # the cheaper of these two for the bytes:
 CHOICES = ("ring", "butterfly")
-MOST_EVENTS = 64  # ranks whose messages are moved one by one
+MOST_EVENTS = 64  # ranks; with more ranks, messages are not moved one by one
 MANY = 256  # ranks; with more of them all chunks of a ring are taken as equally long
 
 
 def price_of(algorithm: str, world_size: int, link: LinkSpec) -> Price:
-    """The price of an all_reduce: a function, bytes -> ns, which remembers what it was asked.
+    """Return the price of an all_reduce: a function, bytes -> ns, which remembers its answers.
 
-    ``algorithm`` is one of ALL_REDUCE, or "cheapest": of ring and butterfly the one that takes less
-    for these bytes. Raises ValueError for another name or a bad link.
+    ``algorithm`` is one of ALL_REDUCE, or "cheapest": the faster of ring and butterfly for the
+    bytes. Raises ValueError for another name or a bad link.
     """
     if algorithm not in (CHEAPEST, *ALL_REDUCE):
         raise ValueError(
@@ -39,13 +39,14 @@ def price_of(algorithm: str, world_size: int, link: LinkSpec) -> Price:
 
 
 def all_reduce_ns(algorithm: str, nbytes: int, links: Links) -> int:
-    """How long an all_reduce takes, in ns, from the common start to the last rank's end.
+    """Return the time of an all_reduce from the common start to the last rank's end, in ns.
 
-    On equal links by its closed form; a ring on other links round by round, and everything else
-    event by event: all three are exact. For many ranks they would take long. A ring of more than
-    256 on unequal links is counted with chunks of one length, at most a byte a round too much; of
-    more than 64 ranks, recursive doubling on hosts as if all messages of a host's round had to wait
-    for each other, and other algorithms on the slowest link: each is at least the true time.
+    Equal links use the closed form of the algorithm; a ring on unequal links is played round by
+    round, and every other case event by event: all three are exact. For many ranks they would take
+    long. Therefore a ring of more than 256 ranks on unequal links has chunks of one length, at most
+    a byte a round too much. With more than 64 ranks, recursive doubling on hosts lets all messages
+    of a host's round wait for each other, and other algorithms take the slowest link: both give at
+    least the true time.
     """
     not_for("predict")
     n = len(links)

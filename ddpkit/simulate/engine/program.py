@@ -1,20 +1,21 @@
-"""Programs: what every rank does, in order, on one lane or on several.
+"""Programs: the work and messages of every rank, in order, on one lane or on several.
 
-A `Schedule` says who sends what to whom. A `Program` has work in it as well, and lanes: a rank does
-the steps of one lane one after the other, and its lanes at the same time. A schedule is a program
-of one lane without work; a step of data parallelism, a pipeline, servers with their workers and
-sharded parameters are programs (`step_program`, `pipeline_program`, `server_program`,
-`shard_program`). `simulate.engine` plays any of them on any links.
+A `Schedule` has the messages between ranks. A `Program` also has work and lanes: a rank does the
+steps of one lane one after another, and its lanes at the same time. A schedule is a program of one
+lane without work. A step of data parallelism, a pipeline, servers with their workers and sharded
+parameters are programs (`step_program`, `pipeline_program`, `server_program`, `shard_program`).
+`simulate.engine` plays any of them on any links.
 
-    Work             the lane is busy for so long
+    Work             the lane is busy for a time
     MessageEnd       one end of a message, named as in torch: "isend", "irecv"; "send" and "recv"
                      hold the lane until they are done
     CollectivePart   the rank's part in a collective; with async_op the lane goes on at once
     After            the lane waits for steps with these handles, of any lane of its rank
     Launch           an item for a place of the rank's device, which does it later; the lane goes on
 
-On a rank with a device a lane is its host. There messages and collectives are launched too: with
-``follows`` they are posted when the device has come to them (`queues` says what follows what).
+On a rank with a device a lane is the device's host. There messages and collectives are launched
+too: with ``follows`` they are posted when the device has come to them (`queues` gives the items
+that each item follows).
 """
 
 from __future__ import annotations
@@ -33,9 +34,9 @@ MESSAGES = (*BLOCKING, "isend", "irecv")
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """The lane is busy for ``ns``; ``kind`` is that of its span, see `Span`.
+    """The lane is busy for ``ns``; ``kind`` is the kind of the span, see `Span`.
 
-    Without a name it has none: the lane only lets time pass.
+    Without a name there is no span: the lane only lets time pass.
     """
 
     ns: int
@@ -48,9 +49,9 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class MessageEnd:
-    """One end of a message. ``op`` is one of MESSAGES; a peer of None: whoever's comes first.
+    """One end of a message. ``op`` is one of MESSAGES; a peer of None takes any rank's message.
 
-    It is posted when the steps that it ``follows`` are done.
+    The message is posted when the steps that it ``follows`` are done.
     """
 
     op: str
@@ -65,12 +66,12 @@ class MessageEnd:
 
 @dataclass(frozen=True, slots=True)
 class CollectivePart:
-    """The rank's part in collective ``number`` of a group; a group's go one after the other.
+    """The rank's part in collective ``number`` of a group; a group's run one after another.
 
     ``schedule`` has as many ranks as ``members``, and elements of ``itemsize`` bytes; ``nbytes`` is
-    what the rank hands in. ``together``: it is done for all members at one time, as a barrier is;
-    ``after_all``: for none before all have posted it, as a reduce is. It is posted when the steps
-    that it ``follows`` are done.
+    the rank's input. ``together``: the collective ends for all members at one time, as a barrier
+    does; ``after_all``: it ends for no member before all have posted it, as a reduce does. The part
+    is posted when the steps that it ``follows`` are done.
     """
 
     schedule: Schedule
@@ -98,9 +99,9 @@ class After:
 class Launch:
     """An item of ``ns`` for a ``place`` of the rank's device: see `simulate.engine.device`.
 
-    It is ready when the lane has come to it and the steps that it ``follows`` are done. The launch
-    itself takes no time of the lane: put a `Work` before it. Of items that are ready, those of a
-    lower ``priority`` (a number) are served first.
+    The item is ready when the lane has come to it and the steps that it ``follows`` are done. The
+    launch itself takes no time of the lane: put a `Work` before it. Of items that are ready, those
+    of a lower ``priority`` (a number) are served first.
     """
 
     ns: int
@@ -114,7 +115,7 @@ class Launch:
 
 
 class Resumed(NamedTuple):
-    """What a lane learns when it goes on: the time in ns, and whose message it has received."""
+    """Facts for a lane that goes on: the time in ns, and the sender of the received message."""
 
     ns: int
     peer: int | None = None
@@ -122,16 +123,17 @@ class Resumed(NamedTuple):
 
 Posted: TypeAlias = MessageEnd | CollectivePart
 Action: TypeAlias = Work | Posted | Launch | After
-Deciding: TypeAlias = Callable[[], Generator[Action, Resumed, None]]  # decides as it goes on
+# yields its steps, and may decide by the answers
+Deciding: TypeAlias = Callable[[], Generator[Action, Resumed, None]]
 Lane: TypeAlias = Sequence[Action] | Deciding
 
 
 @dataclass(frozen=True, repr=False)
 class Program:
-    """What every rank does: ``ranks[rank]`` has its lanes by name.
+    """The work of every rank: ``ranks[rank]`` has the rank's lanes by name.
 
     A lane is a list of steps, or a function that yields them and gets a `Resumed` for each, as a
-    server needs that answers whoever asks.
+    server does that answers any worker.
     """
 
     name: str
@@ -140,12 +142,12 @@ class Program:
 
     @property
     def world_size(self) -> int:
-        """How many ranks take part."""
+        """The number of ranks."""
         return len(self.ranks)
 
     @classmethod
     def of_lanes(cls, name: str, lanes: Iterable[Lane]) -> Program:
-        """The program of ranks that have one lane each."""
+        """Return the program of ranks with one lane each."""
         return cls(name, tuple({"main": lane} for lane in lanes))
 
     @classmethod

@@ -1,12 +1,12 @@
-"""The queues of a device as its host sees them: which items the next item follows.
+"""The queues of a device as its host sees them: the items that the next item follows.
 
-A host launches items on streams, and goes on. An item follows the last item of its stream, and
-the items that the stream was told to wait for. A communicator is one queue, whatever streams its
-collectives are launched on: each follows the communicator's last one too. (CUDA C++ Programming
-Guide, "Streams"; NCCL User Guide, "Using multiple NCCL communicators concurrently".)
+A host launches items on streams, and goes on. An item follows the last item of its stream, and all
+items for which the stream was told to wait. A communicator is one queue for collectives of all
+streams: each also follows the communicator's last collective. (CUDA C++ Programming Guide,
+"Streams"; NCCL User Guide, "Using multiple NCCL communicators concurrently".)
 
-The same bookkeeping serves programs of the simulator, whose items are handles, and real ranks,
-whose items are numbers that the timekeeper knows.
+The same bookkeeping serves programs of the simulator, with handles as items, and real ranks, with
+the timekeeper's numbers as items.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from typing import Generic, TypeVar
 
 T = TypeVar("T", bound=Hashable)
-DEFAULT = "default"  # the stream that is current until another one is chosen
+DEFAULT = "default"  # the current stream until another stream is chosen
 
 
 class Queues(Generic[T]):
@@ -40,7 +40,7 @@ class Queues(Generic[T]):
     def collective(self, item: T, communicator: Hashable, *, blocking: bool) -> tuple[T, ...]:
         """Make an item the communicator's last; return the items that it follows.
 
-        blocking  ``async_op=False``: the current stream's next item follows it
+        blocking  ``async_op=False``: the current stream's next item follows the collective
         """
         follows = self.tail()
         last = self._communicators.get(communicator)
@@ -52,7 +52,7 @@ class Queues(Generic[T]):
         return follows
 
     def follow(self, items: Iterable[T], stream: Hashable = None) -> None:
-        """Let a stream wait for items: its next one follows them too. The host goes on."""
+        """Let a stream wait for items: its next item follows them too. The host goes on."""
         key = self.current if stream is None else stream
         self._streams[key] = tuple(dict.fromkeys((*self._streams.get(key, ()), *items)))
 
@@ -63,7 +63,7 @@ class Queues(Generic[T]):
 
     @contextmanager
     def on(self, stream: Hashable) -> Iterator[None]:
-        """A block in which a stream is the current one."""
+        """A block in which a stream is the current stream."""
         before, self.current = self.current, stream
         try:
             yield

@@ -1,12 +1,12 @@
 """All-reduces as arrays: a round of all ranks at once, by the rules of `ddpkit.link`.
 
-`engine.network` moves one message after the other, which is exact for anything and takes minutes
-for a ring of 4,096 ranks. Here a round is a few operations on arrays, one element a rank. That is
-exact, to the nanosecond, where no two messages of a round share a side of a link: in a ring, also
-on hosts, and in recursive doubling where the ranks have links of their own.
+`engine.network` moves one message after another, which is exact for every schedule and takes
+minutes for a ring of 4,096 ranks. Here a round is a few operations on arrays, one element a rank.
+The result is exact, to the nanosecond, if no two messages of a round share a side of a link: in a
+ring, also on hosts, and in recursive doubling if the ranks have separate links.
 
-Whatever starts later by a constant ends later by it. So once all clocks stand to each other as they
-did some rounds before, the rounds that are left need not be played.
+A round that starts later by a constant ends later by this constant. So once all clocks have the
+same differences as some rounds before, the remaining rounds need not be played.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ddpkit.asked import not_for
 from ddpkit.link import Links
 from ddpkit.simulate.messages.schedules import doublings
 
-LOOKS = 8  # rounds from one look at the clocks to the next
+LOOKS = 8  # rounds between two looks at the clocks
 
 if TYPE_CHECKING:
     import numpy as np
@@ -38,7 +38,7 @@ def ring_ends(nbytes: int, links: Links, starts: Sequence[int] | None = None) ->
     if n == 1:
         return [int(at[0])]
     least, longer = divmod(nbytes, n)
-    shown = n  # ranks that are worked out
+    shown = n  # ranks that are computed
     if starts is None and not longer and links.hosts and not n % links.hosts.size:
         hosts = [links.each[i : i + links.hosts.size] for i in range(0, n, links.hosts.size)]
         shown = links.hosts.size if len(set(hosts)) == 1 else n  # all hosts do the same
@@ -52,7 +52,7 @@ def ring_ends(nbytes: int, links: Links, starts: Sequence[int] | None = None) ->
 
 
 def _unequal_rounds(edges: _Edges, at: Times, rounds: int, least: int, longer: int) -> Times:
-    """The rounds of a ring, the first ``longer`` of whose chunks have ``least`` + 1 bytes."""
+    """Return the ends of a ring's rounds; the first ``longer`` chunks have ``least`` + 1 bytes."""
     import numpy as np
 
     n = len(at)
@@ -67,9 +67,9 @@ def _unequal_rounds(edges: _Edges, at: Times, rounds: int, least: int, longer: i
 
 
 def _equal_rounds(edges: _Edges, at: Times, rounds: int, nbytes: int, period: int) -> Times:
-    """The rounds of a ring whose messages are alike, ``move`` written out without new arrays.
+    """Return the ends of a ring with equal messages; ``move`` is written out without new arrays.
 
-    The clocks are looked at now and then: do they stand to each other as ``period`` rounds before?
+    Now and then, the clocks are compared with those of ``period`` rounds before.
     """
     import numpy as np
 
@@ -77,7 +77,7 @@ def _equal_rounds(edges: _Edges, at: Times, rounds: int, nbytes: int, period: in
     latency, behind = edges.latency, edges.latency + np.maximum(0, out - into)
     at, awaited, leaves = (np.array(at) for _ in range(3))
     out_free, in_free = edges.out_free, edges.in_free
-    kept: tuple[int, Times] | None = None  # a round, and the clocks after it
+    kept: tuple[int, Times] | None = None  # number of a round, and the clocks after it
     number = 0
     while number < rounds:
         awaited[:-1], awaited[-1] = at[1:], at[0]
@@ -94,7 +94,7 @@ def _equal_rounds(edges: _Edges, at: Times, rounds: int, nbytes: int, period: in
             clocks = np.concatenate((at, out_free, in_free))
             later = clocks - kept[1]
             kept = None
-            if (later == later[0]).all():  # from now on all goes on like this
+            if (later == later[0]).all():  # now every period adds the same time
                 times = (rounds - number) // period
                 number += times * period
                 for clock in (at, awaited, out_free, in_free):
@@ -141,7 +141,7 @@ def butterfly_ends(nbytes: int, links: Links, starts: Sequence[int] | None = Non
 
 
 class _Edges:
-    """Messages of one round: each takes sides of links that no other one takes."""
+    """Messages of one round; each takes sides of links that no other message takes."""
 
     def __init__(self, links: Links, pairs: Sequence[tuple[int, int]]) -> None:
         import numpy as np
@@ -159,7 +159,7 @@ class _Edges:
         self.out_free, self.in_free = np.zeros((2, len(pairs)), dtype=np.int64)
 
     def wire_ns(self, nbytes: Any) -> tuple[Times, Times]:
-        """How long messages occupy the sides that they leave and come in by."""
+        """Return the times for which messages occupy the sides that they leave and come in by."""
         import numpy as np
 
         rates = np.broadcast_arrays(self.out_rate, self.in_rate)

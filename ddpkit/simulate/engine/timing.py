@@ -41,7 +41,7 @@ def time_of(
 
 
 def makespan_ns(schedule: Schedule, links: Links, itemsize: int) -> int:
-    """How long a schedule takes, in ns, from the common start to the last rank's end."""
+    """Return the time of a schedule from the common start to the last rank's end, in ns."""
     return max(part.done_ns for part in played(schedule, links, itemsize, keep_ends=False))
 
 

@@ -1,9 +1,9 @@
 """A step of a plan on a mesh, event by event: `plan_time`.
 
-Each rank follows 1F1B through its blocks, as `ddpkit.mesh.train_on_mesh` does on real ranks. Where
-slices begin and end they add up, once in each block's forward and once in its backward. In the last
-micro-batch's backward each block's gradients leave for the other replicas as soon as they are
-there. With shards they are scattered, and the new parameters gathered after the optimizer.
+Each rank follows 1F1B through its blocks, as `ddpkit.mesh.train_on_mesh` does on real ranks. Slices
+add up where they begin and end, once in each block's forward and once in its backward. In the last
+micro-batch's backward, each block's gradients leave for the other replicas as soon as they are
+ready. With shards the gradients are scattered, and the new parameters gathered after the optimizer.
 """
 
 from __future__ import annotations
@@ -36,9 +36,10 @@ def mesh_program(plan: MeshPlan, model: MeshModel, machine: MeshMachine) -> Prog
 
 
 def _by_stage(spans: Iterable[Span]) -> Iterator[Span]:
-    """The spans, those of a stage's blocks as one: from the first block's start to the last's end.
+    """Yield the spans, with the spans of a stage's blocks merged into one.
 
-    What slices add up meanwhile is in it, as it is in the span of a real rank.
+    The merged span reaches from the first block's start to the last block's end. The all-reduces of
+    slices lie inside it, as in the span of a real rank.
     """
     stages: dict[tuple[int, str], Span] = {}
     for span in spans:
@@ -52,7 +53,7 @@ def _by_stage(spans: Iterable[Span]) -> Iterator[Span]:
 
 
 class _MeshLane:
-    """What one rank does in a step."""
+    """The work of one rank in a step."""
 
     def __init__(self, rank: int, plan: MeshPlan, model: MeshModel, machine: MeshMachine) -> None:
         self.rank, self.plan = rank, plan
@@ -91,7 +92,7 @@ class _MeshLane:
                 yield from self._part("all_gather_into_tensor", "replica", self.shard)
 
     def _message(self, op: str, step: int) -> Iterator[Action]:
-        """One end of a message to the stage before (-1) or behind (1), if there is one."""
+        """Yield one end of a message to the stage before (-1) or after (1), if there is one."""
         if 0 <= self.stage + step < self.plan.stages:
             peer = self.rank + step * self.plan.slices
             back = (step == 1) == (op == "recv")
@@ -100,7 +101,7 @@ class _MeshLane:
     def _part(
         self, operation: str, axis: str, nbytes: int, handle: tuple[str, int] | None = None
     ) -> Iterator[Action]:
-        """A collective of this rank's group along a dimension, if it has other ranks.
+        """Yield a collective of this rank's group along a dimension, if the group has other ranks.
 
         With a handle the rank goes on at once.
         """

@@ -1,8 +1,9 @@
-"""Plans of a mesh: how many replicas, stages and slices train a model, and where they stand.
+"""Plans of a mesh: the numbers of replicas, stages and slices, and the places of their ranks.
 
 Ranks are laid out as a mesh of three dimensions, row by row, in the order of `AXES`: neighbours are
-slices of the same layers, ranks further apart are stages, and still further apart replicas. So does
-Llama 3 lay out its GPUs (Meta, 2024, section 3.3.2): who talks most stands nearest.
+slices of the same layers, ranks further apart are stages, and still further apart replicas. Llama 3
+lays out its GPUs in the same way (Meta, 2024, section 3.3.2): ranks that communicate most are
+nearest.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ class MeshPlan:
 
     @property
     def ranks(self) -> int:
-        """How many ranks the plan takes."""
+        """The number of ranks in the plan."""
         return self.replicas * self.stages * self.slices
 
     @property
@@ -50,7 +51,7 @@ class MeshPlan:
 
     @property
     def strides(self) -> dict[str, int]:
-        """How far apart neighbours along each dimension are, in ranks."""
+        """The distance of neighbours along each dimension, in ranks."""
         return dict(zip(AXES, (self.stages * self.slices, self.slices, 1), strict=True))
 
     def __str__(self) -> str:
@@ -62,9 +63,9 @@ class MeshPlan:
 class MeshModel:
     """A model of equal blocks: x + down(relu(up(x))), without biases, in float32.
 
-    blocks  how many; a stage has a part of them
-    width   numbers that a row has between blocks
-    hidden  numbers that a row has inside a block; a slice has a part of them
+    blocks  number of blocks; a stage has a part of them
+    width   numbers in a row between blocks
+    hidden  numbers in a row inside a block; a slice has a part of them
     batch   rows of a training step, shared out among replicas and micro-batches
     """
 
@@ -79,7 +80,7 @@ class MeshModel:
         return 2 * self.width * self.hidden * self.blocks
 
     def check(self, plan: MeshPlan) -> None:
-        """Raise ValueError if a plan does not divide the model, and say what it does not."""
+        """Raise ValueError, with the reason, if a plan does not divide the model."""
         for what, whole, among in (
             ("blocks", self.blocks, plan.stages),
             ("hidden numbers", self.hidden, plan.slices),
@@ -91,12 +92,12 @@ class MeshModel:
 
 @dataclass(frozen=True)
 class MeshMachine:
-    """The computers that a mesh is laid on: equal ranks, some to a host.
+    """The computers of a mesh: equal ranks, some to a host.
 
     flops      of one rank, FLOP/s
     memory     bytes of one rank
-    per_host   ranks of a host, which share its link to the others
-    inside     link of each rank to the others of its host
+    per_host   ranks of a host, which share its link to other hosts
+    inside     link of each rank to the other ranks of its host
     between    link of each host
     """
 
@@ -117,12 +118,12 @@ class MeshMachine:
         return {"hosts of": self.per_host, "inside": self.inside, "between": self.between}
 
     def all_reduce(self, nbytes: int, ranks: int, stride: int) -> float:
-        """Seconds of an all-reduce of ``ranks`` ranks that are ``stride`` apart, in a ring.
+        """Return the seconds of an all-reduce of ``ranks`` ranks, ``stride`` apart, in a ring.
 
-        It has 2 (n - 1) rounds, in which each rank sends an n-th of the bytes. Inside a host a
-        round takes a message's time. Between hosts some hops are short and some are long, and
+        The ring has 2 (n - 1) rounds, in which each rank sends an n-th of the bytes. Inside a host
+        a round takes a message's time. Between hosts some hops are short and some are long, and
         groups share the hosts' links: a round takes the mean hop, or as long as one round of all
-        these groups occupies that link, whichever is longer.
+        these groups occupies the shared link, whichever is longer.
         """
         if ranks == 1:
             return 0.0
@@ -132,30 +133,32 @@ class MeshMachine:
         return 2 * (ranks - 1) * max(hop, occupied if crossing else 0.0)
 
     def message(self, nbytes: int, ranks: int, stride: int) -> float:
-        """Seconds of a message to the next of ``ranks`` ranks in a line, ``stride`` apart.
+        """Return the seconds of a message to the next of ``ranks`` ranks in a line, ``stride``
+        apart.
 
-        It is the mean of all that go along the line.
+        The time is the mean of all messages along the line.
         """
         if ranks == 1:
             return 0.0
         near, far, occupied = self._hops(nbytes, stride)
         crossing = (-(-ranks // self._together(stride)) - 1) / (ranks - 1)
-        late = occupied - occupied / self._sharing(stride)  # the last of those that share a link
+        # the wait of the last message on a shared link, above the first
+        late = occupied - occupied / self._sharing(stride)
         return crossing * (far + late) + (1 - crossing) * near
 
     def _hops(self, nbytes: float, stride: int) -> tuple[float, float, float]:
-        """Seconds of a message inside a host, between hosts, and of all that share that link."""
+        """Return seconds of a message in a host, between hosts, and of all that share a link."""
         inside, between = _parsed(self.inside), _parsed(self.between)
         near = inside.latency_ns / 1e9 + nbytes / inside.bytes_per_s
         bytes_s = nbytes / between.bytes_per_s
         return near, between.latency_ns / 1e9 + bytes_s, self._sharing(stride) * bytes_s
 
     def _sharing(self, stride: int) -> int:
-        """How many groups of ranks that are so far apart have members on one host."""
+        """Return the number of groups with this stride that have members on one host."""
         return min(stride, self.per_host)
 
     def _together(self, stride: int) -> int:
-        """How many ranks of a group that are so far apart share a host."""
+        """Return the number of a group's ranks on one host, for this stride."""
         return max(1, self.per_host // stride)
 
     def __str__(self) -> str:

@@ -15,7 +15,7 @@ from ddpkit.simulate.messages.schedules import Recv, RecvReduce, Send, Step, Ste
 
 
 def all_to_all(n: int, length: int, root: int = 0) -> Steps:
-    """Everyone sends everyone the whole vector, all at once; each adds up what comes."""
+    """Every rank sends every rank its whole vector, all at once; each adds up the vectors."""
     for far in range(1, n):  # to the right neighbour first: nobody is sent to by two at a time
         for rank in range(n):
             yield Send(rank, (rank + far) % n, (0, length), 0, original=True)
@@ -25,7 +25,7 @@ def all_to_all(n: int, length: int, root: int = 0) -> Steps:
 
 
 def round_robin(n: int, length: int, root: int = 0) -> Steps:
-    """`all_to_all`, but one exchange after the other, in n-1 rounds."""
+    """`all_to_all`, but one exchange after another, in n-1 rounds."""
     for far in range(1, n):
         for rank in range(n):
             yield Send(rank, (rank + far) % n, (0, length), far - 1, original=True)
@@ -33,7 +33,7 @@ def round_robin(n: int, length: int, root: int = 0) -> Steps:
 
 
 def master_worker(n: int, length: int, root: int = 0) -> Steps:
-    """All send the root their vector; it adds up, and sends all the sum."""
+    """All ranks send their vector to the root; it adds up, and sends the sum to all."""
     workers = [(root + i) % n for i in range(1, n)]
     for worker in workers:
         yield Send(worker, root, (0, length), 0)
@@ -50,10 +50,10 @@ def tree(n: int, length: int, root: int = 0) -> Steps:
 
 
 def butterfly(n: int, length: int, root: int = 0) -> Steps:
-    """Recursive doubling: exchange with the rank 1, 2, 4, ... away, each time the sum so far.
+    """Recursive doubling: exchange the sum so far with the rank 1, 2, 4, ... away.
 
-    If n is no power of two, the ranks beyond the last one first give their vector to a rank below
-    it, and get the sum from there at the end: two rounds more.
+    If n is no power of two, the ranks beyond the last power first give their vector to a rank below
+    it, and get the sum from there at the end: two more rounds.
     """
     doubled = 2 ** (n.bit_length() - 1)  # the greatest power of two in n
     beyond, whole = n - doubled, (0, length)

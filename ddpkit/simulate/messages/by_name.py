@@ -29,10 +29,10 @@ ALGORITHMS = COLLECTIVES | ALL_REDUCE
 
 
 def schedule(algorithm: str, world_size: int, length: int, root: int = 0) -> Schedule:
-    """The schedule of an algorithm on vectors of ``length`` elements.
+    """Return the schedule of an algorithm on vectors of ``length`` elements.
 
-    ``root`` counts where there is one. Raises ValueError for an unknown name, or for a root that
-    is no rank.
+    ``root`` counts only for collectives with a root. Raises ValueError for an unknown name, or for
+    a root that is no rank.
     """
     not_for(*ANSWERED)
     check_algorithm(algorithm)

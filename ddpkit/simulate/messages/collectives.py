@@ -13,7 +13,7 @@ from ddpkit.simulate.messages.schedules import Recv, RecvReduce, Send, Steps, ch
 
 
 def broadcast(n: int, length: int, root: int = 0) -> Steps:
-    """Binomial tree: in round k the 2^k ranks that have the vector send it 2^k ranks further."""
+    """Binomial tree: in round k, the 2^k ranks with the vector send it 2^k ranks further."""
     for k in range(doublings(n)):
         for rank in range(min(2**k, n - 2**k)):
             here, there = (rank + root) % n, (rank + 2**k + root) % n
@@ -22,7 +22,7 @@ def broadcast(n: int, length: int, root: int = 0) -> Steps:
 
 
 def reduce(n: int, length: int, root: int = 0) -> Steps:
-    """Binomial tree, as in lab 02: in round k every other rank with a sum hands it 2^k down."""
+    """Binomial tree, as in lab 02: in round k, every second rank with a sum sends it 2^k down."""
     for k in range(doublings(n)):
         for rank in range(0, n - 2**k, 2 ** (k + 1)):
             here, there = (rank + root) % n, (rank + 2**k + root) % n
@@ -39,7 +39,7 @@ def scatter(n: int, length: int, root: int = 0) -> Steps:
 
 
 def gather(n: int, length: int, root: int = 0) -> Steps:
-    """Each rank sends the root its chunk."""
+    """Each rank sends its chunk to the root."""
     for round in range(n - 1):
         peer = (root + round + 1) % n
         yield Send(peer, root, chunk(length, n, peer), round)
@@ -47,7 +47,7 @@ def gather(n: int, length: int, root: int = 0) -> Steps:
 
 
 def all_gather(n: int, length: int, root: int = 0) -> Steps:
-    """Ring: each rank passes on to its right the chunk that it got last, its own one first."""
+    """Ring: each rank sends to its right the chunk that it got last, beginning with its own."""
     for round in range(n - 1):
         for rank in range(n):
             mine, next_one = (chunk(length, n, (rank - round - i) % n) for i in (0, 1))
@@ -56,7 +56,7 @@ def all_gather(n: int, length: int, root: int = 0) -> Steps:
 
 
 def reduce_scatter(n: int, length: int, root: int = 0) -> Steps:
-    """Ring: the sum of a chunk starts right of its owner, and grows on its way round to it."""
+    """Ring: the sum of a chunk starts right of its owner, and grows on the way round."""
     for round in range(n - 1):
         for rank in range(n):
             mine, next_one = (chunk(length, n, (rank - round - i) % n) for i in (1, 2))
@@ -65,7 +65,7 @@ def reduce_scatter(n: int, length: int, root: int = 0) -> Steps:
 
 
 def barrier(n: int, length: int = 0, root: int = 0) -> Steps:
-    """Dissemination: after round k each rank knows of 2^(k+1) ranks that they came. No payload."""
+    """Dissemination: after round k each rank knows that 2^(k+1) ranks came. No payload."""
     for k in range(doublings(n)):
         for rank in range(n):
             yield Send(rank, (rank + 2**k) % n, (0, 0), k)

@@ -1,12 +1,12 @@
-"""What each algorithm costs, in closed form: the α–β model, on the links of `ddpkit.link`.
+"""The cost of each algorithm in closed form: the α–β model, on the links of `ddpkit.link`.
 
-n ranks with equal links of latency α and bandwidth β, S bytes, t = S/β. S is the whole vector: what
-each rank has before an all_reduce, what the root scatters, what all_gather ends with. Adding is
-free. The formulas hold exactly for what `timing` does, event by event, up to the rounding of a
-chunk to whole elements and of a message's time to whole nanoseconds.
+n ranks have equal links of latency α and bandwidth β; t = S/β for S bytes. S is the whole vector:
+the input of each rank of an all_reduce, the root's input of a scatter, the result of an all_gather.
+Adding is free. The formulas agree exactly with the event by event times of `timing`, up to the
+rounding of a chunk to whole elements and of a message's time to whole nanoseconds.
 
-Papers often count a round as α + t, and rounds one after the other. On these links sends that need
-not wait for each other share one α (`textbook` gives the paper's formula where it differs).
+Papers often count a round as α + t, and rounds one after another. On these links, sends that do not
+wait for each other share one α (`textbook` gives a paper's formula if it differs).
 """
 
 from collections.abc import Callable
@@ -52,7 +52,7 @@ class Formula:
 
 
 def cost(algorithm: str, world_size: int, nbytes: int, link: str | Link) -> int:
-    """How long an algorithm takes on equal links, in ns: from the common start to the last rank.
+    """Return the time of an algorithm on equal links, from common start to the last rank, in ns.
 
     Raises ValueError for an unknown algorithm, or for fewer than 1 rank.
     """
@@ -97,11 +97,11 @@ def _one(a: float, b: float) -> Terms:
 
 
 def _binomial(n: int) -> Terms:
-    """The terms of a binomial tree, one for each rank.
+    """Return the terms of a binomial tree, one for each rank.
 
-    The vector reaches rank r over as many links as r has ones in binary. As many vectors were sent
-    one after the other on its way as r has digits. So the last rank to get it need not be the
-    farthest.
+    The vector reaches rank r over as many links as r has ones in binary. On its way, as many
+    vectors were sent one after another as r has digits. So the last rank to get the vector need not
+    be the farthest.
     """
     return frozenset({(float(r.bit_count()), float(r.bit_length())) for r in range(n)})
 
@@ -116,11 +116,11 @@ def _up_and_down(n: int) -> Terms:
 
 
 def _doubling(n: int) -> Terms:
-    """p = 2^k ranks double; the n-p beyond them come first and last.
+    """Return the terms for p = 2^k doubling ranks; the n-p ranks beyond come first and last.
 
-    The sum of a rank beyond reaches every doubling rank after k+1 rounds. It reaches the others
-    beyond over m fewer latencies, m the digits of n-p-1; but a rank that serves one beyond takes in
-    and hands out k+2 vectors.
+    The sum of a rank beyond reaches every doubling rank after k+1 rounds. It reaches the other
+    ranks beyond over m fewer latencies, with m the binary digits of n-p-1; but a rank that serves a
+    rank beyond receives and sends k+2 vectors.
     """
     k = n.bit_length() - 1
     beyond = n - 2**k

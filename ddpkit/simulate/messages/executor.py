@@ -1,4 +1,4 @@
-"""Run a schedule on numbers, in this process: who ends up with what?"""
+"""Runs a schedule on numbers, in this process, and returns each rank's vector."""
 
 from collections import defaultdict, deque
 from collections.abc import Sequence
@@ -9,13 +9,13 @@ Vector = list[int]
 
 
 def execute(schedule: Schedule, vectors: Sequence[Sequence[int]]) -> list[Vector]:
-    """Each rank's vector after the schedule, from each rank's vector before it.
+    """Return each rank's vector after the schedule, from each rank's vector before the schedule.
 
-    There is a vector of ``schedule.length`` numbers for each rank, by rank; the ones given stay as
-    they are.
+    `vectors` has ``schedule.length`` numbers for each rank, in the order of the ranks; the given
+    vectors are not changed.
 
     Raises ValueError if the schedule does not work: a rank waits for a message that never comes, a
-    message is never received, or a message does not have the size that its receiver waits for.
+    message is never received, or a message has not the size of the receiver's part.
     """
     if [len(vector) for vector in vectors] != [schedule.length] * schedule.world_size:
         raise ValueError(
@@ -46,7 +46,7 @@ class _Memory:
         self.mail: dict[tuple[int, int], deque[Vector]] = defaultdict(deque)  # (from, to)
 
     def take(self, step: Step) -> bool:
-        """Take one step, if it can be taken now."""
+        """Take one step, if possible now; return True if it was taken."""
         part, vector = slice(*step.part), self.vectors[step.rank]
         if isinstance(step, Send):
             source = self.originals[step.rank] if step.original else vector

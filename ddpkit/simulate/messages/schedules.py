@@ -1,7 +1,7 @@
-"""Schedules as data: what each rank sends to whom, receives and adds up, and in which order.
+"""Schedules as data: each rank's sends, receives and sums, with their peers and their order.
 
-A schedule knows neither time nor values. `executor` runs it on numbers, `timing` on links, `costs`
-states its time in closed form, and a picture draws it; each of them is dumb.
+A schedule knows neither time nor values. `executor` runs a schedule on numbers, `timing` on links,
+`costs` states its time in closed form, and a picture draws it; all of them only read it.
 """
 
 from collections import defaultdict
@@ -25,8 +25,8 @@ ANSWERED = (  # exercises answered by a schedule, carried out on ranks
 class Send:
     """``rank`` hands ``part`` of its vector to the network, and goes on at once (an isend).
 
-    ``original``: the part is sent as the rank had it before the first step. ``rounds``: the message
-    stands for so many rounds in a row (`ddpkit.simulate.engine.folded`).
+    ``original``: send the part as the rank had it before the first step. ``rounds``: the message
+    stands for this number of rounds in a row (`ddpkit.simulate.engine.folded`).
     """
 
     rank: int
@@ -43,7 +43,7 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class Recv:
-    """``rank`` waits for the next message from ``peer``, and puts it in ``part``."""
+    """``rank`` waits for the next message from ``peer``, and writes it into ``part``."""
 
     rank: int
     peer: int
@@ -54,7 +54,7 @@ class Recv:
 
 @dataclass(frozen=True, slots=True)
 class RecvReduce(Recv):
-    """A `Recv` whose message is added to what is in ``part``."""
+    """A `Recv` that adds the message to ``part``."""
 
 
 Step: TypeAlias = Send | Recv
@@ -65,8 +65,8 @@ Steps: TypeAlias = Iterator[Step]
 class Schedule:
     """The steps of one collective on a vector of ``length`` elements per rank.
 
-    A rank takes its own steps in their order. Only a `Recv` makes a rank wait for another. Messages
-    from one rank to another arrive in the order they were sent.
+    A rank takes its own steps in order. Only a `Recv` makes a rank wait for another rank. Messages
+    from one rank to another arrive in the order of their sends.
     """
 
     name: str  # "ring"
@@ -76,28 +76,28 @@ class Schedule:
     steps: tuple[Step, ...]
 
     def of(self, rank: int) -> tuple[Step, ...]:
-        """The steps of one rank: its program."""
+        """Return the steps of one rank: its program."""
         return self._programs.get(rank, ())
 
     @property
     def rounds(self) -> int:
-        """How many rounds the plan says; in one, a message waits for no other of the round.
+        """The number of rounds in the schedule; messages of one round do not wait for each other.
 
-        The messages of a run do not say their round; `ddpkit.trace.rounds` counts those by their
-        order.
+        The messages of a run do not name their round; `ddpkit.trace.rounds` counts rounds by the
+        order of messages.
         """
         return 1 + max((step.round for step in self.steps), default=-1)
 
     def messages(self, rank: int | None = None) -> int:
-        """How many messages the rank sends; without a rank, all ranks together."""
+        """Return the number of messages that the rank sends; without a rank, that of all ranks."""
         return sum(1 for _ in self._sends(rank))
 
     def sent(self, rank: int | None = None) -> int:
-        """How many elements the rank sends; without a rank, all ranks together."""
+        """Return the number of elements that the rank sends; without a rank, that of all ranks."""
         return sum(elements(send.part) for send in self._sends(rank))
 
     def received(self, rank: int) -> int:
-        """How many elements are sent to the rank."""
+        """Return the number of elements sent to the rank."""
         return sum(elements(send.part) for send in self._sends(None) if send.peer == rank)
 
     def __repr__(self) -> str:
@@ -120,15 +120,15 @@ class Schedule:
 
 
 def elements(part: Part) -> int:
-    """How many elements a part has."""
+    """Return the number of elements of a part."""
     return part[1] - part[0]
 
 
 def chunk(length: int, world_size: int, rank: int) -> Part:
-    """The rank's chunk when a vector is cut as `torch.tensor_split` does.
+    """Return the rank's chunk of a vector that is cut as by `torch.tensor_split`.
 
-    The first ``length % world_size`` chunks have one element more; with fewer elements than ranks
-    the last ones are empty.
+    The first ``length % world_size`` chunks have one more element; with fewer elements than ranks
+    the last chunks are empty.
     """
     least, longer = divmod(length, world_size)
     start = rank * least + min(rank, longer)
@@ -136,5 +136,5 @@ def chunk(length: int, world_size: int, rank: int) -> Part:
 
 
 def doublings(world_size: int) -> int:
-    """⌈log2 n⌉: after so many rounds of doubling, n ranks know what one knew."""
+    """Return ⌈log2 n⌉, the number of doubling rounds in which one rank's data reaches n ranks."""
     return (world_size - 1).bit_length()

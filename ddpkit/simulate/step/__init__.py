@@ -8,13 +8,13 @@ streams        buckets in turns through several process groups, which share the 
 data_parallel  replay, Replay: a step on any number of ranks, over any link; sweep over caps
 shards         shard_program: parameters gathered before use, gradients scattered after
 pipeline       pipeline_plans, pipeline_time: schedules of a pipeline, as a program, and their time;
-               bubbles, held: their cost, of a recorded run too
+               bubbles, held: their cost, also for a recorded run
 servers        parameter_server, Served: workers that pull and push, and servers that answer
-noise          noisy_steps: a step with ranks that are late, each step other ranks
+noise          noisy_steps: a step with late ranks, in each step other ranks
 host_ahead     HostAhead: a step of a device whose host runs ahead of the device
-scaling        scaling, Scaled: a step on 1, 2, 4, … ranks, the batch growing or shared out
-whatif         what_if: a recorded run with other buckets, another link, or a slow rank: a Trace;
+scaling        scaling, Scaled: a step on 1, 2, 4, … ranks, with a growing or a shared batch
+whatif         what_if: a recorded run with new buckets, a new link, or a slow rank: a Trace;
                fit_link: the link that gives the recorded all_reduces their times
 parallelism    StepCalls: the kinds of parallelism in a recorded step; `predict` refuses all but one
-forecast       forecast, Forecast: a recorded run as a model of others, with its error
+forecast       forecast, Forecast: a recorded run as a model of other runs, with its error
 """

@@ -1,18 +1,18 @@
-"""Gradients and the buckets that DistributedDataParallel puts them into."""
+"""Gradients, and the buckets into which DistributedDataParallel puts them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ddpkit.asked import not_for
 
-MB = 2**20  # torch's bucket_cap_mb counts in these
+MB = 2**20  # the unit of torch's bucket_cap_mb
 DEFAULT_CAP_MB = 25.0
 DEFAULT_FIRST_MB = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class Gradient:
-    """One parameter's gradient: when backward has it ready, in ns of compute since it began."""
+    """One parameter's gradient; `ready_ns` is backward's compute until it is ready."""
 
     name: str
     bytes: int
@@ -33,13 +33,13 @@ def assign_buckets(
     bucket_cap_mb: float | None = None,
     first_bucket_mb: float | None = None,
 ) -> tuple[Bucket, ...]:
-    """Buckets by torch's rule, in the order they are reduced; ``gradients`` in order of readiness.
+    """Return buckets by torch's rule, in the order of their reduction.
 
-    A bucket closes when it reaches its cap (it may go over it), and holds one dtype. Caps are in MB
-    of 2**20 bytes. The first bucket of a dtype has a cap of its own, so that communication starts
-    early: 1 MB when the cap is left at its default of 25 MB, else the cap itself
-    (torch/nn/parallel/distributed.py, `_BucketCapacityConfig`; reducer.cpp,
-    `compute_bucket_assignment_by_size`).
+    ``gradients`` are in the order of readiness. A bucket closes when it reaches its cap (it may
+    exceed the cap), and holds one dtype. Caps are in MB of 2**20 bytes. The first bucket of a dtype
+    has its own cap, so that communication starts early: 1 MB if the cap is left at its default of
+    25 MB, otherwise the cap itself (torch/nn/parallel/distributed.py, `_BucketCapacityConfig`;
+    reducer.cpp, `compute_bucket_assignment_by_size`).
     """
     not_for("assign_buckets", "rebuilt_buckets", "best_cap", "step_time")
     if first_bucket_mb is None:
@@ -49,7 +49,7 @@ def assign_buckets(
     first, cap = int(first_bucket_mb * MB), int(bucket_cap_mb * MB)
     caps: dict[str, int] = {}  # the cap of the bucket that is being filled, by dtype
     filling: dict[str, list[Gradient]] = {}
-    filled: dict[str, int] = {}  # the bytes that are in it
+    filled: dict[str, int] = {}  # the bytes in the open bucket, by dtype
     closed: list[list[Gradient]] = []
     for gradient in gradients:
         dtype = gradient.dtype

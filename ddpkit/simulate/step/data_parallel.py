@@ -1,17 +1,17 @@
-"""A data-parallel step on emulated links: what overlaps what, and how long it takes.
+"""A data-parallel step on emulated links: its overlap of compute and communication, and its time.
 
-The ranks run forward and backward; when the last gradient of a bucket is ready on a rank, and the
-buckets before it are posted, it posts the bucket. All buckets go through one stream, in order: an
-all_reduce begins when every rank has posted it and the one before it is done; through several, they
-take turns (`streams`). When the last one is
-done, backward finishes and the optimizer steps.
+The ranks run forward and backward. When the last gradient of a bucket is ready on a rank, and the
+buckets before it are posted, the rank posts the bucket. All buckets go through one stream, in
+order: an all_reduce begins when every rank has posted it and the all_reduce before it is done.
+Buckets may also take turns through several streams (`streams`). When the last all_reduce is done,
+backward finishes and the optimizer steps.
 
-An all_reduce takes what its `Price` says, from when the last rank has posted it, for all ranks
-alike. On equal links that is when the last rank is done, to the nanosecond (`events` plays every
-message): the last one's bytes have to go all the way round. Other ranks may be done a little
-before. On unequal links ranks that are early may have gone ahead, and all be done before.
+An all_reduce takes the time of its `Price`, from the last rank's post, and ends for all ranks at
+once. On equal links this is the last rank's end, to the nanosecond (`events` plays every message):
+the last rank's bytes have to go all the way round. Other ranks may end a little earlier. On unequal
+links early ranks may have gone ahead, and all ranks may end earlier.
 
-Ranks that compute alike are worked out once: 4,096 of them cost no more than one.
+Ranks with equal compute are computed once: 4,096 of them cost no more than one.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -29,11 +29,11 @@ from ddpkit.trace import Scalar, Span, Trace
 
 @dataclass(frozen=True, slots=True)
 class AllReduce:
-    """One bucket on its way. Times in ns from the start of the step, common to all ranks."""
+    """One bucket's all_reduce. Times in ns from the start of the step, common to all ranks."""
 
     bucket: Bucket
-    ready_ns: int  # every rank has posted it
-    start_ns: int  # and the one before it is done
+    ready_ns: int  # when every rank has posted the bucket
+    start_ns: int  # when also the all_reduce before is done
     done_ns: int
 
 
@@ -41,19 +41,19 @@ class AllReduce:
 class Replay:
     """A simulated step of all ranks."""
 
-    steps: tuple[Step, ...]  # one per rank; those alike are one object
+    steps: tuple[Step, ...]  # one per rank; equal steps are one object
     links: Links
     all_reduces: tuple[AllReduce, ...]
     facts: Mapping[str, Scalar]
 
     @property
     def world_size(self) -> int:
-        """How many ranks take the step."""
+        """The number of ranks that take the step."""
         return len(self.steps)
 
     @property
     def step_ns(self) -> int:
-        """The time until the last rank is done, or until the last host has launched all."""
+        """The time until the last rank's end, or until the last host has launched everything."""
         ends = (end_ns(step, self.all_reduces) for step in _different(self.steps))
         return max(*ends, *(step.host_ns for step in _different(self.steps)))
 
@@ -89,13 +89,13 @@ def replay(
 ) -> Replay:
     """Simulate one data-parallel step.
 
-    ``step`` is the compute of every rank, or a list of one per rank. ``buckets`` are those of
-    torch's default caps if not given; see `assign_buckets`. ``overhead_ns`` is what an all_reduce
-    takes beyond its link. ``slow={3: 1.5}``: rank 3 takes 1.5 times as long for its own work.
-    ``algorithm`` is that of the all_reduces, see `price_of`; with a ``price``, a function from
-    bytes to ns, they take what it says, whatever the link. ``streams``: so many process groups take
-    the buckets in turns and share the links, see `step_program`; a price or an overhead is of one.
-    Raises ValueError for ranks, steps, buckets or streams that do not fit together.
+    ``step`` is the compute of every rank, or a list with one for each rank. ``buckets`` are those
+    of torch's default caps if not given; see `assign_buckets`. ``overhead_ns`` is the time of an
+    all_reduce beyond its link. ``slow={3: 1.5}``: rank 3 takes 1.5 times as long for its own work.
+    ``algorithm`` is that of the all_reduces, see `price_of`; a ``price``, a function from bytes to
+    ns, replaces algorithm and link. ``streams``: this number of process groups take the buckets in
+    turns and share the links, see `step_program`; a price or an overhead works with one stream
+    only. Raises ValueError for ranks, steps, buckets or streams that do not fit together.
     """
     not_for("best_cap", "step_time")
     if streams < 1:
@@ -151,10 +151,10 @@ def posted_ns(step: Step, buckets: Sequence[Bucket]) -> list[int]:
 
 
 def _all_posted(steps: Sequence[Step], buckets: Sequence[Bucket]) -> list[list[int]]:
-    """When each rank posts each bucket.
+    """Return the times at which each rank posts each bucket.
 
-    Ranks whose gradients become ready in one order wait for the same gradient of a bucket: which
-    one that is, is looked up once.
+    If gradients become ready in the same order on several ranks, these ranks wait for the same
+    gradient of a bucket, so this gradient is looked up once.
     """
     orders: dict[tuple[str, ...], list[int]] = {}
     posts = []
@@ -201,7 +201,7 @@ def _different(steps: Sequence[Step]) -> list[Step]:
 
 
 def _spans(rank: int, step: Step, replay: Replay) -> list[Span]:
-    """The spans of one rank, as they would be recorded."""
+    """Return the spans of one rank, as a run would record them."""
     end = end_ns(step, replay.all_reduces)
     whole = Span(rank, "step", "step", "step", 0, max(end, step.host_ns))
     host = [Span(rank, "host", "launches", "host", 0, step.host_ns)] if step.host_ns else []
@@ -222,7 +222,7 @@ def _compute(rank: int, step: Step, end: int) -> list[Span]:
 
 
 def _comm(rank: int, step: Step, replay: Replay) -> list[Span]:
-    waits = step.begin_ns + step.backward_ns  # from then on the rank has nothing else to do
+    waits = step.begin_ns + step.backward_ns  # here the rank begins to wait
     posts = posted_ns(step, [reduce.bucket for reduce in replay.all_reduces])
     return [
         Span(

@@ -1,8 +1,8 @@
 """A data-parallel step of all ranks as a program, which the engine plays message by message.
 
-Each rank computes, and posts a bucket when its own gradients are ready and the ones before are
-posted; it begins its part when its part of the one before it in the same stream is done. `replay`
-says the same in closed form, and must agree.
+Each rank computes, and posts a bucket when its own gradients are ready and the buckets before are
+posted. The rank begins its part when its part of the bucket before it in the same stream is done.
+`replay` computes the same in closed form, and must agree.
 """
 
 from __future__ import annotations
@@ -24,11 +24,12 @@ def step_program(
     algorithm: str = "ring",
     streams: int = 1,
 ) -> Program:
-    """The program of a data-parallel step; ``steps`` has one for each rank.
+    """Return the program of a data-parallel step; ``steps`` has one for each rank.
 
-    ``buckets`` are those of torch's default caps if not given. ``streams``: so many process groups
-    take the buckets in turns. The groups share the links; within one, all_reduces go one after the
-    other. Raises ValueError for fewer than one stream, or for buckets that do not fit the steps.
+    ``buckets`` are those of torch's default caps if not given. ``streams``: this number of process
+    groups take the buckets in turns. The groups share the links; within one group, all_reduces go
+    one after another. Raises ValueError for fewer than one stream, or for buckets that do not fit
+    the steps.
     """
     if streams < 1:
         raise ValueError(f"streams= must be 1 or more, not {streams!r}")
@@ -56,13 +57,13 @@ def step_ends(
 def _lane(
     step: Step, buckets: Sequence[Bucket], plans: Sequence[Schedule], streams: int
 ) -> list[Action]:
-    """What one rank does: torch's DDP posts its buckets and waits for all at the end."""
+    """Return the steps of one rank: like torch's DDP, it posts its buckets and waits at the end."""
     everybody = tuple(range(plans[0].world_size)) if plans else ()
     last = last_of_each([gradient.name for gradient in step.gradients], buckets)
     lane: list[Action] = [Work(step.other_ns, ""), Work(step.forward_ns, "forward", "forward")]
 
     def post(ready: int) -> None:
-        """Post the buckets whose last gradient is this one."""
+        """Post the buckets with this gradient as their last."""
         for number, (plan, bucket) in enumerate(zip(plans, buckets, strict=True)):
             if last[number] == ready:
                 turn, stream = divmod(number, streams)

@@ -1,10 +1,10 @@
-"""`forecast`: from one recorded run to runs that nobody has made, and how far off that is.
+"""`forecast`: from one recorded run to runs that nobody has made, and the size of the error.
 
-A `Forecast` keeps what `what_if` keeps: the typical step of the slowest rank, the recorded buckets,
-the link, and what an all_reduce took beyond it. Its error is measured on the recording itself.
-Every other step after the warm-up is held out: a model of the others predicts them. That tells how
-well the model fits this run. What another cluster adds (congestion, ranks that are late) it cannot
-tell, and that makes steps longer only.
+A `Forecast` keeps the data of `what_if`: the typical step of the slowest rank, the recorded
+buckets, the link, and the time of an all_reduce beyond it. Its error is measured on the recording
+itself: every second step after the warm-up is held out, and a model of the remaining steps predicts
+it. The error shows how well the model fits this run. It does not show the additional time of
+another cluster (congestion, late ranks), which only makes steps longer.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from ddpkit.trace import Trace
 class Forecast:
     """A recorded run as a model, and the ratios by which it missed the steps held out."""
 
-    step: Step  # of the rank that computes longest
-    world_size: int  # as recorded
-    buckets: tuple[Bucket, ...]  # as recorded
-    links: Links  # as recorded, or fitted
-    overhead_ns: int  # of an all_reduce, beyond its link
-    ratios: tuple[float, ...]  # measured ÷ predicted, of each step that was held out
-    machine: str = ""  # that compute was counted for, as recorded
+    step: Step  # step of the rank with the longest compute
+    world_size: int  # recorded number of ranks
+    buckets: tuple[Bucket, ...]  # recorded buckets
+    links: Links  # recorded or fitted links
+    overhead_ns: int  # time of an all_reduce beyond its link
+    ratios: tuple[float, ...]  # measured ÷ predicted, for each step that was held out
+    machine: str = ""  # the machine for which compute was counted, as recorded
     recorded: tuple[
         int, ...
     ] = ()  # the recorded ranks, if some are missing: the others count as copies
@@ -53,12 +53,12 @@ class Forecast:
         algorithm: str = "ring",
         first_bucket_mb: float | None = None,
     ) -> Replay:
-        """The step on so many ranks, each with its batch; what is not given is as recorded.
+        """Return the step on `world_size` ranks, each with its batch; other values are as recorded.
 
-        Caps are those of `assign_buckets`: ``first_bucket_mb=1`` alone is what torch does where
-        ``bucket_cap_mb`` is left out. ``speed=2``: ranks compute twice as fast. Raises TraceError
-        if the links that were recorded tell nothing of so many ranks, ValueError for a bad link or
-        a speed that is not above 0.
+        Caps are those of `assign_buckets`: ``first_bucket_mb=1`` alone gives torch's behaviour
+        without ``bucket_cap_mb``. ``speed=2``: ranks compute twice as fast. Raises TraceError if
+        the recorded links do not tell the links of this many ranks, ValueError for a bad link or a
+        speed that is not above 0.
         """
         if not speed > 0:
             raise ValueError(f"a speed must be above 0, not {speed!r}")
@@ -121,7 +121,7 @@ def forecast(trace: Trace, sizes: Sequence[int] = ()) -> Forecast:
 def _model(
     trace: Trace, sizes: Sequence[int], among: Sequence[int], typical: Sequence[Step]
 ) -> Forecast:
-    """The model that some steps make, of which ``typical`` is the typical one of each rank."""
+    """Return the model of some steps; ``typical`` is the typical step of each rank."""
     ranks = trace.recorded_ranks
     slowest = max(typical, key=lambda step: step.compute_ns)
     buckets = recorded_buckets(trace, rank=ranks[0], sizes=sizes)
@@ -132,7 +132,7 @@ def _model(
 
 
 def _longest(trace: Trace, k: int) -> int:
-    """How long a step took on the rank that took longest, in ns."""
+    """Return the time of a step on its slowest rank, in ns."""
     cut = trace.step(k)
     windows = [cut.window_of(rank) for rank in cut.recorded_ranks]
     return max(end - start for start, end in windows)

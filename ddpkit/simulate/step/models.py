@@ -1,13 +1,13 @@
 """Layers of known models, as data: parameters and multiplications, without torch.
 
-The tables are made by rule from the papers' architectures; `Step.of_model` shares a step's compute
-out over them. What counts is where in backward the bytes come, and with how much compute before
+The tables are made by rule from the papers' architectures; `Step.of_model` divides a step's compute
+among them. The important facts are the places of the bytes in backward, and the compute before
 them: in a ResNet most bytes come first, in a transformer evenly.
 
 Sources: K. He, X. Zhang, S. Ren, J. Sun, "Deep Residual Learning for Image Recognition", CVPR 2016,
-as torchvision builds it (stride in the 3 × 3 convolution, a linear layer of 1,000 classes);
-J. Devlin and others, "BERT", NAACL 2019, with the heads of its pre-training (masked words tied to
-the embedding, next sentence); A. Radford and others, "Language Models are Unsupervised Multitask
+as torchvision builds it (stride in the 3 × 3 convolution, a linear layer of 1,000 classes); J.
+Devlin and others, "BERT", NAACL 2019, with the heads of its pre-training (masked words tied to the
+embedding, next sentence); A. Radford and others, "Language Models are Unsupervised Multitask
 Learners", 2019 (GPT-2), the output tied to the embedding.
 """
 
@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class ModelLayer:
-    """One parameter tensor: its name, its elements, and what it multiplies in a forward.
+    """One parameter tensor: its name, its elements, and its multiplications in a forward.
 
     ``macs`` are multiplications of one sample: an image, or a sequence.
     """
@@ -38,7 +38,7 @@ class ModelTable:
 
     @property
     def parameters(self) -> int:
-        """How many numbers are trained."""
+        """The number of trained elements."""
         return sum(layer.parameters for layer in self.layers)
 
     @property
@@ -62,7 +62,7 @@ _STAGES = {
 
 
 def resnet(depth: int, pixels: int = 224) -> ModelTable:
-    """ResNet-18, -34 or -50 on square images.
+    """Return the table of ResNet-18, -34 or -50 on square images.
 
     Raises ValueError for another depth.
     """
@@ -109,9 +109,9 @@ _BERT = {"base": (12, 768), "large": (24, 1024)}
 
 
 def bert(size: str = "base", length: int = 128) -> ModelTable:
-    """BERT base or large, with the heads of its pre-training, on sequences of ``length`` words.
+    """Return the table of BERT base or large, on sequences of ``length`` words.
 
-    Raises ValueError for another size.
+    The table has the heads of the pre-training. Raises ValueError for another size.
     """
     if size not in _BERT:
         raise ValueError(f"there is no BERT-{size} here: choose base or large")
@@ -128,7 +128,7 @@ def bert(size: str = "base", length: int = 128) -> ModelTable:
     layers += _linear("pooler", width, width, 1)
     layers += _linear("words.dense", width, width, length)
     layers += _norm("words.norm", width)
-    # The embedding again: no parameters of its own, but multiplications.
+    # The embedding as output: no parameters of its own, but multiplications.
     layers += [ModelLayer("words.bias", vocabulary, vocabulary * width * length)]
     layers += _linear("next", width, 2, 1)
     return ModelTable(f"BERT-{size}", tuple(layers))
@@ -142,7 +142,7 @@ def gpt(
     for block in range(blocks):
         layers += _block(f"block.{block}", width, length)
     layers += _norm("norm", width)
-    # The words again, as the output: their multiplications are those of the last layer.
+    # The word embedding as output: its multiplications count in the last layer.
     last = layers[-1]
     layers[-1] = ModelLayer(last.name, last.parameters, vocabulary * width * length)
     return ModelTable(f"GPT of {blocks} blocks of {width}", tuple(layers))

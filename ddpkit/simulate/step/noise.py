@@ -1,8 +1,8 @@
-"""Noise: ranks that are late, each step another one.
+"""Noise: ranks that are late, in each step other ranks.
 
-With noise every rank's compute takes 1 + |x| times as long in a step, x normal with mean 0: what
-else a machine does makes a step longer, never shorter. An all_reduce waits for the last rank, so of
-n factors only the largest counts: 4,096 ranks cost no more to work out than one.
+With noise every rank's compute takes 1 + |x| times as long in a step, x normal with mean 0: further
+work on a machine makes a step longer, never shorter. An all_reduce waits for the last rank, so of n
+factors only the largest counts: 4,096 ranks cost no more to compute than one.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def noisy_steps(
     buckets: tuple[Bucket, ...] | None = None,
     price: Price | None = None,
 ) -> list[int]:
-    """How long each of some steps takes, in ns, if every rank is late by itself in each of them.
+    """Return the time of each of some steps, in ns, if every rank is late by chance in each step.
 
     ``noise`` is the standard deviation of x above, as a share: 0.05 is 5 %. A seed gives equal
     steps each time. Raises ValueError for noise below 0.

@@ -1,16 +1,16 @@
-"""Schedules of a pipeline as data, and their time: which micro-batch a stage works on, and when.
+"""Schedules of a pipeline as data, and their time: each stage's micro-batches and their order.
 
-A model is cut into layers, and a batch into micro-batches. A plan is what one rank does, in order,
-as a list of operations:
+A model is cut into layers, and a batch into micro-batches. A plan is the work of one rank, in
+order, as a list of operations:
 
     ("F", 3)     micro-batch 3 forward, through the rank's own layer
-    ("B", 3)     its backward; where the plan has a ("W", 3) too, for the layer's input alone
-    ("W", 3)     its backward for the layer's parameters, which no other rank waits for
-    ("F", 3, 5)  through layer 5: a rank may have several, and which rank has it is up to the plans
+    ("B", 3)     its backward; if the plan has a ("W", 3) too, for the layer's input alone
+    ("W", 3)     its backward for the layer's parameters, for which no other rank waits
+    ("F", 3, 5)  through layer 5: a rank may have several layers, and the plans decide the owners
 
-Layer l passes what its forward made on to layer l + 1, and its backward a gradient to layer l - 1.
-Messages move by the rules of `ddpkit.link`, as those of ranks do: a rank posts a receive when it
-comes to the operation that needs it, and goes on at once after a send.
+Layer l passes the result of its forward to layer l + 1, and its backward a gradient to layer l - 1.
+Messages move by the rules of `ddpkit.link`, as messages of ranks do: a rank posts a receive when it
+comes to the operation that needs the message, and goes on at once after a send.
 """
 
 from __future__ import annotations
@@ -61,12 +61,12 @@ def eager(stage: int, stages: int, micro: int) -> list[Op]:
 
 
 def zero_bubble(stage: int, stages: int, micro: int) -> list[Op]:
-    """ZB-H1: 1F1B, its backwards split; a rank's W waits until ``stage`` others have gathered.
+    """ZB-H1: 1F1B with split backwards; a rank's W waits until ``stage`` Ws have gathered.
 
     Source: Qi et al., Zero Bubble Pipeline Parallelism, 2023, section 2.
     """
     plan: list[Op] = []
-    later = 0  # the first W that is still to do
+    later = 0  # number of the next W
     for op in one_f_one_b(stage, stages, micro):
         plan.append(op)
         if op[0] == "B" and (op[1] - later >= stage or ("F", micro - 1) in plan):
@@ -114,7 +114,7 @@ PIPELINES: dict[str, Callable[[int, int, int], list[Op]]] = {
 
 
 def pipeline_plans(name: str, stages: int, micro: int) -> list[list[Op]]:
-    """The plans of all ranks, by the name of a schedule in `PIPELINES`.
+    """Return the plans of all ranks, by the name of a schedule in `PIPELINES`.
 
     Raises ValueError for another name, and for fewer than one stage or micro-batch.
     """
@@ -126,9 +126,10 @@ def pipeline_plans(name: str, stages: int, micro: int) -> list[list[Op]]:
 
 
 def held(plan: Plan) -> int:
-    """The most micro-batches of which a rank keeps activations at one time.
+    """Return the most micro-batches for which a rank keeps activations at one time.
 
-    A forward keeps them until the backward of the same layer is over: until its W, if there is one.
+    A forward's activations are kept until the backward of the same layer is over: until its W, if
+    there is one.
     """
     split = {op[1:] for op in plan if op[0] == "W"}
     now = most = 0
@@ -149,14 +150,14 @@ def pipeline_time(
     nbytes: int = 0,
     blocking: bool = False,
 ) -> Trace:
-    """The trace of a pipeline's step: every operation and message of every rank, by their plans.
+    """Return the trace of a pipeline's step: every operation and message, by the ranks' plans.
 
     ``forward``, ``backward`` and ``weights`` are times ("20 ms", or seconds) of one micro-batch in
-    one layer: of F, of the whole backward, and of W, by default half of the backward; where a plan
-    has a W, its B takes the rest. A message has ``nbytes`` bytes. ``blocking``: a rank goes on
-    after a send only when it is done, as with `send` in place of `isend`.
+    one layer: of F, of the whole backward, and of W, by default half of the backward; if a plan has
+    a W, its B takes the rest. A message has ``nbytes`` bytes. ``blocking``: a rank waits for the
+    end of a send, as with `send` in place of `isend`.
 
-    Raises ValueError if ranks wait for ever, and names what each waits for.
+    Raises ValueError, with the awaited operations, if ranks wait forever.
     """
     whole = duration_ns(backward)
     times = duration_ns(forward), whole, whole // 2 if weights is None else duration_ns(weights)
@@ -169,7 +170,7 @@ def pipeline_time(
 
 
 def waits_for_ever(plans: Sequence[Plan], *, blocking: bool = False) -> dict[int, Op]:
-    """What ranks wait for that never comes, as operations of other ranks; empty if all get through.
+    """Return the operations for which ranks wait forever, by rank; empty if no rank does.
 
     With ``blocking`` a rank may also wait in a send: for the operation that would receive it.
     """
@@ -180,9 +181,9 @@ def waits_for_ever(plans: Sequence[Plan], *, blocking: bool = False) -> dict[int
 def pipeline_program(
     plans: Sequence[Plan], times: tuple[int, int, int], nbytes: int = 0, blocking: bool = False
 ) -> Program:
-    """The program of a pipeline's plans, see `pipeline_time`.
+    """Return the program of a pipeline's plans, see `pipeline_time`.
 
-    ``times`` in ns: a forward, the whole backward, and what of it W takes.
+    ``times`` in ns: of a forward, of the whole backward, and of W as a part of it.
     """
     cut = _Cut(plans, times, nbytes, "send" if blocking else "isend")
     return Program.of_lanes("a pipeline", [cut.lane(rank) for rank in range(len(plans))])
@@ -199,13 +200,13 @@ def _stuck(plans: Sequence[Plan], played: Played) -> dict[int, Op]:
 
 
 def op_name(op: Op) -> str:
-    """The name of an operation's span: "F3", or "F3@5" where it names its layer."""
+    """Return the name of an operation's span: "F3", or "F3@5" with a layer."""
     kind, micro, *layer = op
     return f"{kind}{micro}" + "".join(f"@{each}" for each in layer)
 
 
 def op_of(text: str) -> Op | None:
-    """The operation of that name; None if it is none."""
+    """Return the operation with a name; None for other texts."""
     found = _NAME.fullmatch(text)
     if found is None:
         return None
@@ -232,7 +233,7 @@ def bubbles(trace: Trace) -> list[float]:
 
 
 class _Cut:
-    """A model cut into layers: who has which, and what passes from one to another."""
+    """A model cut into layers: the owner of each layer, and the messages between owners."""
 
     def __init__(
         self, plans: Sequence[Plan], times: tuple[int, int, int], nbytes: int, send: str
@@ -244,7 +245,10 @@ class _Cut:
         self.nbytes, self.send = nbytes, send
 
     def lane(self, rank: int) -> list[Action]:
-        """What a rank does. A step's handle is the operation that makes, or takes, what it has."""
+        """Return the steps of a rank.
+
+        A step's handle is the operation that makes or takes its data.
+        """
         lane: list[Action] = []
         for op in self.plans[rank]:
             if (needed := self.needs(op)) is not None:
@@ -261,12 +265,12 @@ class _Cut:
         return lane
 
     def end(self, how: str, peer: int, op: Place, handle: Place | None = None) -> MessageEnd:
-        """One end of the message that ``op`` makes."""
+        """Return one end of the message with the result of ``op``."""
         facts = {"micro": op[1]}
         return MessageEnd(how, peer, self.nbytes, _tag(op), handle=handle or op, facts=facts)
 
     def needs(self, op: Place) -> Place | None:
-        """The operation that makes what this one takes; None if it takes nothing."""
+        """Return the operation that makes the input of this one; None without an input."""
         kind, micro, layer = op
         if kind == "W":
             return "B", micro, layer
@@ -275,13 +279,13 @@ class _Cut:
         return ("B", micro, layer + 1) if layer + 1 in self.owner else ("F", micro, layer)
 
     def taken_by(self, op: Place) -> Place | None:
-        """The operation that takes what this one makes; None if none does."""
+        """Return the operation that takes the result of this one; None without one."""
         kind, micro, layer = op
         after = layer + {"F": 1, "B": -1, "W": 0}[kind]
         return (kind, micro, after) if kind != "W" and after in self.owner else None
 
     def short(self, op: Place) -> Op:
-        """The operation as its own rank's plan has it."""
+        """Return the operation as written in its own rank's plan."""
         alone = sum(rank == self.owner[op[2]] for rank in self.owner.values()) == 1
         return op[:2] if alone and op[2] == self.owner[op[2]] else op
 
@@ -298,6 +302,6 @@ def _placed(op: Op, rank: int) -> Place:
 
 
 def _tag(op: Place) -> int:
-    """A number of a message for each operation that makes one."""
+    """Return a message's tag, one for each operation with a result."""
     kind, micro, layer = op
     return 2 * (micro * 4096 + layer) + (kind == "B")

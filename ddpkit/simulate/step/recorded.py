@@ -1,4 +1,4 @@
-"""`Step`: what one rank computes in a training step, without any communication."""
+"""`Step`: the compute of one rank in a training step, without any communication."""
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
@@ -14,7 +14,8 @@ from ddpkit.trace.intervals import Interval, intersect, subtract, total, union
 from ddpkit.trace.span import QUEUED, READY
 
 MOST_READY = 100_000  # gradients: a damaged number must not fill the memory
-WARM_UP = 3  # steps: torch's DDP uses one bucket in the first, and rebuilds them after it
+# steps: torch's DDP uses one bucket in the first step, and rebuilds the buckets after it
+WARM_UP = 3
 
 
 @dataclass(frozen=True)
@@ -22,11 +23,11 @@ class Step:
     """The compute of one rank in one step: forward, backward with its gradients, optimizer.
 
     ``gradients`` are in the order in which they become ready; backward's compute ends with the last
-    of them. ``finish_ns`` is what backward still does when the buckets are reduced (DDP copies them
+    gradient. ``finish_ns`` is backward's work after the reduction of the buckets (DDP copies them
     into the gradients). ``other_ns`` is time that is neither recorded compute nor a wait for
-    communication: data, ``zero_grad``, Python; it is put before the forward. ``emulated`` says that
-    these are times of an emulated machine. ``host_ns`` is the time in which the host of a device
-    launches a step, if the host waits for nothing: no step is shorter.
+    communication: data, ``zero_grad``, Python; it is put before the forward. ``emulated`` is True
+    for times of an emulated machine. ``host_ns`` is the time in which the host of a device launches
+    a step, if the host waits for nothing: no step is shorter.
     """
 
     forward_ns: int
@@ -59,13 +60,13 @@ class Step:
 
     @property
     def gaps_ns(self) -> list[int]:
-        """How long backward computed each gradient, from the one before it, in ns."""
+        """Backward's compute for each gradient, since the gradient before it, in ns."""
         ready = [0, *(gradient.ready_ns for gradient in self.gradients)]
         return [after - before for before, after in pairwise(ready)]
 
     @property
     def compute_ns(self) -> int:
-        """The whole step without communication: as long as it takes on one rank alone."""
+        """The time of the whole step without communication, as on one rank alone."""
         return self.begin_ns + self.backward_ns + self.finish_ns + self.optimizer_ns
 
     @property
@@ -74,7 +75,7 @@ class Step:
         return sum(gradient.bytes for gradient in self.gradients)
 
     def slowed(self, factor: float) -> "Step":
-        """The step on a rank that takes ``factor`` times as long for everything."""
+        """Return the step on a rank that takes ``factor`` times as long for all of its work."""
         return Step(
             round(self.forward_ns * factor),
             tuple(replace(g, ready_ns=round(g.ready_ns * factor)) for g in self.gradients),
@@ -86,10 +87,10 @@ class Step:
         )
 
     def batch_of(self, times: float) -> "Step":
-        """The step with so many times the samples in the batch.
+        """Return the step with a batch that is ``times`` as large.
 
-        Forward and backward take so many times as long. The optimizer and what finishes backward go
-        over all parameters, whatever the batch. A host has as many launches as before.
+        Forward and backward take ``times`` as long. The optimizer, and the work that finishes
+        backward, go over all parameters, for any batch. The number of launches stays.
         """
         grown, finish_ns = self.slowed(times), self.finish_ns
         optimizer_ns, host_ns = self.optimizer_ns, self.host_ns
@@ -97,11 +98,11 @@ class Step:
 
     @classmethod
     def of_model(cls, model: ModelTable, compute_ns: int, optimizer_ns: int = 0) -> "Step":
-        """A step of a model: ``compute_ns`` of forward and backward, shared out by multiplications.
+        """Return a step of a model: ``compute_ns`` of forward and backward, by multiplications.
 
-        Backward takes two thirds of it, for it makes two products where forward makes one. Its
-        gradients become ready in the opposite order, 4 bytes a number; one of a tensor that
-        multiplies nothing, as a bias, with the one before it.
+        Backward takes two thirds of the compute, because it makes two products where forward makes
+        one. Its gradients become ready in the opposite order, 4 bytes a number; a tensor without
+        multiplications, as a bias, becomes ready with the tensor before it.
         """
         backward_ns, macs, done = compute_ns * 2 // 3, model.macs or 1, 0
         gradients = []
@@ -114,14 +115,14 @@ class Step:
     def of_trace(
         cls, trace: Trace, step: int = -1, rank: int = 0, sizes: Sequence[int] = ()
     ) -> "Step":
-        """The step that a rank computed in a recorded or simulated trace.
+        """Return the step that a rank computed in a recorded or simulated trace.
 
-        A span of kind "backward" ends where a gradient becomes ready. Its bytes are those of
-        ``sizes``, in order of readiness, if given; else those of the span, if it has any; else an
-        equal share of the all_reduce that came next. Of micro-batches whose gradients add up, the
-        backward that sends them counts, and all before it is computed before. Time blocked on
-        communication is left out.
-        Raises TraceError if there is no such step, or no backward in it.
+        A span of kind "backward" ends when a gradient becomes ready. The gradient's bytes are those
+        of ``sizes``, in order of readiness, if given; or else those of the span, if it has any; or
+        else an equal share of the all_reduce that came next. If the gradients of micro-batches add
+        up, the backward that sends them counts, and all work before it counts as before backward.
+        Time blocked on communication is left out. Raises TraceError if there is no such step, or no
+        backward in it.
         """
         return _StepReader(trace.step(step), rank).step(sizes)
 
@@ -133,10 +134,10 @@ class Step:
         sizes: Sequence[int] = (),
         among: Sequence[int] | None = None,
     ) -> "Step":
-        """A step of parts that are each `undisturbed` in the trace's steps after the warm-up.
+        """Return a step of parts that are each `undisturbed` in the steps after the warm-up.
 
-        A trace that is too short for that has its last step. Only steps with as many gradients as
-        the last one count. ``among``: of these steps alone.
+        A trace that is too short for this has its last step. Only steps with as many gradients as
+        the last step count. ``among``: use only these steps.
         """
         chosen = after_warm_up(trace) if among is None else among
         steps = [cls.of_trace(trace, k, rank, sizes) for k in chosen]
@@ -144,10 +145,11 @@ class Step:
 
     @classmethod
     def typical_of(cls, steps: Sequence["Step"]) -> "Step":
-        """A step of parts that are each `undisturbed` in these steps of one rank."""
+        """Return a step of parts that are each `undisturbed` in these steps of one rank."""
         names = [gradient.name for gradient in steps[-1].gradients]
         steps = [step for step in steps if [g.name for g in step.gradients] == names]
-        # Each gradient by what it took after the one before it: one late layer delays all others.
+        # Each gradient by its time since the gradient before it: one late layer delays all later
+        # ones.
         gaps = map(undisturbed, zip(*(step.gaps_ns for step in steps), strict=True))
         ready = zip(steps[-1].gradients, accumulate(gaps), strict=True)
         return cls(
@@ -162,18 +164,18 @@ class Step:
 
 
 def after_warm_up(trace: Trace) -> range:
-    """The steps that are like those to come; of a trace that is too short, the last one."""
+    """Return the steps that resemble later steps; for a short trace, the last step."""
     return range(WARM_UP if trace.steps > WARM_UP else max(trace.steps - 1, 0), trace.steps)
 
 
 def undisturbed(times: Iterable[int]) -> int:
-    """The lower quartile: what else a machine does makes things longer, never shorter."""
+    """Return the lower quartile: further work on a machine makes times longer, never shorter."""
     times = sorted(times)
     return times[len(times) // 4]
 
 
 def last_of_each(order: Sequence[str], buckets: Sequence[Bucket]) -> list[int]:
-    """The place of the gradient that lets a rank post each bucket, -1 if it waits for none."""
+    """Return the place of the gradient that lets a rank post each bucket; -1 for no gradient."""
     place = {name: i for i, name in enumerate(order)}
     if missing := [name for bucket in buckets for name in bucket.gradients if name not in place]:
         raise ValueError(f"the buckets name a gradient {missing[0]!r} that the step does not have")
@@ -197,7 +199,7 @@ class _StepReader:
     def __init__(self, cut: Trace, rank: int) -> None:
         spans, self.window = cut.of(rank), cut.window_of(rank)
         activity = cut.activity(rank)
-        # Copies of a GPU are the rank's own work: no other link or rank makes them shorter.
+        # Copies of a GPU are the rank's own work: no other link or rank would shorten them.
         work = union([*activity.compute, *activity.copies])
         host = HostAhead.of(spans, self.window)
         self.host_ns, starved = host.ns, [stretch for stretch, _ in host.starved]
@@ -231,13 +233,14 @@ class _StepReader:
         )
         said = [s for s in backward if s.bytes or "gradient" in s.args]
         said = said or [s for s in backward for _ in range(ready_of(s))]
-        self.gradients = said or backward[:-1] or backward  # the last is what came after them
+        # the last span is the work after the gradients
+        self.gradients = said or backward[:-1] or backward
 
     def _last_post(self, cut: Trace, spans: Sequence[Span]) -> int:
         """Return the moment until which an all_reduce can be one of gradients.
 
-        An operation begins when it is posted, in the backward. The kernel of a profiler's recording
-        begins when it runs, and the last one runs after the backward's last kernel.
+        An operation begins at its post, in the backward. In a profiler's recording, a kernel begins
+        when it runs, and the last all_reduce runs after the backward's last kernel.
         """
         if cut.facts.get("recorded_by") != "torch.profiler":
             return self.end
@@ -283,12 +286,13 @@ class _StepReader:
         return self.before[k] - round(self.shares[k - 1] * max(0, self.ends[k - 1] - ns))
 
     def sizes(self) -> list[int]:
-        """The bytes of each gradient, from its span or from its bucket."""
+        """Return the bytes of each gradient, from its span or from its bucket."""
         if any(span.bytes for span in self.gradients):
             return [span.bytes for span in self.gradients]
         sizes = [0] * len(self.gradients)
         for bucket, members in share(self.gradients, self.reduced):
-            for n, i in enumerate(members):  # what does not divide goes to the first ones
+            # the remainder of the division goes to the first gradients
+            for n, i in enumerate(members):
                 sizes[i] = bucket.bytes // len(members) + (n < bucket.bytes % len(members))
         return sizes
 

@@ -1,4 +1,4 @@
-"""What more ranks are worth: a step on 1, 2, 4, … ranks, with the batch shared or growing."""
+"""The gain of more ranks: a step on 1, 2, 4, … ranks, with a shared or a growing batch."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -11,14 +11,14 @@ from ddpkit.simulate.step.recorded import Step
 
 @dataclass(frozen=True, slots=True)
 class Scaled:
-    """A step on so many ranks."""
+    """A step on a number of ranks."""
 
     replay: Replay
-    speed_up: float  # samples per second, in multiples of what one rank does alone
+    speed_up: float  # samples per second, in multiples of one rank alone
 
     @property
     def world_size(self) -> int:
-        """How many ranks there are."""
+        """The number of ranks."""
         return self.replay.world_size
 
     @property

@@ -1,14 +1,14 @@
 """Parameter servers on emulated links: workers pull, compute and push, and servers answer.
 
-Each rank is a lane of a `Program` that decides as it goes on, and posts sends and receives as a
-real rank does: so times are those of an emulated cluster whose ranks do the same (lab 08's `push`,
+Each rank is a lane of a `Program` that decides as it goes on, and posts sends and receives like a
+real rank. So times equal those of an emulated cluster with ranks of the same code (lab 08's `push`,
 `pull` and `serve`).
 
 A worker asks every server for its chunk of the parameters, computes, and sends each server its
-chunk of the gradient. A server takes requests from any worker, as they come. It sends an answer and
-goes on; an answer waits until the worker is at most `bound` pushes ahead of the slowest: 0 is a
-synchronous server, infinity an asynchronous one (Ho et al., More Effective Distributed ML via a
-Stale Synchronous Parallel Parameter Server, NeurIPS 2013). Adding up takes no time.
+chunk of the gradient. A server takes requests from any worker, as they come, sends an answer and
+goes on. An answer waits until the worker is at most `bound` pushes ahead of the slowest worker: 0
+is a synchronous server, infinity an asynchronous one (Ho et al., More Effective Distributed ML via
+a Stale Synchronous Parallel Parameter Server, NeurIPS 2013). Adding up takes no time.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from ddpkit.trace import Trace
 HEADER, DATA = 1, 2  # tags
 HEADER_BYTES = 8
 PUSH, PULL, DONE = range(3)
-MOVED = ("asked", "data")  # what a worker waits for, of each server
+MOVED = ("asked", "data")  # handles of the steps for which a worker waits, for each server
 
-Compute: TypeAlias = int | Callable[[int, int], int]  # ns, or of a rank and its round
+Compute: TypeAlias = int | Callable[[int, int], int]  # ns, or a function of a rank and its round
 
 
 @dataclass(frozen=True, repr=False)
 class Served:
-    """What parameter servers and their workers did. Servers are the first ranks."""
+    """The outcome of parameter servers and their workers. Servers are the first ranks."""
 
     servers: int
     workers: int
@@ -46,7 +46,7 @@ class Served:
 
     @property
     def gradients_per_s(self) -> float:
-        """How many gradients came in a second."""
+        """The number of gradients that came in a second."""
         return len(self.ages) / (self.done_ns / 1e9)
 
     def __repr__(self) -> str:
@@ -70,11 +70,11 @@ def parameter_server(
 ) -> Served:
     """Simulate servers that hold ``nbytes`` of parameters together, and workers that train.
 
-    Ranks 0 to ``servers`` - 1 are servers, the others workers. ``compute_ns`` is how long a
-    gradient takes, in ns: a number, or a function of the worker's rank and the round.
-    ``slow={3: 4}``: worker 3 takes 4 times as long. A worker makes ``rounds`` rounds (None: without
-    end), and begins none after ``seconds``. An age is the number of pushes between a worker's pull
-    and its push. Raises ValueError for numbers that make no run, as no worker or no end.
+    Ranks 0 to ``servers`` - 1 are servers, all others are workers. ``compute_ns`` is the time of a
+    gradient in ns: a number, or a function of the worker's rank and the round. ``slow={3: 4}``:
+    worker 3 takes 4 times as long. A worker makes ``rounds`` rounds (None: without end), and begins
+    no round after ``seconds``. An age is the number of pushes between a worker's pull and its push.
+    Raises ValueError for numbers that make no run, such as no worker or no end.
     """
     if workers < 1 or servers < 1:
         raise ValueError(
@@ -113,7 +113,7 @@ def server_program(
     compute: Callable[[int, int], int],
     how_long: tuple[float, float],
 ) -> Program:
-    """The program of servers, one for each chunk, and of the workers at their desk."""
+    """Return the program of servers, one for each chunk, and of the workers at their desk."""
     servers: list[Lane] = [
         partial(_server, desk, server, nbytes) for server, nbytes in enumerate(chunks)
     ]
@@ -124,12 +124,12 @@ def server_program(
 
 @dataclass
 class _Clocks:
-    """When a server answers whom: how often each worker that is not done has pushed."""
+    """The pushes of each unfinished worker at a server, which decide the server's answers."""
 
     workers: Sequence[int]
     bound: float
     ages: list[tuple[int, int]] = field(default_factory=list)
-    last_ns: int = 0  # of the pushes
+    last_ns: int = 0  # time of the last push
 
     def __post_init__(self) -> None:
         self._pushes = dict.fromkeys(self.workers, 0)
@@ -152,16 +152,16 @@ class _Clocks:
 
 @dataclass
 class _Desk:
-    """What servers and workers know of each other."""
+    """Data that servers and workers share."""
 
-    workers: tuple[int, ...]  # their ranks
+    workers: tuple[int, ...]  # the workers' ranks
     bound: float
-    clocks: dict[int, _Clocks] = field(default_factory=dict)  # of each server
-    # What the headers say that are under way, by sender and receiver.
+    clocks: dict[int, _Clocks] = field(default_factory=dict)  # server -> its clocks
+    # Contents of headers under way, by sender and receiver.
     requests: dict[tuple[int, int], deque[int]] = field(default_factory=lambda: defaultdict(deque))
 
     def ask(self, worker: int, server: int, request: int) -> MessageEnd:
-        """The header that says what a worker wants."""
+        """Return the header with a worker's request."""
         self.requests[worker, server].append(request)
         return MessageEnd("isend", server, HEADER_BYTES, HEADER, handle=(server, "asked"))
 
@@ -173,7 +173,7 @@ def _worker(
     compute: Callable[[int, int], int],
     how_long: tuple[float, float],
 ) -> Generator[Action, Resumed, None]:
-    """Pull, compute and push, for so many rounds, or until so many ns."""
+    """Pull, compute and push, for a number of rounds, or until a time in ns."""
     rounds, until_ns = how_long
     number, now = 0, 0
     all_moved = After(tuple((server, what) for server in range(len(chunks)) for what in MOVED))

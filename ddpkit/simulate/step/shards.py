@@ -1,9 +1,9 @@
 """Sharded parameters as a program: gathered before use, gradients scattered after.
 
-Each rank keeps 1/n of the parameters of every unit (a layer, or a block of some). It gathers a unit
-before its forward, drops it after, gathers it again before its backward, and reduces and scatters
-its gradient: stage 3 of Rajbhandari et al., ZeRO, 2020; torch's `fully_shard`. Gathers and scatters
-are groups of their own: each goes in order, and both share the links.
+Each rank keeps 1/n of the parameters of every unit (a layer, or several layers). It gathers a unit
+before the unit's forward, drops it after, gathers it again before the backward, and reduces and
+scatters the gradient: stage 3 of Rajbhandari et al., ZeRO, 2020; torch's `fully_shard`. Gathers and
+scatters are separate groups: each goes in order, and both share the links.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ddpkit.simulate.messages.by_name import schedule
 
 @dataclass(frozen=True, slots=True)
 class ShardUnit:
-    """What is gathered together: its parameters in bytes, and its compute in ns."""
+    """A unit that is gathered at once: its parameters in bytes, and its compute in ns."""
 
     bytes: int
     forward_ns: int
@@ -32,11 +32,11 @@ def shard_program(
     keep: bool = False,
     optimizer_ns: int = 0,
 ) -> Program:
-    """The program of a step on ranks that shard the units, which are in the order of the forward.
+    """Return the program of a step with sharded units, given in the order of the forward.
 
-    ``ahead``: so many units are gathered while one computes, so ``ahead`` + 1 are whole at a time.
-    ``keep``: what the forward has gathered stays until the backward, which gathers nothing (stage
-    2). Raises ValueError for fewer than 0 ahead, and for fewer than one rank.
+    ``ahead``: this number of units are gathered while one computes, so ``ahead`` + 1 units are
+    whole at a time. ``keep``: units gathered in the forward stay until the backward, which gathers
+    nothing (stage 2). Raises ValueError for fewer than 0 ahead, and for fewer than one rank.
     """
     if ahead < 0 or world_size < 1:
         raise ValueError(
@@ -68,7 +68,7 @@ def _work(unit: ShardUnit, i: int, kind: str) -> Work:
 
 
 def _gathers(units: Sequence[ShardUnit], world_size: int, ahead: int, keep: bool) -> list[Action]:
-    """Gather each unit when the one that is ``ahead`` + 1 before it has been computed."""
+    """Gather each unit after the compute of the unit ``ahead`` + 1 places before it."""
     order = [("F", i) for i in range(len(units))]
     order += [] if keep else [("B", i) for i in reversed(range(len(units)))]
     lane: list[Action] = []

@@ -1,7 +1,7 @@
 """All_reduces in several process groups that take the buckets in turns, and share the links.
 
-Within a group they go one after the other; those of different groups move at the same time. On a
-link that one stream fills, that hides latencies and no bytes.
+Within a group they go one after another; all_reduces of different groups move at the same time. On
+a link that one stream fills, several streams hide latencies, but no bytes.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def streamed(
 def _one_for_all(
     world_size: int, buckets: Sequence[Bucket], posted_ns: Sequence[int], streams: int
 ) -> Program:
-    """The program of one rank of many that do the same: its neighbours are itself."""
+    """Return the program of one rank that stands for many equal ranks: it is its own neighbour."""
     lane: list[Action] = []
     at = 0
     for number, (bucket, posted) in enumerate(zip(buckets, posted_ns, strict=True)):

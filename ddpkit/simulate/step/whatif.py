@@ -1,8 +1,8 @@
-"""What if the recorded run had had other buckets, another link, or a slow rank?
+"""Replays a recorded run with new buckets, a new link, or a slow rank.
 
-The ranks' compute is taken from the recording, the communication is simulated. So the answer is as
-good as two assumptions: compute takes as long beside other communication, and the recorded link is
-known. An emulated link is known: what the recorded all_reduces took beyond it (copying, waking
+The ranks' compute is taken from the recording, the communication is simulated. So the answer rests
+on two assumptions: compute takes as long beside the new communication, and the recorded link is
+known. An emulated link is known: the time of the recorded all_reduces beyond it (copying, waking
 threads) is added to each simulated one. For a real link, a latency and a bandwidth are fitted to
 the recorded all_reduces.
 """
@@ -33,11 +33,11 @@ def what_if(
     step: int | None = None,
     sizes: Sequence[int] = (),
 ) -> Trace:
-    """The trace of one recorded step, replayed with the given changes and all else as recorded.
+    """Return the trace of one recorded step, replayed with the given changes.
 
     ``step`` counts as in `Trace.step`; without it the typical step after the warm-up is replayed.
-    ``sizes``: bytes of the gradients in order of readiness, for a trace that does not hold them.
-    Raises TraceError if the trace has no step with a backward, ValueError for a bad link.
+    ``sizes``: bytes of the gradients in order of readiness, for a trace without them. Raises
+    TraceError if the trace has no step with a backward, ValueError for a bad link.
     """
     known = {rank: _step(trace, step, rank, sizes) for rank in trace.recorded_ranks}
     copied = list(known.values())  # for the ranks that were not recorded
@@ -56,10 +56,10 @@ def what_if(
 
 
 def recorded_link(trace: Trace, among: Sequence[int] | None = None) -> tuple[Links, int]:
-    """The links of a recorded run, and what an `undisturbed` all_reduce took beyond them, in ns.
+    """Return the links of a recorded run, and the ns of an `undisturbed` all_reduce beyond them.
 
-    Without an emulated link they are the links that fit the run, and 0. ``among``: as these steps
-    alone tell.
+    Without an emulated link these are the links that fit the run, and 0. ``among``: use only these
+    steps.
     """
     n, samples = trace.job_size, list(moved(trace, among))
     emulated = str(trace.facts.get("emulated", ""))
@@ -75,9 +75,9 @@ def recorded_link(trace: Trace, among: Sequence[int] | None = None) -> tuple[Lin
 
 
 def fit_link(samples: Sequence[Sample], world_size: int) -> Link:
-    """The link on which ring all_reduces take as long as these, by least squares.
+    """Return the link on which ring all_reduces take as long as the samples, by least squares.
 
-    Each sample is (bytes, ns). From samples of one size alone the latency cannot be told: it is 0.
+    Each sample is (bytes, ns). If all samples have one size, the latency is unknown and set to 0.
     """
     not_for("fit_link", "fit")
     if world_size < 2 or not samples:
@@ -113,9 +113,9 @@ def _step(trace: Trace, step: int | None, rank: int, sizes: Sequence[int]) -> St
 def moved(trace: Trace, among: Sequence[int] | None = None) -> Iterator[Sample]:
     """Yield the bytes of each all_reduce after the warm-up, and the ns for which it moved them.
 
-    The all_reduces are those of the first recorded rank. The time counts from when all ranks had
-    posted it and the one before it was done; if not all ranks were recorded, from its start.
-    ``among``: of these steps alone.
+    The all_reduces are those of the first recorded rank. The time counts from the moment at which
+    all ranks had posted it and the all_reduce before was done; if not all ranks were recorded, from
+    its start. ``among``: use only these steps.
     """
     rank = trace.recorded_ranks[0]
     every = range(WARM_UP if trace.steps > WARM_UP else 0, trace.steps)
