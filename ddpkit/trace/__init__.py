@@ -1,24 +1,24 @@
-"""What happened in a run, as data. Needs nothing but the standard library.
+"""The events of a run, as data. Needs only the standard library.
 
-span        Span: one operation of one rank, from a time to a time
-base        the spans of all ranks, the facts of the run, and what can be asked of them
-trace       Trace: these, with save, load and to_chrome
-cycles      the ends of steps, told from the cycle of a rank's optimizers
-breakdown   Breakdown: where a rank's time went: compute only, overlapped, exposed, copy, idle
+span        Span: one operation of one rank, with its begin and end
+base        the spans of all ranks, the facts of the run, and questions about them
+trace       Trace: the same, with save, load and to_chrome
+cycles      the ends of steps, derived from the cycle of a rank's optimizers
+breakdown   Breakdown: the parts of a rank's time: compute only, overlapped, exposed, copy, idle
 copies      CopyTotal: the copies between host and device, by direction
 queues      the rows of a rank with a device: host, streams, communicators, copy engines
-traffic     Traffic, Count: who sent how much to whom
-peers       match_peers fills in since when every peer of an operation was in
-waits       who waited for whom, and how long
-rounds      how many rounds the messages of an algorithm take, and how many latencies
-dropped     Dropped: what a rank of a long run did not keep; join: what all have kept
+traffic     Traffic, Count: bytes and messages by sender and receiver
+peers       match_peers sets the moment since which every peer has posted an operation
+waits       the waits of ranks for each other, and their lengths
+rounds      the numbers of rounds and of latencies in an algorithm's messages
+dropped     Dropped: the part of a long run that a rank did not keep; join: the common rest
 intervals   exact arithmetic on sets of time
 innermost   the innermost of spans that lie inside each other
 work        WorkDone: FLOPs, shares of the peak and stated amounts of a rank's step
-memory      MemoryLevel: what a rank of a modelled machine held, and for what
-deaths      deaths of ranks: when each died
+memory      MemoryLevel: memory held by a rank of a modelled machine, by purpose
+deaths      deaths of ranks, with their times
 names       names of ranks: "server" rather than "rank 0"
-made        how a trace was made: simulated, emulated, or in a machine's own time
+made        the origin of a trace: simulated, emulated, or in a machine's own time
 files/      traces on disk: our own format, Perfetto's and torch.profiler's
 """
 

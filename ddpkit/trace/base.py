@@ -1,4 +1,4 @@
-"""`BaseTrace`: what every rank did in a run, and all that can be asked of it. It knows no files."""
+"""`BaseTrace`: the acts of every rank in a run, and all questions about them, without files."""
 
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
@@ -74,7 +74,7 @@ class BaseTrace:
 
     @cached_property
     def start_ns(self) -> int:
-        """Where the earliest window starts; 0 if nothing was recorded.
+        """The start of the earliest window; 0 if nothing was recorded.
 
         A device's host may begin earlier: the row of the host has no window of its own.
         """
@@ -86,7 +86,7 @@ class BaseTrace:
 
     @cached_property
     def end_ns(self) -> int:
-        """Where the latest window ends; 0 if nothing was recorded. A rank's death is in it."""
+        """The end of the latest window, deaths of ranks included; 0 if nothing was recorded."""
         if self.bounds:
             return max((end for start, end in self.bounds.values() if start < end), default=0)
         if not self.spans:
@@ -98,22 +98,22 @@ class BaseTrace:
 
     @property
     def duration_ms(self) -> float:
-        """How long it took, from the earliest start to the latest end, in milliseconds."""
+        """The time from the earliest start to the latest end, in milliseconds."""
         return (self.end_ns - self.start_ns) / 1e6
 
     def of(self, rank: int) -> tuple[Span, ...]:
-        """The spans of one rank, in the order they were recorded."""
+        """Return the spans of one rank, in the order of the recording."""
         return self._by_rank.get(rank, ())
 
     def row(self, rank: int, name: str) -> Sequence[Span]:
-        """The spans of one rank that `ROW_OF` puts in a row.
+        """Return the spans of one rank in a row of `ROW_OF`.
 
         The rows are "compute", "comm", "copy", "step" and "host".
         """
         return self._by_row.get((rank, name), ())
 
     def window_of(self, rank: int) -> Interval:
-        """The (start, end) in ns that the rank's parts add up to.
+        """Return the (start, end) in ns of the window that the rank's parts fill.
 
         The window of a rank that was not recorded is empty.
         """
@@ -121,7 +121,7 @@ class BaseTrace:
         return self.bounds.get(rank, whole)
 
     def activity(self, rank: int) -> Activity:
-        """When the rank computed and communicated, inside its window."""
+        """Return the times of the rank's compute and communication, inside its window."""
         compute, comm, copies = (self.row(rank, name) for name in ("compute", "comm", "copy"))
         return Activity.of_rows(compute, comm, copies, self.window_of(rank))
 
@@ -131,13 +131,13 @@ class BaseTrace:
 
     @cached_property
     def traffic(self) -> Traffic:
-        """Who sent how much to whom. An operation belongs to the window it was posted in."""
+        """Bytes and messages by sender and receiver; an operation counts where it is posted."""
         every = (span for rank in self.ranks for span in self.row(rank, "comm"))
         comm = (span for span in every if self._posted_inside(span))
         return Traffic.of(comm, self.world_size, self.recorded_ranks)
 
     def peak(self, rank: int) -> MemoryLevel | None:
-        """The most memory that the rank held in its window, the first time; None if unknown."""
+        """Return the rank's highest memory in its window, the first of equals; None if unknown."""
         levels: Sequence[MemoryLevel] = self.memory.get(rank, ())
         if rank in self.bounds:
             levels = inside(levels, *self.bounds[rank])
@@ -153,7 +153,7 @@ class BaseTrace:
 
     @cached_property
     def steps(self) -> int:
-        """How many training steps were recorded; 0 if the run marked none."""
+        """The number of recorded training steps; 0 if the run marked none."""
         return max(map(len, self._steps.values()), default=0)
 
     def step(self, k: int) -> Self:
@@ -175,9 +175,9 @@ class BaseTrace:
         return self._cut[k]
 
     def marks_of(self, rank: int) -> list[int]:
-        """The ends of a rank's marked steps, or of its optimizers where no step is marked, in ns.
+        """Return the ends of a rank's marked steps, or otherwise of its optimizers' steps, in ns.
 
-        A step has several of these ends where a program has several optimizers.
+        A step has several of these ends if a program has several optimizers.
         """
         marked = any(row == "step" for _, row in self._by_row)
         kind = "step" if marked else "optimizer"
@@ -244,11 +244,11 @@ class BaseTrace:
 
 
 def _steps_by_optimizer(spans: Sequence[Span]) -> list[Interval]:
-    """Steps that end with their last optimizer; the first step starts with the first compute."""
+    """Return steps that end with their last optimizer; the first one starts with the compute."""
     ends = ends_of_steps(spans)
     if not ends:
         return []
-    # Operations outside modules may be those that make the model and the data.
+    # Operations outside modules may only make the model and the data.
     compute = [span for span in spans if span.is_compute and OPERATIONS not in span.args]
     first = min(span.start_ns for span in compute)
     return list(zip([first, *ends], ends, strict=False))
@@ -256,6 +256,6 @@ def _steps_by_optimizer(spans: Sequence[Span]) -> list[Interval]:
 
 def _overlaps(span: Span, window: Interval) -> bool:
     start, end = window
-    if span.start_ns == span.end_ns:  # an instant belongs to the window it lies in
+    if span.start_ns == span.end_ns:  # an instant belongs to the window that contains it
         return start <= span.start_ns < end
     return span.start_ns < end and start < span.end_ns

@@ -1,6 +1,6 @@
-"""Where a rank's time went: parts that add up to it exactly.
+"""The parts of a rank's time, which add up to it exactly.
 
-The parts are four, and a fifth in recordings with copies. Where copies, compute and communication
+The parts are four, and a fifth in recordings with copies. If copies, compute and communication
 overlap in time, compute takes precedence, then communication, then copies.
 """
 
@@ -13,18 +13,18 @@ from ddpkit.trace.span import ROW_OF, TIMES, Span
 
 @dataclass(frozen=True, slots=True)
 class Activity:
-    """What one rank did inside a window, as sets of time in ns (see `intervals`)."""
+    """The acts of one rank inside a window, as sets of time in ns (see `intervals`)."""
 
     window: Interval
     compute: list[Interval]
     comm: list[Interval]
     overlapped: list[Interval]  # communication hidden behind compute
-    exposed: list[Interval]  # communication with nothing to hide it
+    exposed: list[Interval]  # communication without compute at the same time
     copies: list[Interval] = field(default_factory=list)  # all copies, hidden or not
 
     @classmethod
     def of(cls, spans: Iterable[Span], window: Interval) -> "Activity":
-        """Activity from the spans of one rank, which does not compute while it is blocked."""
+        """Return the activity in one rank's spans; the rank does not compute while blocked."""
         rows: dict[str, list[Span]] = {row: [] for row in ROW_OF.values()}
         for span in spans:
             rows[ROW_OF[span.kind]].append(span)
@@ -34,7 +34,7 @@ class Activity:
     def of_rows(
         cls, compute: Iterable[Span], comm: Sequence[Span], copies: Iterable[Span], window: Interval
     ) -> "Activity":
-        """Activity from the spans of one rank, sorted by `ROW_OF`."""
+        """Return the activity in the spans of one rank, sorted by `ROW_OF`."""
         blocked = [(op.blocked_ns, op.end_ns) for op in comm if op.blocked_ns is not None]
         computed = intersect(subtract(map(TIMES, compute), blocked), [window])
         moved = intersect(map(TIMES, comm), [window])
@@ -55,7 +55,7 @@ class Activity:
 
 @dataclass(frozen=True, slots=True)
 class Breakdown:
-    """The parts of one rank's window, in ns; they add up to it exactly.
+    """The parts of one rank's window, in ns; they add up to the window exactly.
 
     HolisticTraceAnalysis has the same numbers under other names: its compute is `compute_ns`, its
     non-compute is ``exposed_ns + copy_ns``.
@@ -69,7 +69,7 @@ class Breakdown:
 
     @classmethod
     def of(cls, activity: Activity) -> "Breakdown":
-        """The parts of one rank's window, from its activity in it."""
+        """Return the parts of one rank's window, from the rank's activity."""
         start, end = activity.window
         overlapped, exposed = total(activity.overlapped), total(activity.exposed)
         compute_only = total(activity.compute) - overlapped
@@ -85,7 +85,7 @@ class Breakdown:
 
     @property
     def compute_ns(self) -> int:
-        """All compute, with and without communication behind it."""
+        """All compute, with and without communication at the same time."""
         return self.compute_only_ns + self.overlapped_ns
 
     @property

@@ -37,8 +37,8 @@ DIRECTIONS = (*_OF_CUDA,)
 class CopyTotal:
     """The copies of one direction.
 
-    ns         time during which at least one of the copies ran
-    hidden_ns  time among it during which the rank computed or communicated
+    ns         time with at least one of the copies
+    hidden_ns  the part of this time in which the rank computed or communicated
     """
 
     times: int

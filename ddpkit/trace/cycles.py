@@ -1,7 +1,7 @@
-"""The ends of training steps, told from the optimizers of a rank that marks no steps.
+"""The ends of training steps, derived from the optimizers of a rank that marks no steps.
 
 A step may have several optimizers: Muon for matrices and AdamW for the rest, which step one after
-the other, or the two of a GAN, with a backward before each. A step ends with the last optimizer of
+another, or the two of a GAN, with a backward before each. A step ends with the last optimizer of
 the cycle that repeats.
 """
 

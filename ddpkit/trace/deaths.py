@@ -1,4 +1,4 @@
-"""Deaths of ranks: a trace keeps them among its facts, and pictures mark them."""
+"""Deaths of ranks: a trace keeps deaths among its facts, and pictures mark them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from ddpkit.trace.span import Scalar
 
-UNENDED = "unended"  # among a span's args: the call was under way when its rank was ended
+UNENDED = "unended"  # among a span's args: the rank was ended during the call
 
 
 def death_fact(rank: int, ns: int) -> dict[str, Scalar]:

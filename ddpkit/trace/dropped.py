@@ -1,4 +1,4 @@
-"""`Dropped`: what a long run does not keep. A rank has its last steps, and counts of the rest."""
+"""`Dropped`: the part of a long run that is not kept: a rank keeps its last steps, and counts."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -12,7 +12,7 @@ from ddpkit.trace.traffic import Count, Traffic
 
 @dataclass(frozen=True, slots=True)
 class Dropped:
-    """Counts of the oldest spans of one rank, which it no longer has."""
+    """Counts of the oldest spans of one rank, which the rank has dropped."""
 
     spans: int = 0
     steps: int = 0
@@ -27,10 +27,10 @@ def join(
     facts: Mapping[str, Scalar],
     memory: Mapping[int, tuple[MemoryLevel, ...]] | None = None,
 ) -> tuple[Trace, Traffic]:
-    """The trace of a run, and the traffic that it leaves out; ``gone`` is by rank.
+    """Return the trace of a run, and the traffic that the trace leaves out; ``gone`` is by rank.
 
-    The trace begins with the first step that all ranks still have. Its fact "kept" says what part
-    of the run it holds, if not the whole.
+    The trace begins with the first step that all ranks still have. Its fact "kept" names the kept
+    part of the run, if any part is missing.
     """
     before = _traffic(gone, world_size)
     if any(each.spans for each in gone.values()):
@@ -73,7 +73,7 @@ def _host_inside(
 
 
 def _from_a_common_step(trace: Trace, gone: Mapping[int, Dropped]) -> tuple[list[Span], list[Span]]:
-    """The spans since the first step that all ranks have, and those before it."""
+    """Return the spans since the first step that all ranks have, and the spans before it."""
     first, begins = max(each.steps for each in gone.values()), {}
     for rank, dropped in gone.items():
         surplus = trace.marks_of(rank)[: first - dropped.steps]

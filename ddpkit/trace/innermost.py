@@ -9,17 +9,17 @@ from ddpkit.trace.span import Span
 
 
 def innermost(spans: Iterable[Span], inside: Iterable[Interval]) -> Iterator[tuple[int, int, Span]]:
-    """The spans cut into pieces (start, end, span) that do not overlap, in the order of time.
+    """Yield the spans cut into pieces (start, end, span) that do not overlap, in the order of time.
 
-    Only what lies in the set ``inside`` is kept. Where several spans run, the piece is that of the
-    one that began last (of those, the shortest).
+    Only times in the set ``inside`` are kept. If several spans run, the piece belongs to the span
+    that began last (of several, to the shortest).
     """
     pieces = list(_pieces(spans))
     at = 0
     for start, end in union(inside):
         while at < len(pieces) and pieces[at][1] <= start:
             at += 1
-        k = at  # a piece may reach into the next interval, so `at` stays
+        k = at  # a piece may reach into the next interval, so `at` does not advance
         while k < len(pieces) and pieces[k][0] < end:
             first, last, span = pieces[k]
             yield max(first, start), min(last, end), span

@@ -11,10 +11,10 @@ Interval = tuple[int, int]
 
 
 def union(intervals: Iterable[Interval]) -> list[Interval]:
-    """The time that lies in at least one of the intervals."""
+    """Return the time that lies in at least one of the intervals."""
     merged: list[Interval] = []
     ordered = sorted(intervals)
-    first = last = ordered[0][0] if ordered else 0  # the interval that grows
+    first = last = ordered[0][0] if ordered else 0  # the growing interval
     for start, end in ordered:
         if start > last:
             if first < last:
@@ -28,7 +28,7 @@ def union(intervals: Iterable[Interval]) -> list[Interval]:
 
 
 def intersect(a: Iterable[Interval], b: Iterable[Interval]) -> list[Interval]:
-    """The time that lies in both sets."""
+    """Return the time that lies in both sets."""
     left, right = union(a), union(b)
     common: list[Interval] = []
     i = j = 0
@@ -44,7 +44,7 @@ def intersect(a: Iterable[Interval], b: Iterable[Interval]) -> list[Interval]:
 
 
 def subtract(a: Iterable[Interval], b: Iterable[Interval]) -> list[Interval]:
-    """The time that lies in ``a`` and not in ``b``."""
+    """Return the time in ``a`` that is not in ``b``."""
     holes = union(b)
     rest: list[Interval] = []
     j = 0
@@ -64,5 +64,5 @@ def subtract(a: Iterable[Interval], b: Iterable[Interval]) -> list[Interval]:
 
 
 def total(intervals: Iterable[Interval]) -> int:
-    """How long the set is, in ns; time covered twice counts once."""
+    """Return the length of the set, in ns; time covered twice counts once."""
     return sum(end - start for start, end in union(intervals))

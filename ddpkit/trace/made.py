@@ -1,4 +1,4 @@
-"""How a trace was made, in a word: the one home of "emulated" and "simulated"."""
+"""The origin of a trace, in a word: the only place of "emulated" and "simulated"."""
 
 from collections.abc import Mapping
 
@@ -6,12 +6,12 @@ from ddpkit.trace.span import Scalar
 
 
 def how_made(facts: Mapping[str, Scalar]) -> str:
-    """ "simulated", "emulated" or "", by a trace's facts: whose time its times are.
+    """Return the origin of a trace's times, from its facts: "simulated", "emulated" or "".
 
     simulated  no rank ran
-    emulated   real ranks ran, and the timekeeper says when (`docs/emulation.md`)
-    ""         a real machine's own time; of files of old, also "emulated link": a machine's own
-               time, in which messages were held back
+    emulated   real ranks ran in the timekeeper's time (`docs/emulation.md`)
+    ""         a real machine's own time; for old files also "emulated link": a machine's own time,
+               with delayed messages
     """
     if facts.get("backend") == "simulated":
         return "simulated"

@@ -1,9 +1,9 @@
-"""`MemoryLevel`: the bytes that a rank holds from a moment on, by what they are for."""
+"""`MemoryLevel`: the bytes that a rank holds from a moment on, by purpose."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
 
-# What a rank holds. "activations" is all that is none of the others: inputs and temporaries too.
+# The purposes. "activations" are all remaining bytes: inputs and temporaries too.
 MEMORY_KINDS = ("parameters", "gradients", "optimizer", "buckets", "activations")
 
 
@@ -19,11 +19,11 @@ class MemoryLevel(NamedTuple):
         return sum(self.nbytes)
 
     def of(self, kind: str) -> int:
-        """The bytes of one of `MEMORY_KINDS`."""
+        """Return the bytes of one of `MEMORY_KINDS`."""
         return self.nbytes[MEMORY_KINDS.index(kind)]
 
 
 def inside(levels: Sequence[MemoryLevel], start_ns: int, end_ns: int) -> list[MemoryLevel]:
-    """The levels of a window: the one that it starts with, and those in it."""
+    """Return the levels of a window: the level at its start, and the levels in it."""
     before = [level for level in levels if level.ns <= start_ns][-1:]
     return before + [level for level in levels if start_ns < level.ns < end_ns]

@@ -1,4 +1,4 @@
-"""Names of ranks: "server" rather than "rank 0". A trace keeps them among its facts."""
+"""Names of ranks: "server" rather than "rank 0". A trace keeps names among its facts."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from ddpkit.trace.trace import Trace
 
 
 def with_names(trace: Trace, names: Mapping[int, str]) -> Trace:
-    """The trace, whose pictures and texts call ranks by these names.
+    """Return the trace with names for ranks in pictures and texts.
 
-    Raises TraceError for a rank that is not there, or a name that is no text.
+    Raises TraceError for a rank that does not exist, or a name that is no text.
     """
     for rank, name in names.items():
         if rank not in trace.ranks:

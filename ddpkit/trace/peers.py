@@ -1,7 +1,7 @@
-"""Which operations of different ranks belong together, and since when all of them were in.
+"""Operations of different ranks that belong together, and the moment of their last post.
 
-A rank alone knows when it posted an operation and when it was done. Only the spans of all ranks
-together say how much of that time it waited for a slower peer, and how much bytes were moving.
+A rank alone knows only the post and the end of an operation. The spans of all ranks together divide
+this time into the wait for a slower peer, and the time in which bytes moved.
 """
 
 from collections import defaultdict
@@ -12,7 +12,7 @@ from ddpkit.trace.span import Span
 
 
 def collectives(spans: Iterable[Span]) -> list[list[Span]]:
-    """The collectives, each as the spans of its ranks. Those without ``seq`` are left out."""
+    """Return the collectives, each as the spans of its ranks, without those lacking ``seq``."""
     together: dict[tuple[str, str, int], list[Span]] = defaultdict(list)
     for span in spans:
         if span.seq is not None and span.is_collective:
@@ -21,10 +21,11 @@ def collectives(spans: Iterable[Span]) -> list[list[Span]]:
 
 
 def messages(spans: Iterable[Span]) -> list[tuple[Span, Span]]:
-    """(send, recv) pairs: messages of one group, source, destination and tag keep their order.
+    """Return (send, recv) pairs; messages of one group, source, destination and tag keep order.
 
-    By their number, ``seq``, where they have one: the first of them may have been left out. Pairs
-    are in the order in which they were sent; of those sent at one time, in the order of the spans.
+    Messages with a number, ``seq``, are paired by their number, because the first of them may have
+    been left out. Pairs are in the order of their sends, and for equal times in the order of the
+    spans.
     """
     spans = tuple(spans)
     posted: dict[tuple[object, ...], tuple[list[Span], list[Span]]] = defaultdict(lambda: ([], []))
@@ -42,11 +43,11 @@ def messages(spans: Iterable[Span]) -> list[tuple[Span, Span]]:
 
 
 def match_peers(spans: Iterable[Span]) -> tuple[Span, ...]:
-    """The spans, in their order, with ``ready_ns`` filled in where the peers are known.
+    """Return the spans, in order, with ``ready_ns`` filled in if the peers are known.
 
-    It stays None where a peer is missing (no partner, or fewer ranks than ``args["group_size"]``),
-    and where the operation was over before its last peer came: a buffered send or the root of a
-    broadcast waits for nobody.
+    ``ready_ns`` stays None if a peer is missing (no partner, or fewer ranks than
+    ``args["group_size"]``), and if the operation was over before its last peer came: a buffered
+    send or the root of a broadcast waits for no peer.
     """
     spans = tuple(spans)
     ready: dict[int, int] = {}  # id(span) -> ns

@@ -1,8 +1,9 @@
-"""How many messages of an algorithm go one after the other, told from the order of a run's events.
+"""Counts of messages that go one after another, from the order of a run's events.
 
-`rounds` and `latencies` walk through one order of events, and count by two models: with one port a
-rank sends one message at a time; with many, only what it waits for holds it up. A plan's own number
-of rounds (`ddpkit.simulate.Schedule.rounds`) needs no walk: its steps say which round they are in.
+`rounds` and `latencies` walk through the events in one order, and count by two models: with one
+port a rank sends one message at a time; with many ports a rank waits only for messages. The number
+of rounds of a `Schedule` (`ddpkit.simulate.Schedule.rounds`) needs no walk: each step names its
+round.
 """
 
 from collections import defaultdict
@@ -13,22 +14,23 @@ from ddpkit.trace.span import Span
 
 
 def rounds(spans: Iterable[Span]) -> int:
-    """Rounds in the one-port model: in a round a rank sends one message and receives one.
+    """Return the rounds in the one-port model: in a round a rank sends and receives one message.
 
-    A message goes in the first round in which its sender has nothing else to send, its receiver
-    nothing else to take in, and the sender has got all that it waited for before it sent. Times do
-    not matter, only what came before what on each rank, so a slow run has as many rounds as a fast
-    one. A binomial tree over n ranks takes ⌈log2 n⌉, a root that serves them in turn n-1, a ring
-    all-reduce 2(n-1); a rank that blocks in a send before it receives takes more. Empty messages
-    count too.
+    A message goes in the first round in which its sender has no earlier message to send, its
+    receiver no earlier message to take in, and the sender has got all messages for which it waited
+    before the send. Times do not matter, only the order of events on each rank, so a slow run has
+    as many rounds as a fast run. A binomial tree over n ranks takes ⌈log2 n⌉, a root that serves
+    the ranks in turn n-1, a ring all-reduce 2(n-1); a rank that blocks in a send before it receives
+    takes more. Empty messages count too.
 
     Source: the model is that of R. Thakur, R. Rabenseifner, W. Gropp (IJHPCA 19, 2005), section 3.
     """
     pairs = messages(spans)
     sent_in: dict[int, int] = {}  # message -> its round
     out: dict[int, int] = defaultdict(int)  # rank -> the last round in which it sent
-    taken: dict[int, int] = defaultdict(int)  # ... in which it received
-    known: dict[int, int] = defaultdict(int)  # ... from which it has got what it waited for
+    taken: dict[int, int] = defaultdict(int)  # rank -> the last round in which it received
+    # rank -> the round from which on it has got all messages for which it waited
+    known: dict[int, int] = defaultdict(int)
     for number, is_posted in _in_order(pairs):
         send, recv = pairs[number]
         if is_posted:
@@ -41,14 +43,16 @@ def rounds(spans: Iterable[Span]) -> int:
 
 
 def latencies(spans: Iterable[Span]) -> int:
-    """The most messages in a row, each posted when its sender had got the one before it.
+    """Return the longest chain of messages, each posted after its sender got the one before.
 
-    So many latencies lie between an algorithm's start and its end, if a rank can send to several
-    at once. A ring all-reduce over n ranks has 2(n-1); a root that serves n-1 ranks in turn has 1.
+    This number of latencies lies between an algorithm's start and its end, if a rank can send to
+    several ranks at once. A ring all-reduce over n ranks has 2(n-1); a root that serves n-1 ranks
+    in turn has 1.
     """
     pairs = messages(spans)
-    row: dict[int, int] = {}  # message -> how many in a row up to it
-    known: dict[int, int] = defaultdict(int)  # rank -> the most of those that it has got
+    row: dict[int, int] = {}  # message -> length of the longest chain up to it
+    # rank -> the longest chain among the messages that it has got
+    known: dict[int, int] = defaultdict(int)
     for number, is_posted in _in_order(pairs):
         send, recv = pairs[number]
         if is_posted:
@@ -59,10 +63,10 @@ def latencies(spans: Iterable[Span]) -> int:
 
 
 def _in_order(pairs: list[tuple[Span, Span]]) -> list[tuple[int, bool]]:
-    """What happened on the ranks: which pair, and whether it was posted then or had come in.
+    """Return the events of the ranks in order: number of the pair, and True for its post.
 
-    At equal times a message that has come in goes before one that is posted; but no message comes
-    in before it is posted itself.
+    False stands for the arrival. At equal times an arrival goes before a post; but no message
+    arrives before its own post.
     """
     events = [(_posted(send), 1, number) for number, (send, _) in enumerate(pairs)]
     for number, (send, recv) in enumerate(pairs):
@@ -72,8 +76,8 @@ def _in_order(pairs: list[tuple[Span, Span]]) -> list[tuple[int, bool]]:
 
 
 def _posted(send: Span) -> int:
-    """The moment of a message: in a thread of its own, that since which it could be posted.
+    """Return the moment of a message: in a thread of its own, the earliest time of its post.
 
-    Which of two threads comes first, the scheduler says, not the algorithm.
+    The scheduler, not the algorithm, decides which of two threads comes first.
     """
     return int(send.args.get("since", send.start_ns))

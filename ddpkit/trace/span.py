@@ -1,4 +1,4 @@
-"""`Span`: one thing that one rank did, from a time to a time."""
+"""`Span`: one act of one rank, with its begin and end."""
 
 from collections import deque
 from collections.abc import Iterable, Mapping
@@ -15,7 +15,7 @@ ROW_OF = {kind: "compute" if kind in COMPUTE_KINDS else kind for kind in KINDS}
 SENDS = ("send", "isend")
 RECEIVES = ("recv", "irecv")
 UNWAITED = (
-    "unwaited"  # among a span's args: nobody has waited for the call, nor asked for its future
+    "unwaited"  # among a span's args: the call was never waited for, nor asked for its future
 )
 CHANGED = "changed"  # among a span's args: the code changed a tensor of the call before its wait
 
@@ -37,40 +37,42 @@ Scalar = str | int | float
 class Span:
     """One operation of one rank.
 
-    Times are ``perf_counter_ns`` of the host, a clock that all its ranks share.
+    Times are ``perf_counter_ns`` of the host, a clock shared by all its ranks.
 
     kind      "forward", "backward", "optimizer", "span" (marked by the student, or operations
               outside modules): compute;
               "comm": communication; "copy": a copy between host and device, or on the device;
               "step": a whole training step, which only divides the trace;
               "host": launches of a device's host, and waits of the host.
-    lane      "compute", "comm", "copy", "step" or "host": the row it is drawn in.
+    lane      "compute", "comm", "copy", "step" or "host": the row of the span in a picture.
     name      for "comm" the function of torch.distributed: "all_reduce", "send", ...;
-              for "copy" its direction: "host→device", ... (`copies.DIRECTIONS`).
-    start_ns  for "comm" the moment it was posted; ``end_ns`` the moment it was done.
-    ready_ns  for "comm" the moment every peer had posted it too: before it the operation waits for
-              a peer, after it bytes move. None if unknown, or if it finished without its peers.
-    blocked_ns  for "comm" the moment the rank's own thread began to wait for it (``start_ns`` of a
-              blocking call, the ``wait()`` of an asynchronous one), None if it never did. From then
-              to ``end_ns`` the rank computes nothing, even inside a compute span.
-    collected_ns  for "comm" the moment a wait for it was over: later than ``end_ns`` where it was
-              done before the rank came to wait, None if the rank never did.
+              for "copy" the direction: "host→device", ... (`copies.DIRECTIONS`).
+    start_ns  for "comm" the moment of the post; ``end_ns`` the end of the operation.
+    ready_ns  for "comm" the moment at which every peer had posted too: until then the operation
+              waits for a peer, then bytes move. None if unknown, or if it ended without its peers.
+    blocked_ns  for "comm" the begin of the wait by the rank's own thread: ``start_ns`` of a blocking
+              call, the ``wait()`` of an asynchronous call, None without a wait. From then to
+              ``end_ns`` the rank computes nothing, even inside a compute span.
+    collected_ns  for "comm" the end of the rank's wait, later than ``end_ns`` if the operation
+              ended before the wait began; None without a wait.
     bytes     payload that this rank handed in (send, collectives), took out (recv) or copied.
     peer      send: the destination; recv: the source (ranks of the whole job).
-    group, seq  the process group and the number of the operation in it: equal on all ranks of one
-              collective.
-    args      more facts, for people: {"bucket": 3, "group_size": 2, "tag": 0}; of what moves
-              tensors {"dtype": "float16", "reduce": "SUM"}; of a collective that has a root,
-              {"root": 0}, of the whole job; of a group that has a name,
-              {"group_desc": "tp [0, 1]"}, a device mesh's dimension and the members; of a short
-              message {"holds": "11"}, its different numbers; of a call that was under way when its
-              rank was ended {"unended": 1}: then it ends there; of an asynchronous one that nobody
-              has waited for {"unwaited": 1}; of a receive that named no source {"anybody": 1}; of
-              operations outside all modules {"operations": 1}: the name is that of the operation
-              that took the longest; of compute on an emulated device {"launched_ns": 5000}, the
-              host's time at the first launch, {"own_launches": 3, "own_flops": 100,
-              "own_bytes": 40} of the span alone, and {"queue": "stream 1"} on a side stream; of a
-              collective there {"queued_ns": 7000}, since when only its communicator held it up.
+    group, seq  the process group and the number of the operation in the group: equal on all
+              ranks of a collective.
+    args      more facts, for people: {"bucket": 3, "group_size": 2, "tag": 0}. Further keys:
+              "dtype", "reduce" of an operation on tensors: {"dtype": "float16", "reduce": "SUM"};
+              "root" of a collective with a root: a rank of the whole job;
+              "group_desc" of a named group: a device mesh's dimension and the members, "tp [0, 1]";
+              "holds" of a short message: its different numbers, "11";
+              "unended": 1 for a call under way when its rank was ended, which then ends there;
+              "unwaited": 1 for an asynchronous call without a wait;
+              "anybody": 1 for a receive without a named source;
+              "operations": 1 for operations outside all modules, named after the longest of them;
+              "launched_ns" of compute on an emulated device: the host's time at the first launch;
+              "own_launches", "own_flops", "own_bytes" of the span alone;
+              "queue" of a span on a side stream: "stream 1";
+              "queued_ns" of a collective on a device: the time since which only the communicator
+              held it up.
 
     Raises TraceError for an unknown kind, and for a span that ends before it starts.
     """
@@ -117,12 +119,12 @@ class Span:
 
     @property
     def is_compute(self) -> bool:
-        """Whether it is compute: of torch's or marked by the student."""
+        """True for compute, of torch's or marked by the student."""
         return self.kind in COMPUTE_KINDS
 
     @property
     def is_comm(self) -> bool:
-        """Whether it is communication."""
+        """True for communication."""
         return self.kind == "comm"
 
     @property
@@ -132,27 +134,27 @@ class Span:
 
     @property
     def is_send(self) -> bool:
-        """Whether it sends a message."""
+        """True if the span sends a message."""
         return self.kind == "comm" and self.name in SENDS
 
     @property
     def is_recv(self) -> bool:
-        """Whether it receives a message."""
+        """True if the span receives a message."""
         return self.kind == "comm" and self.name in RECEIVES
 
     @property
     def is_collective(self) -> bool:
-        """Whether it is communication of a whole group."""
+        """True for communication of a whole group."""
         return self.kind == "comm" and self.name not in SENDS and self.name not in RECEIVES
 
     @property
     def over_ns(self) -> int:
-        """When it was over for the rank, in ns: collected if it ever was, else done."""
+        """The end for the rank, in ns: the end of its wait if it waited, or else ``end_ns``."""
         return self.end_ns if self.collected_ns is None else max(self.end_ns, self.collected_ns)
 
     @property
     def duration_ns(self) -> int:
-        """How long it took, in ns."""
+        """The length of the span, in ns."""
         return self.end_ns - self.start_ns
 
 

@@ -1,4 +1,4 @@
-"""`Traffic`: who sent how much to whom."""
+"""`Traffic`: bytes and messages by sender and receiver."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,7 +13,7 @@ _Key = TypeVar("_Key")
 
 @dataclass(frozen=True, slots=True)
 class Count:
-    """Operations, and their bytes in all."""
+    """The number of operations, and their bytes in all."""
 
     times: int = 0
     bytes: int = 0
@@ -26,8 +26,8 @@ class Count:
 class Traffic:
     """Messages (send, isend) per pair of ranks, and collectives per rank and operation.
 
-    A message counts where it was sent. What a collective sends underneath is its backend's affair:
-    here it counts once per rank, with the bytes that the rank handed in.
+    A message counts where it was sent. The messages inside a collective belong to its backend: here
+    a collective counts once per rank, with the rank's input bytes.
     """
 
     world_size: int
@@ -39,7 +39,7 @@ class Traffic:
     def of(
         cls, spans: Iterable[Span], world_size: int, recorded: Sequence[int] | None = None
     ) -> "Traffic":
-        """Return the traffic of these spans; spans that are not communication do not count.
+        """Return the traffic of these spans; spans without communication do not count.
 
         recorded  ranks with known operations; None: all ranks
         """
@@ -62,23 +62,23 @@ class Traffic:
         )
 
     def messages(self, rank: int | None = None) -> int:
-        """How many messages the rank sent; without a rank, all ranks together."""
+        """Return the number of messages that the rank sent; without a rank, that of all ranks."""
         return self._sum(rank).times
 
     def sent(self, rank: int | None = None) -> int:
-        """How many bytes the rank sent in messages; without a rank, all ranks together."""
+        """Return the bytes that the rank sent in messages; without a rank, those of all ranks."""
         return self._sum(rank).bytes
 
     def received(self, rank: int) -> int:
-        """How many bytes were sent to the rank in messages."""
+        """Return the bytes that were sent to the rank in messages."""
         return sum(count.bytes for (_, to), count in self.p2p.items() if to == rank)
 
     def to(self, rank: int, peer: int) -> int:
-        """How many bytes ``rank`` sent to ``peer`` in messages."""
+        """Return the bytes that ``rank`` sent to ``peer`` in messages."""
         return self.p2p.get((rank, peer), Count()).bytes
 
     def peers(self, rank: int) -> dict[int, Count]:
-        """What the rank sent, per destination."""
+        """Return the counts of the rank's messages, per destination."""
         return {to: self.p2p[source, to] for source, to in sorted(self.p2p) if source == rank}
 
     def collectives(self, rank: int) -> dict[str, Count]:
@@ -87,10 +87,10 @@ class Traffic:
         return {name: self.collective[who, name] for who, name in keys}
 
     def table(self, only: Sequence[int] = ()) -> str:
-        """A text to print: messages, bytes, to whom, and collectives, in a line a rank.
+        """Return a text to print: messages, bytes, receivers, and collectives, a line a rank.
 
-        Where all ranks did alike, as in a collective, one line stands for all. Ranks that were not
-        recorded have no line.
+        If all ranks have equal traffic, as in a collective, one line stands for all. Ranks that
+        were not recorded have no line.
 
         only  ranks that get a line, if the ranks differ; none: all ranks
         """

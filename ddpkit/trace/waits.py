@@ -1,4 +1,4 @@
-"""Who waited for whom, and how long."""
+"""The waits of ranks for each other, and their lengths."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -8,13 +8,13 @@ from ddpkit.trace.span import Span
 
 
 def waiting(span: Span) -> Interval:
-    """When the operation waited for a peer; empty if it did not, or it is not known."""
+    """Return the time in which the operation waited for a peer; empty if none, or if unknown."""
     ready = span.start_ns if span.ready_ns is None else span.ready_ns
     return span.start_ns, min(max(ready, span.start_ns), span.end_ns)
 
 
 def last_in(operations: Iterable[Sequence[Span]]) -> dict[int, int]:
-    """The rank that posted each operation last, by the id of each of its spans: the others waited.
+    """Return the rank that posted each operation last, by the id of each span: others waited.
 
     ``operations`` are `trace.collectives` and `trace.messages`.
     """
@@ -43,9 +43,9 @@ def waits_between(
 def waited_for(
     comm: Iterable[Span], last: Mapping[int, int], counted: Mapping[int, Sequence[Interval]]
 ) -> dict[int, int]:
-    """How long others waited for each rank in these operations, in ns, all together.
+    """Return the ns for which other ranks waited for each rank in these operations, all together.
 
-    ``last`` is `last_in`; only the times that are ``counted`` for a waiting rank count.
+    ``last`` is `last_in`; of a waiting rank, only the times in ``counted`` count.
     """
     totals: dict[int, int] = defaultdict(int)
     for (rank, latest), times in waits_between(comm, last).items():

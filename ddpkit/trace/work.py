@@ -22,7 +22,7 @@ class WorkDone:
     recomputed_peak_ns the same for `recomputed_flops`
     launches           on a machine with a device: the operations that the host has launched
     host_ns            the same: the time of the host's launches and operations, without waits
-    amounts            what `ddpkit.step(tokens=...)` has stated
+    amounts            the amounts of `ddpkit.step(tokens=...)`
     """
 
     duration_ns: int

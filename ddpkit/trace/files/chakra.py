@@ -92,7 +92,7 @@ _MESSAGES: Mapping[str, tuple[tuple[str, int, str, bool], ...]] = {
 def write(trace: BaseTrace, path: Path) -> list[Path]:
     """Write the trace's ranks beside ``path``, a name that ends in ".et"; return the files.
 
-    Raises TraceError for a trace with communication that Chakra does not have, without the package
+    Raises TraceError for a trace with communication unknown to Chakra, without the package
     protobuf, and for files that cannot be written.
     """
     ranks = [rank for rank in trace.ranks if trace.window_of(rank)[0] < trace.window_of(rank)[1]]
@@ -190,7 +190,7 @@ class _Exporter:
                 message.attr.add(name=name, string_val=value.encode("utf-8", "replace").decode())
 
     def _us(self, ns: int) -> int:
-        """Whole microseconds: each end is rounded, so that stretches in a row stay in a row."""
+        """Return whole microseconds; each end is rounded, so adjacent stretches stay adjacent."""
         return max(0, (ns - self.trace.start_ns + 500) // 1000)
 
 

@@ -1,4 +1,4 @@
-"""A trace as Chrome JSON: Perfetto shows it, HolisticTraceAnalysis counts it.
+"""A trace as Chrome JSON: Perfetto shows it, HolisticTraceAnalysis analyses it.
 
 One file of all ranks is for Perfetto, which opens one file at a time. In a folder, one file per
 rank is for HolisticTraceAnalysis (HTA); it holds the rank's time twice, as HTA counts only GPU
@@ -8,24 +8,26 @@ kernels:
                             the spans as they were recorded, nested, with their names and facts
 "host", "starved", "stream 1", ...
                             rows of a rank with a device (`trace.queues`)
-"counted: ..."              as kernels of a GPU: what `Activity` counts as compute, in pieces that
-                            do not overlap and leave out the time blocked in a wait; and
-                            communication, under the names of NCCL's kernels, by which HTA knows it;
-                            and copies, under CUDA's names: HTA counts no "Memcpy" as compute
+"counted: ..."              as kernels of a GPU: the compute of `Activity`, in pieces that do not
+                            overlap and leave out the time blocked in a wait; communication, under
+                            the names of NCCL's kernels, which HTA knows; and copies, under CUDA's
+                            names: HTA counts no "Memcpy" as compute
 
-Why so, where it is not obvious:
+Reasons for the less obvious choices:
 - The events come first in a file: Perfetto of 2021 takes anything before them for the end.
   It also takes "displayTimeUnit" for the unit of the times, a thousand times too long: left out.
 - A kernel of length 0 stands at either end of the rank's window. HTA's total goes from the first
-  kernel to the last, and so it becomes the window, idle ends included.
-- Times are whole microseconds, each end of a span rounded on its own, so that what touches or nests
-  still does. HTA would round fractions, starts up and ends down, and lose time with every span.
-- A slice of communication ends when it is done. When it was collected, if that was later, is
-  among its facts ("collected_us", on the file's scale): no slice, for nothing moves meanwhile.
-- Slices of one row must nest, else Perfetto drops them: what overlaps gets a row of its own.
-- HTA takes a file's rank from the first ``"rank": ``, with the space, so the first event has it. It
-  reads every .json and .gz of the folder. It takes "Sync", "Memcpy", "Memset" in a kernel's name
-  for no compute, and "ProfilerStep" anywhere for a frame, of which it leaves out the last.
+  kernel to the last, and so becomes the window, idle ends included.
+- Times are whole microseconds, each end of a span rounded by itself, so that adjacent or nested
+  spans stay adjacent or nested. HTA would round fractions, starts up and ends down, and lose time
+  with every span.
+- A slice of communication ends when the operation is done. The end of a later wait is among its
+  facts ("collected_us", on the file's scale), and is no slice, because nothing moves meanwhile.
+- Slices of one row must nest, or Perfetto drops them: an overlapping slice gets a row of its own.
+- HTA takes a file's rank from the first ``"rank": ``, with the space, so the first event has it.
+  HTA reads every .json and .gz of the folder. It takes a kernel with "Sync", "Memcpy" or "Memset"
+  in its name for no compute, and "ProfilerStep" anywhere for a frame, and leaves out the last
+  frame.
 """
 
 from __future__ import annotations
@@ -49,13 +51,13 @@ from ddpkit.trace.queues import HOST, STARVED, by_queue
 from ddpkit.trace.span import LAUNCHED, Span
 
 NOTE = (
-    "Rows 'counted: ...' are what the breakdown counts, dressed as GPU kernels so that "
-    "HolisticTraceAnalysis counts it too; the other rows are what was recorded."
+    "Rows 'counted: ...' hold the times of the breakdown, dressed as GPU kernels so that "
+    "HolisticTraceAnalysis counts the same times; all other rows hold the recorded spans."
 )
 _ALL_RANKS = "all_ranks"  # in such a file, under "ddpkit"
-_ROWS = ("step", "compute", "comm", "copy")  # and their place in the picture
+_ROWS = ("step", "compute", "comm", "copy")  # the rows and their order in the picture
 _FIRST = ("step", HOST, STARVED, "compute")  # rows of a rank with a device; the others follow
-_PLACES = 1_000_000  # for the rows of one name, which need not be one
+_PLACES = 1_000_000  # numbers reserved for the rows of one name, which may be several
 _COUNTED = {"compute": 10, "comm": 11, "copy": 12}
 _MISREAD = re.compile("Sync|Memcpy|Memset|ProfilerStep")
 
@@ -63,7 +65,7 @@ _Event = dict[str, Any]
 
 
 def write(trace: BaseTrace, path: Path) -> list[Path]:
-    """Write what `Trace.to_chrome` says."""
+    """Write the files of `Trace.to_chrome`."""
     ranks = [rank for rank in trace.ranks if trace.window_of(rank)[0] < trace.window_of(rank)[1]]
     if not ranks:
         return []
@@ -92,7 +94,7 @@ def write(trace: BaseTrace, path: Path) -> list[Path]:
 
 
 def has_all_ranks(top: Any) -> bool:
-    """Whether the content of a JSON file is all ranks of an export."""
+    """True if the content of a JSON file is an export of all ranks."""
     ours = top.get("ddpkit") if isinstance(top, dict) else None
     return isinstance(ours, dict) and _ALL_RANKS in ours
 
@@ -127,7 +129,7 @@ def _one_rank(trace: BaseTrace, rank: int) -> bytes:
 
 
 def _text(events: Iterable[_Event], rest: dict[str, object]) -> bytes:
-    """JSON with one event a line, so that a person can read and grep it."""
+    """Return JSON with one event a line, which a person can read and grep."""
     lines = ",\n".join(json.dumps(event) for event in events)
     return f'{{"traceEvents": [\n{lines}\n],\n{json.dumps(rest)[1:]}\n'.encode()
 
@@ -157,11 +159,11 @@ class _Writer:
         yield self._meta("process_sort_index", 0, {"sort_index": self.rank})
 
     def shown(self) -> Iterator[_Event]:
-        """What Perfetto shows."""
+        """Return the events for Perfetto."""
         return itertools.chain(self.name(), self.recorded(), self.held())
 
     def recorded(self) -> Iterator[_Event]:
-        """The spans as they are, in rows in which they nest."""
+        """Yield the spans unchanged, in rows in which they nest."""
         for place, (lane, spans) in enumerate(self._lanes().items()):
             nest = lane in ("compute", HOST) or lane.startswith("stream")
             for n, row in enumerate(_rows(spans, nest=nest)):
@@ -189,14 +191,14 @@ class _Writer:
         return {**found, "step": steps, **others}
 
     def held(self) -> Iterator[_Event]:
-        """Counters of the memory that the rank held, where that is known."""
+        """Yield counters of the rank's memory, if it is known."""
         for level in inside(self.memory, *self.window):
             at = self._us(max(level.ns, self.window[0]))
             args = dict(zip(MEMORY_KINDS, level.nbytes, strict=True))
             yield {"ph": "C", "name": "memory (bytes)", "pid": self.rank, "ts": at, "args": args}
 
     def counted(self) -> Iterator[_Event]:
-        """What `Activity` counts, as kernels."""
+        """Yield the times of `Activity`, as kernels."""
         first = _COUNTED["compute"] * _PLACES
         yield from self._name_row(first, "counted: compute")
         for edge in self.window:
@@ -253,8 +255,8 @@ def _row_of(span: Span) -> str:
 
 
 def _rows(spans: Iterable[Span], *, nest: bool) -> list[list[Span]]:
-    """Rows, as few as it takes for the spans of each to be apart, or inside each other."""
-    rows: list[tuple[list[Span], list[int]]] = []  # and the ends of those still open
+    """Return the fewest rows such that the spans of each row are apart or nested."""
+    rows: list[tuple[list[Span], list[int]]] = []  # a row's spans, and the ends of its open spans
     for span in sorted(spans, key=lambda span: (span.start_ns, -span.end_ns)):
         for row in rows:
             open_ = row[1]
@@ -275,7 +277,7 @@ def _times(span: Span) -> Interval:
 
 
 def _facts(span: Span) -> dict[str, object]:
-    """What to see when a slice is clicked. An arg "stream" would make it a kernel to HTA."""
+    """Return the facts to show for a clicked slice. HTA takes an arg "stream" for a kernel's."""
     args: dict[str, object] = {k: value for k, value in span.args.items() if k != "stream"}
     if span.is_copy:
         return {**args, "bytes": span.bytes}
@@ -286,7 +288,7 @@ def _facts(span: Span) -> dict[str, object]:
 
 
 def _collective(span: Span) -> dict[str, object]:
-    """What torch.profiler writes for a kernel of NCCL; a byte stands for an element of one byte."""
+    """Return torch.profiler's args for a kernel of NCCL, with elements of one byte."""
     args: dict[str, object] = {
         "Collective name": span.name,
         "dtype": "Byte",

@@ -1,4 +1,4 @@
-"""What torch.profiler writes (kineto's Chrome JSON): one file per rank, read into events.
+"""Files of torch.profiler (kineto's Chrome JSON), one per rank, read into events.
 
     {"distributedInfo": {"backend": "nccl", "rank": 0, "world_size": 2, ...}, "host_name": "a",
      "baseTimeNanoseconds": 1790857026000000000,
@@ -7,8 +7,8 @@
 
 ``ts`` and ``dur`` are microseconds; ``ts`` counts from ``baseTimeNanoseconds`` (Unix time), so the
 ranks of one host share a clock. Before torch 2.4 there is no ``baseTimeNanoseconds``, and ``ts`` is
-Unix time itself: 1661203462598738.125, of which a float loses the nanoseconds. All times become
-whole nanoseconds of Unix time. The meaning of the events is in `profiled`.
+Unix time itself: 1661203462598738.125, and a float loses its nanoseconds. All times become whole
+nanoseconds of Unix time. The meaning of the events is in `profiled`.
 """
 
 from collections.abc import Mapping
@@ -34,7 +34,7 @@ _OF_2021 = {  # categories of torch 1.8 to 1.11
     "memset": "gpu_memset",
     "runtime": "cuda_runtime",
 }
-# Torch 1.8 to 1.11 gave these annotations the category of operators.
+# Torch 1.8 to 1.11 recorded these annotations as operators.
 _ANNOTATIONS = ("ProfilerStep#", "Optimizer.", "gloo:", "nccl:", "DistributedDataParallel.forward")
 _LIMIT_US = 9e15  # Unix time of the year 2255: larger numbers are damaged, or nanoseconds
 _AGAIN = "record it again"
@@ -70,20 +70,20 @@ class Recording:
 
 
 def thin(found: dict[str, Any]) -> Any:
-    """Drop the events that nobody wants, such as Python's stack frames: for `disk.read_json`."""
+    """Drop events without use here, such as Python's stack frames: for `disk.read_json`."""
     is_event = "ph" in found and "pid" in found and "ts" in found
     return None if is_event and not _is_wanted(found) else found
 
 
 def is_recording(top: Any) -> bool:
-    """Whether the content of a JSON file has the outline of a profiler's, damaged or not."""
+    """True if the content of a JSON file has the outline of a profiler's, damaged or not."""
     return isinstance(top, dict) and "traceEvents" in top
 
 
 def parse(top: Any, path: str, *, alone: bool) -> Recording:
-    """The content of a JSON file that torch.profiler made.
+    """Return the content of a JSON file that torch.profiler made.
 
-    ``alone``: it is the only one, so it need not say its rank. Raises TraceError, in a sentence
+    ``alone``: it is the only file, so it need not name its rank. Raises TraceError, in a sentence
     that begins with the path.
     """
     if not isinstance(top["traceEvents"], list):

@@ -38,7 +38,7 @@ _TEXT = ("lane", "name", "kind", "group")
 
 
 def write(path: str | os.PathLike[str], trace: BaseTrace) -> None:
-    """Write what `Trace.save` says."""
+    """Write the file of `Trace.save`."""
     data = json.dumps(
         {
             "ddpkit_trace": VERSION,
@@ -54,12 +54,12 @@ def write(path: str | os.PathLike[str], trace: BaseTrace) -> None:
 
 
 def is_saved(top: Any) -> bool:
-    """Whether the content of a JSON file is of the kind that `write` makes, damaged or not."""
+    """True if the content of a JSON file is of the kind that `write` makes, damaged or not."""
     return isinstance(top, dict) and "ddpkit_trace" in top
 
 
 def parse(top: Any) -> BaseTrace:
-    """The trace in a JSON file that `is_saved`. Raises TraceError if it is damaged."""
+    """Return the trace in a JSON file that `is_saved`. Raises TraceError if it is damaged."""
     version: Any = top["ddpkit_trace"]
     if not _is_int(version) or version not in (*_FIELDS_OF, VERSION):
         raise TraceError(
@@ -81,7 +81,7 @@ def parse(top: Any) -> BaseTrace:
 
 
 def _memory(trace: BaseTrace) -> dict[str, object]:
-    """What the ranks held, if that is known."""
+    """Return the memory of the ranks for the file; {} if it is unknown."""
     if not trace.memory:
         return {}
     rows = {

@@ -1,13 +1,13 @@
-"""The spans of a rank, from what torch.profiler recorded of it.
+"""The spans of a rank, from torch.profiler's recording.
 
 On CPU, compute is the time inside operators (the outermost ones), and communication is gloo's own
 annotations ("gloo:all_reduce"), which include the wait for slower ranks. With a GPU in the file,
 compute is kernels, and communication is NCCL's kernels; a kernel belongs to forward, backward or
 optimizer by the operator that launched it. Copies of the GPU are neither.
 
-What the profiler does not know, the spans do not say: a rank's thread that blocks is no event
-(`Span.blocked_ns` is None), the Python between two operators is no compute, and an operation begins
-when it runs, not when it was posted.
+The profiler leaves gaps, and so do the spans: a blocked thread is no event (`Span.blocked_ns` is
+None), the Python between two operators is no compute, and an operation begins when it runs, not
+when it was posted.
 """
 
 import re
@@ -35,14 +35,15 @@ _NCCL = re.compile(r"(?:void )?((?:nccl|rccl|msccl)\w*Kernel\w*)")
 _IN_NAME = re.compile(
     "AllReduce|AllGatherV?|ReduceScatter|Broadcast|AllToAllv?|SendRecv|Send|Recv|Reduce|Gather|Scatter"
 )
-_COPIES = re.compile("Memcpy|Memset|dma")  # in the category of kernels, too, as HTA reads them
+_COPIES = re.compile("Memcpy|Memset|dma")  # also in the category of kernels, as HTA reads them
 _ACCUMULATES = "torch::autograd::AccumulateGrad"  # autograd's operator with a finished gradient
 _ANNOTATED = re.compile(r"nccl:_?(\w+)")
 _STEP = "ProfilerStep#"
 _OPTIMIZER = "Optimizer.step#"
 _FAR_SHORTER = 0.1  # share of the CPU time below which marks of a GPU do not count: ROCm has 16 us
 _GLOO = "gloo:"
-_NAMES = {  # what c10d, NCCL and the profiler say, without case and "_": torch.distributed's name
+# name in c10d, NCCL and the profiler, in lower case without "_" -> torch.distributed's name
+_NAMES = {
     "allgatherbase": "all_gather_into_tensor",
     "allgatherintotensor": "all_gather_into_tensor",
     "reducescatterbase": "reduce_scatter_tensor",
@@ -67,7 +68,7 @@ _SIZES = {  # bytes of an element, by c10's name (NCCL's args) and by C++'s (rec
 
 
 def spans_of(recording: Recording) -> list[Span]:
-    """Compute, communication and steps of one rank, in the order they began."""
+    """Return compute, communication and steps of one rank, in the order of their begins."""
     reader = _RankReader(recording)
     for thread in _by_thread(recording.events).values():
         for event, parents in _nested(thread):
@@ -80,15 +81,15 @@ def spans_of(recording: Recording) -> list[Span]:
 
 
 class _RankReader:
-    """Goes through the events of one rank and collects its spans."""
+    """Goes through the events of one rank and collects the rank's spans."""
 
     def __init__(self, recording: Recording) -> None:
         self.recording = recording
         self.rank = recording.rank
         self.gpu = recording.has_gpu
         self.spans: list[Span] = []
-        self.kinds: dict[str, str] = {}  # a kernel's kind, by its launch's correlation
-        self.names: dict[str, str] = {}  # an operation, by the correlation of its kernel's launch
+        self.kinds: dict[str, str] = {}  # correlation of a launch -> the kernel's kind
+        self.names: dict[str, str] = {}  # correlation of a launch -> the operation
         self.launches: list[tuple[int, str]] = []  # moment and correlation
         self.gradients: list[int] = []  # moments on the CPU at which a gradient was accumulated
         self.computes: dict[str, int] = {}  # places of compute's spans, by the launch's correlation
@@ -132,11 +133,11 @@ class _RankReader:
             self._compute(event, kind, re.split(r"[<(]", event.name.removeprefix("void "))[0])
 
     def steps(self) -> Iterator[Span]:
-        """Add the steps: from ``profiler.step()``, else a step ends with each optimizer's step.
+        """Yield the steps: from ``profiler.step()``, or else one for each optimizer's step.
 
         On a GPU, the time of a step is that of its kernels, by the GPU's own marks. Files may have
-        none, or marks that are far shorter than the CPU's: then a step has the kernels that were
-        launched between the CPU's marks.
+        no marks, or marks that are far shorter than the CPU's: then a step has the kernels that
+        were launched between the CPU's marks.
         """
         for start, end in self._marks(_STEP):
             yield self._step(start, end)
@@ -158,7 +159,7 @@ class _RankReader:
         return [event for event in self.recording.events if event.cat in wanted]
 
     def _marks(self, prefix: str) -> list[Interval]:
-        """Return the times of the annotations that begin so, on the GPU if there is a GPU."""
+        """Return the times of annotations with this prefix, on the GPU if there is a GPU."""
         on_cpu, on_gpu = (
             [event for event in self._annotations(cat) if event.name.startswith(prefix)]
             for cat in (kineto.ANNOTATION, kineto.GPU_ANNOTATION)
@@ -175,7 +176,7 @@ class _RankReader:
         return [self._kernels_of(*each) for each in cpu]
 
     def _kernels_of(self, start: int, end: int) -> Interval:
-        """Return the time of the kernels launched from one moment to another; else these two."""
+        """Return the time of the kernels launched between two moments; else the two moments."""
         moments = slice(*(bisect_left(self.launches, (at, "")) for at in (start, end)))
         keys = (key for _, key in self.launches[moments])
         times = [self.kernels[key] for key in keys if key in self.kernels]
@@ -221,7 +222,7 @@ class _RankReader:
         )  # fmt: skip
 
     def _gloo(self, event: Event, operators: Sequence[Event]) -> None:
-        """Add an operation, posted by the operator around it if that is on its thread.
+        """Add an operation, posted by the surrounding operator if this is on its thread.
 
         A send's operator knows its peer.
         """
@@ -230,7 +231,8 @@ class _RankReader:
         tag = 0
         if name in ("send", "recv"):
             inputs = operators[-1].args.get("Concrete Inputs") if operators else None
-            if self.recording.groups <= 1:  # else it may be a rank of a sub-group
+            # several groups: the number may be a rank of a sub-group
+            if self.recording.groups <= 1:
                 peer, tag = _peer_and_tag(inputs)
         self._comm(event, name, _gloo_bytes(event), peer, "", None, {"tag": tag})
 
@@ -293,7 +295,7 @@ def _by_thread(events: Iterable[Event]) -> dict[str, list[Event]]:
 
 
 def _nested(events: Iterable[Event]) -> Iterator[tuple[Event, list[Event]]]:
-    """Each event of a thread with those it lies in, the outermost first."""
+    """Yield each event of a thread with the events around it, the outermost first."""
     open_: list[Event] = []
     for event in sorted(events, key=lambda event: (event.start_ns, -event.end_ns)):
         while open_ and open_[-1].end_ns <= event.start_ns:
@@ -309,7 +311,7 @@ def _kind(operator: Event, parents: Iterable[Event]) -> str:
         return "backward"
     if any(name.startswith("Optimizer.") for name in annotations):
         return "optimizer"
-    of_a_graph = "Sequence number" in operator.args  # autograd took note of it
+    of_a_graph = "Sequence number" in operator.args  # autograd recorded the operator
     return "forward" if of_a_graph or any(n.endswith(".forward") for n in annotations) else "span"
 
 

@@ -22,7 +22,7 @@ Path = str | os.PathLike[str]
 def read(paths: Sequence[Path]) -> BaseTrace:
     """Return the trace in one file of `Trace.save`, or in torch.profiler's files, one per rank.
 
-    Raises TraceError, in one sentence, for anything else.
+    Raises TraceError, in one sentence, for other files.
     """
     with _no_search_for_garbage():
         return _read(paths)
@@ -30,7 +30,7 @@ def read(paths: Sequence[Path]) -> BaseTrace:
 
 @contextmanager
 def _no_search_for_garbage() -> Iterator[None]:
-    """A block that makes millions of objects to keep: searches of them for garbage find none."""
+    """A block without searches for garbage: its millions of objects are all kept."""
     was = gc.isenabled()
     gc.disable()
     try:
@@ -129,10 +129,11 @@ def _check_they_fit(recordings: Sequence[Recording]) -> None:
 
 
 def _numbered(spans: Sequence[Span], *, one_group: bool) -> list[Span]:
-    """Collectives without a number get one: the k-th of a name on one rank is that of the others.
+    """Number collectives without a number: the k-th of a name on each rank gets the same number.
 
-    They get none if the ranks have different numbers of them, for then nobody knows which one is
-    missing; and none if the recording leaves the group out (gloo) and the job had several.
+    Collectives stay without a number if the ranks have different numbers of them, because the
+    missing one is unknown; and if the recording leaves the group out (gloo) and the job had several
+    groups.
     """
     rows: dict[tuple[str, str], dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
     for i, span in enumerate(spans):
