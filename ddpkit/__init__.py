@@ -1,24 +1,24 @@
 """Learn distributed training on real ranks: one page of nouns.
 
 Cluster    real torch.distributed ranks, started from a notebook
-Run        what a run of them left behind: results, output, trace, traffic
+Run        the outcome of a run: results, output, trace, traffic
 torchrun   a script under real torchrun, from a cell
-PerRank    an argument of which every rank gets its own item
-Trace      what every rank did, and when; `show` draws it
+PerRank    an argument with one item for every rank
+Trace      the acts of every rank, with their times; `show` draws it
 show       the timeline of a run
 span       names a stretch of a rank's work for the timeline
-step       marks a training step of a rank, where no optimizer ends it
-busy       a stretch of a rank's work whose time is stated
+step       marks a training step of a rank that does not end with an optimizer
+busy       a stretch of a rank's work with a stated time
 same       compares a model on all ranks
-stated     the values of a tensor, where a run computes none
+stated     the values of a tensor, for a run that computes no values
 check      checks the answer to an exercise
-beside     a prediction beside what was measured, and their ratio
+beside     a prediction beside the measured number, and their ratio
 carry      your own answer to an earlier exercise, or the kit's
-course     the labs, and what you have solved in each
+course     the labs, and your solved exercises in each
 
 DdpkitError and its kinds are in `ddpkit.errors`, drawn as a tree.
 
-The rooms, from the top (ARCHITECTURE.md says which may import which): commands; grade; authoring;
+The rooms, from the top (ARCHITECTURE.md has the layers of imports): commands; grade; authoring;
 checks, capstone and exercises; faults; cluster; mesh, measure, rank, view; protocol; simulate;
 trace; and the plain things asked, link, networks, machine, machine_numbers, data, answers, files,
 source, text, torch_private.
@@ -95,7 +95,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Load what only a reader of lessons needs, when it is asked for: a rank never does."""
+    """Load names for readers of lessons on demand: a rank never needs them."""
     if name in ("beside", "carry", "check", "course"):
         from ddpkit import exercises
 

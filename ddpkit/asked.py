@@ -22,7 +22,7 @@ from ddpkit.source import PACKAGE, is_question, is_user_file
 
 VARIABLE = "DDPKIT_ASKED"  # names of exercises: "gpipe one_f_one_b"
 CALLER = os.path.join(PACKAGE, "exercises", "guard.py")  # calls the answer, for a check
-AT_WORK = tuple(  # code of the kit with calls for its own work
+AT_WORK = tuple(  # code of the kit that calls such functions for its own work
     os.path.join(PACKAGE, *part)
     for part in (
         *(("checks", ""), ("cluster", ""), ("rank", "group", ""), ("rank", "emulation", "")),

@@ -75,7 +75,7 @@ class Doing:
     call: Call | None = None  # the call in progress; None if the rank did not wait
 
 
-# How a rank ended before its function returned:
+# The ways in which a rank can end before its function returns:
 #   signal     a signal killed it
 #   exit       the process ended itself without a message: os._exit, or a crash that calls os._exit
 #   sys.exit   the rank called sys.exit
@@ -94,8 +94,8 @@ class LastSeen:
 
     where: Where
     by: SeenBy = "stack"
-    call: Call | None = None  # by "call": the last call
-    function: str = ""  # by "function": the name of the function
+    call: Call | None = None  # for "call": the last call
+    function: str = ""  # for "function": the name of the function
 
 
 @dataclass(frozen=True)
@@ -103,16 +103,16 @@ class Death:
     """The end of a rank: its cause and its last known line."""
 
     cause: DeathCause
-    exit_code: int | None = None  # by "exit" and "sys.exit"
-    signal: str = ""  # by "signal": "SIGKILL", or "signal 99" for a signal without a name
+    exit_code: int | None = None  # for "exit" and "sys.exit"
+    signal: str = ""  # for "signal": "SIGKILL", or "signal 99" for a signal without a name
     last: LastSeen | None = None  # None if no line is known
     host: str = ""  # the name of the host, in a job on several hosts
 
 
-# Why ranks that wait for each other cannot go on:
+# Reasons for which ranks that wait for each other cannot go on:
 #   returned   a rank waits for a rank that has returned
 #   lost       the sender of a message has returned before the message was delivered
-#   key        a rank waits for a key in a store, which nobody has set
+#   key        a rank waits for a key in a store that has not been set
 #   itself     a rank waits for itself
 #   receive    the ranks of a circle all receive first, so no rank sends
 #   send       the ranks of a circle all send first, so no rank receives
@@ -137,7 +137,7 @@ class RunFailed(DdpkitError):
     """A run started and failed.
 
     ranks     the ranks at fault; `rank` is the lowest of these ranks
-    returned  the ranks whose function had returned before the failure
+    returned  the ranks that had returned from the function before the failure
     run       the rest of the run: the output of all ranks, the results of returned ranks, and the
               spans of each rank until its end; None on an error made without a run
     """
@@ -157,7 +157,7 @@ class RunFailed(DdpkitError):
 
 
 class RankError(RunFailed):
-    """A rank raised an exception, the `__cause__` wherever that exception could be sent back.
+    """A rank raised an exception, the `__cause__` if that exception could be sent back.
 
     raised  by rank, each exception that may be the cause; exceptions that only report the end of
             another rank are left out unless there are no others
@@ -197,15 +197,15 @@ class RankDied(RunFailed):
 
 
 class Deadlock(RunFailed):
-    """Every unfinished rank waits for another, and none can go on.
+    """Every unfinished rank waits for another rank, and none can go on.
 
     waiting  by unfinished rank, its call and its line
-    needs    by unfinished rank, the ranks whose part of the call is missing; empty if none is
+    needs    by unfinished rank, the ranks with a missing part of the call; empty if none is missing
     cause    the reason (`DeadlockCause`); the first that applies, in the order of `DeadlockCause`
     made     by rank, the number of calls of the collective in which ranks wait for returned ranks,
              up to the waiting call; empty for other causes, and if the numbers are unknown
-    apart    by rank, the first calls of the collective's group that met from different lines, where
-             a rank has come by the line of another rank; empty if no calls did
+    apart    by rank, the first calls of the collective's group that met from different lines, if a
+             rank has passed the line of another rank; empty without such calls
     """
 
     def __init__(

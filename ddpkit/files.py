@@ -1,4 +1,4 @@
-"""Where the package lies, and files that are written whole or not at all."""
+"""The place of the package, and files that are written whole or not at all."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from contextlib import suppress
 from pathlib import Path
 
 PACKAGE = Path(__file__).parent
-CHECKOUT = PACKAGE.parent  # with solutions/ and tests/, unless ddpkit was installed from a wheel
+CHECKOUT = PACKAGE.parent  # has solutions/ and tests/, unless ddpkit was installed from a wheel
 
 
 def write_whole(path: Path, data: bytes) -> None:
-    """Write a file in one move, so that nobody finds half of it.
+    """Write a file in one move, so that no reader finds half of it.
 
     A reader, and the next start after a crash, finds the old file or the new one.
 
-    Raises OSError, and then the old file is as it was.
+    Raises OSError; then the old file is unchanged.
     """
     draft = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
     try:

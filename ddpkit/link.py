@@ -49,11 +49,11 @@ _LINK = re.compile(rf"\s*{_QUANTITY}(?:(?:\s*,\s*|\s+){_QUANTITY})?\s*")
 
 @dataclass(frozen=True, slots=True, init=False, repr=False)
 class Link:
-    """One rank's link: what a message waits, and how fast bytes follow each other.
+    """One rank's link: the latency of a message, and the rate of its bytes.
 
     ``Link("200 us", "1 Gbit/s")``, ``Link(latency=200e-6, bandwidth=125e6)`` (seconds, bytes per
-    second) and ``Link.parse("1 Gbit/s, 200 us")`` are the same. Without a latency it is 0, without
-    a bandwidth unlimited. Raises ValueError, in one sentence, for what is not one.
+    second) and ``Link.parse("1 Gbit/s, 200 us")`` are the same. A missing latency is 0, a missing
+    bandwidth is unlimited. Raises ValueError, in one sentence, for values that are no link.
     """
 
     latency_ns: int
@@ -84,7 +84,7 @@ class Link:
         return text if isinstance(text, Link) else _over(cls(), text)
 
     def wire_ns(self, nbytes: int) -> int:
-        """How long ``nbytes`` occupy one side of the link: B/β, in ns."""
+        """Return the time for which ``nbytes`` occupy one side of the link: B/β, in ns."""
         return round(nbytes / self.bytes_per_s * 1e9)
 
     def arrival_ns(self, receiver: "Link", nbytes: int, leaves_ns: int) -> int:
@@ -93,7 +93,7 @@ class Link:
         return leaves_ns + max(self.latency_ns, receiver.latency_ns) + behind
 
     def __str__(self) -> str:
-        """Text that `parse` reads: "1 Gbit/s, 200 us"."""
+        """Return text that `parse` reads: "1 Gbit/s, 200 us"."""
         parts = [_bandwidth_text(self.bytes_per_s)] if self.bytes_per_s < math.inf else []
         parts += [_latency_text(self.latency_ns)] if self.latency_ns else []
         return ", ".join(parts) or "unlimited"
@@ -118,7 +118,7 @@ class LinkSide:
 
 @dataclass(frozen=True, slots=True)
 class Hosts:
-    """Hosts of ``size`` ranks, in the order of the ranks; each has one link to the others."""
+    """Hosts of ``size`` ranks, in the order of the ranks; each has one link to all other hosts."""
 
     size: int
     between: Link
@@ -153,12 +153,13 @@ class Links:
 
     @classmethod
     def parse(cls, spec: "LinkSpec", world_size: int) -> "Links":
-        """One link for all, ``"1 Gbit/s, 200 us"``, or some ranks' own over a default.
+        """Return one link for all ranks, or links of single ranks over a default.
 
-        ``{"default": "1 Gbit/s, 200 us", 3: "100 Mbit/s"}``: rank 3 differs in bandwidth alone.
+        ``"1 Gbit/s, 200 us"``: one link for all ranks.
+        ``{"default": "1 Gbit/s, 200 us", 3: "100 Mbit/s"}``: rank 3 differs only in bandwidth.
         Without a default, other ranks are unlimited.
         ``{"hosts of": 4, "inside": "300 GB/s, 3 us", "between": "100 Gbit/s, 10 us"}``: ranks 0 to
-        3 share a host and its one link to the others, and so on. What `str` makes of links is read
+        3 share a host and its one link to other hosts, and so on. The text `str(links)` is read
         too. ``"hosts of 8 H100, InfiniBand 400 Gbit/s per GPU"`` names the links of real hosts
         (`ddpkit.networks`). Raises ValueError, in one sentence.
         """
@@ -194,23 +195,23 @@ class Links:
 
     @property
     def equal(self) -> bool:
-        """Whether all messages move over equal links."""
+        """True if all messages move over equal links."""
         return len(set(self.each)) <= 1 and self.host_count == 1
 
     @property
     def host_count(self) -> int:
-        """How many hosts there are; 1 if the ranks have no hosts."""
+        """The number of hosts; 1 if the ranks have no hosts."""
         return 1 if self.hosts is None else math.ceil(len(self.each) / self.hosts.size)
 
     @property
     def slowest(self) -> Link:
-        """The largest latency and the smallest bandwidth: what holds up all ranks together."""
+        """The largest latency and the smallest bandwidth, which limit all ranks together."""
         links = [*self.each, *([self.hosts.between] if self.hosts and self.host_count > 1 else [])]
         latency = max(link.latency_ns for link in links)
         return Link(latency / 1e9, min(link.bytes_per_s for link in links))
 
     def route(self, src: int, dst: int) -> Route:
-        """The two links that a message from one rank to another takes."""
+        """Return the two links of a message from one rank to another."""
         if self.hosts is None or self.hosts.of(src) == self.hosts.of(dst):
             return Route(src, dst, self.each[src], self.each[dst])
         link = self.hosts.between
@@ -242,9 +243,9 @@ class Links:
 
 
 def duration_ns(duration: str | float) -> int:
-    """How long, in ns, "20 ms" or a number of seconds is: of a stretch of work, not of a link.
+    """Return the ns of a duration, "20 ms" or a number of seconds.
 
-    Raises ValueError, in one sentence, for what is no duration.
+    Raises ValueError, in one sentence, for a value that is no duration.
     """
     try:
         return Link(latency=duration).latency_ns
@@ -258,7 +259,7 @@ LinkSpec: TypeAlias = str | Link | Mapping[int | str, str | Link | int] | Links
 
 
 def _hosts(spec: Mapping[int | str, str | Link | int]) -> Hosts | None:
-    """The hosts that a mapping tells of, if it does."""
+    """Return the hosts in a mapping; None without hosts."""
     named = [key for key in _OF_HOSTS if key in spec]
     if not named:
         return None
@@ -270,11 +271,11 @@ def _hosts(spec: Mapping[int | str, str | Link | int]) -> Hosts | None:
     size = spec["hosts of"]
     if not isinstance(size, int) or isinstance(size, bool) or size < 1:
         raise ValueError(f'"hosts of" is the number of ranks on a host, 1 or more, not {size!r}')
-    return Hosts(size, Link.parse(spec["between"]))  # type: ignore[arg-type]  # it says so itself
+    return Hosts(size, Link.parse(spec["between"]))  # type: ignore[arg-type]  # refused by `parse`
 
 
 def _named(text: str, world_size: int) -> Links:
-    """The links of a network that is named, at the rates that are reached."""
+    """Return the links of a named network, at the rates that real messages reach."""
     found = read_network(text, world_size)
     inside = Link(found.inside.latency_us / 1e6, found.inside.bandwidth or math.inf)
     if found.between is None:
@@ -310,7 +311,7 @@ def _ranks_own(text: str) -> dict[int | str, str | Link | int]:
 
 
 def _over(default: Link, text: str) -> Link:
-    """The link of a text; what the text leaves out is the default's."""
+    """Return the link in a text; missing parts are the default's."""
     if isinstance(text, str) and text.strip() == "unlimited":
         return Link()
     parts = _quantities(text)
@@ -355,7 +356,7 @@ def _quantities(text: str) -> dict[str, float]:
 
 
 def _unit(unit: str) -> tuple[str, float]:
-    """What a unit measures, "" if it is none, and how much of s or bytes/s it is."""
+    """Return the quantity of a unit ("" if unknown), and its factor in s or bytes/s."""
     if unit in _NS:
         return "latency", _NS[unit] / 1e9
     if match := _RATE.fullmatch(unit):

@@ -1,22 +1,22 @@
-"""Modelled machines: what an operation costs on one, by counting.
+"""Modelled machines: the cost of an operation, by counting.
 
 An operation that does F floating-point operations and moves B bytes of memory takes
 
     launch + max(F / (peak · efficiency), B / (bandwidth · efficiency))
 
-the roofline of S. Williams, A. Waterman and D. Patterson ("Roofline: an insightful visual
-performance model for multicore architectures", CACM 52(4), 2009), and a launch: what it costs to
-start any operation at all. The peak is that of the operation's dtype. A measured machine has, for
-each kind of operation, a launch of its own and an efficiency for each size.
+by the roofline of S. Williams, A. Waterman and D. Patterson ("Roofline: an insightful visual
+performance model for multicore architectures", CACM 52(4), 2009), and a launch: the cost of
+starting any operation. The peak is that of the operation's dtype. A measured machine has, for each
+kind of operation, its own launch and an efficiency for each size.
 
 A machine may have a device, as each named GPU does. Then a launch costs the host time, and the
 roofline's part costs the device time: host and device work side by side. A bus copies between the
 device's memory and the host's, and the host is a machine of its own.
 
-Machines are named (`named`, in data/machines.json, each number with its source), said in numbers,
-"1 TFLOP/s, 100 GB/s, 64 MB, 5 us", or read from a file that `ddpkit machine --measure` has
-written. "device of" before numbers or a file gives the machine a device, with a bus and a host
-after semicolons: "device of 400 TFLOP/s, 5 us; bus 25 GB/s; host 70 GFLOP/s, 20 GB/s, 64 GB".
+Machines are named (`named`, in data/machines.json, each number with its source), given in numbers,
+"1 TFLOP/s, 100 GB/s, 64 MB, 5 us", or read from a file of `ddpkit machine --measure`. "device of"
+before numbers or a file gives the machine a device, with a bus and a host after semicolons: "device
+of 400 TFLOP/s, 5 us; bus 25 GB/s; host 70 GFLOP/s, 20 GB/s, 64 GB".
 "; forward 100 us, backward 20 us, optimizer 100 us" states the host's cost of an operation.
 """
 
@@ -38,14 +38,15 @@ from ddpkit.text import by_rank
 
 NAMED_FILE = Path(__file__).with_name("data") / "machines.json"
 EXAMPLE = '"A100", "1 TFLOP/s, 100 GB/s, 64 MB, 5 us" or "mine.json"'
-# What is counted alike: a measured machine has an efficiency for each.
+# Kinds of operations; a measured machine has an efficiency for each kind.
 KINDS = (
     *("matmul", "convolution", "attention", "elementwise", "copy"),
     "reduction",  # sums, softmax and normalization, forward and backward
     "transposed",  # copies and elementwise operations on tensors that lie differently in memory
 )
-_LIKE = {"reduction": "elementwise", "transposed": "copy"}  # where a machine file has none of it
-# A dtype without a peak of its own is computed as another.
+# replacements for kinds that are missing in a machine file
+_LIKE = {"reduction": "elementwise", "transposed": "copy"}
+# A dtype without its own peak has the peak of another dtype.
 _COMPUTED_AS = {
     "float16": "float32",
     "bfloat16": "float32",
@@ -64,17 +65,17 @@ _DEVICE = re.compile(r"(?:device\s+of\s+)+", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class KindCost:
-    """What one kind of operation costs on a measured machine.
+    """The cost of one kind of operation on a measured machine.
 
-    ``points`` are (FLOPs or bytes, efficiency), in rising order; between two the efficiency is
-    read off the line in the logarithm of the size, outside them it is that of the nearest.
+    ``points`` are (FLOPs or bytes, efficiency), in rising order. Between two points the efficiency
+    is interpolated linearly in the logarithm of the size; outside, the nearest point counts.
     """
 
     launch_ns: float
     points: tuple[tuple[float, float], ...]
 
     def efficiency(self, work: float) -> float:
-        """The part of the peak, or of the bandwidth, that so much work reaches."""
+        """Return the reached part of the peak, or of the bandwidth, for this amount of work."""
         points = self.points
         at = bisect_left(points, (work, 0.0))
         if at in (0, len(points)):
@@ -86,19 +87,19 @@ class KindCost:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class MachineModel:
-    """A modelled machine: its name, and what it costs to compute on it.
+    """A modelled machine: its name, and the cost of computing on it.
 
     flops       peak FLOP/s by dtype, "float32" at least
     bandwidth   bytes/s of its memory; math.inf: unlimited
     memory      bytes; None: unlimited
     launch_ns   the cost of starting an operation
-    efficiency  the part that is reached of the peak, and of the bandwidth
+    efficiency  the reached part of the peak, and of the bandwidth
     kinds       of a measured machine: the costs of each kind of operation
     has_device  True if a host launches operations on a device
     bus         of a device: bytes/s of a copy to or from pinned memory of the host
     host        of a device: the rank's share of the host; None: a host without limits
     phases      of a device: an operation's ns on the host, Python included; else a launch's ns
-    title       in words; source, by the name of a number, where that is from
+    title       in words; source: the source of each number, by the number's name
     """
 
     name: str
@@ -128,14 +129,14 @@ class MachineModel:
         return self.flops[dtype]
 
     def cost_ns(self, kind: str, flops: float, nbytes: int, dtype: str = "float32") -> int:
-        """Return the ns that an operation of one of `KINDS` takes, launch and work together."""
+        """Return the ns of an operation of one of `KINDS`, launch and work together."""
         launch, work = self._costs(kind, flops, nbytes, dtype)
         return round(launch + work)
 
     def host_and_device_ns(
         self, kind: str, flops: float, nbytes: int, dtype: str = "float32"
     ) -> tuple[int, int]:
-        """Return the ns that an operation costs the host, and the ns that the device works."""
+        """Return the ns of an operation on the host, and its ns of work on the device."""
         launch, work = self._costs(kind, flops, nbytes, dtype)
         return round(launch), round(work)
 
@@ -160,13 +161,14 @@ class MachineModel:
 
     @classmethod
     def parse(cls, text: "str | os.PathLike[str] | MachineModel") -> "MachineModel":
-        """A machine by its name, by its numbers, or from a file; raises ValueError, in a sentence.
+        """Return a machine by its name, by its numbers, or from a file.
 
-        Numbers are told apart by their units: FLOP/s the peak of every dtype, B/s or bit/s the
-        memory's bandwidth, B its size, s the launch. The peak must be there; without another number
-        it is unlimited, and a launch takes no time. They are what is reached: the efficiency is 1.
-        "device of" before numbers or a file gives a device: the launch is its host's. Then
-        "; bus 25 GB/s" and "; host 70 GFLOP/s, 20 GB/s, 64 GB" may follow.
+        Numbers are told apart by their units: FLOP/s is the peak of every dtype, B/s or bit/s the
+        memory's bandwidth, B its size, s the launch. The peak must be given; a missing number is
+        unlimited, and a missing launch takes no time. The numbers are reached fully: the efficiency
+        is 1. "device of" before numbers or a file gives a device: the launch is its host's. Then ";
+        bus 25 GB/s" and "; host 70 GFLOP/s, 20 GB/s, 64 GB" may follow. Raises ValueError, in a
+        sentence.
         """
         if isinstance(text, MachineModel):
             return text
@@ -231,7 +233,7 @@ MachineSpec: TypeAlias = (
 
 
 def machines_of(spec: MachineSpec, world_size: int) -> tuple[MachineModel, ...]:
-    """The machine of each rank: one for all, or ``{"default": "V100", 3: "K80"}``.
+    """Return the machine of each rank: one for all, or ``{"default": "V100", 3: "K80"}``.
 
     Raises ValueError, in one sentence.
     """
@@ -253,12 +255,11 @@ def machines_of(spec: MachineSpec, world_size: int) -> tuple[MachineModel, ...]:
 
 
 def speed_range(was: MachineModel, to: MachineModel) -> tuple[float, float]:
-    """How many times as fast a machine does what another one did: at least, and at most.
+    """Return the least and the largest speed-up of work on another machine.
 
-    An operation is launched, computes in float32 and moves bytes. Whatever the operations are, they
-    gain no less than the least of the three ratios, and no more than the largest. Measured machines
-    have ratios for each kind and size. Raises ValueError where one machine has a limit and the
-    other has none.
+    An operation is launched, computes in float32 and moves bytes. So the speed-up of any operations
+    lies between the least and the largest of the three ratios. Measured machines have ratios for
+    each kind and size. Raises ValueError if one machine has a limit and the other machine has none.
     """
     ratios: set[float] = set()
     for kind in KINDS:
@@ -278,7 +279,7 @@ def speed_range(was: MachineModel, to: MachineModel) -> tuple[float, float]:
 
 
 def _rates(machine: MachineModel, cost: KindCost | None, work: float) -> tuple[float, ...]:
-    """Launches, FLOPs and bytes a second; and the bytes of what computes beside."""
+    """Return launches, FLOPs and bytes a second; and the bytes a second beside compute."""
     launch, (of_peak, of_bandwidth) = machine.launch_ns, machine.efficiency
     beside = machine.bandwidth * of_bandwidth
     if cost is not None:
@@ -295,7 +296,7 @@ def machine_text(machines: tuple[MachineModel, ...]) -> str:
 
 @cache
 def named() -> Mapping[str, MachineModel]:
-    """The machines that have a name."""
+    """Return the machines with a name."""
     found = json.loads(NAMED_FILE.read_text("utf-8"))
     return MappingProxyType({name: _read(name, facts) for name, facts in found.items()})
 

@@ -1,13 +1,13 @@
-"""A measured machine: what operations cost on the device at hand, as a machine file has it.
+"""A measured machine: the costs of operations on the device at hand, in the form of a machine file.
 
-Each kind of operation is timed over a fixed grid of sizes, as training has it: there and back, with
-fresh outputs, on one thread, and on operands that have left the near caches since they were made.
-On the CPU the thread's own CPU time counts, the least of several rounds: so what else runs on the
-machine matters little. From a time t and a size the efficiency follows,
-size / (peak · (t − launch)), where the peak is the best that was seen.
+Each kind of operation is timed over a fixed grid of sizes, as in training: forward and backward,
+with fresh outputs, on one thread, and on operands that have left the near caches since they were
+made. On the CPU the thread's own CPU time counts, the least of several rounds, so other programs on
+the machine matter little. The efficiency follows from a time t and a size, size / (peak · (t −
+launch)), where the peak is the best measured rate.
 
-The launch is what an operation of a training step costs that has next to nothing to do: torch's
-modules, autograd and optimizer included, shared out among the operations that are counted.
+The launch is the cost of an operation of a training step with almost no work: torch's modules,
+autograd and optimizer included, divided among the counted operations.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from typing import Any
 from ddpkit.machine import KindCost, MachineModel
 from ddpkit.machine_numbers import PHASES
 
-ROUNDS, AT_LEAST = 7, 0.004  # of each work; seconds that a round takes
-# Operands of a work are taken in turns from about so many bytes, as a step's are from the memory
-# that the step goes through; of small ones no more than so many.
+ROUNDS, AT_LEAST = 7, 0.004  # rounds of each work; least seconds of a round
+# Cycle through operands of about WORKING_SET bytes, so that caches are as cold as in a real step;
+# for small operands at most MOST_SETS sets.
 WORKING_SET, MOST_SETS = 16 << 20, 256
 # (rows, inner, columns); (batch, channels, pixels a side, kernel); (batch, heads, length, width)
 PRODUCTS = [(rows, k, k) for rows in (16, 64, 256, 1024) for k in (32, 128, 384, 768)]
@@ -39,21 +39,22 @@ CONVOLUTIONS = [
 ]
 ATTENTIONS = [(batch, 4, length, 32) for batch in (2, 16) for length in (16, 32, 64, 128, 256)]
 ELEMENTS = [4**n for n in range(3, 13)]
-# (rows, columns); (rows and columns, elements that lie together)
+# (rows, columns); (rows and columns, adjacent elements)
 REDUCTIONS = [(rows, columns) for rows in (16, 128, 1024, 8192) for columns in (32, 128, 512)]
 TRANSPOSES = [(n, length) for n in (8, 32, 128) for length in (1, 32, 128)]
-COMPUTING = ("matmul", "convolution", "attention")  # their size is FLOPs, that of others bytes
+# their size is in FLOPs, that of all other kinds in bytes
+COMPUTING = ("matmul", "convolution", "attention")
 PHASE_ROUNDS = 30  # steps in which a phase is timed
 NUMBERS = ("flops", "bandwidth", "launch_us", "efficiency", "kinds")
-LEAST_NS = 1.0  # of a time, when the launch is taken off
+LEAST_NS = 1.0  # least time after subtracting the launch
 
-Work = tuple[float, Callable[[], Any]]  # FLOPs or bytes, and what does them
+Work = tuple[float, Callable[[], Any]]  # FLOPs or bytes, and a function that does the work
 
 
 def measure(device: str = "cpu", say: Callable[[str], None] = lambda _: None) -> MachineModel:
-    """The machine of a device of this computer; takes a minute or two.
+    """Return the machine of a device of this computer; takes a minute or two.
 
-    ``say`` hears of what is done. Raises RuntimeError, torch's, if there is no such device.
+    ``say`` is called with each kind of work. Raises torch's RuntimeError if the device is missing.
     """
     import torch
 
@@ -122,7 +123,7 @@ def _curve(rates: list[tuple[float, float]], best: float) -> tuple[tuple[float, 
 
 
 def _seconds(work: Callable[[], Any], device: str) -> float:
-    """How long a piece of work takes: the least mean of several rounds."""
+    """Return the time of a piece of work: the least mean of several rounds."""
     clock, finish = _clock(device)
     work()
     count = 1
@@ -147,7 +148,7 @@ def _seconds(work: Callable[[], Any], device: str) -> float:
 
 
 def _clock(device: str) -> tuple[Callable[[], float], Callable[[], None]]:
-    """What tells the time, and what waits for the device."""
+    """Return a clock, and a function that waits for the device."""
     import torch
 
     if device == "cpu":
@@ -156,10 +157,10 @@ def _clock(device: str) -> tuple[Callable[[], float], Callable[[], None]]:
 
 
 def _launch(device: str) -> float:
-    """Seconds that an operation of a training step takes, of modules of 8 × 8.
+    """Return the seconds of an operation of a training step, with modules of 8 × 8.
 
     The operations are counted on the CPU, where an emulated cluster computes: a GPU's optimizer
-    does in a few what takes several for each parameter there.
+    needs only a few operations, where the CPU's needs several for each parameter.
     """
     import torch
 
@@ -233,7 +234,7 @@ class _SmallStep:
 
 
 def _in_turns(run: Callable[..., Any], *shapes: tuple[int, ...]) -> Callable[[], Any]:
-    """Calls of `run` with tensors of these shapes, each time with others."""
+    """Return a function that calls `run` in turn with several sets of tensors of these shapes."""
     import torch
 
     nbytes = sum(4 * math.prod(shape) for shape in shapes)
@@ -273,7 +274,7 @@ def _convolutions() -> Iterator[Work]:
 
 
 def _attentions() -> Iterator[Work]:
-    """Attention on heads that lie beside each other, as a projection makes them."""
+    """Yield attention on adjacent heads, as a projection makes them."""
     import torch
 
     def forward(q: Any, k: Any, v: Any) -> Any:
@@ -310,7 +311,7 @@ def _reductions() -> Iterator[Work]:
     aten = torch.ops.aten
     for rows, columns in REDUCTIONS:
         x, row, column, size = (rows, columns), (columns,), (rows, 1), 4.0 * rows * columns
-        image = (max(1, rows // 64), columns, 8, 8)  # of as many elements, but for few rows
+        image = (max(1, rows // 64), columns, 8, 8)  # equal in elements, except for few rows
         pixels = 4.0 * math.prod(image)
         yield size, _in_turns(partial(torch.sum, dim=0), x)
         yield 2 * size, _in_turns(partial(torch.softmax, dim=1), x)
@@ -346,7 +347,7 @@ def _reductions() -> Iterator[Work]:
 
 
 def _transposes() -> Iterator[Work]:
-    """Copies and sums of what lies in another order: heads, images, transposed matrices."""
+    """Yield copies and sums of tensors in another order: heads, images, transposed matrices."""
     for n, length in TRANSPOSES:
         shape, size = (n, n, length), 4.0 * n * n * length
         yield 2 * size, _in_turns(lambda x: x.transpose(0, 1).contiguous(), shape)

@@ -1,4 +1,4 @@
-"""Whose code a file is, and what a reader calls a line of it: "Cell In[5], line 12"."""
+"""The owner of a code file, and the reader's name of a line: "Cell In[5], line 12"."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ import types
 from collections.abc import Iterator
 from typing import Any
 
-# What IPython calls the code of a cell under a magic that compiles it, and what a reader calls it.
+# IPython's file name for code under a compiling magic -> the reader's name of the cell
 MAGICS = {
     "<timed exec>": "%%time cell",
     "<timed eval>": "%%time cell",
     "<magic-timeit>": "%%timeit cell",
 }
 PACKAGE = os.path.join(os.path.dirname(__file__), "")
-RANK_MAIN = os.path.join(PACKAGE, "rank", "main.py")  # what is outside of it only started the rank
+RANK_MAIN = os.path.join(PACKAGE, "rank", "main.py")  # callers of this file only started the rank
 _ANSWERS = os.path.join(PACKAGE, "answers", "")
 # The file of a question in a sandbox: the code came from the grader's checkout.
 _QUESTION = re.compile(r"[/\\]ddpkit[/\\]checks[/\\]lab\d\d[/\\]\w+\.py$")
 _INSTALLED = tuple(f"{os.sep}{name}-packages{os.sep}" for name in ("site", "dist"))
 _STDLIB = tuple(os.path.join(sysconfig.get_path(name), "") for name in ("stdlib", "platstdlib"))
-_shipped: set[str] = set()  # made-up file names of code that runs were given
-_own: set[str] = set()  # what file names of the reader's begin with, wherever they lie
+_shipped: set[str] = set()  # made-up file names of code that was given to runs
+_own: set[str] = set()  # beginnings of file names that count as the reader's in any folder
 
 
 @functools.cache
 def is_user_file(filename: str) -> bool:
-    """Whether code of this file is the reader's: neither a library's, nor this package's own.
+    """True if code of this file is the reader's, neither a library's nor this package's own.
 
-    The course's answers count as the reader's: `carry` puts them in the place of an own answer.
+    The course's answers count as the reader's, because `carry` puts them in place of an own answer.
     """
     if filename.startswith("<"):
         return filename in _shipped or filename.startswith(("<ipython", "<stdin", *MAGICS))
@@ -58,9 +58,9 @@ def is_question(filename: str) -> bool:
 
 @functools.cache
 def _targets(folders: tuple[str, ...]) -> tuple[str, ...]:
-    """The folders that Python imports from into which pip has installed (`--target`, say).
+    """Return folders of Python's path into which pip has installed (by `--target`, for example).
 
-    Those that are known by name are not looked into: there may be a thousand files in them.
+    Folders that are known by name are not searched, because they may have a thousand files.
     """
     found = [os.path.join(folder, "") for folder in folders if folder]
     found = [each for each in found if not each.startswith(_STDLIB)]
@@ -69,10 +69,10 @@ def _targets(folders: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def add_user_code(*shipped: object) -> None:
-    """Count the code of functions that a run is given as the reader's, whatever its file is called.
+    """Count the code of functions for a run as the reader's, under any file name.
 
-    What `exec` or `eval` has made is in a file of any name: "<string>", "<my code>". A file that
-    lies in a library's folder stays the library's, also if one of its functions is run.
+    Code from `exec` or `eval` has a file of any name: "<string>", "<my code>". A file in a
+    library's folder stays the library's, even if a run calls one of its functions.
     """
     names = {code.co_filename for value in shipped for code in _codes(value, set())}
     made_up = {name for name in names if name.startswith("<") and not name.startswith("<frozen")}
@@ -82,14 +82,14 @@ def add_user_code(*shipped: object) -> None:
 
 
 def add_user_files(beginning: str) -> None:
-    """Count files whose names begin so as the reader's, also in a library's folder."""
+    """Count files with this beginning of the name as the reader's, even in a library's folder."""
     if beginning not in _own:
         _own.add(beginning)
         is_user_file.cache_clear()
 
 
 def _codes(value: Any, seen: set[int]) -> Iterator[types.CodeType]:
-    """The code of a function, of those inside it, and of those that it wraps or holds."""
+    """Yield the code of a function, of functions inside it, and of those that it wraps or holds."""
     if id(value) in seen:
         return
     seen.add(id(value))
@@ -102,15 +102,15 @@ def _codes(value: Any, seen: set[int]) -> Iterator[types.CodeType]:
         inner = [value.func, *value.args, *value.keywords.values()]
     elif isinstance(value, types.MethodType):
         inner = [value.__func__]
-    else:  # perhaps an object that can be called
-        called: Any = getattr(type(value), "__call__", None)  # noqa: B004  # its code is wanted
+    else:  # perhaps a callable object
+        called: Any = getattr(type(value), "__call__", None)  # noqa: B004  # the class has the code
         inner = [called] if isinstance(called, types.FunctionType) else []
     for each in inner:
         yield from _codes(each, seen)
 
 
 def _held(function: types.FunctionType) -> Iterator[Any]:
-    """What a function wraps, by `functools.wraps` or in its closure."""
+    """Yield the functions that a function wraps, by `functools.wraps` or in its closure."""
     yield getattr(function, "__wrapped__", None)
     for cell in function.__closure__ or ():
         try:
@@ -125,7 +125,7 @@ def locate(filename: str, lineno: int) -> str:
     Code of a notebook cell has a made-up file name; IPython knows which cell it stands for.
     """
     if filename in MAGICS:
-        return f"{MAGICS[filename]}, line {lineno + 1}"  # the first one is the magic's
+        return f"{MAGICS[filename]}, line {lineno + 1}"  # the first line is the magic's
     # Looked up, not imported: without IPython in the process there are no cells either.
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython is not None else None
@@ -137,7 +137,7 @@ def locate(filename: str, lineno: int) -> str:
 
 
 def source_line(filename: str, lineno: int) -> str:
-    """Text of a line without its indentation; empty if its source cannot be found.
+    """Return the text of a line without its indentation; "" if its source cannot be found.
 
     Call this in the notebook's process: a rank does not have the text of the cells.
     """

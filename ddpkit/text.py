@@ -1,6 +1,7 @@
 """Text for people: widths of lines, wrapping, columns, counts, sizes, signs, an exercise's blank.
 
-Whatever two rooms of the kit must write alike has its one home here. Widths are in characters.
+Texts that two rooms of the kit must write alike have their only home here. Widths are in
+characters.
 """
 
 from __future__ import annotations
@@ -11,17 +12,17 @@ from collections.abc import Sequence
 from textwrap import fill
 
 # Lines. JupyterLab breaks longer ones once more, in the middle of a word.
-LINE = 88  # a line that a check or a picture prints
+LINE = 88  # a line printed by a check or a picture
 ERROR_LINE = 80  # a line of an error's message: a column or a label may be before it
-# Parts of a line, longer ones are cut.
-VALUE = 72  # a value; a longer one is shown as its size and digest
+# Parts of a line; longer parts are cut.
+VALUE = 72  # a value; a longer value is shown by its size and digest
 MESSAGE = 160  # the first line of a foreign exception
-NAME = 80  # a name that another tool wrote
-REASON = 100  # a library's own words for what is wrong with a file
-EXCERPT = 80  # a line that is quoted to say where something is
+NAME = 80  # a name from another tool
+REASON = 100  # a library's own words about a fault in a file
+EXCERPT = 80  # a quoted line that shows the place of a fault
 
 PASS, FAIL = "✓", "✗"
-# What commands a terminal, turns the text around, or is half a character and cannot be written.
+# Characters that command a terminal, turn the text around, or are half a character.
 _UNSEEN = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]"
 )
@@ -36,12 +37,12 @@ def sign(passed: bool) -> str:
 
 
 def plain(text: str) -> str:
-    """``text`` for a console that knows only ASCII: ``plain("✓ 2 ranks") == "+ 2 ranks"``."""
+    """Return ``text`` for a console with only ASCII: ``plain("✓ 2 ranks") == "+ 2 ranks"``."""
     return text.translate(_PLAIN).encode("ascii", "replace").decode()
 
 
 def visible(text: str) -> str:
-    """``text`` in which nothing acts on who reads it: ``visible("\\x1b[1mA") == r"\\x1b[1mA"``.
+    """Return ``text`` without active characters: ``visible("\\x1b[1mA") == r"\\x1b[1mA"``.
 
     Characters that command a terminal or reverse the direction of writing, and halves of characters
     (surrogates, which no file can hold), become their escapes. Tabs and ends of lines stay.
@@ -50,7 +51,7 @@ def visible(text: str) -> str:
 
 
 def placeholder(lines: int) -> str:
-    """The line that stands for an answer of so many lines in a lab as shipped."""
+    """Return the line in place of an answer of this many lines, in a lab as handed out."""
     return f'raise NotImplementedError("{BLANK}: about {count(lines, "line")}")'
 
 
@@ -71,7 +72,7 @@ def ordinal(n: int) -> str:
 
 
 def kind_of(value: object) -> str:
-    """What a value is, in a sentence: ``kind_of([1]) == "a list"``, ``kind_of(None) == "None"``."""
+    """Return the kind of a value: ``kind_of([1]) == "a list"``, ``kind_of(None) == "None"``."""
     kind = type(value).__name__
     return "None" if value is None else f"{'an' if kind[0] in 'aeioAEIO' else 'a'} {kind}"
 
@@ -87,19 +88,19 @@ def size(n: int) -> str:
 
 
 def cut(text: str, width: int) -> str:
-    """``text``, or so many characters of it and "…"."""
+    """Return ``text``, or its first ``width`` characters and "…"."""
     return text if len(text) <= width else text[:width].rstrip() + "…"
 
 
 def wrap(text: str, width: int = LINE, *, lead: str = "", hang: str = "  ") -> str:
-    """``text`` in lines of ``width``: ``lead`` before the first, ``hang`` before the others."""
+    """Return ``text`` in lines of ``width``: ``lead`` before the first, ``hang`` before others."""
     return fill(text, width, initial_indent=lead, subsequent_indent=hang, break_on_hyphens=False)
 
 
 def under(lead: str, text: str, width: int = LINE) -> str:
-    """``lead`` and ``text``, wrapped with the text hanging under its own beginning.
+    """Return ``lead`` and ``text``, wrapped with the text hanging under its own beginning.
 
-    Words and spaces stay as they are, too long or not: the text may hold values, or lines of code.
+    Words and spaces stay as they are, even too long: the text may hold values, or lines of code.
     """
     return fill(
         text.replace("\n", " "),
@@ -125,14 +126,14 @@ def rank_list(ranks: Sequence[int]) -> str:
 
 
 def by_rank(texts: Sequence[str]) -> str:
-    """What is said of all ranks, and of those that differ: ``"1; rank 3: 0.5"``."""
+    """Return the common text of all ranks, and differing ranks' texts: ``"1; rank 3: 0.5"``."""
     common = next((text for text, _ in Counter(texts).most_common(1)), "")
     own = (f"rank {rank}: {text}" for rank, text in enumerate(texts) if text != common)
     return "; ".join([common, *own])
 
 
 def prose(*lines: str) -> str:
-    """Lines, long ones wrapped; "" is left out."""
+    """Return lines, with long lines wrapped and empty texts left out."""
     return "\n".join(wrap(line) for line in lines if line)
 
 

@@ -155,8 +155,9 @@ def _execute(notebook: Any, folder: Path, timeout: int) -> None:
             resources={"metadata": {"path": str(folder)}},
             on_cell_executed=lambda **_: bar.update(),
         )
-        with suppress(DeadKernelError):  # cells without outputs will say so
-            # Progress records passes that the student has seen in the notebook: it is not written.
+        with suppress(DeadKernelError):  # cells without outputs will report the death
+            # Progress also records passes that the student has seen in the notebook, and is not
+            # written here.
             client.execute(env={**os.environ, "DDPKIT_PROGRESS": kept})
 
 

@@ -13,7 +13,7 @@ from ddpkit.cluster.torchrun.job import LAUNCHED
 from ddpkit.text import count
 
 PYTHON = (3, 11)
-TORCH = (2, 7, 1)  # the oldest version that `make versions` tests
+TORCH = (2, 7, 1)  # the oldest version in `make versions`
 TORCH_NEWEST = (2, 15)  # the newest
 SHARED = 256 << 20  # bytes in /dev/shm; Docker gives a container 64 MB by default
 PIP = "pip install -c constraints.txt"
@@ -22,7 +22,7 @@ PINS = ("OMP_PROC_BIND", "GOMP_CPU_AFFINITY", "KMP_AFFINITY")
 
 @dataclass(frozen=True)
 class Finding:
-    """The result of one examination; `mend` is the repair, or a remark, if there is one."""
+    """The result of one examination; `mend` is the repair or a remark, if there is one."""
 
     what: str
     ok: bool
@@ -38,7 +38,7 @@ def python(version: Sequence[int], system: str) -> Finding:
 
 
 def torch(version: str, backends: Sequence[str] | None) -> Finding:
-    """Return the finding about torch: can this version run ranks?
+    """Return the finding about torch, and about its ability to run ranks.
 
     backends  the backends of torch.distributed, such as "gloo"; None for a torch without it
     """

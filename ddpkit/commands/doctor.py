@@ -27,7 +27,8 @@ LIMIT = 60.0  # seconds for the ranks: a first import of torch from a slow disk 
 PATIENCE = 5.0  # seconds for the name service
 TORCHRUN_PORT = "29500"  # torchrun's default
 NOTEBOOKS = ("jupyterlab", "ipywidgets", "matplotlib", "nbval")
-NEEDED = {"torch", "interface", "launcher"}  # without them ranks fail, or wait for a long time
+# findings without which ranks fail, or wait for a long time
+NEEDED = {"torch", "interface", "launcher"}
 
 
 @click.command(epilog="Example: ddpkit doctor")
@@ -65,7 +66,7 @@ def _torch() -> Finding:
     try:
         import torch
         import torch.distributed as dist
-    except Exception as error:  # a broken install raises anything, OSError included
+    except Exception as error:  # a broken install raises any exception, even OSError
         return diagnosis.broken_torch(error)
     if not dist.is_available():
         return diagnosis.torch(torch.__version__, None)
@@ -140,7 +141,7 @@ def _resolved(name: str) -> Sequence[str]:
     def ask() -> None:
         try:
             answers = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
-        except (OSError, UnicodeError):  # the latter for a name that no host can have
+        except (OSError, UnicodeError):  # UnicodeError: for a name that no host can have
             return
         found.extend(dict.fromkeys(str(address[0]) for *_, address in answers))
 

@@ -117,7 +117,8 @@ def grade(
     limits = base.Limits.of_cells(limit)
     results: list[Result] = []
     _one_thread()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # and tidy up
+    # exit, so that temporary files are removed
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     with (
         workplace() as work,
         tqdm(total=len(notebooks), unit="notebook", disable=None) as bar,
@@ -167,9 +168,9 @@ def _status(found: Sequence[str]) -> int:
 def _once_more(
     notebooks: Sequence[HandedIn], out: Path, statuses: set[str], again: Sequence[str]
 ) -> list[HandedIn]:
-    """The notebooks that have such a result or name; their results are removed.
+    """Return the notebooks with a chosen status or name; remove their results.
 
-    Raises GradeError: a name is nobody's.
+    Raises GradeError if no notebook has such a name.
     """
     from ddpkit.grade import store
 

@@ -1,9 +1,9 @@
 """`ddpkit handout --open 03`: the archive for a class, made from the teacher's checkout.
 
-It holds all labs, blank, and the kit with all checks: no check says what is right in code (a test
-looks for the answers' lines). It does not hold the solutions, the tests, the answers of labs that
-are still open, and of README what speaks of these. What goes in is named here, so that nothing goes
-in by chance.
+The archive holds all labs, blank, and the kit with all checks. No check contains a right answer as
+code (a test searches for the answers' lines). The archive holds no solutions, no tests, no answers
+of open labs, and no part of README about these. All files of the archive are named here, so that no
+file goes in by chance.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ddpkit.commands.lab import TUTOR, lab_named
 from ddpkit.errors import LessonError
 from ddpkit.files import CHECKOUT, write_whole
 
-# Beside labs/ and ddpkit/: what installs the kit, and the pages that README leads to.
+# Beside labs/ and ddpkit/: the files that install the kit, and the pages linked from README.
 PAGES = [
     *(
         "labs/start.ipynb",
@@ -62,7 +62,7 @@ KINDS = {
 ANSWERS = re.compile(r"lab(\d\d)\.py")
 TEACHERS = re.compile(r"<!-- for teachers -->\n.*?<!-- for all -->\n", re.DOTALL)  # in README
 NEED_A_CHECKOUT = re.compile(r"(make test|ddpkit (grade|report|handout|slides|release)) .*\n?")
-SAME_DAY = (1980, 1, 1, 0, 0, 0)  # the first that a zip can name
+SAME_DAY = (1980, 1, 1, 0, 0, 0)  # the first date that a zip can hold
 
 
 @click.command(epilog="Example: ddpkit handout --open 05")

@@ -21,7 +21,7 @@ from ddpkit.errors import LessonError
 from ddpkit.files import CHECKOUT, PACKAGE, write_whole
 
 # Pages that the start page links to, pages linked there, and a script.
-DUPLICATE = re.compile(r"-Copy\d+$")  # the end of a name that Jupyter's Duplicate makes
+DUPLICATE = re.compile(r"-Copy\d+$")  # the end of a name made by Jupyter's Duplicate
 TUTOR = "AGENTS.md"  # in the folder where an AI assistant looks for its rules
 GUIDES = ("pictures.md", "run.md", "emulation.md", "glossary.md", "real_sizes.md", "llama.py")
 
@@ -102,7 +102,7 @@ def path_with_commands(path: str) -> str:
 
 
 def _jupyter() -> str:
-    """Return the command of our jupyter: its name, or its path outside the environment."""
+    """Return the command of this environment's jupyter: its name, or its path."""
     ours = Path(sys.executable).with_name("jupyter")
     found = shutil.which("jupyter")
     if found is not None and os.path.realpath(found) == os.path.realpath(ours):
@@ -117,7 +117,7 @@ def labs_folder() -> Path:
 
 
 def labs() -> list[Path]:
-    """Return the kit's labs, in their order."""
+    """Return the kit's labs, in order."""
     return sorted(labs_folder().glob("[0-9][0-9]_*.ipynb"))
 
 
@@ -164,13 +164,13 @@ def _language_info() -> dict[str, object]:
 
 
 def _json(language_info: dict[str, object]) -> bytes:
-    """The metadata of a notebook as it stands in its file."""
+    """Return the metadata of a notebook as written in its file."""
     text = json.dumps({"metadata": {"language_info": language_info}}, indent=1, sort_keys=True)
     return "\n".join(text.splitlines()[2:-2]).encode()
 
 
 def start_page() -> Path:
-    """The notebook with the map of the course, beside the labs; their folder if it is not there."""
+    """Return the notebook with the map of the course, or the labs' folder if it is missing."""
     page = labs_folder() / "start.ipynb"
     return page if page.is_file() else labs_folder()
 

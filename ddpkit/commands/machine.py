@@ -58,7 +58,7 @@ def machine(name: tuple[str, ...], measure: bool, device: str, output: Path) -> 
 
     try:
         found = measured(device, lambda what: click.echo(f"measuring {what}"))
-    except (RuntimeError, AssertionError) as error:  # torch's, of a device that is not there
+    except (RuntimeError, AssertionError) as error:  # torch's errors for a missing device
         raise click.ClickException(f'cannot measure "{device}": {error}') from None
     try:
         output.write_text(json.dumps(found.as_json(), indent=1), "utf-8")
@@ -79,7 +79,7 @@ def _row(each: MachineModel) -> list[str]:
 
 
 def _shares(each: MachineModel) -> str:
-    """Return the kinds with efficiencies of their own; the efficiencies, if each kind has one."""
+    """Return the kinds with their own efficiencies; with the efficiencies, if each has only one."""
     if all(len(cost.points) == 1 for cost in each.kinds.values()):
         found = [(kind, cost.points[0][1]) for kind, cost in each.kinds.items()]
         return ", ".join(f"{kind} {share:.2g} of the peak" for kind, share in found)
@@ -93,7 +93,7 @@ def _phases(each: MachineModel) -> str:
 
 
 def _described(each: MachineModel) -> str:
-    """Return a machine's line: its name, its numbers and their source."""
+    """Return a machine's lines: its name, its numbers and their source."""
     found = each.as_json()
     peaks = ", ".join(f"{dtype} {peak / 1e12:.4g}" for dtype, peak in each.flops.items())
     of_peak, of_bandwidth = each.efficiency

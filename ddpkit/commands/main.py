@@ -17,7 +17,7 @@ from ddpkit import commands
 from ddpkit.errors import DdpkitError
 
 # nbformat imports jsonschema, which would make a parser of international web addresses: a second of
-# each command that reads a notebook, for a format that no notebook is checked against.
+# each command that reads a notebook, for a format against which no notebook is checked.
 sys.modules.setdefault("rfc3987_syntax", None)  # type: ignore[arg-type]
 
 
@@ -40,7 +40,7 @@ class Commands(click.Group):
         except DdpkitError as error:
             raise click.ClickException(str(error)) from error
         finally:
-            gc.unfreeze()  # a process that goes on, such as a test, gets its garbage back
+            gc.unfreeze()  # a longer process, such as a test, can collect its garbage again
 
 
 @click.group(
@@ -51,8 +51,8 @@ class Commands(click.Group):
 @click.version_option(ddpkit.__version__, prog_name="ddpkit")
 def main() -> None:
     """Learn distributed training on real ranks."""
-    # Imports leave little garbage, but every thousand new objects start a search for it, and the
-    # end of Python searches all objects: a third of the time of a command that needs torch.
+    # Imports leave little garbage, but every thousand new objects start a search for garbage, and
+    # the end of Python searches all objects: a third of the time of a command that needs torch.
     gc.set_threshold(100_000)
     atexit.register(gc.freeze)
 

@@ -38,7 +38,7 @@ def _readable(context: click.Context, option: click.Parameter, link: str | None)
 
 
 def of_a_trace(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options that `predict` and `tune` share."""
+    """Add the common options of `predict` and `tune`."""
     for option in (
         click.option(
             "--speed",

@@ -1,4 +1,4 @@
-"""`ddpkit report`: the results of a class in another form."""
+"""`ddpkit report`: the results of a class in a chosen form."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ddpkit.grade.store import Result
 
 FILE = click.Path(path_type=Path)
-CODES = "codes.csv"  # in the folder of results: whose the codes of the standings are
+CODES = "codes.csv"  # in the folder of results: the people behind the codes of the standings
 OF_A_BOOK = ["gradebook", "canvas", "moodle"]
 OF_RESULTS = ["json", "junit", "gradescope", "csv", "html"]
 OF_A_CLASS = ["statistics", "standings", "written"]

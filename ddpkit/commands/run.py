@@ -30,7 +30,7 @@ SEEDS = 10**9  # the number of seeds from which a run takes one where the user n
 
 
 class _BeforeTheScript(click.Command):
-    """Says, where -n is missing and stands behind the script, that options stand before it."""
+    """Explains that options come before the script, if -n is missing and comes after it."""
 
     def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
         words = [*args]
@@ -246,7 +246,7 @@ def _cluster(
 
 
 def _read(option: str, text: str | None) -> Any:
-    """Return an option's value: the text, or the parsed JSON, whose keys may be ranks."""
+    """Return an option's value: the text, or parsed JSON with ranks as keys."""
     if text is None or not text.lstrip().startswith("{"):
         return text
     try:
@@ -307,7 +307,7 @@ def launched(
 
 
 def _check_source(target: str) -> None:
-    """Raise ClusterError for a file that is not text. A pipe is left to the rank that reads it."""
+    """Raise ClusterError for a file that is not text. A pipe can be read only by the rank."""
     if os.path.isdir(target):
         raise ClusterError(
             f"The folder {target!r} has no __main__.py, so python cannot run it: name a script."
@@ -317,7 +317,7 @@ def _check_source(target: str) -> None:
             with tokenize.open(target) as file:
                 if "\0" in file.read():
                     raise SyntaxError("a null byte")
-    except (SyntaxError, UnicodeDecodeError):  # its mistakes, if it is text, a rank finds
+    except (SyntaxError, UnicodeDecodeError):  # mistakes in a text are found by a rank
         raise ClusterError(
             f"{target!r} is not a Python script, because it is not text: name a script."
         ) from None
@@ -384,7 +384,7 @@ def explanation(error: RunFailed) -> str:
 
 
 def exit_code(error: RunFailed) -> int:
-    """Return the exit code of a failed run: the one of the first rank that left with a code."""
+    """Return the exit code of a failed run: that of the first rank with an exit code."""
     if isinstance(error, RankDied) and error.rank is not None:
         death = error.deaths[error.rank]
         if death.exit_code:

@@ -1,8 +1,8 @@
-"""`ddpkit script 03`: a lab as a plain script, with your own answers in it.
+"""`ddpkit script 03`: a lab as a plain script, with your own answers.
 
-The script is the lab's cells in their order, texts as comments, for python and for torchrun. Its
-first line holds a digest of the other lines, to tell a script that somebody has changed from one
-that may be overwritten.
+The script has the lab's cells in order, texts as comments, for python and for torchrun. Its first
+line holds a digest of the remaining lines, to tell a script that has been changed from one that may
+be overwritten.
 """
 
 from __future__ import annotations
@@ -46,7 +46,8 @@ def script(number: str, output: Path | None) -> None:
     The answers come from your notebook in this folder, my_labs/ or labs/. For a blank exercise, the
     last version that passed its check is used. A script that you have changed is not overwritten.
     """
-    folders = (labs_folder(), Path("labs"), Path("my_labs"), Path())  # a nearer one wins
+    # a later folder takes precedence
+    folders = (labs_folder(), Path("labs"), Path("my_labs"), Path())
     labs = {path.stem: path for folder in folders for path in folder.glob("[0-9][0-9]_*.ipynb")}
     notebook = lab_named(number, sorted(labs.values(), key=lambda path: path.stem))
     made, output = make_script(notebook), output or Path(f"{notebook.stem}.py")
@@ -104,7 +105,7 @@ def write_script(script: Script, target: Path) -> None:
 
 
 def _is_ours(text: str) -> bool:
-    """True if a text is a script that nobody has changed."""
+    """True if a text is an unchanged script."""
     match = MADE.match(text)
     return match is not None and match["digest"] == _digest(text[match.end() :])
 
@@ -122,7 +123,7 @@ def _kept(name: str, folder: Path) -> str | None:
 
 
 def _printing(source: str) -> str:
-    """Return a cell that prints the value of its last line, which a notebook would show."""
+    """Return a cell that prints the value of its last line, as a notebook would show it."""
     try:
         statements = ast.parse(source).body
     except SyntaxError:  # a magic; or a mistake, of which `_compile` tells

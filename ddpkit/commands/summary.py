@@ -16,7 +16,7 @@ from ddpkit.view.drawing.words import ms
 from ddpkit.view.timeline.model import timeline_model
 
 HOUR_NS = 3600e9
-STEPS = 1000  # the report has the price of one step and of this number of steps
+STEPS = 1000  # number of steps in the report's second price
 
 
 def summary(done: Run[None], price: float | None = None) -> str:

@@ -1,4 +1,4 @@
-"""`ddpkit trace`: the table of a trace file, and its export."""
+"""`ddpkit trace`: the table of a trace file, and exports."""
 
 from __future__ import annotations
 

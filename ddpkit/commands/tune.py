@@ -55,7 +55,7 @@ def tune(
         rows.append([cap, number, f"{step_ns / 1e6:.4g} ms", f"× {times:.3f}"])
     click.echo("\n".join(columns(rows)))
     close = [cap for cap in tried if replays[cap].step_ns <= CLOSE * best.step_ns]
-    numbers = [cap for cap in close if cap != LEFT_OUT]  # from the smallest to the largest
+    numbers = [cap for cap in close if cap != LEFT_OUT]  # in rising order
     where = f"On {count(best.world_size, 'rank')}, {best.links}"
     click.echo(f"{where}: bucket_cap_mb{' ' if found[0] == LEFT_OUT else '='}{found[0]}.")
     if numbers:

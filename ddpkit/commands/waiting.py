@@ -1,4 +1,4 @@
-"""Progress of a command that lasts longer than a reader waits: the work that is under way."""
+"""Progress of a long command: prints the work under way."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ PATIENCE_S = 2.0  # seconds without a word
 def said_if_long(patience_s: float = PATIENCE_S) -> Iterator[Callable[[str], None]]:
     """Yield a function that names the work under way; a thread prints the name to a terminal.
 
-    The thread prints nothing in the first ``patience_s`` seconds, then each new work once. Nothing
-    is printed where stderr is no terminal.
+    The thread prints nothing in the first ``patience_s`` seconds, then each new work once. If
+    stderr is no terminal, nothing is printed.
     """
     if not sys.stderr.isatty():
         yield lambda work: None

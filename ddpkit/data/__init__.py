@@ -1,8 +1,8 @@
-"""The data sets that come with ddpkit: nothing is downloaded.
+"""The data sets of ddpkit, which needs no download.
 
 published    numbers of papers, each with its source
 digits       load_digits: 1,797 images of handwritten digits
-make_digits  made the file that is shipped, once
+make_digits  made the shipped file, once
 """
 
 from ddpkit.data.digits import load_digits

@@ -2,7 +2,7 @@
 
 Source: E. Alpaydin and C. Kaynak, "Optical Recognition of Handwritten Digits", UCI Machine Learning
 Repository, 1998, doi:10.24432/C50P49, CC BY 4.0; through scikit-learn's ``load_digits``.
-``DIGITS.md``, beside this file, says more.
+``DIGITS.md``, beside this file, has the details.
 """
 
 from importlib.resources import files

@@ -3,8 +3,8 @@
     python ddpkit/data/make_digits.py
 
 The file is the same byte for byte each time (zip entries carry no clock), so its sha256 in
-``DIGITS.md`` tells whether the data changed. Another zlib may pack differently: then compare
-the arrays.
+``DIGITS.md`` shows if the data changed. A different zlib may pack differently: then compare the
+arrays.
 """
 
 import hashlib

@@ -1,7 +1,7 @@
-"""Numbers that others have published: each stands here once, with its unit and its source.
+"""Published numbers of other authors: each has its only place here, with unit and source.
 
-A lesson prints them from here. What was read, and where, stands in ``checked``; what could not be
-read again is not here.
+A lesson prints the numbers from here. ``checked`` names the place where a number was read. Numbers
+that could not be read again are left out.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Published:
     unit: str
     what: str
     source: str
-    checked: str  # where it was read, and when
+    checked: str  # place and date of the reading
 
 
 _SENTENCE = "the paper's sentence, quoted in a public book's source, 2026-11-22"
@@ -57,7 +57,7 @@ SLOWER_AT_256 = {
         ("BERT", "gloo", 6.0),
     )
 }
-# What synchronizing every 8th step saves, ResNet-50 on 256 GPUs.
+# Time saved by synchronizing every 8th step, ResNet-50 on 256 GPUs.
 SKIPPING_8 = Published(38.0, "%", "less time, NCCL, every 8th step", DDP_PAPER, _NOTES)
 
 
@@ -69,10 +69,10 @@ class HetSeqRow:
     batch: int
     steps: int
     step_s: float
-    days: float  # as it says
+    days: float  # copied from the table
     loss: float
-    expansion: float  # speed-up ÷ nodes, as it says
-    speed_up: float  # as it says
+    expansion: float  # speed-up ÷ nodes, copied from the table
+    speed_up: float  # copied from the table
 
 
 # Read in the README, 2026-11-22.
@@ -98,13 +98,13 @@ class ServerRates:
     model: str
     tensors: int
     parameters: int
-    one_server: tuple[float, ...]  # with 1, 2, ... 8 workers on P100s
+    one_server: tuple[float, ...]  # for 1, 2, ... 8 workers on P100s
     two_servers: tuple[float, ...]
     k80: tuple[float, ...]  # workers on K80s, one server
 
     @property
     def bytes(self) -> int:
-        """What a worker sends in a step."""
+        """Bytes that a worker sends in a step."""
         return 4 * self.parameters
 
 

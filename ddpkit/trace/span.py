@@ -50,9 +50,9 @@ class Span:
     start_ns  for "comm" the moment of the post; ``end_ns`` the end of the operation.
     ready_ns  for "comm" the moment at which every peer had posted too: until then the operation
               waits for a peer, then bytes move. None if unknown, or if it ended without its peers.
-    blocked_ns  for "comm" the begin of the wait by the rank's own thread: ``start_ns`` of a blocking
-              call, the ``wait()`` of an asynchronous call, None without a wait. From then to
-              ``end_ns`` the rank computes nothing, even inside a compute span.
+    blocked_ns  for "comm" the begin of the wait by the rank's own thread: ``start_ns`` of a
+              blocking call, the ``wait()`` of an asynchronous call, None without a wait. From
+              then to ``end_ns`` the rank computes nothing, even inside a compute span.
     collected_ns  for "comm" the end of the rank's wait, later than ``end_ns`` if the operation
               ended before the wait began; None without a wait.
     bytes     payload that this rank handed in (send, collectives), took out (recv) or copied.
