@@ -3,18 +3,18 @@
 show         the still pictures in a notebook: `show`, `compare`, `stack`, `heat_map`,
              `show_pipeline`, `show_blocks`, `show_mesh`, `show_attention`,
              `show_routing`, `show_held`
-drawing/     what all pictures are made with: pages, plots, bars, colours, words, the widget's shell
-timeline/    who did what, when, and where the time went
+drawing/     parts of all pictures: pages, plots, bars, colours, words, the widget's shell
+timeline/    the spans of each rank, and the parts of each rank's time
 comparison/  several runs on one axis of time; `what_if` beside the recorded run
-stacked/     where typical steps went, as stacked bars in groups
-heat/        how long each step of each rank took
+stacked/     the parts of typical steps, as stacked bars in groups
+heat/        the time of each step on each rank
 player/      `play`: a collective step by step
 buckets/     `explore_buckets`: the step under a bucket cap
-scaling/     `explore_scaling`: how many ranks are worth having
-plan/        `explore_plan`: how many ranks, which batch, and what does it cost?
-state/       `explore_state`: what does each rank hold, and does it fit?
-blocks/      which rank holds which block of a matrix, and what products make travel
-pipeline/    `explore_pipeline`: which micro-batch each stage works on, and when
+scaling/     `explore_scaling`: the efficiency of more and more ranks
+plan/        `explore_plan`: the hours and dollars of a training, by ranks and batch
+state/       `explore_state`: the bytes of state on each rank, and the rank's memory
+blocks/      the blocks of matrices on ranks, and the bytes that products send
+pipeline/    `explore_pipeline`: the micro-batch that each stage works on, over time
 attention/   `show_attention`: the rank that computes each tile of queries and keys
 mesh/        `show_mesh`: the ranks of a mesh, and the groups along each dimension
 routing/     `show_routing`: the rows from each rank to each expert
@@ -22,8 +22,8 @@ held/        `show_held`: the bytes that a rank holds over time, a line for each
 live_run/    `live`: a run while it trains
 explorer/    `explore`: every span, to point at; `write_page`: the same as an HTML file
 
-Each picture is a pure `model` (trace -> numbers), a `figure` (numbers -> Figure) and a thin
-`widget` where it can be moved.
+Each picture is a pure `model` (trace -> numbers), a `figure` (numbers -> Figure) and, if
+readers can change its settings, a thin `widget`.
 """
 
 from ddpkit.view.blocks.model import Matrix

@@ -31,7 +31,7 @@ def show(
 ) -> Figure | None:
     """Draw the timeline of a run or a trace, or of one of its steps, and print its finding.
 
-    ``names={0: "server"}``: rank 0 is called so in the picture and its text.
+    ``names={0: "server"}``: the picture and its text call rank 0 "server".
 
     In a notebook the picture is displayed and None returned, so that it does not appear
     twice. Elsewhere the figure is returned: ``show(run).savefig("run.png")``. Without matplotlib
@@ -59,11 +59,11 @@ def compare(
 ) -> Figure | None:
     """Draw two or more runs on one axis of time, and print how they differ: before and after.
 
-    One rank of each run is drawn, or all with ``rank=None``. A step of each is compared: the one
-    that ``step`` names, or else the typical one after the warm-up. If one of the runs has no steps,
-    the whole runs are compared. The picture is shown and returned, and ranks have ``names``, as by
-    `show`. Raises ValueError for fewer than two runs or labels that do not fit them, TraceError if
-    there is no such step or rank.
+    One rank of each run is drawn, or all ranks with ``rank=None``. Step ``step`` of each run is
+    compared; without ``step``, the typical step after the warm-up. If one of the runs has no steps,
+    the whole runs are compared. ``names`` gives ranks other names, and the picture is shown and
+    returned, as by `show`. Raises ValueError for fewer than two runs or labels that do not fit the
+    runs, TraceError if there is no such step or rank.
     """
     if why := skipped("compare", *runs_or_traces, several=True):
         print(why)
@@ -87,16 +87,16 @@ def stack(
     rank: int = 0,
     step: int | None = None,
 ) -> Figure | None:
-    """Draw where a step of each run went, as stacked bars in percent, and print the numbers.
+    """Draw the parts of a step of each run, as stacked bars in percent, and print the numbers.
 
     The parts are forward, backward, exposed communication, optimizer, other compute and idle time
     of one rank; hidden communication lies under compute and takes no time. Bars stand in groups of
-    ``by`` runs (None: one group), each in percent of the first of its group, with what it gains
-    over that: figure 6 of Li et al., PyTorch Distributed (VLDB 2020), from your own runs. A run's
-    bar is its typical step after the warm-up, or the one that ``step`` names; of a run without
-    steps, all of it. Any trace will do, also one of `Trace.load`. The picture is shown and returned
-    as by `show`. Raises ValueError where labels, groups or the rank do not fit, TraceError if there
-    is no such step.
+    ``by`` runs (None: one group), each in percent of the first bar of the group, with the gain over
+    the first bar: figure 6 of Li et al., PyTorch Distributed (VLDB 2020), from your own runs. The
+    bar of a run shows step ``step``, or the typical step after the warm-up; a run without steps is
+    shown whole. A trace may come from `Trace.load`. The picture is shown and returned as by `show`.
+    Raises ValueError where labels, groups or the rank do not fit, TraceError if there is no such
+    step.
     """
     if why := skipped("stack", *runs_or_traces, several=True):
         print(why)
@@ -112,10 +112,10 @@ def stack(
 
 
 def heat_map(run_or_trace: HasTrace | Trace) -> Figure | None:
-    """Draw every step of every rank: how long it took, and how long it waited for its peers.
+    """Draw the time of every step on every rank, and the time that the rank waited for its peers.
 
-    Stragglers and long steps show at once; what the others wait for is printed. The picture is
-    shown and returned as by `show`. Raises TraceError for a run without steps.
+    Stragglers and long steps show at once; the text names the rank that the others wait for. The
+    picture is shown and returned as by `show`. Raises TraceError for a run without steps.
     """
     if why := skipped("heat_map", run_or_trace):
         print(why)
@@ -131,12 +131,12 @@ def heat_map(run_or_trace: HasTrace | Trace) -> Figure | None:
 
 
 def show_pipeline(*runs_or_traces: HasTrace | Trace, labels: Sequence[str] = ()) -> Figure | None:
-    """Draw which micro-batch each rank works on, and when: of one step of a pipeline, or several.
+    """Draw the micro-batch that each rank works on, over one step of a pipeline, or of several.
 
-    Operations are the spans named F0, B0, W0, …: of `ddpkit.simulate.pipeline_time`, or of a run
-    that marks them by `span` or `busy`. The bubble of each rank and what it holds stand beside its
-    row. The picture is shown and returned as by `show`. Raises TraceError for a trace without such
-    spans, ValueError for labels that do not fit.
+    Operations are the spans named F0, B0, W0, …, from `ddpkit.simulate.pipeline_time`, or from a
+    run with such names in `span` or `busy`. The bubble of each rank and the activations that the
+    rank holds stand beside the row. The picture is shown and returned as by `show`. Raises
+    TraceError for a trace without such spans, ValueError for labels that do not fit.
     """
     if why := skipped("show_pipeline", *runs_or_traces, several=True):
         print(why)
@@ -172,14 +172,13 @@ def show_mesh(
 
 
 def show_blocks(*matrices: Matrix, ranks: int = 4, whole: bool = True) -> Figure | None:
-    """Draw which rank holds which block of each matrix, and print what must travel.
+    """Draw the blocks of each matrix on the ranks, and print the bytes that must travel.
 
-    Of several, the first is multiplied by the second, that by the third, and so on:
-    ``show_blocks(Matrix("x", 512, 256), Matrix("W", 256, 1024, "columns"))``. Where ranks cannot
-    multiply what they hold, a matrix is gathered or summed first; so is the last product,
-    unless ``whole`` is False. Bytes are those that each rank sends in a ring. The picture is shown
-    and returned as by `show`. Raises ValueError for shapes that do not fit, and without a matrix or
-    a rank.
+    Several matrices are multiplied from the left: ``show_blocks(Matrix("x", 512, 256), Matrix("W",
+    256, 1024, "columns"))`` is x W. Where ranks cannot multiply their blocks, a matrix is gathered
+    or summed first; the last product is made whole too, unless ``whole`` is False. Bytes are
+    counted as each rank sends in a ring. The picture is shown and returned as by `show`. Raises
+    ValueError for shapes that do not fit, and without a matrix or a rank.
     """
     model = blocks_of(matrices, ranks, whole=whole)
 

@@ -56,7 +56,7 @@ class AttentionPicture:
 
     @property
     def finding(self) -> str:
-        """The shares of the work in one sentence."""
+        """Return the shares of the work in one sentence."""
         total, most, least = sum(self.pairs), max(self.pairs), min(self.pairs)
         of = f"of {total:,} pairs of a query and a key that it sees"
         if most == least:

@@ -1,5 +1,5 @@
-"""Which rank holds which block of a matrix, and what products of such matrices make travel.
+"""Matrices in blocks on ranks, and the bytes that ranks send to multiply such matrices.
 
-model      matrices, products and what must be gathered or summed
+model      matrices, products, and the gathers and sums that they need
 figure     the static figure; `view.show.show_blocks` displays it
 """

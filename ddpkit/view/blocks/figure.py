@@ -7,7 +7,7 @@ from ddpkit.view.drawing import style
 from ddpkit.view.drawing.page import Box, Page
 
 LEFT, TOP, WIDEST = 0.4, 0.9, 2.6  # inches: margins, and the longest side of a matrix
-LEAST = 0.14  # of a side, so that a label fits beside it
+LEAST = 0.14  # inches: the least side of a matrix, so that a label fits beside the matrix
 BETWEEN, UNDER, SAID = 0.5, 0.62, 0.2  # inches: between matrices, under them, and a sentence
 SHEET = 0.05  # how far one part of a sum lies behind the next
 APART = 0.1  # between strips with a halo
@@ -55,7 +55,7 @@ def _line(
 
 
 def _size(matrix: Matrix, ranks: int, inch: float) -> tuple[float, float]:
-    """How wide and how high a matrix is drawn."""
+    """Return the width and the height of a matrix in the picture, in inches."""
     wide, high = (max(LEAST, inch * side) for side in (matrix.columns, matrix.rows))
     if matrix.held == "sum":
         return wide + SHEET * (ranks - 1), high + SHEET * (ranks - 1)
@@ -99,7 +99,7 @@ def _block(page: Page, rank: int, box: Box, *, named: bool = True) -> None:
 
 
 def _strips(page: Page, matrix: Matrix, ranks: int, box: Box) -> None:
-    """Strips apart from each other, each with the rows that neighbours lend, in their colour."""
+    """Draw strips apart from each other; rows lent by a neighbour have the neighbour's colour."""
     left, top, right, bottom = box
     inch = (bottom - top - APART * (ranks - 1)) / (matrix.rows + 2 * matrix.halo * (ranks - 1))
     lent = matrix.halo * inch

@@ -6,12 +6,13 @@ from dataclasses import dataclass, replace
 from ddpkit.text import prose, size
 
 HELD = ("whole", "columns", "rows", "sum")
-RULES = {  # how ranks hold a product that each of them makes of what it holds itself
+# ways to hold two factors -> the way to hold their product, each rank multiplying its own blocks
+RULES = {
     ("whole", "whole"): "whole",
     ("whole", "columns"): "columns",
     ("rows", "whole"): "rows",
     ("columns", "rows"): "sum",
-    ("whole", "rows"): "sum",  # of a whole matrix each rank takes the columns that it needs
+    ("whole", "rows"): "sum",  # each rank uses some columns of its whole matrix
 }
 SAID = {
     "whole": "all of it is on every rank",
@@ -24,11 +25,12 @@ NUMBER = 4  # bytes
 
 @dataclass(frozen=True, slots=True)
 class Matrix:
-    """A matrix of float32 and how ranks hold it.
+    """A matrix of float32, and the way in which ranks hold it.
 
-    ``held`` is "whole" (all of it on every rank), "columns" or "rows" (a block of them on each, as
-    by `tensor_split`), or "sum" (each rank has a part of every number; DTensor calls it Partial).
-    With ``halo`` a rank that has rows also has so many of each neighbour's.
+    ``held`` is "whole" (all of the matrix on every rank), "columns" or "rows" (a block of columns
+    or rows on each rank, cut as by `tensor_split`), or "sum" (each rank has a part of every number;
+    DTensor calls this Partial). With ``halo``, a rank that has rows also has so many rows of each
+    neighbour.
     """
 
     name: str
@@ -38,7 +40,7 @@ class Matrix:
     halo: int = 0
 
     def __post_init__(self) -> None:
-        """Raises ValueError for what cannot be drawn."""
+        """Raise ValueError for a matrix that cannot be drawn."""
         if self.held not in HELD:
             raise ValueError(f"{self.name} has held={self.held!r}: choose one of {', '.join(HELD)}")
         if min(self.rows, self.columns) < 1 or self.halo < 0:
@@ -56,7 +58,7 @@ class Matrix:
         return self.rows * self.columns * NUMBER
 
     def cuts(self, ranks: int) -> list[tuple[int, int]]:
-        """The first row or column of each rank, and the one after its last."""
+        """Return the first row or column of each rank, and the one after the last."""
         length = {"rows": self.rows, "columns": self.columns}.get(self.held, 0)
         small, larger = divmod(length, ranks)
         sizes = [small + (rank < larger) for rank in range(ranks)]
@@ -65,7 +67,7 @@ class Matrix:
 
 @dataclass(frozen=True, slots=True)
 class MatrixProduct:
-    """A line of the picture: one matrix alone, or two and what they make."""
+    """A line of the picture: a matrix alone, or two matrices and their product."""
 
     matrices: tuple[Matrix, ...]
     said: tuple[str, ...]  # sentences
@@ -73,15 +75,15 @@ class MatrixProduct:
 
 @dataclass(frozen=True, slots=True)
 class BlocksPicture:
-    """Who holds which block, product by product."""
+    """The blocks of each rank, product by product."""
 
     lines: tuple[MatrixProduct, ...]
     ranks: int
-    finding: str  # what travels in all
+    finding: str  # the bytes that travel, in a sentence
 
     @property
     def title(self) -> str:
-        """What is shown."""
+        """Return the subject of the picture."""
         return f"Who holds what, of {self.ranks} ranks"
 
     @property
@@ -91,11 +93,11 @@ class BlocksPicture:
 
 
 def blocks_of(matrices: Sequence[Matrix], ranks: int, *, whole: bool = True) -> BlocksPicture:
-    """The products of the first matrix with the second, of that with the third, and so on.
+    """Return the picture of a chain of matrices, multiplied from the left.
 
-    Where ranks cannot multiply what they hold, a matrix is made whole first; so is the last
-    product, unless ``whole`` is False. Raises ValueError for shapes that do not fit, for no matrix
-    and for no rank.
+    Where ranks cannot multiply their blocks, a matrix is made whole first; the last product is made
+    whole too, unless ``whole`` is False. Raises ValueError for shapes that do not fit, for no
+    matrix and for no rank.
     """
     if not matrices or ranks < 1:
         raise ValueError("show_blocks needs a matrix, and at least one rank")
@@ -126,14 +128,14 @@ def blocks_of(matrices: Sequence[Matrix], ranks: int, *, whole: bool = True) -> 
 
 
 def _summed(matrix: Matrix, ranks: int) -> tuple[list[tuple[str, int]], Matrix]:
-    """A matrix to multiply by, whole where it is a sum, and what that takes."""
+    """Return the right factor, made whole if it is a sum, and the sentence and bytes of that."""
     if matrix.held != "sum":
         return [], matrix
     return [_made_whole(matrix, ranks)], replace(matrix, held="whole")
 
 
 def _made_whole(matrix: Matrix, ranks: int) -> tuple[str, int]:
-    """What brings all of a matrix to every rank, in words, and the bytes that each rank sends."""
+    """Return a sentence on the collective that makes a matrix whole, and the bytes a rank sends."""
     name, times = ("all_reduce", 2) if matrix.held == "sum" else ("all_gather", 1)
     nbytes = times * (ranks - 1) * matrix.nbytes // ranks
     shape = f"{matrix.rows:,} × {matrix.columns:,}"

@@ -76,7 +76,7 @@ def _curve(page: Page, model: CapSweep) -> None:
     caps, times = zip(*((cap, ns / 1e6) for cap, ns in model.curve), strict=True)
     alone, high = model.compute_ns / 1e6, max(times)
     near = min(times) - alone < high - min(times) or high == min(times)
-    low = alone if near else min(times)  # far below, it would only flatten the curve
+    low = alone if near else min(times)  # a line far below would only flatten the curve
     room = (high - low or high) * 0.12
     axes.set(xscale="log", xlim=(caps[0] / 1.3, caps[-1] * 1.3), facecolor="none")
     axes.set_ylim(low - 2 * room, high + 2.2 * room)

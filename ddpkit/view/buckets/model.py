@@ -14,7 +14,10 @@ from ddpkit.view.drawing.words import ms, percent
 
 @dataclass(frozen=True)
 class CapSweep:
-    """What the picture shows. ``curve`` has (cap in MB, step time in ns), in the order of caps."""
+    """The numbers and words of the picture.
+
+    ``curve`` has pairs (cap in MB, step time in ns), in the order of caps.
+    """
 
     title: str
     notice: str
@@ -65,7 +68,7 @@ class CapSweep:
 def bucket_model(
     step: Step, cap_mb: float, link: Link, world_size: int, speed: float = 1.0
 ) -> CapSweep:
-    """The step under ``cap_mb`` on ``world_size`` ranks, and under all other caps.
+    """Return the step under ``cap_mb`` on ``world_size`` ranks, and the times under all other caps.
 
     ``speed=2``: the ranks compute twice as fast as in ``step``.
 
@@ -85,7 +88,7 @@ def bucket_model(
 
 
 def _row(done: Replay) -> RankRow:
-    """The row of rank 0. All-reduces that take no time, on one rank or no link, are not drawn."""
+    """Return the row of rank 0, without the all-reduces that take no time."""
     trace = done.trace(1)
     seen = tuple(span for span in trace.spans if not span.is_comm or span.duration_ns)
     shown = Trace(seen, trace.world_size, trace.facts)

@@ -1,6 +1,6 @@
 """Several runs on one axis of time.
 
-model      the runs, and what changed between them
+model      the runs, and the differences between them
 figure     the static figure
-widget     `what_if`: a recorded run, and below it its replay on another network
+widget     `what_if`: a recorded run above its replay on another network
 """

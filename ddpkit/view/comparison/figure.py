@@ -1,4 +1,4 @@
-"""`draw_comparison`: several runs under each other, on one axis of time."""
+"""`draw_comparison`: several runs, one under the other, on one axis of time."""
 
 from matplotlib.figure import Figure
 
@@ -55,7 +55,7 @@ def _layouts(model: Comparison) -> list[list[RowLayout]]:
 
 
 def _head(page: Page, model: Comparison, side: Side, y: float) -> None:
-    """The run's label, what it was, and how long it took, compared with the first run."""
+    """Write the run's label, its title, and its length compared with the first run."""
     first = model.sides[0]
     page.write(LEFT, y, side.label, 10, bold=True)
     left, right = LEFT + page.text_width(side.label, 10, bold=True) + 0.14, LEFT + MIDDLE

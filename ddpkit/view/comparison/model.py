@@ -1,4 +1,4 @@
-"""`comparison`: several runs on one axis of time, and what changed between them. Pure."""
+"""`comparison`: several runs on one axis of time, and their differences. Pure."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -20,9 +20,9 @@ class Side:
 
     @property
     def slowest(self) -> RankRow:
-        """The rank that took longest; of ranks that took equally long, the least idle one.
+        """Return the rank that took longest; of ranks that took equally long, the least idle one.
 
-        Without steps, all ranks last as long as the run, and a rank that is done early is idle
+        Without steps, all ranks last as long as the run, and a rank that finishes early is idle
         until the run ends.
         """
         rows = self.timeline.rows
@@ -35,26 +35,26 @@ class Side:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """What the picture shows and its text says. Each other run is compared with the first."""
+    """The numbers of the picture, and its text. Each other run is compared with the first."""
 
     sides: tuple[Side, ...]
     title: str
     notice: str
-    note: str  # what must be known of all runs to read the numbers right; may be ""
+    note: str  # conditions of all runs that a reader must know to read the numbers right; may be ""
     text: str  # the picture in words and numbers
 
     @property
     def length_ns(self) -> int:
-        """The length of the axis: that of the longest run."""
+        """Return the length of the axis, in ns: the length of the longest run."""
         return max(side.timeline.length_ns for side in self.sides)
 
     @property
     def whole(self) -> str:
-        """What is compared: "step" or "run"."""
+        """Return "step" or "run": the thing that is compared."""
         return self.sides[0].timeline.whole
 
     def against_first(self, side: Side) -> str:
-        """How the run's length compares with the first one's: "1.42× shorter than"."""
+        """Return the ratio of a run's length to the first run's, in words: "1.42× shorter than"."""
         return words.ratio(self.sides[0].length_ns, side.length_ns)
 
 
@@ -64,11 +64,12 @@ def comparison(
     rank: int | None = 0,
     step: int | None = None,
 ) -> Comparison:
-    """A comparison of one rank of each trace, or of all ranks (``rank=None``).
+    """Return a comparison of one rank of each trace, or of all ranks (``rank=None``).
 
-    Step ``step`` of each is compared; without it, the typical step of each (see `typical_step`). If
-    one of the traces has no steps, the whole traces are compared. Raises ValueError for fewer than
-    two traces or labels that do not fit them, TraceError if there is no such step or rank.
+    Step ``step`` of each trace is compared; without ``step``, the typical step of each (see
+    `typical_step`). If one of the traces has no steps, the whole traces are compared. Raises
+    ValueError for fewer than two traces or labels that do not fit the traces, TraceError if there
+    is no such step or rank.
     """
     if len(traces) < 2:
         raise ValueError("compare needs two runs or more: compare(before, after)")
@@ -86,7 +87,7 @@ def comparison(
 def compare_steps(
     pairs: Sequence[tuple[Trace, int | None]], labels: Sequence[str], rank: int | None
 ) -> Comparison:
-    """A comparison of traces whose steps are chosen (None: the whole trace), on one scale."""
+    """Return a comparison of chosen steps of traces (None: the whole trace), on one scale."""
     longest = max(step_length(trace, k, rank) for trace, k in pairs) or 1
     timelines = [
         timeline_model(trace, k, rank, -(-PIXELS * step_length(trace, k, rank) // longest) or 1)
@@ -122,7 +123,7 @@ def _hidden(side: Side) -> str:
 
 
 def _notice(first: Side, last: Side) -> str:
-    """The parts of the step that changed, most first."""
+    """Return the parts of the step that changed, the largest change first."""
     a, b = first.slowest.breakdown, last.slowest.breakdown
     least = words.LITTLE * max(a.step_ns, b.step_ns)
     pairs = {

@@ -1,4 +1,4 @@
-"""`what_if`: a recorded run beside itself on another network, with other buckets or a slow rank."""
+"""`what_if`: a recorded run beside its replay: another link, other buckets, a slow rank."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ def what_if(
 ) -> View[Comparison]:
     """Move the bucket cap, the link, or make one rank slow, and see a recorded step follow.
 
-    The picture shows the typical recorded step of one rank, or of all with ``rank=None``, and below
-    it the same step replayed (`simulate.what_if`). The replay starts with the given changes.
-    Without any it starts as recorded: the two then differ by the error of the replay, and by what
-    disturbed the recorded step (`simulate.Step.typical`). In a notebook there are sliders; anywhere
+    The picture shows the typical recorded step of one rank, or of all ranks with ``rank=None``;
+    below, it shows the same step replayed (`simulate.what_if`). The replay starts with the given
+    changes. Without changes, the two steps differ by the error of the replay, and by disturbances
+    of the recorded step (`simulate.Step.typical`). In a notebook there are sliders; anywhere
     ``what_if(...).figure(cap_mb=5, gbits=1, us=200, slow=3, times=1.5)`` is the picture; with
-    ``cap_mb=0`` the buckets are the recorded ones. Raises TraceError for a run with no backward to
-    replay or without that rank, ValueError for a bad link or more than one slow rank.
+    ``cap_mb=0`` the buckets are the recorded ones. Raises TraceError for a run without the rank, or
+    with no backward to replay, ValueError for a bad link or more than one slow rank.
     """
     if why := skipped("what_if", run_or_trace):
         return nothing(why)
@@ -58,7 +58,8 @@ def what_if(
         )
     ((slow_rank, times),) = slow.items()
     start = {"cap_mb": bucket_cap_mb or 0.0, **numbers_of(now), "slow": slow_rank, "times": times}
-    again = simulate.what_if(trace)  # one step: to replay it is as good, and takes no time
+    # the replay of one step stands for all steps, and takes no time
+    again = simulate.what_if(trace)
     typical = typical_step(trace, rank)
     assumed = [ASSUMED, *([EMULATED] if how_made(trace.facts) == "emulated" else [])]
 
@@ -76,7 +77,7 @@ def what_if(
 
 
 def _changes(at: Mapping[str, Any], was: Link) -> dict[str, Any]:
-    """What the settings change, as `simulate.what_if` takes it."""
+    """Return the settings that differ from the recording, as arguments of `simulate.what_if`."""
     changed: dict[str, Any] = {}
     if at["cap_mb"]:
         changed["bucket_cap_mb"] = at["cap_mb"]

@@ -1,15 +1,15 @@
-"""What several pictures are made with. Nothing here knows a picture.
+"""Parts that several pictures share. No module here imports a picture.
 
 page, plot   a figure in inches, and a scale on it
 style        colours and sizes
 words        numbers and sentences
-lanes        which lane a bar goes in, and how many bars a screen can show
+lanes        the lane of each bar, and as many bars as a screen can show
 rows         a trace as rows of bars, one a rank
 layout       where the rows lie, in inches
-chart        the rows become ink, over an axis of time
+chart        the rows, drawn over an axis of time
 changes      the differences of two runs, by rank and by kind
-breakdown    beside them, each rank's time in its parts
-runs         what a picture is made of: a run, or its trace
+breakdown    the parts of each rank's time, as a bar beside the row
+runs         the run or trace that a picture is given
 steps        the step that a widget starts from, and the bucket caps to try
 typical      the step that stands for a run
 sliders      the controls that several widgets have

@@ -1,4 +1,4 @@
-"""Where each rank's time went, as a bar of its parts: beside a timeline, or alone."""
+"""The parts of each rank's time as a bar: beside a timeline, or alone."""
 
 from collections.abc import Iterator, Sequence
 
@@ -28,7 +28,7 @@ def draw_parts(plot: Plot, bar: Extent, parts: Breakdown, *, percent: bool) -> N
 
 
 def _looks(parts: Breakdown) -> Iterator[tuple[int, Look, Look]]:
-    """Each part's ns, the look of its bar, and that of the label on it."""
+    """Yield the ns of each part, the look of the bar, and the look of the label on the bar."""
     yield parts.compute_only_ns, {"facecolor": style.BACKWARD}, {"color": "white"}
     yield parts.overlapped_ns, {**OVERLAP, "linewidth": 0.8}, {"boxed": True}
     exposed = {"color": style.EXPOSED, "boxed": True}
@@ -55,7 +55,7 @@ def write_numbers(page: Page, y: float, row: RankRow, whole: str, *, compute: bo
 
 
 def part_kinds(parts: Sequence[Breakdown], *, compute: bool) -> Iterator[tuple[str, Look]]:
-    """The legend of what is in them, and idle."""
+    """Yield the legend of these parts, and of idle time."""
     if compute:
         yield "compute", {"facecolor": style.BACKWARD}
     if any(each.overlapped_ns for each in parts):

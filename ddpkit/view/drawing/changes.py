@@ -17,7 +17,7 @@ from ddpkit.trace.waits import waiting
 from ddpkit.view.drawing import words
 from ddpkit.view.drawing.typical import typical_step
 
-PARTS = {  # fields of a breakdown, with their names in a sentence
+PARTS = {  # fields of a breakdown -> their names in a sentence
     "compute_ns": "compute",
     "exposed_ns": "exposed communication",
     "copy_ns": "copies",
@@ -56,7 +56,7 @@ class Ranked:
 
     @property
     def waits_ns(self) -> int:
-        """The part of the change of exposed communication that is longer or shorter waits, in ns.
+        """Return the change of exposed communication by longer or shorter waits, in ns.
 
         A wait is the consequence of another rank's time.
         """
@@ -254,7 +254,7 @@ def compared_steps(traces: tuple[Trace, Trace], step: int | None) -> tuple[int |
 
 
 def beside(before: int, after: int) -> str:
-    """``beside(12_000_000, 40_000_000) == "12 ms → 40 ms"``; one time if both print alike."""
+    """Return two times as ``"12 ms → 40 ms"``, or one time if both print alike."""
     return _arrow(words.ms(before), words.ms(after))
 
 

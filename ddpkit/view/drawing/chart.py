@@ -1,4 +1,4 @@
-"""Rows of bars over an axis of time: the one place where what ranks did becomes ink."""
+"""Rows of bars over an axis of time: the one place that draws the rows of ranks."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
@@ -13,7 +13,7 @@ from ddpkit.view.drawing.page import Box, Page
 from ddpkit.view.drawing.plot import Plot
 from ddpkit.view.drawing.rows import RankRow, is_micro
 
-Look = dict[str, Any]  # the look of a patch, as matplotlib takes it
+Look = dict[str, Any]  # the look of a patch: keyword arguments for matplotlib
 OVERLAP: Look = {
     "facecolor": style.BACKWARD,
     "edgecolor": style.MOVING,
@@ -27,7 +27,7 @@ LOWEST = 0.13  # inches: a lower bar holds no line of type
 
 
 class Chart:
-    """A plot of ms, with everything that ranks did."""
+    """A plot of everything that ranks did, over a scale in ms."""
 
     def __init__(
         self, page: Page, left: float, top: float, width: float, height: float, end_ns: int
@@ -39,7 +39,7 @@ class Chart:
         self.plot.axis(self.plot.ticks(8), grid=True)
 
     def row(self, row: RankRow, place: RowLayout, *, compute: bool, comm: bool) -> None:
-        """Draw one rank: its compute, its communication, or both and how they overlap."""
+        """Draw one rank: compute, communication, or both with their overlap."""
         band = 0, place.top, self.right, place.bottom
         self.plot.bars([band], facecolor=style.BAND, zorder=0.2)
         if compute:
@@ -73,7 +73,7 @@ class Chart:
         edges = [EDGE.get(bar.kind, WHITE) for bar in wide]
         line = 0.7 if where[1] - where[0] > LOWEST / 2 else 0.35
         self._bars(wide, where, edgecolors=edges, linewidth=line)
-        inset = 0.5 / 72  # half an edge: so bars without edges are as high as those with
+        inset = 0.5 / 72  # half an edge: bars without edges become as high as bars with edges
         self._bars(thin, (where[0] + inset, where[1] - inset), edgecolors="none", linewidth=0)
 
     def _bars(self, drawn: Sequence[Bar], where: Extent, **look: Any) -> None:
@@ -83,31 +83,32 @@ class Chart:
     def hatch(
         self, drawn: Sequence[Bar], where: Extent, look: Look, line: float, thin_face: str
     ) -> None:
-        """Draw hatched bars; plain ones where no hatching could be seen, for it is slow to draw."""
+        """Draw hatched bars; narrow bars are plain, because hatching is slow to draw."""
         wide, thin = self._by_width(drawn, 8)
         self.plot.bars([_box(bar, where) for bar in wide], linewidth=line, zorder=3.5, **look)
         boxes = [_box(bar, where, 0.8 * self.pixel) for bar in thin]
         self.plot.bars(boxes, linewidth=0, zorder=3.5, facecolor=thin_face)
 
     def _by_width(self, drawn: Sequence[Bar], pixels: int) -> tuple[list[Bar], list[Bar]]:
-        """The bars wider than so many pixels, and the others."""
+        """Return the bars wider than so many pixels, and the other bars."""
         parted: tuple[list[Bar], list[Bar]] = [], []
         for bar in drawn:
             parted[bar.end - bar.start <= pixels * 1e6 * self.pixel].append(bar)
         return parted
 
     def labels(self, drawn: Iterable[Bar], where: Extent) -> None:
-        """Write on each bar the first of its texts that fits."""
+        """Write on each bar the first of the bar's texts that fits."""
         if where[1] - where[0] < LOWEST:
             return
         for bar in drawn:
             if bar.texts:
-                halo = style.FACE[bar.kind] if bar.count > 1 else ""  # several have edges below it
+                # a bar of several spans may lie over edges
+                halo = style.FACE[bar.kind] if bar.count > 1 else ""
                 look = {"color": style.LABEL[bar.kind], "halo": halo}
                 self.plot.label(_box(bar, where), bar.texts, 8, **look)
 
     def death(self, ns: int, where: Extent) -> None:
-        """Draw a line where a rank died, and that there is nothing of it behind that."""
+        """Draw a line where a rank died, and grey behind the line."""
         at = ns / 1e6
         rest = at, where[0], self.right, where[1]
         self.plot.bars([rest], facecolor=style.IDLE, linewidth=0, zorder=3.6)
@@ -136,7 +137,7 @@ def plain(axes: Axes) -> None:
 
 
 def kinds(rows: Sequence[RankRow], *, compute: bool) -> Iterator[tuple[str, Look]]:
-    """The legend of what is in the rows, and of nothing else."""
+    """Yield the legend of the kinds in these rows, and of no others."""
     words_of = {
         "F0": "forward: faint",
         "B0": "backward: full",
@@ -154,7 +155,7 @@ def kinds(rows: Sequence[RankRow], *, compute: bool) -> Iterator[tuple[str, Look
     present = {bar.kind for row in rows for bar in (*row.compute, *row.copies)}
     present |= {bar.kind for row in rows for bars in row.more.values() for bar in bars}
     present |= {bar.kind for row in rows for lane in row.lanes for bar in lane}
-    if any(map(is_micro, present)):  # on others, which have their names
+    if any(map(is_micro, present)):  # micro-batches have no legend: the bars carry their names
         present = {f"{kind[0]}0" if is_micro(kind) else kind for kind in present}
         present -= {"forward", "backward"}
     for kind, word in words_of.items():

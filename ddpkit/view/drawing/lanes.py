@@ -1,4 +1,4 @@
-"""Bars of spans: which lane each goes in, and how many a screen can show."""
+"""Bars of spans: the lane of each bar, and as many bars as a screen can show."""
 
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,17 +16,18 @@ class Bar:
     start: int
     end: int
     kind: str  # a key of `style.FACE`, "overlap" or "exposed"
-    texts: tuple[str, ...] = ()  # what may be written on it: the first that fits
-    count: int = 1  # how many spans it stands for
+    # texts that may be written on the bar, best first: the first that fits is written
+    texts: tuple[str, ...] = ()
+    count: int = 1  # the number of spans that the bar stands for
 
 
 Rough = tuple[int, int, str, tuple[str, ...]]  # start, end, kind, texts of a bar, before merging
 
 
 def assign_lanes(spans: Iterable[Span]) -> list[list[Span]]:
-    """Spread spans over as few lanes as possible, so that no two in a lane overlap in time.
+    """Spread spans over as few lanes as possible, so that no two spans in a lane overlap in time.
 
-    An operation keeps its place until it is over for its rank.
+    An operation keeps its place until the operation is over for its rank.
     """
     lanes: list[list[Span]] = []
     busy: list[tuple[int, int]] = []  # (free again at, lane)
@@ -37,7 +38,7 @@ def assign_lanes(spans: Iterable[Span]) -> list[list[Span]]:
         if not free:
             heappush(free, len(lanes))
             lanes.append([])
-        lane = heappop(free)  # the topmost: operations in sequence stay in one line
+        lane = heappop(free)  # the topmost free lane: operations in sequence stay in one line
         lanes[lane].append(span)
         heappush(busy, (span.over_ns, lane))
     return lanes
@@ -46,12 +47,12 @@ def assign_lanes(spans: Iterable[Span]) -> list[list[Span]]:
 def merge_small(bars: Iterable[Rough], pixel_ns: float, least: float = 0.0) -> list[Bar]:
     """Join bars that are too small to be seen apart, so that 100,000 spans draw like 1,000.
 
-    Bars under half a pixel become one bar a pixel, of the kind that fills most of it, or
-    none if all together fill less than the fraction ``least`` of the pixel. Such bars of one kind
+    Bars under half a pixel become one bar a pixel, of the kind that fills most of the pixel, or no
+    bar if all together fill less than the fraction ``least`` of the pixel. Such bars of one kind
     side by side become one bar again. Numbers never come from bars.
     """
     drawn: list[Bar] = []
-    small: list[Rough] = []  # of one pixel
+    small: list[Rough] = []  # small bars of one pixel
     half, next_pixel = pixel_ns / 2, 0.0
     for bar in bars:
         if bar[1] - bar[0] < half:
@@ -69,7 +70,7 @@ def merge_small(bars: Iterable[Rough], pixel_ns: float, least: float = 0.0) -> l
 
 
 def _append(drawn: list[Bar], small: list[Rough], pixel_ns: float, least: float) -> None:
-    """Add the small bars of one pixel to what is drawn, as one bar."""
+    """Add the small bars of one pixel to the drawn bars, as one bar."""
     if len(small) < 2:
         drawn += (Bar(*bar) for bar in small)
         return
@@ -88,9 +89,9 @@ def _append(drawn: list[Bar], small: list[Rough], pixel_ns: float, least: float)
 
 
 def nearby(intervals: Iterable[Interval], gap: float) -> list[tuple[int, int, int]]:
-    """Join intervals, which are sorted, over gaps too short to be seen: (start, end, filled ns).
+    """Join sorted intervals over gaps too short to be seen: (start, end, filled ns).
 
-    What is joined is filled to four fifths at least, so that it looks like what it is.
+    A joined interval is filled to four fifths at least, and so does not look fuller than it is.
     """
     runs: list[tuple[int, int, int]] = []
     for start, end in intervals:
@@ -110,11 +111,11 @@ def label_runs(
     covered: Sequence[Bar],
     least: float = 0.0,
 ) -> list[Bar]:
-    """The labels of a lane, as bars to write on: one for neighbours of a kind that ``names`` knows.
+    """Return the labels of a lane, as bars: one for neighbours of a kind that ``names`` has.
 
     A run ends at a bar of another kind and at a gap wider than ``gap`` ns. A bar of any other kind
     keeps its own texts. Parts that ``covered`` hides are left out: the longest piece in sight gets
-    the label, if it is longer than ``least`` ns.
+    the label, if the piece is longer than ``least`` ns.
     """
     runs: list[Bar] = []
     previous = ""
@@ -140,6 +141,6 @@ def _in_sight(bar: Bar, hidden: list[Interval]) -> list[Bar]:
 
 
 def _near(hidden: list[Interval], bar: Bar) -> list[Interval]:
-    """The intervals that may touch the bar; ``hidden`` is sorted."""
+    """Return the intervals that may touch the bar; ``hidden`` is sorted."""
     first = max(0, bisect_left(hidden, (bar.start, 0)) - 1)
     return hidden[first : bisect_left(hidden, (bar.end, 0))]

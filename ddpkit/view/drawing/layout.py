@@ -12,7 +12,7 @@ Extent = tuple[float, float]  # (top, bottom)
 
 @dataclass(frozen=True, slots=True)
 class RowLayout:
-    """Where one row and what is in it lie."""
+    """The place of one row and of the row's parts."""
 
     top: float
     bottom: float
@@ -20,25 +20,25 @@ class RowLayout:
     overlap: Extent
     lanes: list[Extent]  # communication
     header: float  # the middle of the numbers over the bar
-    bar: Extent  # of the parts, on the right
+    bar: Extent  # the bar of parts, on the right
     copies: Extent | None = None  # below the lanes; None if no row has copies
     more: dict[str, Extent] = field(default_factory=dict)  # the host and side streams, by name
 
 
 @dataclass(frozen=True, slots=True)
 class Heights:
-    """How high the parts of a row are, in inches."""
+    """The heights of the parts of a row, in inches."""
 
     compute: float
     overlap: float
-    lane: float  # height of a lane that is the only one
-    lanes: float  # all of them together, at most
-    bar: float  # of the parts, on the right
+    lane: float  # height of a single lane
+    lanes: float  # height of all lanes together, at most
+    bar: float  # height of the bar of parts, on the right
     gap: float  # between rows
 
     @classmethod
     def of(cls, ranks: int) -> "Heights":
-        """Heights for so many ranks: the more, the lower, so that 16 still fit a page."""
+        """Return heights for so many ranks: more ranks get less, so that 16 still fit a page."""
         if ranks <= 4:
             return cls(0.44, 0.07, 0.36, 1.1, 0.34, 0.24)
         if ranks <= 8:

@@ -27,8 +27,8 @@ Box = tuple[float, float, float, float]  # left, top, right, bottom
 class Page:
     """A figure and its measures, all in inches.
 
-    Bars and words lie on the figure itself: matplotlib's `Axes`, with their ticks and spines, would
-    take a third of a drawing's time. Curves and maps have them.
+    Bars and words lie on the figure itself: matplotlib's `Axes`, with ticks and spines, would take
+    a third of a drawing's time. Only curves and maps have `Axes`.
     """
 
     def __init__(self, height: float, width: float = style.WIDTH) -> None:
@@ -43,12 +43,12 @@ class Page:
         return self.figure.add_axes((*box, width / self.width, height / self.height))
 
     def add(self, artist: Artist) -> None:
-        """Add an artist whose measures are inches."""
+        """Add an artist measured in inches."""
         artist.set_transform(self.inches)
         self.figure.add_artist(artist)
 
     def bars(self, boxes: Sequence[Box] | np.ndarray, **look: Any) -> None:
-        """Draw rectangles as one collection: one matplotlib object for each would take seconds."""
+        """Draw rectangles as one collection: an object for each rectangle would take seconds."""
         if len(boxes):
             size = Affine2D().scale(1, -1) + self.figure.dpi_scale_trans
             self.figure.add_artist(_Boxes(np.asarray(boxes, float), self.inches, size, look))
@@ -75,10 +75,10 @@ class Page:
         self.write(x, y, text, points, **more)
 
     def label(self, box: Box, texts: Sequence[str], points: float, **more: Any) -> bool:
-        """Write the first text that fits into the box, if any does; say whether.
+        """Write the first text that fits into the box, if any does; return True if one did.
 
-        The last text is tried once more in slightly smaller type. ``halo=color`` parts it from the
-        edges below it; ``boxed=True`` puts it on white, to part it from hatching.
+        The last text is tried once more in slightly smaller type. ``halo=color`` parts the text
+        from edges below; ``boxed=True`` puts the text on white, to part it from hatching.
         """
         bold = more.get("bold", False)
         sizes = [(text, points) for text in texts] + [(text, points - 0.8) for text in texts[-1:]]
@@ -101,7 +101,7 @@ class Page:
             columns = (columns + 1) // 2
             widths = [max(widths)] * len(entries)
             scale = min(1.0, room / (columns * max(widths)))
-            y -= 0.05  # between the line above and the one below
+            y -= 0.05  # keeps both lines clear of the text above and the plot below
         at = x
         for n, ((text, look), width) in enumerate(zip(entries, widths, strict=True)):
             if n == columns:
@@ -122,14 +122,15 @@ class _Boxes(Collection):
         corners: Any = boxes[:, :2]
         super().__init__(offsets=corners, offset_transform=inches, **look)
         self._paths = [Path.unit_rectangle()]
-        self._transforms = np.zeros((len(boxes), 3, 3))  # as matplotlib's own collections have them
+        # the shape of matplotlib's own transforms of a collection
+        self._transforms = np.zeros((len(boxes), 3, 3))
         self._transforms[:, [0, 1], [0, 1]] = boxes[:, 2:] - boxes[:, :2]
         self._transforms[:, 2, 2] = 1
         self.set_transform(size)
 
 
 def _parted(*, halo: str = "", boxed: bool = False, **more: Any) -> dict[str, Any]:
-    """The look of a label, as matplotlib takes it."""
+    """Return the look of a label, as keyword arguments for matplotlib."""
     if halo:
         more["path_effects"] = [withStroke(linewidth=3, foreground=halo)]
     if boxed:

@@ -1,4 +1,4 @@
-"""`Plot`: a part of a page with a scale of its own to the right. Downwards it is inches."""
+"""`Plot`: a part of a page with its own scale to the right, and inches downwards."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -12,7 +12,7 @@ from ddpkit.view.drawing import style
 from ddpkit.view.drawing.page import Box, Page
 
 Point = tuple[float, float]
-NAMES = 0.15  # inches below the line: the names of its ticks
+NAMES = 0.15  # inches from the line down to the names of ticks
 
 
 class Plot:
@@ -50,7 +50,7 @@ class Plot:
             self.page.add(Line2D(*placed.T, linestyle="", marker="o", **look))
 
     def ticks(self, most: int) -> list[float]:
-        """Round values on the scale, at most so many."""
+        """Return round values on the scale, at most so many."""
         values = MaxNLocator(most, steps=[1, 2, 2.5, 5, 10]).tick_values(0, self.end)
         return [float(value) for value in values if 0 <= value <= self.end]
 

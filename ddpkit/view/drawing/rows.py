@@ -1,4 +1,4 @@
-"""`RankRow`: what one rank did, as bars; `RowBuilder` makes them from a trace. Pure."""
+"""`RankRow`: the work of one rank as bars; `RowBuilder` makes the rows of a trace. Pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -34,26 +34,26 @@ NAMES = {
 
 @dataclass(frozen=True, slots=True)
 class RankRow:
-    """What one rank did. Times in ns since the picture's left edge."""
+    """The work of one rank. Times in ns since the picture's left edge."""
 
     rank: int
-    name: str  # "rank 0", or what the reader calls it
+    name: str  # "rank 0", or the name that the reader gave the rank
     window: Interval
     compute: list[Bar]
-    labels: list[Bar]  # what to write on the compute bars, often one text for several
+    labels: list[Bar]  # texts for the compute bars, often one text for several bars
     lanes: list[list[Bar]]  # communication; operations that overlap in time lie in different lanes
     overlap: list[Bar]
     exposed: list[Bar]
     breakdown: Breakdown
     waiting_ns: int  # how long some operation of the rank waited for a peer
-    died: int | None = None  # when, if it was in the window
+    died: int | None = None  # time of death, if in the window
     copies: Sequence[Bar] = ()  # between host and device, or on the device
     copied: Mapping[str, CopyTotal] = field(default_factory=dict)  # keys: directions
     more: Mapping[str, Sequence[Bar]] = field(default_factory=dict)  # the host and side streams
 
 
 class RowBuilder:
-    """Makes the rows of the trace that is shown."""
+    """Maker of the rows of the trace that is shown."""
 
     def __init__(self, trace: Trace, whole: Trace, pixels: int = PIXELS) -> None:
         """``whole`` is the trace before it was cut to a step: only there all pairs are complete."""
@@ -69,7 +69,7 @@ class RowBuilder:
         self.last_in = last_in([*collectives(every), *self.pairs])
 
     def row(self, rank: int) -> RankRow:
-        """The row of one rank."""
+        """Return the row of one rank."""
         window = start, end = self.trace.window_of(rank)
         activity = self.trace.activity(rank)
         comm, copies = self.trace.row(rank, "comm"), self.trace.row(rank, "copy")
@@ -113,16 +113,17 @@ class RowBuilder:
         return found
 
     def _copy_bars(self, spans: Iterable[Span], window: Interval) -> list[Bar]:
-        """Bars of the copies of a GPU, in one row."""
+        """Return bars of the copies of a GPU, in one row."""
         rough: list[Rough] = []
         for span in sorted(spans, key=attrgetter("start_ns")):
             rough += self._bar(span.start_ns, span.end_ns, "copy", _copied(span), window)
         return merge_small(rough, self.pixel_ns)
 
     def _compute_bars(self, spans: Iterable[Span], window: Interval) -> list[Bar]:
-        """Bars of compute, outer before inner, so that the inner ones are drawn on top."""
+        """Return bars of compute, outer before inner, so that inner bars are drawn on top."""
         own = [span for span in spans if span.kind == "span"]
-        ordered = [span for span in spans if span.kind != "span"] + own  # own code in its module
+        # a module's span comes first, then own code inside the module
+        ordered = [span for span in spans if span.kind != "span"] + own
         ordered.sort(key=attrgetter("end_ns"), reverse=True)
         ordered.sort(key=attrgetter("start_ns"))
         at = self.origin
@@ -143,7 +144,7 @@ class RowBuilder:
 
     def _name_own(self, ordered: Sequence[Span], rough: list[Rough]) -> None:
         """Write the names of own code on bars, except on bars that are drawn over."""
-        after, scanned = self.length, len(rough)  # where the next bar begins that can be seen
+        after, scanned = self.length, len(rough)  # the start of the next bar in sight
         for n in reversed([n for n, span in enumerate(ordered) if span.kind == "span"]):
             seen = (start for start, end, *_ in rough[n + 1 : scanned] if start < end)
             after, scanned = next(seen, after), n + 1
@@ -151,7 +152,7 @@ class RowBuilder:
                 rough[n] = (*rough[n][:3], _shortened(ordered[n].name))
 
     def _labels(self, compute: Sequence[Bar], exposed: Sequence[Bar]) -> list[Bar]:
-        """What to write on compute: on a micro-batch its own name, not what lies below it."""
+        """Return the texts for compute: a micro-batch shows its own name, and hides other names."""
         micro = [bar for bar in compute if is_micro(bar.kind)]
         others = [bar for bar in compute if not is_micro(bar.kind)]
         covered = sorted([*exposed, *micro], key=attrgetter("start"))
@@ -170,9 +171,10 @@ class RowBuilder:
         return lanes
 
     def _comm_bars(self, span: Span, number: int, window: Interval) -> list[Rough]:
-        """Bars of an operation: a light one waits for a peer, a solid one moves bytes.
+        """Return the bars of an operation: a light bar waits for a peer, a solid bar moves bytes.
 
-        If it was done before the rank waited for it, a thin one follows until then.
+        If the operation was done before the rank waited for it, a thin bar follows until the rank
+        did.
         """
         start, ready = waiting(span)
         names: tuple[str, ...] = ()
@@ -191,9 +193,10 @@ class RowBuilder:
         return light + moving + (done if span.over_ns > span.end_ns else [])
 
     def _within(self, intervals: Iterable[Interval], kind: str) -> list[Bar]:
-        """Bars of overlap or of exposed communication.
+        """Return bars of overlap or of exposed communication.
 
-        A pixel shows what fills half of it: else merged overlap would look like all of it.
+        A bar of a pixel must be filled by half or more: else merged overlap would look like all of
+        it.
         """
         rough: list[Rough] = []
         for start, end, ns in nearby(intervals, GAP_PIXELS * self.pixel_ns):
@@ -217,7 +220,7 @@ def _comm(trace: Trace) -> list[Span]:
 
 
 def _names(span: Span, number: int, *, one_kind: bool) -> tuple[str, ...]:
-    """What to write on an operation, the best first.
+    """Return the texts for an operation, the best first.
 
     Where all collectives are of one kind, a number says more than their name.
     """
@@ -243,7 +246,7 @@ def _copied(span: Span) -> tuple[str, ...]:
 
 
 def is_micro(kind: str) -> bool:
-    """Whether a bar of this kind is an operation on a micro-batch."""
+    """Return True if a bar of this kind is an operation on a micro-batch."""
     return kind[1:].isdigit()
 
 

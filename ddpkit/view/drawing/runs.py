@@ -1,4 +1,4 @@
-"""What pictures are made of: a run, or its trace."""
+"""The run or trace that a picture is given."""
 
 from __future__ import annotations
 
@@ -11,24 +11,25 @@ from ddpkit.trace import Trace
 
 
 class HasTrace(Protocol):
-    """A run, as far as pictures know it."""
+    """A run, as far as pictures need one."""
 
     @property
     def trace(self) -> Trace: ...
 
 
 def trace_of(run_or_trace: HasTrace | Trace) -> Trace:
-    """The trace itself, or that of the run."""
+    """Return the trace itself, or the trace of the run."""
     return run_or_trace if isinstance(run_or_trace, Trace) else run_or_trace.trace
 
 
 def skipped(
     picture: str, *runs_or_traces: HasTrace | Trace, several: bool = False, or_else: str = ""
 ) -> str:
-    """Why there is nothing to show of these, if torchrun had too few ranks for a run; else "".
+    """Return the reason to draw no picture, if torchrun had too few ranks for a run; else "".
 
-    Each picture asks this first, by its own name. Raises TraceError for what is neither a run nor a
-    trace; `several` are taken, or something `or_else`, as the message then says.
+    Each picture calls this function first, with its own name. Raises TraceError for an argument
+    that is neither a run nor a trace; the message tells that the picture takes ``several`` of them,
+    or something ``or_else``.
     """
     for given in runs_or_traces:
         if not _has_trace(given):

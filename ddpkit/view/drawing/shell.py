@@ -16,13 +16,14 @@ from ddpkit.view.drawing.sliders import Control
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-KEPT = 64  # pictures: going back to one costs nothing
+KEPT = 64  # pictures kept, so that going back costs nothing
 VIEW = "application/vnd.jupyter.widget-view+json"
-VERSION = {"version_major": 2, "version_minor": 0}  # version of that format
+VERSION = {"version_major": 2, "version_minor": 0}  # version of the widget's format
 NOT_LIVE = "(Live only: run all cells above, then this one.)"  # where no widgets are shown
-# A notebook keeps the mark of a widget, not the widget. JupyterLab, opening one that it trusts,
-# says "Error displaying widget: model not found" there, and has no way to say anything else. These
-# rules let it say NOT_LIVE. Where they do not fit, its own words stay.
+# A saved notebook keeps the mark of a widget, not the widget. When JupyterLab opens a trusted
+# notebook, it says "Error displaying widget: model not found" at the mark, and cannot say anything
+# else. These rules replace the error by NOT_LIVE. In front ends where the rules do not fit, the
+# error stays.
 _LOST = ".jp-OutputArea-child:has(.ddpkit-live) ~ * > .jp-OutputArea-output.jupyter-widgets"
 # While the controls are there, with a picture and a text of their own, the still ones are hidden.
 _CHILD = ".jp-OutputArea-child"
@@ -40,7 +41,7 @@ class View(Generic[Model]):
     """A picture and its text for each setting of some parameters.
 
     ``view.figure(step=3)`` and ``view.text(step=3)`` need no front end. Settings that are not given
-    are as at the start. Raises TypeError for an unknown setting.
+    stay as at the start. Raises TypeError for an unknown setting.
     """
 
     def __init__(
@@ -51,7 +52,11 @@ class View(Generic[Model]):
         describe: Callable[[Model], str],
         details: Callable[[Model], str] | None = None,
     ) -> None:
-        """``model`` takes the parameters that ``start`` names; the others take what it returns."""
+        """Keep the functions of the view.
+
+        ``model`` takes the parameters that ``start`` names; the other functions take the result of
+        ``model``.
+        """
         self.start = dict(start)
         self._make, self._draw = model, draw
         self._describe, self._details = describe, details or describe
@@ -60,7 +65,7 @@ class View(Generic[Model]):
         self.controls: Any = None  # a widget, once displayed
 
     def model(self, **changed: Any) -> Model:
-        """The numbers. The last ones are kept: a picture and its text share them."""
+        """Return the numbers. The last numbers are kept: a picture and its text share them."""
         if self.start and (unknown := changed.keys() - self.start.keys()):
             raise TypeError(
                 f"this view has no setting {min(unknown)!r}: choose from {', '.join(self.start)}"
@@ -120,7 +125,7 @@ class View(Generic[Model]):
 
 
 def nothing(why: str) -> View[Any]:
-    """A view of a run that was skipped: it says so, and has no picture.
+    """Return the view of a run that was skipped: the view has words, but no picture.
 
     Its ``figure`` raises TraceError.
     """

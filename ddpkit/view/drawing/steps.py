@@ -1,4 +1,4 @@
-"""The step that a widget starts from, and the bucket caps that are worth trying with it. Pure."""
+"""The step that a widget starts from, and the bucket caps to try with this step. Pure."""
 
 from __future__ import annotations
 

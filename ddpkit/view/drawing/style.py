@@ -33,7 +33,7 @@ DONE = "#66727F"
 HOST = "#2A2A48"  # of a device: launches and waits
 COPY = "#882255"  # Tol's wine, the darkest colour of a bar
 EXPOSED = "#B84F00"
-EXPOSED_THIN = "#CC7A45"  # of its hatching, seen from far away
+EXPOSED_THIN = "#CC7A45"  # the colour of the exposed hatching, seen from far away
 
 FACE = {
     "forward": FORWARD,
@@ -148,7 +148,7 @@ def filled(color: str, between: str = "none") -> dict[str, Any]:
 
 
 EDGE = {kind: outline(face) for kind, face in FACE.items() if filled(face)["linewidth"]}
-for _number, _tint in enumerate(TINTS):  # of spans F3, B3, W3: operations on micro-batches
+for _number, _tint in enumerate(TINTS):  # spans F3, B3, W3 are operations on micro-batch 3
     FACE |= {f"F{_number}": lighter(_tint), f"B{_number}": _tint, f"W{_number}": "#FFFFFF"}
     EDGE |= {f"{_part}{_number}": outline(_tint) for _part in "FW"}
     EDGE |= {f"B{_number}": outline(_tint)} if filled(_tint)["linewidth"] else {}

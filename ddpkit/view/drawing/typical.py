@@ -1,4 +1,4 @@
-"""The step that stands for a run, where a picture shows one of many. Pure."""
+"""The step that stands for a run in a picture of one step. Pure."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from ddpkit.trace import Trace
 
 
 def typical_step(trace: Trace, rank: int | None) -> int:
-    """The step of median length, of those after the warm-up; the last, if there are so few.
+    """Return the step of median length after the warm-up, or the last step if there are few.
 
-    The length of one rank's step, or from the first rank's start to the last one's end.
+    The length is that of one rank's step, or lasts from the first rank's start to the last rank's
+    end.
     """
     first = WARM_UP if trace.steps > WARM_UP else trace.steps - 1
     ordered = sorted(range(first, trace.steps), key=lambda k: step_length(trace, k, rank))
@@ -17,9 +18,10 @@ def typical_step(trace: Trace, rank: int | None) -> int:
 
 
 def step_length(trace: Trace, step: int | None, rank: int | None) -> int:
-    """How long a step is, in ns, on one rank, or from the first one's start to the last one's end.
+    """Return the length of a step in ns, on one rank or on all.
 
-    Without a step: the whole trace.
+    On all ranks a step lasts from the first rank's start to the last rank's end. Without a step:
+    the length of the whole trace.
     """
     if step is None:
         return trace.end_ns - trace.start_ns

@@ -22,17 +22,17 @@ def ms(ns: int) -> str:
 
 
 def percent(part: int, whole: int) -> str:
-    """A whole percentage; what is there but under half a percent is "<1%", never "0%"."""
+    """Return a whole percentage; a share above 0 and under half a percent is "<1%", never "0%"."""
     if part == 0 or whole == 0:
         return "0%"
     return "<1%" if part / whole < 0.005 else f"{100 * part / whole:.0f}%"
 
 
 def title(trace: Trace, subject: str = "Run") -> str:
-    """What was run, where: "Step 3 on 2 ranks, 5 all-reduces of 4 MB (gloo, CPU)"."""
+    """Return a title such as "Step 3 on 2 ranks, 5 all-reduces of 4 MB (gloo, CPU)"."""
     facts = trace.facts
     where = [str(facts.get("backend", "")), str(facts.get("device", "")).upper()]
-    if not is_simulated(facts):  # which its backend says
+    if not is_simulated(facts):  # a simulated backend has a telling name
         where.append(how_made(facts))
     inside = ", ".join(word for word in where if word)
     operations = _operations(trace)
@@ -42,12 +42,12 @@ def title(trace: Trace, subject: str = "Run") -> str:
 
 
 def is_simulated(facts: Mapping[str, Scalar]) -> bool:
-    """Whether nothing was measured: neither compute nor a link, emulated or not."""
+    """Return True if nothing was measured: neither compute nor a link, emulated or not."""
     return how_made(facts) == "simulated"
 
 
 def emulated(facts: Mapping[str, Scalar]) -> str:
-    """What the reader must know of emulated time; "" if a trace's time is not emulated."""
+    """Return the conditions of emulated time; "" if a trace's time is not emulated."""
     if how_made(facts) != "emulated":
         return ""
     known = (
@@ -61,7 +61,7 @@ def emulated(facts: Mapping[str, Scalar]) -> str:
 
 
 def of_step(step: Step) -> str:
-    """What a title adds of a step whose compute was recorded in emulated time; else ""."""
+    """Return the mark in a title for a step with compute recorded in emulated time; else ""."""
     return " (compute: emulated)" if step.emulated else ""
 
 
@@ -85,7 +85,7 @@ def _operations(trace: Trace) -> list[str]:
 
 
 def _collective(name: str) -> str:
-    """``_collective("all_gather_into_tensor") == "all-gather"``, without what it takes."""
+    """Return a collective's name: ``_collective("all_gather_into_tensor") == "all-gather"``."""
     for ending in ("_tensor", "_into", "_single"):
         name = name.removesuffix(ending)
     return name.replace("_", "-")
@@ -111,7 +111,7 @@ def headline(
     hidden = [p.hidden for p in parts.values() if p.hidden is not None]
     if comm and not compute:
         return f"No compute recorded. Longest in communication: {of}."
-    if not hidden:  # no communication, or none that took any time
+    if not hidden:  # no communication, or only communication that took no time
         return f"No communication. Compute fills {percents(busy)} of the time."
     return f"Communication hidden behind compute: {percents(hidden)}.   Most exposed: {of}."
 
@@ -132,7 +132,7 @@ def percents(fractions: Iterable[float]) -> str:
 
 
 def note(facts: Mapping[str, Scalar], *, compute: bool, comm: bool) -> str:
-    """What the reader must know to read the numbers right; may be ""."""
+    """Return the conditions that a reader must know to read the numbers right; may be ""."""
     notes = []
     if comm and not compute:
         notes.append('No compute was recorded: "idle" is all time outside communication.')
@@ -151,12 +151,18 @@ def note(facts: Mapping[str, Scalar], *, compute: bool, comm: bool) -> str:
 
 
 def deaths(died: Mapping[int, int], facts: Mapping[str, Scalar]) -> str:
-    """Who died, and when; "" if nobody did. ``died`` is in ns since the left edge, by rank."""
+    """Return the ranks that died, and the times; "" if none died.
+
+    ``died`` is ns since the left edge.
+    """
     return " ".join(f"{name_of(facts, r).capitalize()} died at {ms(ns)}." for r, ns in died.items())
 
 
 def waited(waits: dict[int, int], facts: Mapping[str, Scalar]) -> str:
-    """Who was waited for most, and how long; "" if nobody waited. ``waits`` is in ns, by rank."""
+    """Return the rank that peers waited for longest, and the time; "" without waits.
+
+    In ns, by rank.
+    """
     if not any(waits.values()):
         return ""
     rank = max(waits, key=lambda rank: (waits[rank], -rank))
@@ -215,10 +221,10 @@ def starved(trace: Trace) -> str:
 def table(
     parts: Mapping[str, Breakdown], waiting: Mapping[str, int], whole: str, corner: str = ""
 ) -> list[str]:
-    """The parts of everything that is named, in ms and %, in columns under a heading.
+    """Return the parts of each named breakdown, in ms and %, in columns under a heading.
 
-    Where nothing was computed, there is nothing to be hidden behind: only who communicated, and how
-    much of that was waiting.
+    Without compute, communication cannot be hidden: the table then has only the time in
+    communication, and the part of that time that was waiting.
     """
     if not any(p.compute_ns for p in parts.values()):
         told = [

@@ -1,4 +1,4 @@
-"""`page_beside`: two runs on one HTML page, whose timelines zoom and move together."""
+"""`page_beside`: two runs on one HTML page, with timelines that zoom and move together."""
 
 from __future__ import annotations
 

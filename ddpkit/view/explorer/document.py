@@ -1,8 +1,8 @@
 """The parts of an HTML page with explorers: the document, its data, legends and tables.
 
-A trace may be anybody's, and so may the names in it: whatever comes from it is escaped where it
-becomes HTML, and is data, never code, where the script reads it. The page's own policy lets no
-other script run, and nothing be loaded.
+A trace may come from a stranger, and so may the names in the trace: text from a trace is escaped in
+HTML, and the script reads it as data, never as code. The page's own policy forbids other scripts,
+and all loading.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def drawn(
 
 
 def _data(runs: Sequence[dict[str, Any]]) -> str:
-    """The text that the script reads: JSON without a "<", which alone could end its element."""
+    """Return the text that the script reads: JSON without "<", which could end the element."""
     data = {"runs": runs, "dark": DARK}
     return json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")
 

@@ -19,7 +19,7 @@ KINDS = ("forward", "backward", "optimizer", "span", "moving", "exposed", "copy"
 NUMBER = {kind: n for n, kind in enumerate(KINDS)}
 COMPUTE, LANE, LANES, GAP, EDGE = 26, 16, 96, 12, 4  # pixels: heights, and between ranks
 MOST = 2**31 - 1  # ticks
-TYPES = {"d": "f8", "i": "i4", "I": "u4", "B": "u1"}  # of an array, as the canvas calls them
+TYPES = {"d": "f8", "i": "i4", "I": "u4", "B": "u1"}  # numpy's names for the types of arrays
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,36 +39,37 @@ class Lane:
 class SpanColumns:
     """Every span as an entry in columns of numbers.
 
-    Times are in ticks of ``tick_ns`` from the start of what is shown; before it they are < 0.
+    Times are in ticks of ``tick_ns`` from the start of the shown time; earlier times are below 0.
     """
 
-    length: int  # length of what is shown, in ticks
+    length: int  # length of the shown time, in ticks
     tick_ns: int
     rows: list[Lane] = field(default_factory=list)
     steps: list[tuple[int, int]] = field(default_factory=list)  # start and end of each, in ticks
-    names: list[str] = field(default_factory=list)  # what `name` counts through
-    # One entry a span. The wide columns come first: so all are aligned to their items.
+    names: list[str] = field(default_factory=list)  # the names to which the column `name` points
+    # One entry a span. Wide columns come first, so that all columns are aligned to their items.
     nbytes: array[float] = field(default_factory=lambda: array("d"))
     start: array[int] = field(default_factory=lambda: array("i"))
     end: array[int] = field(default_factory=lambda: array("i"))
     over: array[int] = field(default_factory=lambda: array("i"))  # collected, if after the end
-    reach: array[int] = field(default_factory=lambda: array("i"))  # latest `over` so far in the row
-    ready: array[int] = field(default_factory=lambda: array("i"))  # until then it waits for peers
+    # latest `over` of the row up to this entry
+    reach: array[int] = field(default_factory=lambda: array("i"))
+    ready: array[int] = field(default_factory=lambda: array("i"))  # the end of waiting for peers
     peer: array[int] = field(default_factory=lambda: array("i"))  # -1: none
     name: array[int] = field(default_factory=lambda: array("I"))
     kind: array[int] = field(default_factory=lambda: array("B"))  # an index of KINDS
 
     def columns(self) -> dict[str, array[int] | array[float]]:
-        """The columns by name, in their order."""
+        """Return the columns by name, in their order."""
         found = ((each.name, getattr(self, each.name)) for each in fields(self))
         return {name: column for name, column in found if isinstance(column, array)}
 
     def packed(self) -> bytes:
         """Return the columns, compressed: one after the other, bytes of one place together.
 
-        ``start`` is the time since the start before it in the row, ``end`` and ``ready`` the time
-        since ``start``, and ``over`` the time since ``end``: small numbers, which take less room.
-        The browser computes ``reach``.
+        ``start`` is the time since the previous start in the row, ``end`` and ``ready`` the time
+        since ``start``, and ``over`` the time since ``end``: small numbers take less room. The
+        browser computes ``reach``.
         """
         import numpy as np
 
@@ -88,12 +89,12 @@ class SpanColumns:
         return {name: column for name, column in self.columns().items() if name != "reach"}
 
     def described(self) -> dict[str, Any]:
-        """What the canvas must know besides the columns."""
+        """Return the data that the canvas needs besides the columns."""
         low, high = min(self.start, default=0), max(self.over, default=0)
         return {
             "length": max(self.length, 1),
             "tick_ns": self.tick_ns,
-            "extent": [min(low, 0), max(high, self.length, 1)],  # of everything
+            "extent": [min(low, 0), max(high, self.length, 1)],  # the first time and the last
             "rows": [asdict(row) for row in self.rows],
             "height": self.rows[-1].top + self.rows[-1].height + EDGE if self.rows else 0,
             "names": self.names,
@@ -106,7 +107,7 @@ class SpanColumns:
 
 
 def span_columns(trace: Trace, step: int | None = None) -> SpanColumns:
-    """The columns of a trace, or of the spans that reach into one of its steps, uncut.
+    """Return the columns of a trace, or of the spans that reach into one of its steps, uncut.
 
     Raises TraceError if there is no such step.
     """
@@ -139,7 +140,7 @@ def _steps(trace: Trace, tick: int) -> Iterator[tuple[int, int]]:
 class _ColumnBuilder:
     def __init__(self, columns: SpanColumns, trace: Trace) -> None:
         self.columns, self.trace = columns, trace
-        self.numbers: dict[str, int] = {}  # of names
+        self.numbers: dict[str, int] = {}  # name -> its number
 
     def rank(self, rank: int, top: int) -> int:
         """Add a rank's rows from ``top`` on; returns where they end."""
@@ -215,7 +216,7 @@ def _kind(span: Span) -> int:
 
 
 def _name(span: Span) -> str:
-    """The name that hovering shows; a backward's also tells the gradient that it made ready."""
+    """Return the name that hovering shows; a backward's name includes the gradient that it made."""
     if "bucket" in span.args:
         return f"{span.name} b{span.args['bucket']}"
     if "group_desc" in span.args:

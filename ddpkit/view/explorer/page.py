@@ -1,7 +1,7 @@
 """`page`: a trace as one HTML page, to be sent and opened anywhere.
 
-It holds the explorer and its data, asks the network for nothing, and is light or dark as its reader
-has it. Its numbers stand in tables too, which need no JavaScript.
+The page holds the explorer and its data, asks the network for nothing, and is light or dark as the
+reader has set. The numbers stand in tables too, and tables need no JavaScript.
 """
 
 from __future__ import annotations
@@ -22,11 +22,14 @@ from ddpkit.view.explorer.beside import LABELS, page_beside
 from ddpkit.view.explorer.document import EXPLORER, document, drawn, legend, table
 from ddpkit.view.timeline.model import Timeline, few, timeline_model
 
-STEPS = 20  # steps that a table lists, the last ones
+STEPS = 20  # the number of steps in a table, counted from the last
 
 
 def page(trace: Trace, step: int | None = None) -> str:
-    """The page of a trace, or of one of its steps. Raises TraceError if there is no such step."""
+    """Return the page of a trace, or of one of its steps.
+
+    Raises TraceError if there is no such step.
+    """
     model = timeline_model(trace, step)
     body = [
         f"<h1>{escape(model.title)}</h1>",
@@ -74,7 +77,7 @@ def page_bytes(
     beside: Trace | None = None,
     labels: tuple[str, str] = LABELS,
 ) -> bytes:
-    """The page as it is written: a name that is no text becomes question marks."""
+    """Return the page as bytes of a file; a name that is not valid text becomes question marks."""
     text = page(trace, step) if beside is None else page_beside((trace, beside), labels, step)
     return text.encode("utf-8", "replace")
 
@@ -117,7 +120,7 @@ def _tables(trace: Trace, model: Timeline, step: int | None) -> Iterator[str]:
 
 
 def _numbers(row: RankRow, fields: Iterable[str]) -> list[str]:
-    """A rank's row: its parts in ms and percent."""
+    """Return a rank's row: its parts in ms and percent."""
     p = row.breakdown
     times = (getattr(p, field) for field in fields)
     cells = [f"{words.ms(ns)} ({words.percent(ns, p.step_ns)})" for ns in times]
@@ -140,7 +143,7 @@ def _step(trace: Trace, k: int) -> list[str]:
 
 
 def _traffic(trace: Trace) -> Iterator[list[str]]:
-    """What each rank sent; one row for all, where all did alike."""
+    """Yield the bytes that each rank sent; one row for all ranks if all sent alike."""
     sent = {rank: list(_sent(trace, rank)) for rank in trace.recorded_ranks}
     times = Counter(tuple(row) for rows in sent.values() for row in rows)
     first = trace.recorded_ranks[0]

@@ -18,7 +18,7 @@ from ddpkit.view.heat.model import Heat
 
 LEFT, WIDE, GAP = 0.8, 4.72, 0.4  # inches: margin with names, width of a map, between the two
 TOP, BOTTOM = 1.2, 0.62
-EDGED = 60  # columns: with more, white edges would hide them
+EDGED = 60  # columns: with more columns, white edges would hide the cells
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class Scale:
     low: float
     high: float
     color: str
-    capped: bool  # whether something is more
+    capped: bool  # True if some time is above ``high``
 
     @property
     def colors(self) -> LinearSegmentedColormap:
@@ -78,7 +78,7 @@ def _cells(
     axes = page.axes(left, TOP, WIDE, height)
     plain(axes)
     axes.set(xlim=(-0.5, columns - 0.5), ylim=(len(rows) - 0.5, -0.5), yticks=())
-    cells = np.full((len(rows), columns), np.nan)  # where there is no step, nothing is drawn
+    cells = np.full((len(rows), columns), np.nan)  # cells without a step stay empty
     for rank, row in enumerate(rows):
         cells[rank, : len(row)] = row
     edge: dict[str, Any] = {"edgecolors": "white", "linewidth": 1.2} if columns <= EDGED else {}
@@ -109,7 +109,7 @@ def _numbers(
 
 
 def _heading(page: Page, left: float, name: str, scale: Scale) -> None:
-    """The map's name, and what white and the darkest mean."""
+    """Write the map's name, and the times that stand for white and for the darkest colour."""
     y = TOP - 0.2
     page.write(left, y, f"{name} (ms)", 11, bold=True)
     least, most = (ms(round(ns)) for ns in (scale.low, scale.high))

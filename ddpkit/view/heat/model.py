@@ -1,4 +1,4 @@
-"""`heat_of`: how long every step of every rank took, and how long it waited. Pure."""
+"""`heat_of`: the time of every step of every rank, and the time waited for peers. Pure."""
 
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
@@ -28,7 +28,7 @@ class Heat:
     notice: str
     ranks: tuple[int, ...]  # the recorded ranks, a row each
     took: tuple[tuple[int, ...], ...]
-    waited: tuple[tuple[int, ...], ...]  # time waited with nothing to do meanwhile
+    waited: tuple[tuple[int, ...], ...]  # time waited without compute
     group: int
     note: str
     text: str  # the picture in words and numbers
@@ -40,7 +40,7 @@ class Heat:
 
 
 def heat_of(trace: Trace) -> Heat:
-    """How long each step of each rank took. Raises TraceError for a trace without steps."""
+    """Return the time of each step of each rank. Raises TraceError for a trace without steps."""
     if not trace.steps:
         raise TraceError(
             "this run has no steps to compare: mark each step with `with ddpkit.step():`, "
@@ -52,7 +52,8 @@ def heat_of(trace: Trace) -> Heat:
     waited = [_inside(_lost(trace, rank, exposed[rank]), windows[rank]) for rank in ranks]
     group = -(-trace.steps // COLUMNS)
     comm = [span for span in trace.spans if span.kind == "comm"]
-    behind: dict[int, list[int]] = {}  # time that the others lost in each step, for each rank
+    # rank -> time that the others lost by waiting for the rank, in each step
+    behind: dict[int, list[int]] = {}
     waits = waits_between(comm, last_in([*collectives(comm), *messages(comm)]))
     for (rank, latest), times in waits.items():
         lost = _inside(intersect(times, exposed[rank]), windows[rank])
@@ -77,12 +78,12 @@ def heat_of(trace: Trace) -> Heat:
 
 
 def _lost(trace: Trace, rank: int, exposed: Sequence[Interval]) -> list[Interval]:
-    """When the rank waited for a peer and computed nothing."""
+    """Return the intervals in which the rank waited for a peer and computed nothing."""
     return intersect(exposed, (waiting(span) for span in trace.of(rank) if span.is_comm))
 
 
 def _inside(times: Sequence[Interval], steps: Sequence[Interval]) -> list[int]:
-    """How much of the times lies in each step; both are sorted, and steps do not overlap."""
+    """Return the part of the times in each step; both are sorted, and steps do not overlap."""
     totals, starts = [0] * len(steps), [start for start, _ in steps]
     for start, end in intersect(times, steps):
         totals[bisect_right(starts, start) - 1] += end - start
@@ -107,7 +108,7 @@ def _notice(
     waited: Sequence[Sequence[int]],
     behind: Mapping[int, Sequence[int]],
 ) -> str:
-    """Return the sentence about the rank that held the others up, or about a long step."""
+    """Return the sentence about the straggler, or about a long step."""
     typical, n = _typical(took), len(took)
     longest, k = max((max(row[k] for row in took if k < len(row)), k) for k in _columns(took))
     if n > 1 and sum(map(sum, waited)) > 0.05 * sum(map(sum, took)):

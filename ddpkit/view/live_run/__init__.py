@@ -1,6 +1,6 @@
 """Loss, throughput and late ranks while a run trains.
 
-model      what the ranks have reported by now
+model      the reports of the ranks until now
 figure     the static figure
-widget     `live`, and what it gives the ranks to report with
+widget     `live`, and the object by which a rank reports
 """

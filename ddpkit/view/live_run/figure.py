@@ -1,4 +1,4 @@
-"""`draw_progress`: loss, throughput and who is late."""
+"""`draw_progress`: loss, throughput and late ranks."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""`progress_of`: what ranks report after each step, as curves and a sentence. Pure."""
+"""`progress_of`: the ranks' reports after each step, as curves and a sentence. Pure."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -8,13 +8,13 @@ from typing import NamedTuple
 from ddpkit.text import count, prose
 from ddpkit.view.drawing import words
 
-WINDOW = 10  # steps that a throughput is taken over
-RECENT = 20  # steps that a lag is taken over
+WINDOW = 10  # steps over which a throughput is taken
+RECENT = 20  # steps over which a lag is taken
 MUCH = 0.1  # part of a step: a rank so much later than the first is worth a word
 
 
 class Report(NamedTuple):
-    """What one rank reports after one step."""
+    """The report of one rank after one step."""
 
     at_s: float  # perf_counter, common to the ranks of a host; or the rank's emulated time
     loss: float
@@ -24,11 +24,12 @@ class Report(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RunProgress:
-    """How far a run has come. Steps count from 0."""
+    """The progress of a run. Steps count from 0."""
 
     losses: Mapping[int, tuple[float, ...]]  # rank -> by step
     rates: tuple[tuple[int, float], ...]  # (step, samples per s of all ranks)
-    lags_ms: Mapping[int, float]  # rank -> how long after the first it ends its steps
+    # rank -> median time from the first rank's end of a step to this rank's end
+    lags_ms: Mapping[int, float]
     title: str
     notice: str  # may be ""
 
@@ -38,8 +39,8 @@ class RunProgress:
 
 
 def progress_of(reports: Mapping[int, Sequence[Report]]) -> RunProgress:
-    """How far a run has come, from each rank's reports; some ranks may be a few steps ahead."""
-    steps = min(map(len, reports.values()), default=0)  # steps that all ranks have done
+    """Return the progress by each rank's reports; some ranks may be a few steps ahead."""
+    steps = min(map(len, reports.values()), default=0)  # number of steps that all ranks have done
     losses = {rank: tuple(report.loss for report in reports[rank]) for rank in sorted(reports)}
     if not steps:
         return RunProgress(losses, (), {}, "No step is done yet", "")
@@ -73,7 +74,7 @@ def _lags_ms(reports: Mapping[int, Sequence[Report]], steps: int) -> dict[int, f
 
 
 def _notice(reports: Mapping[int, Sequence[Report]], lags: Mapping[int, float]) -> str:
-    """Whether a rank is late."""
+    """Return a sentence about the latest rank; "" for one rank."""
     last = max(lags, key=lambda rank: (lags[rank], -rank))
     times = [report.at_s for report in reports[last]][-RECENT:]
     step_ms = 1e3 * (times[-1] - times[0]) / max(1, len(times) - 1)

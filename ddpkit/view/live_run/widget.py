@@ -21,18 +21,18 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 RECORD = struct.Struct("<3d?")  # a Report
-EVERY_S = 1.0  # at most one picture in this time, and a tenth of a core for them
+EVERY_S = 1.0  # the shortest time from picture to picture, of a tenth of a core at most
 
 
 class Reporter:
-    """A rank's end of a `Live`: it writes into a folder, so only ranks of this host are seen."""
+    """The rank's end of a `Live`, which writes into a folder: only ranks of this host are seen."""
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
         self._file: BinaryIO | None = None
 
     def report(self, loss: float, samples: int = 1) -> None:
-        """Report a step: each rank calls it after each; ``samples`` are those of its own batch.
+        """Report a step: each rank calls this after each step, with the samples of its own batch.
 
         Raises ValueError outside of `with live()`.
         """
@@ -61,8 +61,8 @@ class Live(Reporter):
         with live() as watch:
             cluster.run(train, watch)  # where train(watch) calls watch.report(loss, samples)
 
-    In a notebook a picture follows the run, which stops as every cell does. When it has ended, or
-    was stopped, the last picture and its text stay as outputs of their own.
+    In a notebook a picture follows the run, and the run can be stopped as every cell can. When the
+    run has ended, or was stopped, the last picture and its text stay as outputs of their own.
     """
 
     def __init__(self) -> None:
@@ -100,18 +100,18 @@ class Live(Reporter):
         print(self._last.text)
 
     def progress(self) -> RunProgress:
-        """What has been reported by now."""
+        """Return the progress by the reports until now."""
         if not self._folder:
             return self._last
         reports = {}
         for path in Path(self._folder).iterdir():
             data = path.read_bytes()
-            whole = len(data) - len(data) % RECORD.size  # the last one may be half written
+            whole = len(data) - len(data) % RECORD.size  # the last record may be half written
             reports[int(path.name)] = [Report(*each) for each in RECORD.iter_unpack(data[:whole])]
         return progress_of(reports)
 
     def figure(self) -> Figure:
-        """The picture of what has been reported by now."""
+        """Return the picture of the reports until now."""
         from ddpkit.view.live_run.figure import draw_progress
 
         return draw_progress(self.progress())

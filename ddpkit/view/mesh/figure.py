@@ -13,12 +13,13 @@ from ddpkit.view.mesh.model import MeshPicture
 
 LEFT, BESIDE = 0.9, 5.9  # inches: where the block begins, below the words or beside them
 BELOW, TOP, BOTTOM = 1.75, 0.75, 0.45
-ACROSS, DOWN = 1.7, 1.15  # from a rank to its neighbour; less where there are many
-BACK = (1.7, -1.04)  # from the first plane to where one more would stand
-ROOM = (9.2, 4.6)  # for all of it
+ACROSS, DOWN = 1.7, 1.15  # inches to a neighbour; less in a large mesh
+BACK = (1.7, -1.04)  # inches to the next plane
+ROOM = (9.2, 4.6)  # room for all ranks
 RADIUS = 0.27
-COLOURS = (style.OPTIMIZER, style.EXPOSED, style.BACKWARD)  # of the first, second and third
-HOSTS = ("#FFFFFF", "#E1E5EB", "#F7E1AE", "#D3E9F7")  # and round again
+# colours of the first, second and third dimension
+COLOURS = (style.OPTIMIZER, style.EXPOSED, style.BACKWARD)
+HOSTS = ("#FFFFFF", "#E1E5EB", "#F7E1AE", "#D3E9F7")  # colours of hosts, used in turn
 
 
 def draw_mesh(model: MeshPicture) -> Figure:
@@ -42,7 +43,7 @@ def draw_mesh(model: MeshPicture) -> Figure:
 
 
 def _coloured(model: MeshPicture) -> Iterator[tuple[str, str]]:
-    """Each dimension with its colour: the last one always has the last."""
+    """Return each dimension with its colour: the last dimension always has the last colour."""
     return zip(model.shape, COLOURS[-len(model.shape) :], strict=True)
 
 
@@ -57,7 +58,7 @@ def _steps(model: MeshPicture) -> tuple[tuple[float, float], ...]:
 
 
 def _spot(model: MeshPicture, rank: int) -> tuple[float, float]:
-    """Where a rank stands, in inches from the corner."""
+    """Return the place of a rank, in inches from the corner."""
     at = list(zip(model.at(rank), _steps(model), strict=True))
     return sum(n * x for n, (x, _) in at), sum(n * y for n, (_, y) in at)
 

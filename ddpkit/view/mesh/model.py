@@ -1,4 +1,4 @@
-"""`mesh_picture`: where the ranks of a mesh stand, and the groups along each dimension. Pure."""
+"""`mesh_picture`: the places of the ranks of a mesh, and the groups along each dimension. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,16 +12,16 @@ MOST_RANKS, MOST_DIMENSIONS = 64, 3
 
 @dataclass(frozen=True, slots=True)
 class MeshPicture:
-    """Ranks row by row; groups by dimension, from the one furthest apart to that of neighbours."""
+    """Ranks row by row, and groups by dimension: the dimension of neighbours is the last."""
 
     shape: Mapping[str, int]
     groups: Mapping[str, list[list[int]]]
-    rank: int | None  # whose groups stand out
+    rank: int | None  # the rank with groups that stand out
     per_host: int | None
 
     @property
     def ranks(self) -> int:
-        """How many there are."""
+        """Return the number of ranks."""
         return prod(self.shape.values())
 
     @property
@@ -33,7 +33,7 @@ class MeshPicture:
 
     @property
     def hosts(self) -> int:
-        """How many hosts the ranks fill."""
+        """Return the number of hosts that the ranks fill."""
         return -(-self.ranks // self.per_host) if self.per_host else 0
 
     def host(self, rank: int) -> int | None:
@@ -53,7 +53,7 @@ class MeshPicture:
         return found[2], found[1], found[0]
 
     def about(self, name: str) -> str:
-        """What is said of a dimension."""
+        """Return a line about a dimension: its groups, and the peers of the chosen rank."""
         size = self.shape[name]
         said = f"{name}: {count(len(self.groups[name]), 'group')} of {size}"
         if size > 1:

@@ -72,7 +72,7 @@ def _headings(page: Page, model: PipelinePicture) -> None:
 def _row(
     plot: Plot, step: PipelineStep, row: StageRow, where: tuple[float, float], until: int
 ) -> None:
-    """Draw what one rank works on until a time in ns, over the grey of doing nothing."""
+    """Draw the boxes of one rank until a time in ns, over the grey of idle time."""
     boxes = [replace(box, end=min(box.end, until)) for box in row.boxes if box.start < until]
     page, middle = plot.page, plot.top + sum(where) / 2
     points = 9.5 if where[1] - where[0] > 0.2 else 8.0

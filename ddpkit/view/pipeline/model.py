@@ -1,4 +1,4 @@
-"""`pipeline_picture`: who works on which micro-batch, and when. Pure."""
+"""`pipeline_picture`: the micro-batches that each rank works on, over time. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,21 +23,21 @@ class OpBox:
 
 @dataclass(frozen=True, slots=True)
 class StageRow:
-    """What one rank works on."""
+    """The operations of one rank."""
 
     rank: int
     boxes: tuple[OpBox, ...]
-    bubble: float  # share of the step in which it works on nothing
-    held: int | None  # micro-batches whose activations it keeps, at most; None: nothing goes back
+    bubble: float  # share of the step in which the rank works on nothing
+    held: int | None  # the most micro-batches with kept activations; None without a backward
 
     def at(self, ns: int) -> str:
-        """The name of what it works on at a time, or "nothing"."""
+        """Return the name of the operation at a time, or "nothing"."""
         return next((box.name for box in self.boxes if box.start <= ns < box.end), "nothing")
 
 
 @dataclass(frozen=True, slots=True)
 class PipelineStep:
-    """One step of a pipeline: a row for each rank."""
+    """One step of a pipeline, with a row for each rank."""
 
     label: str
     rows: tuple[StageRow, ...]
@@ -59,11 +59,11 @@ class PipelineStep:
 
 @dataclass(frozen=True, slots=True)
 class PipelinePicture:
-    """Steps of pipelines under each other, on one axis of time."""
+    """Steps of pipelines, one under the other, on one axis of time."""
 
     steps: tuple[PipelineStep, ...]
     note: str
-    played: float = 1.0  # how much of the time is shown, from the start
+    played: float = 1.0  # the share of the time that is shown, from the start
 
     @property
     def until_ns(self) -> int:
@@ -71,14 +71,14 @@ class PipelinePicture:
         return round(self.played * self.length_ns)
 
     def under_way(self) -> str:
-        """What each rank works on at the end of what is shown: "At 200 ms the ranks work on B0"."""
+        """Return the operations at the end of the shown time: "At 200 ms the ranks work on B0"."""
         at = self.until_ns
         now = [row.at(at) for step in self.steps for row in step.rows]
         return f"At {words.ms(at)} the ranks work on {', '.join(now)}."
 
     @property
     def title(self) -> str:
-        """What is shown."""
+        """Return the subject of the picture."""
         return "Who works on what"
 
     @property
@@ -95,7 +95,7 @@ class PipelinePicture:
         return "\n".join([*lines, *moment, *([prose(self.note)] if self.note else [])])
 
     def table(self) -> str:
-        """What each rank does, in order, as text."""
+        """Return the operations of each rank, in order, as text."""
         rows = []
         for step in self.steps:
             rows += [step.label] * bool(step.label)
@@ -106,9 +106,9 @@ class PipelinePicture:
 def pipeline_picture(
     traces: Sequence[Trace], labels: Sequence[str] = (), played: float = 1.0
 ) -> PipelinePicture:
-    """The picture of these traces, whose spans F0, B0, W0, … are operations on micro-batches.
+    """Return the picture of these traces; spans F0, B0, W0, … are operations on micro-batches.
 
-    ``played`` is how much of the time is shown, from 0 to 1.
+    ``played`` is the share of the time that is shown, from 0 to 1.
 
     Raises ValueError for no trace and for labels that do not fit, TraceError for a trace without
     such spans.

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 STAGES = (1, 2, 3, 4, 6, 8, 12, 16)
 MICRO = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 LATENCIES_MS = (0, 1, 2, 5, 10, 20, 40)
-PLAYED = tuple(part / 40 for part in range(41))  # of the step, from its start
+PLAYED = tuple(part / 40 for part in range(41))  # shares of the step, from its start
 
 
 def explore_pipeline(
@@ -31,10 +31,10 @@ def explore_pipeline(
     """Move the stages, the micro-batches, the latency of a link and the time, and see the bubble.
 
     ``schedule`` is one of `ddpkit.simulate.PIPELINES`; ``forward``, ``backward`` are times of one
-    micro-batch in one stage; "played" is how much of the step is shown. In a notebook there are
-    sliders; anywhere
-    ``explore_pipeline(...).figure(schedule="gpipe", stages=4, micro=16, latency_ms=10)`` is the
-    picture, and ``.table(...)`` the plans as text. Raises ValueError for another schedule.
+    micro-batch in one stage; "played" is the share of the step that is shown. In a notebook there
+    are sliders; anywhere ``explore_pipeline(...).figure(schedule="gpipe", stages=4, micro=16,
+    latency_ms=10)`` is the picture, and ``.table(...)`` the plans as text. Raises ValueError for
+    another schedule.
     """
     start: dict[str, Any] = {"schedule": schedule, "stages": stages, "micro": micro}
     start |= {"latency_ms": latency_ms, "played": 1.0}

@@ -1,4 +1,4 @@
-"""Ranks and batches: what a training costs, and how long it takes.
+"""Ranks and batches: the cost and the time of a training.
 
 model      the hours and dollars of each number of ranks and batch
 figure     the map

@@ -16,7 +16,7 @@ from ddpkit.view.plan.model import PlanCell, PlanMap, _short
 
 LEFT, TOP, WIDE, ROW = 0.95, 1.6, 9.85, 0.46  # inches
 LATE = "#ececec"
-DARK = 0.6  # of the scale: from there on text is white
+DARK = 0.6  # a shade of the scale: text on darker cells is white
 KEY = "Each cell: hours, dollars. Thick frame: cheapest in time; dashed: fastest; grey: too late"
 
 
@@ -74,7 +74,7 @@ def _cells(axes: Axes, model: PlanMap) -> "np.ndarray[tuple[int, int], np.dtype[
 
 
 def _deadline(axes: Axes, model: PlanMap) -> None:
-    """Draw the edge between what is done in time and what is not."""
+    """Draw the edge between the plans in time and the late plans."""
     late = np.array([[cell.hours > model.deadline for cell in row] for row in model.rows])
     beside = [
         ((k, i), (k, i + 1)) for i, k in zip(*np.nonzero(late[:, 1:] != late[:, :-1]), strict=True)

@@ -6,7 +6,7 @@ from typing import TypeAlias
 
 from ddpkit.text import columns
 
-StepSeconds: TypeAlias = Callable[[int, int], float]  # of ranks and batch per rank
+StepSeconds: TypeAlias = Callable[[int, int], float]  # (ranks, batch per rank) -> seconds
 WORLDS = tuple(2**k for k in range(11))
 BATCHES = (8, 16, 32, 64, 128)
 
@@ -43,7 +43,7 @@ class PlanMap:
 
     @property
     def cheapest(self) -> PlanCell | None:
-        """The cheapest that is done in time, of equally cheap ones the faster; None if none is."""
+        """Return the cheapest plan in time, of equally cheap the faster; None if all are late."""
         done = [cell for cell in self.cells if cell.hours <= self.deadline]
         return min(done, key=lambda cell: (cell.dollars, cell.hours), default=None)
 
@@ -67,7 +67,7 @@ class PlanMap:
 
     @property
     def notice(self) -> str:
-        """What the deadline costs."""
+        """Return a sentence on the price of the deadline."""
         free = min(self.cells, key=lambda cell: (cell.dollars, cell.hours))
         best = self.cheapest
         if best is None or best == free:

@@ -1,4 +1,4 @@
-"""`explore_plan`: how many ranks, which batch, and what does it cost?"""
+"""`explore_plan`: the hours and dollars of a training, by ranks and batch."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ def explore_plan(
     dollars: float = 2.0,
     deadline: float = 24.0,
 ) -> View[PlanMap]:
-    """Move the deadline, and see which cluster is the cheapest that is done in time.
+    """Move the deadline, and see the cheapest cluster that is done in time.
 
-    ``step_seconds(ranks, batch)`` is what a step takes, in s, with so many samples a rank. With n·b
-    samples a step it takes least_steps · (1 + noise / (n·b)) steps; a rank costs ``dollars`` an
-    hour, and the deadline is in hours. In a notebook there are sliders; anywhere
+    ``step_seconds(ranks, batch)`` is the time of a step, in s, with so many samples a rank. With
+    n·b samples a step, the training has least_steps · (1 + noise / (n·b)) steps; a rank costs
+    ``dollars`` an hour, and the deadline is in hours. In a notebook there are sliders; anywhere
     ``explore_plan(...).figure(deadline=5, noise=1000, dollars=2)`` is the picture, and
     ``.table(...)`` all plans as text. Raises ValueError without ranks, batches or a deadline.
     """
-    seconds = lru_cache(None)(step_seconds)  # a slider moves no step
+    seconds = lru_cache(None)(step_seconds)  # no slider changes the time of a step
     start = {"deadline": deadline, "noise": noise, "dollars": dollars}
 
     def model(**at: Any) -> PlanMap:

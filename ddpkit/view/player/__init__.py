@@ -1,10 +1,10 @@
 """A collective step by step.
 
-model      the steps: who holds what after each, and has sent how much
+model      the steps: each rank's data after a step, and the bytes sent until then
 scheduled  the steps of a schedule
 recorded   the steps of real ranks' messages
-boxes      where the ranks stand
-arrows     straight arrows between them
+boxes      the places of the ranks
+arrows     straight arrows between ranks
 figure     one step as a static figure
 widget     `play`
 """

@@ -1,4 +1,4 @@
-"""`Boxes`: where the ranks of a playback stand, in inches from the top left corner. Pure."""
+"""`Boxes`: the places of the ranks of a playback, in inches from the top left corner. Pure."""
 
 from dataclasses import dataclass
 from math import cos, hypot, pi, sin
@@ -14,7 +14,7 @@ Line = tuple[Point, Point]
 class Node:
     """A rank's box."""
 
-    x: float  # its middle
+    x: float  # the middle of the box
     y: float
     width: float
     height: float
@@ -33,9 +33,9 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Boxes:
-    """The boxes before a step, which arrows leave, and after it, where they end.
+    """The boxes before a step, where arrows begin, and after the step, where arrows end.
 
-    In a ring one box is both.
+    In a ring, the same boxes stand for both.
     """
 
     before: tuple[Node, ...]
@@ -47,7 +47,7 @@ class Boxes:
         return self.before is self.after
 
     def arrow(self, source: int, target: int, *, both_ways: bool) -> Line:
-        """A line from box to box; left of the direct one if another arrow comes the other way."""
+        """Return a line from box to box, moved to the left if another arrow comes the other way."""
         a, b = self.before[source], self.after[target]
         if not self.is_ring:
             tail, head = (a.x, a.y + a.height / 2 + 0.05), (b.x, b.y - b.height / 2 - 0.05)
@@ -84,7 +84,7 @@ def _ring(playback: Playback) -> Boxes:
 
 def _rows(playback: Playback) -> Boxes:
     n = playback.world_size
-    pitch = (WIDTH - 0.75) / n  # the names of the rows stand left of them
+    pitch = (WIDTH - 0.75) / n  # the names of the rows stand left of the boxes
     wide = min(1.6, pitch - (0.22 if n <= 8 else 0.08))
     high = 0.86 if playback.chunks > 1 else 0.66 if playback.chunks else 0.42
     gap = 1.25 if n <= 4 else 1.5

@@ -44,11 +44,11 @@ def draw_moment(playback: Playback, step: int) -> Figure:
 
 
 class _Drawer:
-    """Draws the boxes, what is in them, and the messages between them."""
+    """Drawer of the boxes, the chunks in the boxes, and the messages between them."""
 
     def __init__(self, page: Page, playback: Playback, boxes: Boxes, top: float) -> None:
         self.page, self.playback, self.boxes, self.top = page, playback, boxes, top
-        self.letters: dict[str, list[tuple[float, float]]] = {}  # letter -> where it stands
+        self.letters: dict[str, list[tuple[float, float]]] = {}  # letter -> its places
 
     def draw(self, step: int) -> None:
         moment = self.playback.moments[step]
@@ -135,7 +135,7 @@ class _Drawer:
             self.page.figure.add_artist(written)
 
     def _middle(self, step: int) -> None:
-        """Write inside a ring which step this is, and what it is for."""
+        """Write inside a ring the number and the purpose of this step."""
         if not self.playback.world_size >= 4 or not step:
             return
         middle = sum(node.y for node in self.boxes.after) / len(self.boxes.after)
@@ -163,7 +163,7 @@ class _Drawer:
         self._labels(drawn)
 
     def _labels(self, drawn: list[tuple[Message, Line]]) -> None:
-        """Write beside each arrow what it carries; nothing if the line below says it of all."""
+        """Write each message's content beside its arrow, unless one line says it for all."""
         texts = {self.playback.carried(message) for message, _ in drawn}
         taken = [self._frame(node) for node in (*self.boxes.before, *self.boxes.after)]
         if not drawn or (len(texts) == 1 and not self.playback.is_ring) or texts == {""}:
@@ -181,7 +181,7 @@ class _Drawer:
                 taken.append(box)
 
     def _beside(self, line: Line, wide: float) -> tuple[float, float]:
-        """The middle of a label: outside of the ring beside its arrow; between rows, on it."""
+        """Return the middle of a label: beside its arrow in a ring, on the arrow between rows."""
         x, y = between(line, 0.5)
         if not self.boxes.is_ring:
             return x, y
@@ -200,7 +200,7 @@ def _look(playback: Playback, adds: bool) -> dict[str, Any]:
 
 @cache
 def _outline(letter: str) -> Path:
-    """A letter, its middle at 0."""
+    """Return a letter with its middle at 0."""
     text = TextPath((0, 0), letter, size=7.2, prop=FontProperties(family=style.FONT))
     return text.transformed(Affine2D().translate(-text.get_extents().width / 2, 0))
 
@@ -248,7 +248,7 @@ def _headings(page: Page, playback: Playback) -> None:
 
 
 def _sent(page: Page, playback: Playback, moment: Moment) -> None:
-    """Draw a bar a rank: bytes sent so far, in a frame as long as what it will have sent."""
+    """Draw a bar a rank: bytes sent so far, in a frame as long as all bytes of the playback."""
     last = playback.moments[-1].sent
     most = max(last) or 1
     names = max(page.text_width(f"rank {rank}", 9) for rank in range(len(last))) + 0.08
@@ -266,7 +266,7 @@ def _sent(page: Page, playback: Playback, moment: Moment) -> None:
 
 
 def _progress(page: Page, playback: Playback, step: int, y: float) -> None:
-    """Draw a row of all steps, this one marked, and write what happens in it."""
+    """Draw a row of all steps, with this step marked, and write the events of the step."""
     pitch = WIDTH / max(1, playback.steps)
     for k in range(1, playback.steps + 1):
         left = LEFT + pitch * (k - 1)

@@ -1,4 +1,4 @@
-"""`Playback`: after each step of a collective, who holds what and has sent how much. Pure."""
+"""`Playback`: the data on each rank after each step of a collective, and the bytes sent. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,20 +6,21 @@ from string import ascii_uppercase
 
 from ddpkit.text import count, size
 
-MOST_RANKS = 16  # more boxes would be too small to see anything in
+MOST_RANKS = 16  # more boxes would be too small to read
 MOST_LINES = 64  # lines of the table
 
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One message of a step. ``chunks`` [first, stop) is what it carries; None if not known."""
+    """One message of a step, with the chunks [first, stop); ``chunks`` is None if not known."""
 
     source: int
     target: int
     bytes: int
     chunks: tuple[int, int] | None = None
-    adds: bool = False  # the receiver adds it up; else it puts it in place
-    holds: str = ""  # the numbers in it, where chunks are not known
+    # the receiver adds the message to its own part; else the message replaces the part
+    adds: bool = False
+    holds: str = ""  # the numbers in the message, if chunks are not known
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,9 +28,10 @@ class Moment:
     """The messages of a step, and how things are after it."""
 
     messages: tuple[Message, ...]  # messages of this step; none in the moment before the first
-    sent: tuple[int, ...]  # bytes, per rank, so far
-    messages_sent: int  # messages of all ranks, so far
-    holds: tuple[tuple[int, ...], ...] = ()  # [rank][chunk]: contributions in it; () if not known
+    sent: tuple[int, ...]  # bytes sent by each rank so far
+    messages_sent: int  # messages of all ranks so far
+    # [rank][chunk]: number of contributions; () if not known
+    holds: tuple[tuple[int, ...], ...] = ()
 
     @property
     def bytes(self) -> int:
@@ -41,10 +43,10 @@ class Playback:
     """All moments of a collective. ``moments[0]`` is before the first step."""
 
     title: str
-    notice: str  # one sentence: what to notice
+    notice: str  # one sentence for the reader to check in the picture
     moments: tuple[Moment, ...]
-    full: int  # so many contributions make a chunk complete; 0 if chunks are not known
-    unit: str = "step"  # what a moment is called
+    full: int  # contributions of a complete chunk; 0 if chunks are not known
+    unit: str = "step"  # the word for a moment: "step" or "round"
 
     @property
     def world_size(self) -> int:
@@ -56,18 +58,18 @@ class Playback:
 
     @property
     def chunks(self) -> int:
-        """How many chunks the vector is cut into; 0 if that is not known."""
+        """Return the number of chunks of the vector; 0 if not known."""
         return len(self.moments[0].holds[0]) if self.moments[0].holds else 0
 
     @property
     def is_ring(self) -> bool:
-        """Whether ranks talk to their neighbours only, so that the picture is a ring."""
+        """Return True if ranks send to their neighbours only: then the picture is a ring."""
         n = self.world_size
         hops = {(m.target - m.source) % n for moment in self.moments for m in moment.messages}
         return hops <= {1, n - 1} and n > 1
 
     def carried(self, message: Message) -> str:
-        """What a message carries: "C", "A–D"; its numbers or bytes where chunks are not known."""
+        """Return the content of a message: "C", "A–D"; numbers or bytes if chunks are not known."""
         if message.chunks is None:
             return message.holds or size(message.bytes)
         first, stop = message.chunks
@@ -79,7 +81,7 @@ class Playback:
         return last if stop == first + 1 else f"{ascii_uppercase[first]}–{last}"
 
     def line(self, step: int) -> str:
-        """A moment in words: the text alternative of its picture."""
+        """Return a moment in words: the text alternative of its picture."""
         moment = self.moments[step]
         if step == 0:
             return f"Before the first {self.unit}: nothing is sent yet."
@@ -127,7 +129,7 @@ class Playback:
 def after(
     previous: Moment, messages: Sequence[Message], holds: tuple[tuple[int, ...], ...] = ()
 ) -> Moment:
-    """The moment that a step leads to."""
+    """Return the moment after a step with these messages."""
     sent = list(previous.sent)
     for message in messages:
         sent[message.source] += message.bytes

@@ -1,6 +1,6 @@
 """`playback_of_trace`: the messages that real ranks sent, grouped into rounds. Pure.
 
-A log of sends does not say which chunk a message holds, nor whether it was added up. So messages
+A log of sends holds neither the chunk of a message nor the sum it went into. So messages
 and bytes are shown, and of short messages the numbers in them.
 """
 
@@ -58,13 +58,14 @@ def shortened(numbers: object) -> str:
 
 
 def rounds(pairs: Sequence[tuple[Span, Span]]) -> list[list[tuple[Span, Span]]]:
-    """(send, recv) pairs, grouped: a message waits for no other message of its round.
+    """Return (send, recv) pairs in rounds: a message waits for no other message of its round.
 
-    A message comes one round after the latest that its sender was through with, sent or received,
-    when it posted it.
+    The round of a message comes after the latest round in which its sender had finished a send or a
+    receive before the sender posted the message.
     """
-    ended: dict[int, list[tuple[int, int]]] = {}  # rank -> (over_ns of a send or recv, its round)
-    highest: dict[int, list[int]] = {}  # rank -> the highest round up to each of them
+    # rank -> (over_ns of a send or recv, round of this operation)
+    ended: dict[int, list[tuple[int, int]]] = {}
+    highest: dict[int, list[int]] = {}  # rank -> the highest round up to each operation of `ended`
     grouped: list[list[tuple[Span, Span]]] = []
     for send, receive in sorted(pairs, key=lambda pair: pair[0].start_ns):
         before = bisect_right(ended.get(send.rank, []), (send.start_ns, len(pairs)))

@@ -1,4 +1,4 @@
-"""`playback_of_schedule`: who holds which sums after each round of a schedule. Pure.
+"""`playback_of_schedule`: the sums on each rank after each round of a schedule. Pure.
 
 The schedule is run by `simulate.execute` on vectors in which rank r has the one bit 2**r: a sum of
 such numbers is the set of ranks that it holds, so that nothing is worked out twice here.
@@ -18,7 +18,7 @@ Holds = tuple[tuple[int, ...], ...]
 def playback_of_schedule(
     plan: Schedule, length: int | None = None, itemsize: int = FLOAT32
 ) -> Playback:
-    """The steps of a schedule, of vectors of ``length`` elements instead of its own if given.
+    """Return the steps of a schedule; ``length`` is another length of its vectors, in elements.
 
     ``itemsize`` is bytes per element. Raises ValueError for more than 16 ranks, and for another
     length of a schedule that the reader made.
@@ -44,7 +44,7 @@ def playback_of_schedule(
 
 
 def notice(plan: Schedule, itemsize: int = FLOAT32) -> str:
-    """What to notice, in one sentence with this schedule's own numbers."""
+    """Return the sentence to notice, with this schedule's own numbers."""
     ranks = range(plan.world_size)
     sent = [plan.sent(rank) * itemsize for rank in ranks]
     total, most = size(sum(sent)), size(max(sent))
@@ -81,14 +81,14 @@ def _name(plan: Schedule) -> str:
 
 
 def _resized(plan: Schedule, length: int) -> Schedule:
-    """The schedule for longer or shorter vectors; the root that it was made for is found."""
+    """Return the schedule for longer or shorter vectors; its root is found by trying all ranks."""
     n = plan.world_size
     try:
         for root in range(n):
             if schedule(plan.name, n, plan.length, root) == plan:
                 return schedule(plan.name, n, length, root)
     except ValueError:
-        pass  # not one of ours by name
+        pass  # the name is none of `schedule`'s names
     raise ValueError(
         f"length= can change only the schedules of ddpkit's schedule(): make {plan} with "
         f"{length} elements instead"
@@ -96,7 +96,7 @@ def _resized(plan: Schedule, length: int) -> Schedule:
 
 
 def _cuts(plan: Schedule) -> list[int]:
-    """Where the vector is cut: nowhere, or at the n equal chunks, if that will do."""
+    """Return the cuts of the vector: none, or the n equal chunks if these are enough."""
     if plan.steps and not any(elements(step.part) for step in plan.steps):
         return [0]  # no payload: a barrier
     ends = {end for step in plan.steps for end in step.part} | {0, plan.length}
@@ -118,19 +118,20 @@ def _in_chunks(plan: Schedule, cuts: list[int]) -> Schedule:
 
 
 def _holds(small: Schedule, last: int) -> Holds:
-    """How many ranks' contributions are in each rank's chunks after round ``last``."""
+    """Return the number of ranks that contributed to each rank's chunks after round ``last``."""
     done = replace(small, steps=tuple(step for step in small.steps if step.round <= last))
     vectors = execute(done, _given(small))
     return tuple(tuple(value.bit_count() for value in vector) for vector in vectors)
 
 
 def _given(small: Schedule) -> list[list[int]]:
-    """What each rank has at the start; 0 is a chunk it only has room for."""
+    """Return the vectors of the ranks at the start; 0 stands for room without data."""
     n = small.world_size
     own = [[1 << rank] * small.length for rank in range(n)]
-    if small.operation in ("gather", "all_gather"):  # each has its own chunk
+    if small.operation in ("gather", "all_gather"):  # each rank has its own chunk
         return [[bit if at == r else 0 for at, bit in enumerate(v)] for r, v in enumerate(own)]
-    if small.operation in ("broadcast", "scatter"):  # who sends before it receives has it all
+    # a rank that sends before it receives has the whole vector
+    if small.operation in ("broadcast", "scatter"):
         first = {rank: next(iter(small.of(rank)), None) for rank in range(n)}
         return [v if n == 1 or isinstance(first[r], Send) else [0] * small.length
                 for r, v in enumerate(own)]  # fmt: skip

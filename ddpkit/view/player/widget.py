@@ -21,7 +21,7 @@ PACE_MS = 1200  # per step
 
 
 def play(schedule_or_run: Schedule | HasTrace | Trace, length: int | None = None) -> View[int]:
-    """Show a collective step by step: who sends what to whom, and which sums each rank holds.
+    """Show a collective step by step: each message, and the sums that each rank holds.
 
     The collective is a `simulate.schedule`, with ``length`` elements (float32) instead of its own
     if given; or the sends and receives of a run. In a notebook there are buttons and a slider;
@@ -49,7 +49,7 @@ def play(schedule_or_run: Schedule | HasTrace | Trace, length: int | None = None
 
         return draw_moment(playback, step)
 
-    start = min(1, playback.steps)  # a still picture says more with messages in it
+    start = min(1, playback.steps)  # a still picture is clearer with messages in it
     view = View(
         {"step": start},
         moment,

@@ -110,7 +110,8 @@ def routing_picture(counts: Sequence[Iterable[Any]], per_rank: int | None = None
     """Return the picture of these counts; without ``per_rank`` the ranks share the experts evenly.
 
     ``counts`` has the rows of each rank for each expert: numbers, or a tensor of whole numbers.
-    Raises ValueError for counts that do not fit together, TypeError for what is no whole number.
+    Raises ValueError for counts that do not fit together, TypeError for counts that are no whole
+    numbers.
     """
     rows = tuple(tuple(index(each) for each in own) for own in counts)
     if not rows or not rows[0]:

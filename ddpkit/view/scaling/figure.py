@@ -1,4 +1,4 @@
-"""`draw_scaling`: the efficiency over ranks, and where the two steps go."""
+"""`draw_scaling`: the efficiency over ranks, and the parts of the two steps."""
 
 from typing import Any
 
@@ -20,7 +20,7 @@ from ddpkit.view.scaling.model import GOOD, Scaling
 LEFT, TOP, WIDE, HIGH = 0.86, 1.7, 4.6, 1.75  # inches
 KEY = TOP - 0.22  # the legends
 BARS, LONG = LEFT + WIDE + 0.75, 4.4
-LOOK = {  # of the two ways: they differ by marker and dashes, too
+LOOK = {  # looks of the two ways, with different markers and dashes too
     "the batch grows (weak)": (style.BACKWARD, "o", "solid"),
     "the batch is shared (strong)": (style.EXPOSED, "s", (0, (4, 2))),
 }

@@ -14,7 +14,7 @@ GOOD = 0.8  # efficiency below which more ranks are mostly wasted
 
 @dataclass(frozen=True)
 class Scaling:
-    """Weak and strong scaling over numbers of ranks, and the two steps on one of them."""
+    """Weak and strong scaling over numbers of ranks, and the two steps on a chosen number."""
 
     title: str
     weak: tuple[Scaled, ...]
@@ -37,7 +37,7 @@ class Scaling:
 
     @property
     def notice(self) -> str:
-        """How many ranks each of the two is good for."""
+        """Return a sentence on the numbers of ranks with a good efficiency, both ways."""
         weak, strong = (
             max(each.world_size for each in some if each.efficiency >= GOOD)
             for some in (self.weak, self.strong)
@@ -73,7 +73,7 @@ def scaling_model(
 ) -> Scaling:
     """Weak and strong scaling of ``step``, with the step on ``ranks`` ranks in view.
 
-    ``batch=2``: each sample takes as long as in ``step``, and the batch has twice as many.
+    ``batch=2``: each sample takes as long as in ``step``, and the batch has twice as many samples.
     ``algorithm`` is that of the all_reduces, as by `price_of`.
 
     Raises ValueError for a batch that is not above 0, or for another algorithm.
@@ -87,7 +87,8 @@ def scaling_model(
         tuple(scaling(larger, link, worlds, strong=strong, buckets=buckets, algorithm=algorithm))
         for strong in (False, True)
     )
-    computed_ns = larger.compute_ns - larger.other_ns  # the bars show the rest of it as idle
+    # the bars show the rest of the compute as idle
+    computed_ns = larger.compute_ns - larger.other_ns
     title = f"{words.ms(computed_ns)} of compute, {size(step.bytes)} of gradients, {link}"
     title += f", {algorithm}" if algorithm != "ring" else ""
     return Scaling(title + words.of_step(larger), weak, strong, worlds.index(ranks))

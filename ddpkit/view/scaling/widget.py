@@ -1,4 +1,4 @@
-"""`explore_scaling`: how many ranks are worth having?"""
+"""`explore_scaling`: the efficiency of more and more ranks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`draw_stacked`: a bar a run, in parts, groups of them against their first."""
+"""`draw_stacked`: a bar a run, in parts, in groups measured against their first bar."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BESIDE = 1.9  # to the right of the longest bar: how long it took, and the gain
 
 WHITE = {"facecolor": "white", "edgecolor": "none", "pad": 1.0}  # under words, over the grid
 
-LOOKS: dict[str, tuple[Look, Look]] = {  # of a part, and of the word on it
+LOOKS: dict[str, tuple[Look, Look]] = {  # looks of a part, and of the word on the part
     "forward": (style.filled(style.FORWARD), {"color": style.INK}),
     "backward": ({"facecolor": style.BACKWARD}, {"color": "white"}),
     "other compute": (style.filled(style.SPAN), {"color": style.INK}),
@@ -61,7 +61,7 @@ def _longest_name(page: Page, model: StackedSteps) -> float:
 
 
 def _draw_bar(page: Page, plot: Plot, bar: Stacked, y: float, *, first: bool) -> None:
-    """One bar, its name on the left, and its time and gain on the right."""
+    """Draw one bar, its name on the left, and its time and gain on the right."""
     middle = plot.top + y + BAR / 2
     width = page.text_width(bar.label, 9.5)
     points = 9.5 * min(1.0, NAMES / width) if width else 9.5

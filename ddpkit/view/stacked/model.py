@@ -1,4 +1,4 @@
-"""`stacked_steps`: where steps of several runs went, each beside the first of its group. Pure.
+"""`stacked_steps`: the parts of steps of several runs, beside the first of their group. Pure.
 
 The bars are those of Li et al., PyTorch Distributed: Experiences on Accelerating Data Parallel
 Training (VLDB 2020), figure 6.
@@ -16,12 +16,13 @@ from ddpkit.view.drawing import words
 from ddpkit.view.drawing.typical import typical_step
 
 PARTS = ("forward", "backward", "other compute", "exposed comm", "optimizer", "copies", "idle")
-KINDS = {"optimizer": "optimizer", "backward": "backward", "forward": "forward"}  # inner ones first
+# kind -> part; inner kinds first
+KINDS = {"optimizer": "optimizer", "backward": "backward", "forward": "forward"}
 
 
 @dataclass(frozen=True, slots=True)
 class Stacked:
-    """A bar: one run's step on one rank, in ns by `PARTS`, which add up to it exactly."""
+    """A bar: one run's step on one rank, as ns of each of `PARTS`; their sum is the step."""
 
     label: str
     lengths: tuple[int, ...]
@@ -34,17 +35,17 @@ class Stacked:
 
     @property
     def is_first(self) -> bool:
-        """Whether it is as long as the first of its group, or is that."""
+        """Return True if the bar is the first of its group, or as long as the first."""
         return self.step_ns == self.base_ns
 
     @property
     def gain(self) -> float:
-        """Share of the first bar by which this one is shorter; negative: longer."""
+        """Return the share of the first bar by which this bar is shorter; negative: longer."""
         return 1 - self.step_ns / self.base_ns if self.base_ns else 0.0
 
     @property
     def change(self) -> str:
-        """The gain in words: "31% shorter"; "" of what is as long as the first."""
+        """Return the gain in words: "31% shorter"; "" for a bar as long as the first."""
         if self.is_first:
             return ""
         much = words.percent(abs(self.base_ns - self.step_ns), self.base_ns)
@@ -53,18 +54,18 @@ class Stacked:
 
 @dataclass(frozen=True, slots=True)
 class StackedSteps:
-    """What the picture shows and its text says: the bars, in groups of so many."""
+    """The numbers of the picture, and its text: the bars, in groups of so many."""
 
     bars: tuple[Stacked, ...]
     by: int
     title: str
     notice: str
-    note: str  # what must be known of all runs to read the numbers right; may be ""
+    note: str  # conditions of all runs that a reader must know to read the numbers right; may be ""
     text: str  # the picture in words and numbers
 
     @property
     def shown(self) -> list[int]:
-        """Numbers of the parts that any bar has."""
+        """Return the numbers of the parts that any bar has."""
         return [i for i in range(len(PARTS)) if any(bar.lengths[i] for bar in self.bars)]
 
 
@@ -75,11 +76,11 @@ def stacked_steps(
     rank: int = 0,
     step: int | None = None,
 ) -> StackedSteps:
-    """A bar for each trace, in groups of `by` (None: one group), drawn against the group's first.
+    """Return a bar for each trace, in groups of `by` (None: one group), against the group's first.
 
-    The bar is step ``step`` of one rank, or without it the typical step; of a trace without steps,
-    all of it. Raises ValueError where there is no trace, where labels or groups do not fit, and
-    TraceError if there is no such step.
+    The bar shows step ``step`` of one rank, or the typical step without ``step``; a trace without
+    steps is shown whole. Raises ValueError where there is no trace, where labels or groups do not
+    fit, and TraceError if there is no such step.
     """
     if not traces:
         raise ValueError("stack needs a run: stack(run)")
@@ -127,7 +128,7 @@ def _bar(label: str, trace: Trace, rank: int, step: int | None) -> Stacked:
 
 
 def _common(traces: Sequence[Trace]) -> dict[str, Scalar]:
-    """The facts that all runs share: where links differ, the labels say so."""
+    """Return the facts that all runs share: labels tell different links apart."""
     facts = (dict(trace.facts).items() for trace in traces)
     return dict(set.intersection(*map(set, facts)))
 
@@ -137,7 +138,7 @@ def _present(bars: Sequence[Stacked]) -> list[int]:
 
 
 def _notice(bars: Sequence[Stacked]) -> str:
-    """The bar that gains most, or else what the longest part of the first one is."""
+    """Return a sentence on the bar with the largest gain, or on the first bar's longest part."""
     best = max(bars, key=lambda bar: bar.gain)
     if best.gain >= 0.005:
         said = f"{best.label} is {best.change} than the first of its group"

@@ -1,4 +1,4 @@
-"""State in shards: what parameters, gradients and optimizer take on each rank, by stages of ZeRO.
+"""State in shards: bytes of parameters, gradients and optimizer on each rank, by stages of ZeRO.
 
 model      the bytes of each stage, by kind
 figure     a bar for each stage

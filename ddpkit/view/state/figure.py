@@ -11,7 +11,7 @@ from ddpkit.view.timeline.memory_figure import COLOR
 
 LEFT, TOP, WIDE, ROW, BAR = 1.75, 1.35, 7.9, 0.5, 0.3  # inches
 PANEL = LEFT + WIDE + 0.15
-TICK = 0.07  # how far the mark of the least stands out of its bar
+TICK = 0.07  # the part of the least's mark above and below the bar
 
 
 def draw_state(model: StateModel) -> Figure:
@@ -35,7 +35,7 @@ def draw_state(model: StateModel) -> Figure:
 
 
 def _legend(page: Page, model: StateModel, *, drawn: bool) -> None:
-    """What the colours are, the memory's line, and the mark of the least."""
+    """Draw the meaning of the colours, the memory's line, and the mark of the least."""
     entries = [(kind, {"facecolor": COLOR[kind], "linewidth": 0}) for kind in model.bars[0].by_kind]
     grey = {"facecolor": style.GREY, "linewidth": 0}
     entries.append(("grey mark: left on any number of ranks", grey))
@@ -46,7 +46,7 @@ def _legend(page: Page, model: StateModel, *, drawn: bool) -> None:
 
 
 def _bar(page: Page, plot: Plot, bar: StateBar, middle: float) -> None:
-    """One stage: its name, its kinds one after the other, its bytes."""
+    """Draw one stage: its name, its kinds one after the other, its bytes."""
     y = plot.top + middle
     page.write(LEFT - 0.12, y - 0.09, f"stage {bar.stage}", 10, bold=True, ha="right")
     page.write(LEFT - 0.12, y + 0.09, SHARED[bar.stage], 8, style.GREY, ha="right")

@@ -1,4 +1,4 @@
-"""`state_model`: what a training's state takes on each rank, stage by stage of ZeRO. Pure."""
+"""`state_model`: the bytes of a training's state on each rank, stage by stage of ZeRO. Pure."""
 
 from bisect import bisect_left
 from collections.abc import Callable
@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from ddpkit.text import columns, count, plural, size
 
-StateBytes: TypeAlias = Callable[[int, int, int], int]  # of parameters, ranks and stage
+StateBytes: TypeAlias = Callable[[int, int, int], int]  # (parameters, ranks, stage) -> bytes
 WHOLE = {"optimizer": 12, "gradients": 2, "parameters": 2}  # bytes, in the order of the stages
 STAGES = range(len(WHOLE) + 1)
 SHARED = ("nothing shared out", "the optimizer is", "gradients too", "parameters too")
@@ -16,13 +16,13 @@ SHARED = ("nothing shared out", "the optimizer is", "gradients too", "parameters
 
 @dataclass(frozen=True, slots=True)
 class StateBar:
-    """What one stage takes on a rank, in bytes."""
+    """The bytes of one stage on a rank."""
 
     stage: int
-    by_kind: dict[str, int]  # parameters first, as they lie in the bar
+    by_kind: dict[str, int]  # parameters first, as in the bar
     total: int
     least: int  # on any number of ranks
-    enough: int | None  # ranks: on so many it fits; None: on no number
+    enough: int | None  # the fewest ranks on which the stage fits; None: it fits on no number
 
 
 @dataclass(frozen=True)
@@ -69,11 +69,11 @@ class StateModel:
 def state_model(
     state_bytes: StateBytes, parameters: int, ranks: int = 64, memory: int = 80 * 10**9
 ) -> StateModel:
-    """The bars of a function of parameters, ranks and stage, as lab 13 makes one.
+    """Return the bars of a function of parameters, ranks and stage, such as lab 13's.
 
-    Each stage shares out one kind more, so what it saves over the stage before is of that kind.
-    Source of the stages: S. Rajbhandari and others, ZeRO, 2020, figure 1. Raises ValueError for
-    fewer than one parameter or rank.
+    Each stage shares out one kind more, so the bytes that a stage saves over the stage before are
+    of this kind. Source of the stages: S. Rajbhandari and others, ZeRO, 2020, figure 1. Raises
+    ValueError for fewer than one parameter or rank.
     """
     if parameters < 1 or ranks < 1:
         raise ValueError(
@@ -93,7 +93,7 @@ def state_model(
 
 
 def _enough(state_bytes: StateBytes, parameters: int, stage: int, memory: int) -> int:
-    """The fewest ranks on which a stage fits; that it does on as many as there are parameters."""
+    """Return the fewest ranks on which a stage fits; it must fit on as many ranks as parameters."""
     counts = range(1, parameters + 1)
     fits: Callable[[int], bool] = lambda n: state_bytes(parameters, n, stage) <= memory  # noqa: E731
     return counts[bisect_left(counts, True, key=fits)]

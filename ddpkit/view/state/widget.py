@@ -1,4 +1,4 @@
-"""`explore_state`: what does each rank hold, and does it fit?"""
+"""`explore_state`: the bytes of state on each rank, and the rank's memory."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 BILLIONS = (0.125, 0.35, 1.5, 7.5, 13, 70, 175, 405, 1000)
-GIGABYTES = (16, 24, 40, 80, 141, 192)  # of GPUs that are sold
+GIGABYTES = (16, 24, 40, 80, 141, 192)  # memories of GPUs that are sold
 
 
 def explore_state(
     state_bytes: StateBytes, billions: float = 7.5, ranks: int = 64, gigabytes: float = 80
 ) -> View[StateModel]:
-    """Move the ranks, and see what each stage of ZeRO leaves on a rank, and where it fits.
+    """Move the ranks, and see the bytes of each stage of ZeRO on a rank, and the stages that fit.
 
     ``state_bytes(parameters, ranks, stage)`` are the bytes on a rank, as lab 13 writes it, for
     stages 0 to 3. Parameters are in billions, and a rank has a memory of so many GB (1e9 bytes). In

@@ -1,7 +1,7 @@
-"""Who did what, when, and where each rank's time went.
+"""The spans of each rank over time, and the parts of each rank's time.
 
 model          a trace as rows, arrows and sentences
-memory         what the fullest rank held, over the same time
+memory         the memory of the fullest rank, over the same time
 figure         the static figure
 memory_figure  the memory, under it
 """

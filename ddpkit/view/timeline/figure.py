@@ -1,4 +1,4 @@
-"""`draw_timeline`: the timeline as a static figure: one row a rank, and where its time went."""
+"""`draw_timeline`: the timeline as a static figure: one row a rank, and the parts of its time."""
 
 from collections.abc import Sequence
 
@@ -18,7 +18,7 @@ TOP, BOTTOM = 1.08, 0.54
 
 
 def draw_timeline(model: Timeline) -> Figure:
-    """A figure of 11 inches width; its height follows the number of ranks. Shows nothing itself."""
+    """Return a figure of 11 inches width; its height follows the number of ranks."""
     if not (model.has_compute or model.has_comm):
         return draw_words(model.title, model.headline)
     compute, comm = model.has_compute, model.has_comm
@@ -46,7 +46,7 @@ def draw_timeline(model: Timeline) -> Figure:
 
 
 def draw_words(title: str, finding: str) -> Figure:
-    """The figure of a trace with nothing to draw."""
+    """Return the figure of a trace with nothing to draw."""
     page = Page(1.0)
     page.write_fitting(0.2, 0.3, title, 14, style.WIDTH - 0.4, bold=True)
     page.write_fitting(0.2, 0.65, finding, 10, style.WIDTH - 0.4)
@@ -82,7 +82,7 @@ def _arrows(plot: Plot, model: Timeline, rows: list[RowLayout]) -> None:
             y, to_y = rows[rank].top, rows[to].bottom
         lines.append(((start / 1e6, y), (end / 1e6, to_y)))
     plot.lines(lines, linewidths=0.9, colors=style.ARROW, zorder=2.5)
-    if lines:  # they go behind a rank's lanes, and do not show between them
+    if lines:  # arrows go behind a rank's lanes, and do not show between lanes
         for row, place in zip(model.rows, rows, strict=True):
             for lane, above, below in zip(row.lanes, place.lanes, place.lanes[1:], strict=False):
                 solid = [bar for bar in lane if bar.kind != "done"]

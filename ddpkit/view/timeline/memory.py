@@ -9,17 +9,17 @@ from ddpkit.trace.memory import inside
 
 @dataclass(frozen=True, slots=True)
 class MemoryTrack:
-    """What a rank held over time. Times in ns since the picture's left edge."""
+    """The memory of a rank over time. Times in ns since the picture's left edge."""
 
     rank: int
     name: str
-    steps: list[tuple[int, int, tuple[int, ...]]]  # from, until, bytes by `MEMORY_KINDS`
+    steps: list[tuple[int, int, tuple[int, ...]]]  # start, end, bytes by `MEMORY_KINDS`
     peak: MemoryLevel
     text: str
 
 
 def memory_track(trace: Trace, pixel_ns: float) -> MemoryTrack | None:
-    """The track of the rank that held most; None if nothing is known of memory."""
+    """Return the track of the rank that held most; None if a trace has no levels of memory."""
     peaks = {rank: level for rank in trace.ranks if (level := trace.peak(rank)) is not None}
     if not peaks:
         return None
@@ -31,7 +31,7 @@ def memory_track(trace: Trace, pixel_ns: float) -> MemoryTrack | None:
     steps: list[tuple[int, int, tuple[int, ...]]] = []
     times = [max(level.ns, start) - left for level in levels] + [last - left]
     for level, since, until in zip(levels, times, times[1:], strict=False):
-        if steps and since - steps[-1][0] < pixel_ns:  # of what one pixel shows, the most
+        if steps and since - steps[-1][0] < pixel_ns:  # a pixel shows its highest level
             most = max(steps[-1][2], level.nbytes, key=sum)
             steps[-1] = steps[-1][0], until, most
         else:
@@ -42,7 +42,7 @@ def memory_track(trace: Trace, pixel_ns: float) -> MemoryTrack | None:
 
 
 def _lines(trace: Trace, peaks: dict[int, MemoryLevel], fullest: int) -> list[str]:
-    """A line for each rank; one for all where what they held is as good as the same."""
+    """Return a line for each rank, or one for all ranks if they held nearly the same."""
     most = peaks[fullest]
     if len(peaks) == 1 or not all(_alike(level, most) for level in peaks.values()):
         return [
@@ -60,12 +60,12 @@ def _lines(trace: Trace, peaks: dict[int, MemoryLevel], fullest: int) -> list[st
 
 
 def _alike(level: MemoryLevel, most: MemoryLevel) -> bool:
-    """Whether no kind differs by more than 2 % of all that the fullest rank held."""
+    """Return True if no kind differs by more than 2 % of all bytes of the fullest rank."""
     pairs = zip(level.nbytes, most.nbytes, strict=True)
     return all(abs(ours - theirs) <= most.total / 50 for ours, theirs in pairs)
 
 
 def _by_kind(level: MemoryLevel) -> str:
-    """ "parameters 17 kB, gradients 17 kB": what a level holds, and nothing of 0 bytes."""
+    """Return the bytes of each kind: "parameters 17 kB, gradients 17 kB", without kinds of 0."""
     pairs = zip(MEMORY_KINDS, level.nbytes, strict=True)
     return ", ".join(f"{kind} {size(part)}" for kind, part in pairs if part) or "nothing"

@@ -11,14 +11,14 @@ from ddpkit.view.drawing import words
 from ddpkit.view.drawing.rows import PIXELS, RankRow, RowBuilder
 from ddpkit.view.timeline.memory import MemoryTrack, memory_track
 
-MAX_MESSAGES = 60  # more arrows would hide what they connect
+MAX_MESSAGES = 60  # more arrows would hide the bars that they connect
 MANY = 16  # ranks: a longer table hides the ranks that differ
 MAX_AT_ONCE = 3  # messages of a rank: with more, nobody sees where an arrow belongs
 
 
 @dataclass(frozen=True, slots=True)
 class Arrow:
-    """A message, from (rank, time its bytes began to move) to (rank, time it had arrived).
+    """A message, from (rank, time its bytes began to move) to (rank, time of arrival).
 
     Times in ns since the picture's left edge.
     """
@@ -29,26 +29,26 @@ class Arrow:
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """Everything the picture and its text say."""
+    """The numbers of the picture, and its text."""
 
     title: str
     headline: str
     rows: list[RankRow]
     messages: list[Arrow]  # messages to draw as arrows
     length_ns: int
-    whole: str  # what the parts add up to: "step" or "run"
-    note: str  # what the reader must know to read the numbers right; may be ""
+    whole: str  # the whole of which the parts are shares: "step" or "run"
+    note: str  # conditions that a reader must know to read the numbers right; may be ""
     text: str  # the picture in words and numbers
-    memory: MemoryTrack | None = None  # of a modelled machine
+    memory: MemoryTrack | None = None  # only a modelled machine has memory
 
     @property
     def has_compute(self) -> bool:
-        """Whether any rank computed."""
+        """Return True if any rank computed."""
         return any(row.breakdown.compute_ns for row in self.rows)
 
     @property
     def has_comm(self) -> bool:
-        """Whether any rank communicated."""
+        """Return True if any rank communicated."""
         return any(row.lanes for row in self.rows)
 
 
@@ -131,7 +131,7 @@ def _extremes(rows: Sequence[RankRow]) -> dict[int, str]:
 
 
 def _alone(trace: Trace, rank: int) -> Trace:
-    """One rank of a trace; the others have empty windows."""
+    """Return one rank of a trace; the other ranks have empty windows."""
     if rank not in trace.ranks:
         raise TraceError(f"there is no rank {rank}: this trace has {_range(trace.world_size)}")
     if rank not in trace.recorded_ranks:
