@@ -38,7 +38,7 @@ class ThreadClock:
         self._looks, self._looking_since = 0, 0
         self._polls, self._polling_since, self._polled_ns = 0, 0, 0
         self.before_page: Callable[[], None] | None = None  # called before the page shows a time
-        self.how = GOING  # or where the thread waits for gloo in C++, or may: the page's
+        self.how = GOING  # or the page's word for a thread that waits for gloo in C++, or may wait
 
     def now(self) -> int:
         """The time."""
@@ -91,11 +91,11 @@ class ThreadClock:
 
     @property
     def stands(self) -> bool:
-        """Whether the kit works, so that the clock stands."""
+        """True while the kit works: then the clock stands."""
         return self._inside > 0
 
     def advance(self, ns: int) -> None:
-        """Put the going clock forward by what the thread has computed, where that is counted."""
+        """Put the going clock forward by the thread's counted compute, if compute is counted."""
         self._ns += ns
         self._looks = 0
         if self._page is not None:
@@ -212,7 +212,7 @@ class Clocks:
 
     @property
     def is_mine(self) -> bool:
-        """Whether the thread that asks has a clock: gloo's have none."""
+        """True if the calling thread has a clock: gloo's threads have none."""
         return threading.get_ident() == self._main_thread or hasattr(self._others, "clock")
 
     def ns(self, moment: Moment) -> int:

@@ -128,7 +128,7 @@ class Counting(PlainMode):
         else:
             out = func(*args, **kwargs)
         if counts:
-            if func.is_view:  # of a storage that is known, but for a parameter's
+            if func.is_view:  # a view has a known storage, unless it is a parameter's
                 if type(args[0]) is torch.nn.Parameter:
                     self._memory.see(args[:1])
                 elif func is _MADE_OF_DATA and self._device is not None:
@@ -142,7 +142,7 @@ class Counting(PlainMode):
             self._memory.see((out,), place)
             error = self._memory.overflow()
             if error is not None:
-                del out  # else the error would keep it alive
+                del out  # otherwise the error would keep the result alive
                 raise error
             if self._device is not None:
                 self._launch(self._device, place, func, args, kwargs, out)

@@ -44,7 +44,7 @@ class Desk:
         self._reader: threading.Thread | None = None
         self._starting = threading.Lock()  # the start of a thread may `tell` the timekeeper
         self._actors, self._questions = count(MAIN + 1), count(1)
-        self.numbers = count(1)  # of operations
+        self.numbers = count(1)  # numbers for operations
         self.before_ask: Callable[[], None] = lambda: None  # sends a device's launches
         self.learn: Callable[[TimesOf], None] = lambda times: None  # hears of a device's times
         self._from_anybody: dict[int, Callable[[int], None]] = {}  # what to do with the source
@@ -114,7 +114,8 @@ class Desk:
         while True:
             answer = self._answer(ask.actor, None if is_there is None else look)
             if answer is not None and answer.question == ask.question:
-                return answer  # else of a wait that a signal's handler has ended
+                # another number: the answer to a wait that a signal's handler has ended
+                return answer
             if answer is None and is_there is not None and is_there():
                 self.tell(Found(ask.actor, ask.question))
                 is_there = None

@@ -83,7 +83,8 @@ class Machine:
             self._counted = Counted(model, speed, self.clocks, rank, self.device, self.uncomputed)
         self.backward = EmulatedBackward(self.clocks, self.device, self.memory, self.note)
         self._runs = False  # the user's function
-        self._turns: Counter[tuple[str, tuple[int, ...]]] = Counter()  # of groups, as they are made
+        # (operation, group's ranks) -> number of turns
+        self._turns: Counter[tuple[str, tuple[int, ...]]] = Counter()
         self.alike = alike
         self.given_up: set[Any] = set()  # operations that a wait with a limit gave up
         self._notes: list[list[Any]] | None = None  # a program, as `simulate.engine.claimed` has it
@@ -180,7 +181,7 @@ class Machine:
 
     @property
     def memory(self) -> Memory | None:
-        """What is alive on the modelled machine; None on one that is not modelled."""
+        """The live storages of a modelled machine; None for a machine without a model."""
         return None if self._counted is None else self._counted.memory
 
     def tell_places(self) -> Places | None:

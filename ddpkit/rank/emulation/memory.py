@@ -44,20 +44,23 @@ Read = Callable[[Moment], int]
 
 
 class Memory:
-    """What is alive on a rank, and what has been. `limit` is the machine's memory, in bytes."""
+    """The live storages of a rank, and the levels of memory until now.
+
+    `limit` is the machine's memory, in bytes.
+    """
 
     def __init__(self, clocks: Clocks, rank: int, model: MachineModel) -> None:
         self._clocks, self._rank, self._model = clocks, rank, model
         self._device = BytesInUse(model.memory)  # all storages, unless the script has a host apart
         self._host = BytesInUse(None if model.host is None else model.host.memory)
         self.apart = False  # the host's memory counts apart
-        self._held: dict[int, Held] = {}  # by the address of the storage
+        self._held: dict[int, Held] = {}  # address of a storage -> the storage
         self._changes: list[tuple[Moment, Held, int]] = []
-        self._base = dict.fromkeys(MEMORY_KINDS, 0)  # of changes that are no longer kept
+        self._base = dict.fromkeys(MEMORY_KINDS, 0)  # sums of the changes that are no longer kept
         self._seen_parameters: dict[int, weakref.ref[torch.Tensor]] = {}
         self._optimizers: weakref.WeakSet[Any] = weakref.WeakSet()
         self.steps = False  # an optimizer
-        self._lock = threading.RLock()  # gloo's threads free what they have carried
+        self._lock = threading.RLock()  # gloo's threads free tensors that they have carried
 
     @property
     def model(self) -> MachineModel:

@@ -81,12 +81,12 @@ _CONVOLUTION_BACKWARD = torch.ops.aten.convolution_backward.default
 
 @dataclass(frozen=True, slots=True)
 class OperationRule:
-    """How one operation of torch's is counted: `kind` is one of `machine.KINDS`."""
+    """The rule by which an operation of torch's is counted: `kind` is one of `machine.KINDS`."""
 
     kind: str
     flops: Callable[..., int] | None
     weights: tuple[int, ...]  # how often each argument is read and written, by its place
-    names: dict[str, int]  # and by its name, where it is not once
+    names: dict[str, int]  # for arguments by name, if read and written other than once
     outputs: int  # how often the results are read and written
 
 
@@ -103,7 +103,7 @@ def _kind(name: str, flops: object) -> str:
 
 
 def rule_of(func: Any) -> OperationRule | None:
-    """How an operation is counted; None if it costs nothing."""
+    """Return the rule by which an operation is counted; None if the operation costs nothing."""
     room, _, name = torch_private.schema_of(func).name.rpartition("::")
     if room in _FREE_ROOMS or (room == "aten" and name in _FREE) or func.is_view:
         return None
@@ -131,7 +131,7 @@ def rule_of(func: Any) -> OperationRule | None:
 
 @cache
 def is_plain(kind: type) -> bool:
-    """Whether tensors of a class are nothing but tensors to the dispatcher, as parameters are."""
+    """Return True if the dispatcher treats a class as plain tensors, as it does parameters."""
     return kind.__torch_dispatch__ is torch.Tensor.__torch_dispatch__  # type: ignore[attr-defined]
 
 

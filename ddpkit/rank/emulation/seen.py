@@ -1,14 +1,14 @@
-"""What the user's code sees of time on an emulated machine: the rank's clock, and no other.
+"""The time that the user's code sees on an emulated machine: the rank's clock, and no other.
 
 The functions of `time` that tell the time are replaced in the module, and wherever else they were
-imported by name. What the standard library and the kit do with time stays real: a lock with a
-limit, a queue, a process that is waited for. With an emulated clock they would never end (a thread
-that waits for a queue uses no CPU). So each function looks at who calls it.
+imported by name. The standard library and the kit still use real time: for a lock with a limit, a
+queue, a wait for a process. With an emulated clock such waits would never end (a thread that waits
+for a queue uses no CPU). So each function looks at its caller.
 
-asyncio's loop waits for its timers by the emulated clock: where nothing else is to be done, the
-clock is put forward. While another thread works, or a child or a socket may yet say something, the
-loop waits in real time, and the clock goes with it. `datetime` and torch.profiler have clocks in C,
-and stay real, and so does CPU time (`time.process_time`).
+asyncio's loop waits for its timers by the emulated clock: if nothing else is to be done, the clock
+is put forward. While another thread works, or a child or a socket may still say something, the loop
+waits in real time, and the clock goes with real time. `datetime` and torch.profiler have clocks in
+C, and stay real, as does CPU time (`time.process_time`).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from typing import Any
 from ddpkit.rank.emulation.clock import Clocks
 from ddpkit.torch_private import COMPILED
 
-# Of the standard library, these show time to people, or wait for it on the user's behalf.
+# These parts of the standard library show time to people, or wait on the user's behalf.
 FOR_USERS = frozenset({"asyncio", "timeit", "logging", "sched", "profile", "cProfile", "pstats"})
 # These wait for other processes, for files or for the net, with a limit on how long.
 WAIT = {"filelock", "portalocker", "psutil", "joblib", "zmq", "tornado", "urllib3", "requests"}
@@ -48,7 +48,7 @@ real_sleep = time.sleep
 
 
 def _is_real(name: str) -> bool:
-    """Whether a module's code lives in real time."""
+    """Return True if a module's code lives in real time."""
     package = name.partition(".")[0]
     if package == "ddpkit":
         return not name.startswith(USERS_OF_THE_KIT)
@@ -206,7 +206,7 @@ def _replace_selector(undo: ExitStack, clocks: Clocks) -> None:
                 return events
             left -= time.monotonic() - begun
             begun = time.monotonic()
-        if events := real(self, 0):  # of a thread that was at work a moment ago
+        if events := real(self, 0):  # events of a thread that worked a moment ago
             return events
         clocks.mine.pass_by(round(max(0.0, left) * 1e9))
         return real(self, 0)
@@ -237,7 +237,7 @@ def _count_work_of_pools(undo: ExitStack) -> set[Any]:
 
 
 def _another_thread_works(in_pools: set[Any]) -> bool:
-    """Whether a thread of the user's, beside the one that asks, may be at something."""
+    """Return True if another thread of the user's may be at work."""
     others = {
         thread.ident
         for thread in threading.enumerate()
@@ -259,7 +259,7 @@ def _another_thread_works(in_pools: set[Any]) -> bool:
 
 
 def _rests(frame: FrameType, in_pools: set[Any]) -> bool:
-    """Whether a thread stands where it waits for another, and has not been told to go on."""
+    """Return True if a thread waits for another thread, and has not been told to go on."""
     if frame.f_code.co_filename.endswith(POOL):
         return not in_pools
     if frame.f_code.co_filename != threading.__file__:
