@@ -79,7 +79,7 @@ def _row(each: MachineModel) -> list[str]:
 
 
 def _shares(each: MachineModel) -> str:
-    """Return the kinds with their own efficiencies; with the efficiencies, if each has only one."""
+    """Return the kinds with their own efficiencies, and the numbers if each kind has only one."""
     if all(len(cost.points) == 1 for cost in each.kinds.values()):
         found = [(kind, cost.points[0][1]) for kind, cost in each.kinds.items()]
         return ", ".join(f"{kind} {share:.2g} of the peak" for kind, share in found)

@@ -112,7 +112,7 @@ def _copied(trace: Trace, rank: int) -> dict[str, dict[str, float]]:
 
 
 def _copies(trace: Trace) -> int:
-    """The number of copies of each rank of the trace, with the rank itself."""
+    """Return the number of ranks that each rank of the trace stands for, with the rank itself."""
     return trace.job_size // trace.world_size
 
 

@@ -71,8 +71,8 @@ class Case:
     `measures` names numbers among the values of `read`. A grader's result keeps these numbers for a
     case that passed, so that a class can be ranked (`ddpkit report --format standings`).
 
-    Every observed value is printed, and the grader compares the printed values: they must be the
-    same for all right answers, in every run.
+    Every observed value is printed, and the grader compares the printed values: they must be
+    the same for all right answers, in every run.
     """
 
     title: str

@@ -35,8 +35,9 @@ class Seen:
 
     These names always exist:
 
-    - `error`: the exception, or None. In the grader, outside the sandbox, it is an exception of the
-      same class with the same message; so ask `kind`, `stuck`, `raised` … rather than its fields.
+    - `error`: the exception, or None. In the grader, outside the sandbox, it is an exception of
+      the same class with the same message; so ask `kind`, `stuck`, `raised` … rather than its
+      fields.
     - `kind`, `stuck`, `mismatch`, `attribute`, `dtypes`: see `Trouble`; empty without an exception.
     - `raised`: the name of the exception's class, on a rank if a rank raised; else "".
     - `expect`: the expected values, by name.

@@ -1,4 +1,4 @@
-"""The actors of a run, and the earliest times at which they can post, unless they stand still."""
+"""The actors of a run, and the earliest time at which each actor can post its next operation."""
 
 from __future__ import annotations
 

@@ -336,7 +336,7 @@ class Timekeeper(threading.Thread):
                 self._know(actor, actor.asks, max(actor.asks.ns, ns))
 
     def _running(self, members: Sequence[int]) -> int:
-        """The number of running members; each further member is a copy of one."""
+        """Return the number of members with a process of their own; other members are copies."""
         return bisect_left(members, len(self._pages))  # members are sorted by rank
 
     def _message(self, rank: int, post: PostedSend, ns: int) -> End:

@@ -39,7 +39,8 @@ def prepare() -> None:
 
     exercises.check = _unasked  # type: ignore[assignment]  # looked up there by `ddpkit.check`
     shell = _shell()
-    shell.user_ns |= {"quit": _quit, "exit": _quit}  # Jupyter's end the kernel some cells later
+    # Jupyter's own end the kernel only some cells later
+    shell.user_ns |= {"quit": _quit, "exit": _quit}
     files = {shell.compile.get_code_name(text, text, 1): name for text, name in labels.items()}
     usual = shell.compile.format_code_name
     shell.compile.format_code_name = lambda file: (

@@ -2,8 +2,8 @@
 
 Without a GPU, `ddpkit run` lets cuda mean the CPU, and gloo carries the calls that the script has
 given to NCCL. NCCL compares numbers of elements where gloo compares shapes, and moves types that
-gloo does not know. So gloo gets views of the tensors in a form that it takes: the bytes are the
-same, and the record of the call is of the script's own tensors.
+gloo does not know. So gloo gets views of the tensors in a form that it takes: the bytes are
+the same, and the record of the call is of the script's own tensors.
 
 Calls that NCCL also refuses (an average of integers, a gather of unequal parts) are refused by gloo
 too.

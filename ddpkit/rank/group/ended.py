@@ -17,7 +17,7 @@ import torch
 
 from ddpkit import torch_private
 
-# The program may have got a use of its own meanwhile, as autograd's saved tensors.
+# Other code, such as autograd's saved tensors, may have begun to use the tensor meanwhile.
 LONGEST_S = 0.2
 ITS_THREAD = "pt_gloo_runloop"  # torch's name of the thread
 LOOKS, PAUSE_S = 3, 0.001  # in a row in which none of gloo's threads is about to run

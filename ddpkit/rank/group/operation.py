@@ -71,8 +71,8 @@ class EmulatedOperation:
     def carry(self, memory: Memory, method: str, args: tuple[Any, ...]) -> tuple[Any, ...]:
         """Note the tensors of an operation if memory is watched; return the arguments for gloo.
 
-        On a device the program uses the tensors while gloo carries. So gloo gets new tensors on the
-        same storages: a higher use count of a storage tells that gloo still holds a tensor.
+        On a device the program uses the tensors while gloo carries. So gloo gets new tensors on
+        the same storages: a higher use count of a storage tells that gloo still holds a tensor.
         """
         if self._machine.backward.is_under_way and self.call.what.op in SUMS:
             memory.note_reduced(args[SUMS[self.call.what.op]])

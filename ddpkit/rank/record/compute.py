@@ -92,7 +92,7 @@ class _Compute:
         return bool(self.depth or recorder.backward or self.stepping or recorder.spans_open)
 
     def timed_forward(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        """Return a `__call__` that records each leaf module, and the outermost for time between."""
+        """Return a `__call__` that records leaf modules, and for the outermost the time between."""
         hooked, hook = self.hooked, self._hook
         add, now = self.recorder.log.add, self.recorder.clock.now
 

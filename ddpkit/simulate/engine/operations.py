@@ -17,7 +17,7 @@ OPERATIONS = {
     "all_gather_into_tensor": ("all_gather", True),
     "reduce_scatter": ("reduce_scatter", True),  # a list; the size of one part is known
     "reduce_scatter_tensor": ("reduce_scatter", False),
-    "all_to_all": ("round_robin", False),  # a list as well
+    "all_to_all": ("round_robin", False),  # a list of tensors, as above
     "all_to_all_single": ("reduce_scatter", False),  # equal in rounds and bytes
     "broadcast": ("broadcast", False),
     "reduce": ("reduce", False),

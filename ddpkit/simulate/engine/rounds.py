@@ -5,8 +5,8 @@ minutes for a ring of 4,096 ranks. Here a round is a few operations on arrays, o
 The result is exact, to the nanosecond, if no two messages of a round share a side of a link: in a
 ring, also on hosts, and in recursive doubling if the ranks have separate links.
 
-A round that starts later by a constant ends later by this constant. So once all clocks have the
-same differences as some rounds before, the remaining rounds need not be played.
+A round that starts later by a constant ends later by this constant. So once all clocks have
+the same differences as some rounds before, the remaining rounds need not be played.
 """
 
 from __future__ import annotations
