@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -74,6 +75,13 @@ def test_calls_that_scripts_make_once_or_twice(how: list[str]) -> None:
     assert on(2, "gpu_calls.py", *how, **machine).traffic.collectives(0)["all_reduce"].times > 3
 
 
+def test_each_public_call_of_torch_cuda_ends_in_a_result_or_in_a_sentence(tmp_path: Path) -> None:
+    done = ran("-n", "1", "--machine", "A100", SCRIPTS / "gpu_walk.py", cwd=tmp_path)
+    found = json.loads(done.stdout)
+    assert found["errors"] == {}
+    assert found["number"] > 100
+
+
 @pytest.mark.parametrize(
     ("call", "says"),
     [
@@ -83,7 +91,7 @@ def test_calls_that_scripts_make_once_or_twice(how: list[str]) -> None:
             'line 25: no GPU here, but this call needs a real GPU. Write torch.device("cuda',
         ),
         ("backend", "line 26: no GPU here, but this call needs a real GPU. Call dist's functions"),
-        ("comm", "gpu_calls.py, line 27: no GPU here, but this call needs a real GPU."),
+        ("comm", "has no replacement for torch.cuda.comm.broadcast: such copies need several"),
     ],
 )
 def test_a_refusal_names_the_line_and_a_way_round(call: str, says: str, tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """A rank's emulated machine: its clock, and what the user's code sees of it.
 
 backward backwards of the main thread, in which DDP's reducer waits in C++
+capability  operations for which a modelled GPU is too old
 carried  tensors that gloo may still carry while the host of a device goes on
 clock    the clocks of a rank's threads: CPU time, and jumps over what is waited for
 counted  compute that is counted, operation by operation, by a modelled machine

@@ -29,6 +29,7 @@ from torch.optim.optimizer import (
 from ddpkit import torch_private
 from ddpkit.machine import MachineModel
 from ddpkit.rank.callers import is_torchs
+from ddpkit.rank.emulation import capability
 from ddpkit.rank.emulation.clock import Clocks, LaterClock, ThreadClock
 from ddpkit.rank.emulation.device import Device
 from ddpkit.rank.emulation.held import DEVICE, HOST, UNDECIDED
@@ -123,6 +124,8 @@ class Counting(PlainMode):
         counts = here and not self._clock.stands
         if self._device is not None and here:  # copies of ddpkit's own need gloo's bytes as well
             self._device.carried.touch((*args, *kwargs.values()))
+        if counts and self._device is not None and (name := capability.asks(func)):
+            self._check(name, func, args, kwargs)
         if self._uncomputed is not None and here:
             out = self._uncomputed.run(func, args, kwargs)
         else:
@@ -153,6 +156,11 @@ class Counting(PlainMode):
                     self.loose.add(func, self._clock.now(), ns)
                 self._clock.advance(ns)
         return out
+
+    def _check(self, name: str, func: Any, args: Any, kwargs: Any) -> None:
+        """Refuse an operation that the device does not have."""
+        if self._place(func, args, kwargs) != HOST:
+            capability.check(self._memory.model.name, name, (*args, *kwargs.values()))
 
     def _launch(
         self, device: Device, place: str, func: Any, args: Any, kwargs: Any, out: Any

@@ -55,7 +55,7 @@ class _Models:
         """Number a model. From the second model on, all gradients are listened to."""
         try:
             name = ddp.process_group.group_name
-        except RuntimeError:  # a group of the user's own
+        except (RuntimeError, ValueError):  # a group of the user's own
             return
         number = self._counts[name]
         self._counts[name] += 1

@@ -115,7 +115,10 @@ class Replicas:
         ignored = ddp.parameters_to_ignore
         named = [(n, p) for n, p in ddp.module.named_parameters() if n not in ignored]
         self._in_ddp.update(map(id, ddp.module.parameters()))
-        members = tuple(dist.get_process_group_ranks(ddp.process_group))
+        try:
+            members = tuple(dist.get_process_group_ranks(ddp.process_group))
+        except KeyError:  # a group of the user's own, which torch.distributed does not know
+            return
         self._take(
             ddp, Replica("DDP", tuple(n for n, _ in named), members=members), [p for _, p in named]
         )

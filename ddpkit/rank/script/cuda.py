@@ -39,12 +39,13 @@ from torch.nn.parallel import DistributedDataParallel
 from ddpkit import torch_private
 from ddpkit.rank.callers import is_torchs
 from ddpkit.rank.emulation.held import PINNED
-from ddpkit.rank.script.gpus import Gpus, is_plain, same
+from ddpkit.rank.script.gpus import Gpus, is_plain, refusal, same
 from ddpkit.rank.script.sync_batch_norm import without_sync_batch_norm
 
 LIKE = ("empty", "ones", "zeros", "full", "rand", "randn", "randint")
 ALIASING = ("as_tensor", "asarray")  # these may return their argument itself
 FSDP = "torch.distributed.fsdp.fully_sharded_data_parallel"
+NO_AUTOCAST = "a GPU multiplies 8 bits only by torch._scaled_mm; take float16 or bfloat16"
 _autocast_is_on = torch.is_autocast_enabled
 
 
@@ -274,6 +275,11 @@ def _autocast(
 ) -> None:
     if gpus.means(device_type):
         device_type, dtype = "cpu", dtype or torch.get_autocast_dtype("cuda")
+        enabled = rest[0] if rest else kw.get("enabled", True)
+        if enabled and dtype.itemsize == 1:
+            raise RuntimeError(refusal(f"torch.autocast(dtype={dtype})", NO_AUTOCAST))
+        if enabled and dtype not in (torch.float16, torch.bfloat16):
+            rest, kw = rest[1:], {**kw, "enabled": False}
     original(block, device_type, dtype, *rest, **kw)
 
 

@@ -23,10 +23,10 @@ from torch.nn import functional as F
 
 from ddpkit import torch_private
 from ddpkit.rank.callers import is_torchs
-from ddpkit.rank.emulation import machine
+from ddpkit.rank.emulation import capability, machine
 from ddpkit.rank.script import sync_batch_norm
 from ddpkit.rank.script.cuda import after_import
-from ddpkit.rank.script.gpus import Gpus
+from ddpkit.rank.script.gpus import Gpus, refusal
 
 CUDA_VERSION = "12.8"  # the answer to `torch.version.cuda`, by which scripts choose kernels
 NCCL_VERSION = (2, 27, 3)
@@ -52,19 +52,6 @@ NO_CONTEXT_PARALLEL = (
     "torch has ring attention for GPUs only; shard the heads instead, or take "
     "torch.distributed.tensor.parallel's SequenceParallel"
 )
-# Streaming multiprocessors, bytes of the L2 cache: NVIDIA's white papers on Volta, Turing, Ampere
-# and Hopper. A machine without an entry has a single multiprocessor and no cache.
-PROCESSORS = {
-    "V100": (80, 6 << 20),
-    "T4": (40, 4 << 20),
-    "A100": (108, 40 << 20),
-    "H100": (132, 50 << 20),
-}
-
-
-def refusal(call: str, reason: str) -> str:
-    """Return the sentence with which a call is refused."""
-    return f"`ddpkit run` has no replacement for {call}: {reason}"
 
 
 def stand_in_for_calls(gpus: Gpus, count: int) -> None:
@@ -72,7 +59,10 @@ def stand_in_for_calls(gpus: Gpus, count: int) -> None:
     cuda: Any = torch.cuda
     for name, reason in REFUSED.items():
         home, _, last = f"torch.{name}".rpartition(".")
-        if hasattr(sys.modules[home], last):
+        found = getattr(sys.modules[home], last, None)
+        if isinstance(found, type):  # scripts write annotations with classes, and subclasses
+            setattr(sys.modules[home], last, _refused_class(f"torch.{name}", reason, found))
+        elif found is not None:
             setattr(sys.modules[home], last, _refuses(f"torch.{name}", reason))
     after_import(torch_private.SYMMETRIC, _refuse_symmetric_memory)
     after_import(
@@ -101,6 +91,11 @@ def _refuses(call: str, reason: str) -> Callable[..., Any]:
     return refuse
 
 
+def _refused_class(call: str, reason: str, original: type) -> type:
+    refuse = _refuses(call, reason)
+    return type(original.__name__, (), {"__new__": refuse, "__module__": original.__module__})
+
+
 def _refuse_symmetric_memory(module: Any) -> None:
     for name in ("empty", "rendezvous", "enable_symm_mem_for_group"):
         setattr(module, name, _refuses(f"symmetric memory ({name})", NO_SYMMETRIC))
@@ -110,10 +105,6 @@ def _random_numbers(cuda: Any, count: int) -> None:
     """The CPU's generator is the only generator, whatever GPU a script names."""
     cuda.initial_seed = torch.initial_seed
     cuda.default_generators = (torch.default_generator,) * count
-    for name in ("get_rng_state", "get_rng_state_all", "set_rng_state", "set_rng_state_all"):
-        setattr(cuda.random, name, getattr(cuda, name))
-    for name in ("manual_seed", "manual_seed_all", "seed", "seed_all", "initial_seed"):
-        setattr(cuda.random, name, getattr(cuda, name))
 
 
 def _tools(gpus: Gpus, cuda: Any) -> None:
@@ -138,15 +129,9 @@ def _tools(gpus: Gpus, cuda: Any) -> None:
     cuda.memory_snapshot = lambda *_, **__: no_snapshot()["segments"]
     for name in ("_snapshot", "_dump_snapshot"):
         setattr(cuda.memory, name, no_snapshot)
-    for name in ("memory_allocated", "max_memory_allocated", "memory_reserved", "empty_cache"):
-        setattr(cuda.memory, name, getattr(cuda, name))
-    for name in ("max_memory_reserved", "memory_stats", "mem_get_info", "memory_summary"):
-        setattr(cuda.memory, name, getattr(cuda, name))
-    cuda.memory.reset_peak_memory_stats = cuda.reset_peak_memory_stats
-    cuda.get_allocator_backend = cuda.memory.get_allocator_backend = lambda: "native"
+    cuda.get_allocator_backend = lambda: "native"
     cuda.get_sync_debug_mode = lambda: 0
     cuda.graph_pool_handle = lambda: (0, 0)
-    cuda.graphs.is_current_stream_capturing = cuda.is_current_stream_capturing
     setattr(cuda, torch_private.LAZY_INIT, lambda: None)
     setattr(cuda, torch_private.SLEEP, _sleep)
     cuda.MemPool, cuda.use_mem_pool = SimpleNamespace, lambda *_, **__: contextlib.nullcontext()
@@ -160,7 +145,11 @@ def _tools(gpus: Gpus, cuda: Any) -> None:
     cuda.make_graphed_callables = graphed
     profiler: Any = torch.autograd.profiler
     profiler.emit_nvtx = lambda *_, **__: contextlib.nullcontext()
-    cuda.tunable.is_enabled = lambda: False
+    for name in dir(cuda.tunable):
+        if name.endswith("is_enabled"):
+            setattr(cuda.tunable, name, lambda: False)
+        elif name.startswith("set_") or name.endswith("enable"):
+            setattr(cuda.tunable, name, lambda *_, **__: None)
     module_of = torch.get_device_module
 
     @functools.wraps(module_of)
@@ -183,16 +172,22 @@ def _attention() -> None:
     """Let a choice of attention kernels include the CPU's: flash attention, else the formula."""
     choose = attention.sdpa_kernel
 
+    @contextlib.contextmanager
     @functools.wraps(choose)
     def sdpa_kernel(backends: Any, *args: Any, **kwargs: Any) -> Any:
         named = list(backends) if isinstance(backends, list | tuple) else [backends]
+        capability.asked.append(tuple(each.name for each in named))
         kinds = attention.SDPBackend
         on_gpus = {
             getattr(kinds, name, None) for name in ("CUDNN_ATTENTION", "EFFICIENT_ATTENTION")
         }
         if on_gpus & {*named}:
             named += [each for each in (kinds.FLASH_ATTENTION, kinds.MATH) if each not in named]
-        return choose(named, *args, **kwargs)
+        try:
+            with choose(named, *args, **kwargs):
+                yield
+        finally:
+            capability.asked.pop()
 
     attention.sdpa_kernel = sdpa_kernel
     flags: Any = torch.backends.cuda
@@ -287,7 +282,7 @@ def _of_gpus(gpus: Gpus, original: Any, stand_in: Any) -> Any:
 
 def _nccl(cuda: Any) -> None:
     """NCCL's version and options, which scripts set and gloo does not read."""
-    cuda.nccl.version = lambda: NCCL_VERSION
+    cuda.nccl.version, cuda.nccl.is_available = lambda: NCCL_VERSION, lambda tensors: True
     if not hasattr(dist, "ProcessGroupNCCL"):
         home: Any = dist
         home.ProcessGroupNCCL = NCCL
@@ -329,24 +324,3 @@ def _version() -> None:
     if version.__dict__.get("cuda", "") is None:
         del version.__dict__["cuda"]
         version.__class__ = _Version
-
-
-def processors(name: str) -> dict[str, int | str]:
-    """Return the fields of a GPU's properties beside its memory, by the name of its machine."""
-    number, cache = PROCESSORS.get(name, (1, 0))
-    return {
-        "multi_processor_count": number,
-        "L2_cache_size": cache,
-        "warp_size": 32,
-        "max_threads_per_multi_processor": 2048,
-        "regs_per_multiprocessor": 65536,
-        "shared_memory_per_block": 49152,
-        "shared_memory_per_block_optin": 166912,
-        "shared_memory_per_multiprocessor": 167936,
-        "uuid": "00000000-0000-0000-0000-000000000000",
-        "pci_bus_id": 0,
-        "pci_device_id": 0,
-        "pci_domain_id": 0,
-        "is_integrated": False,
-        "is_multi_gpu_board": False,
-    }

@@ -26,14 +26,27 @@ WANTS_A_GPU = (
     *("only work with GPU modules", "on supported devices: ['cuda'", "Found no NVIDIA driver"),
     *("ATen_cuda", "device type cuda", "__cuda_array_interface__", "cufft_plan_cache"),
     *("'torch.cuda' has no attribute", "has no attribute '_cuda"),
-    *("has no attribute '_nccl", "attribute 'ProcessGroupNCCL'"),
+    *("has no attribute '_nccl", "attribute 'ProcessGroupNCCL'", "inputs to be on GPUs"),
+    "arguments from the 'CPU' backend",
+    *("'torch._C' has no attribute", "nvidia-ml-py does not seem to be installed"),
 )
 WAYS = (  # a part of an error, and a way round
+    ("from the 'CPU' backend", "The CPU has no kernel of this operation. "),
     ("Cannot access accelerator device", 'Write torch.device("cuda", index). '),
     ("__cuda_array_interface__", "Hand over tensor.numpy(). "),
     ("cufft_plan_cache", "Leave the call out. "),
     ("device type cuda", "Call dist's functions instead of the backend's methods. "),
 )
+
+
+def refusal(call: str, reason: str) -> str:
+    """Return the sentence with which a call is refused."""
+    return f"`ddpkit run` has no replacement for {call}: {reason}"
+
+
+def wants_a_gpu(text: str) -> bool:
+    """True if the text of an error says that torch has no GPU."""
+    return any(part in text for part in WANTS_A_GPU)
 
 
 def on_a_gpu(device: Any) -> bool:
@@ -76,7 +89,7 @@ class Gpus:
     def explain(self, error: BaseException) -> None:
         """Add a sentence to an error of torch's for want of a GPU: the line and a way round."""
         text = str(error)
-        if not any(part in text for part in WANTS_A_GPU):
+        if not wants_a_gpu(text):
             return
         lines = [
             each

@@ -11,7 +11,6 @@ import functools
 import os
 import sys
 from collections.abc import Callable
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -21,25 +20,28 @@ from ddpkit import torch_private
 from ddpkit.rank.callers import is_torchs
 from ddpkit.rank.emulation import machine, streams
 from ddpkit.rank.record.recorder import moment_ns
-from ddpkit.rank.script.gpu_calls import processors, stand_in_for_calls
+from ddpkit.rank.script import homes
+from ddpkit.rank.script.gpu_calls import stand_in_for_calls
 from ddpkit.rank.script.gpus import Gpus, on_a_gpu
+from ddpkit.rank.script.properties import properties, told_capability
 
 if TYPE_CHECKING:
     from ddpkit.rank.emulation.device import Device
 
 NAME = "the CPU, where ddpkit run finds no GPU"
-CAPABILITY = (8, 0)  # compute capability of an A100; scripts ask before they choose bfloat16
+AMPERE = (8, 0)  # GPUs have bfloat16 and TF32 if their compute capability is at least 8.0
 # Functions of torch.cuda that do nothing here, and functions that return 0.
 IDLE = (
     *("synchronize", "empty_cache", "ipc_collect", "init", "set_per_process_memory_fraction"),
     *("manual_seed", "manual_seed_all", "seed", "seed_all", "set_rng_state", "set_rng_state_all"),
     *("reset_accumulated_memory_stats", "reset_peak_host_memory_stats", "set_sync_debug_mode"),
+    "reset_accumulated_host_memory_stats",
     "is_current_stream_capturing",  # no: there are no graphs
 )
 IN_USE = ("memory_allocated", "memory_reserved", "memory_cached")
 RESETS = ("reset_peak_memory_stats", "reset_max_memory_allocated", "reset_max_memory_cached")
 COUNTS = (
-    *IN_USE,
+    *(*IN_USE, "device_memory_used"),
     *(f"max_{name}" for name in IN_USE),
     *("utilization", "memory_usage", "temperature", "power_draw", "clock_rate"),
 )
@@ -106,14 +108,19 @@ class CpuEvent:
 
 def stand_in(gpus: Gpus, count: int) -> None:
     """Let a script see `count` GPUs, for good."""
-    seen = _Seen(gpus, count)
+    seen, before = _Seen(gpus, count), homes.names()
+    emulated = machine.current()
+    kind = "" if emulated is None or emulated.memory is None else emulated.memory.model.name
+    capability = told_capability(kind)
     told: dict[str, Any] = {
         "is_available": True,
         "device_count": count,
-        "is_bf16_supported": True,
+        "is_tf32_supported": capability >= AMPERE,
+        "get_arch_list": [f"sm_{major}{minor}" for major, minor in (capability,)],
         "get_device_name": NAME,
-        "get_device_capability": CAPABILITY,
-        "get_device_properties": _properties(NAME, _memory()),
+        "get_device_capability": capability,
+        "get_device_properties": properties(kind, _memory(), NAME),
+        "get_per_process_memory_fraction": 1.0,
         "can_device_access_peer": True,
         "mem_get_info": (_memory(), _memory()),
         "memory_stats": _stats(0, 0),
@@ -123,6 +130,9 @@ def stand_in(gpus: Gpus, count: int) -> None:
     }
     modelled = _of_a_modelled_machine()
     found = {**{name: _always(value) for name, value in told.items()}, **modelled}
+    found["is_bf16_supported"] = lambda including_emulation=True: (
+        including_emulation or capability >= AMPERE
+    )
     for name, find in found.items():
         seen.tell(torch.cuda, name, find, is_zero=name in COUNTS and name not in modelled)
     torch.Generator = _generators(gpus, torch.Generator)  # type: ignore[misc]
@@ -132,6 +142,8 @@ def stand_in(gpus: Gpus, count: int) -> None:
         ("current_accelerator", torch.device("cuda")),
         ("synchronize", None),
         ("empty_cache", None),
+        ("empty_host_cache", None),
+        ("reset_accumulated_memory_stats", None),
         ("current_stream", CpuStream()),
         ("set_stream", None),
     ):
@@ -159,13 +171,14 @@ def stand_in(gpus: Gpus, count: int) -> None:
     for name in vars(torch):
         if name.endswith("Tensor") and hasattr(cuda, name):  # torch.cuda.FloatTensor, of old
             setattr(cuda, name, getattr(torch, name))
-    emulated = machine.current()
     if emulated is not None and emulated.device is not None:
         _let_streams_be_the_devices(seen, emulated.device)
     for name in ("range_push", "range_pop", "mark", "range_start", "range_end"):
         setattr(cuda.nvtx, name, lambda *_, **__: 0)
     torch.Tensor.record_stream = lambda *_: None  # type: ignore[method-assign]
     stand_in_for_calls(gpus, count)
+    homes.spread(before)
+    homes.refuse_the_rest()
 
 
 def _let_streams_be_the_devices(seen: _Seen, device: Device) -> None:
@@ -199,25 +212,26 @@ def _generators(gpus: Gpus, original: Any) -> Any:
     return Generator
 
 
-def _always(value: Any) -> Callable[[], Any]:
-    return lambda: value
+def _always(value: Any) -> Callable[..., Any]:
+    return lambda *_, **__: value
 
 
-def _of_a_modelled_machine() -> dict[str, Callable[[], Any]]:
+def _of_a_modelled_machine() -> dict[str, Callable[..., Any]]:
     """Return torch.cuda's functions about memory for a modelled machine; {} for another machine."""
     emulated = machine.current()
     memory = None if emulated is None else emulated.memory
     if memory is None:
         return {}
-    limit, name = memory.model.memory or 0, f"{memory.model.name}, emulated by ddpkit run"
+    limit, name = memory.model.memory or 0, memory.model.name
+    title = f"{name}, emulated by ddpkit run"
     return {
-        "get_device_name": _always(name),
-        "get_device_properties": _always(_properties(name, limit)),
-        "mem_get_info": lambda: (max(0, limit - memory.live), limit),
-        **{name: lambda: memory.live for name in IN_USE},
-        **{f"max_{name}": lambda: memory.most for name in IN_USE},
-        **dict.fromkeys(RESETS, memory.forget_most),
-        "memory_stats": lambda: _stats(memory.live, memory.most),
+        "get_device_name": _always(title),
+        "get_device_properties": _always(properties(name, limit, title)),
+        "mem_get_info": lambda *_, **__: (max(0, limit - memory.live), limit),
+        **{name: lambda *_, **__: memory.live for name in (*IN_USE, "device_memory_used")},
+        **{f"max_{name}": lambda *_, **__: memory.most for name in IN_USE},
+        **dict.fromkeys(RESETS, lambda *_, **__: memory.forget_most()),
+        "memory_stats": lambda *_, **__: _stats(memory.live, memory.most),
     }
 
 
@@ -227,17 +241,6 @@ def _stats(live: int, most: int) -> dict[str, int]:
     for kind in ("allocated", "active", "reserved", "requested"):
         stats |= {f"{kind}_bytes.all.current": live, f"{kind}_bytes.all.peak": most}
     return stats
-
-
-def _properties(name: str, memory: int) -> SimpleNamespace:
-    major, minor = CAPABILITY
-    return SimpleNamespace(
-        name=name,
-        major=major,
-        minor=minor,
-        total_memory=memory,
-        **processors(name.partition(",")[0]),
-    )
 
 
 def _memory() -> int:
@@ -268,7 +271,9 @@ class _Seen:
 
         self.device = device
 
-    def tell(self, home: Any, name: str, find: Callable[[], Any], *, is_zero: bool = False) -> None:
+    def tell(
+        self, home: Any, name: str, find: Callable[..., Any], *, is_zero: bool = False
+    ) -> None:
         """Let a function give the script the value of `find`, and torch's own code the true value.
 
         is_zero  the value stands for no measurement, and the reader must be told so
@@ -284,7 +289,7 @@ class _Seen:
             self._gpus.used()
             if is_zero:
                 self._gpus.say_once(f"torch.cuda.{name}() is 0: nothing is on a GPU")
-            return find()
+            return find(*args, **kwargs)
 
         setattr(home, name, wrapper)
 

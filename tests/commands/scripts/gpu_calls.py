@@ -53,6 +53,10 @@ def tools() -> None:
         cuda._sleep(1000)
     with cuda.use_mem_pool(cuda.MemPool()):
         ones(2)
+    assert torch.cuda.memory.memory_allocated() == torch.cuda.memory_allocated()
+    assert torch.accelerator.memory.memory_allocated() == torch.cuda.memory_allocated()
+    later: Any = torch.cuda.CUDAGraph | None  # in annotations
+    assert later is not None
     properties = torch.cuda.get_device_properties(0)
     assert properties.L2_cache_size >= 0
     assert properties.warp_size == 32
@@ -77,7 +81,7 @@ def attention() -> None:
     torch.testing.assert_close(found.full_tensor(), expected)
     for backend in (SDPBackend.CUDNN_ATTENTION, SDPBackend.EFFICIENT_ATTENTION):
         with sdpa_kernel(backend):
-            F.scaled_dot_product_attention(whole, whole, whole)
+            F.scaled_dot_product_attention(*[whole.bfloat16()] * 3)
     torch.backends.cuda.enable_math_sdp(False)
     mask = create_block_mask(lambda b, h, i, j: i >= j, None, None, 16, 16, device="cuda")
     torch.testing.assert_close(flex_attention(whole, whole, whole, block_mask=mask), expected)

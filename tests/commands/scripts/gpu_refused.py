@@ -7,13 +7,22 @@ import torch
 import torch.distributed as dist
 import torch.distributed._symmetric_memory as symmetric
 from torch.distributed.tensor.experimental import context_parallel
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.attention.flex_attention import flex_attention
 
 dist.init_process_group("nccl")
 torch.cuda.set_device(0)
 cuda: Any = torch.cuda
 x = torch.ones(1, 2, 16, 8, device="cuda")
+low = torch.ones(16, 16, device="cuda").to(torch.float8_e4m3fn)
 attend: Any = flex_attention
+
+
+def flash() -> None:
+    with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
+        torch.nn.functional.scaled_dot_product_attention(x, x, x)
+
+
 REFUSED = {
     "torch.cuda.CUDAGraph": lambda: cuda.CUDAGraph(),
     "torch.cuda.graph": lambda: cuda.graph(None),
@@ -27,6 +36,11 @@ REFUSED = {
     "all_reduce": lambda: dist.all_reduce(x.to(torch.float8_e4m3fn)),
     "score_mod=": lambda: attend(x, x, x, score_mod=lambda score, *_: score),
     "return_lse=": lambda: attend(x, x, x, return_lse=True),
+    "torch.autocast": lambda: torch.autocast("cuda", dtype=torch.float8_e4m3fn),
+    "torch.cuda.nccl": lambda: cuda.nccl.unique_id(),
+    "current_blas_handle": lambda: cuda.current_blas_handle(),
+    "torch._scaled_mm": lambda: torch._scaled_mm(low, low.t(), x.sum(), x.sum()),
+    "sdpa_kernel": lambda: flash(),
     "torch.cuda.comm": lambda: cuda.comm.broadcast(torch.ones(1), [0]),
     "methods of a group's backend": lambda: dist.group.WORLD._get_backend(torch.device("cuda")),
     "cuFFT's plans": lambda: torch.backends.cuda.cufft_plan_cache.size,
