@@ -1,7 +1,6 @@
 """Training programs after idioms of public scripts, for `benchmarks.scripts`.
 
-HEAD begins each of PROGRAMS, which need torch only. A program of PACKAGED drives an installed
-package, and begins the process group through the package.
+HEAD begins each of PROGRAMS, which need torch only.
 """
 
 HEAD = """
@@ -338,24 +337,4 @@ with context_parallel(init_device_mesh("cuda", (size,)), buffers=[x], buffer_seq
     "symmetric memory": """
 import torch.distributed._symmetric_memory as symmetric
 symmetric.empty(1024, device="cuda")""",
-}  # fmt: skip
-# Programs by name, each with the package that must be installed.
-PACKAGED = {
-    "accelerate, DDP": ("accelerate", """
-import torch
-from accelerate import Accelerator
-from torch.utils.data import DataLoader, TensorDataset
-accelerator = Accelerator(gradient_accumulation_steps=2, mixed_precision="bf16")
-model = torch.nn.Linear(64, 8)
-data = DataLoader(TensorDataset(torch.randn(64, 64), torch.randn(64, 8)), 8, shuffle=True)
-model, optimizer, data = accelerator.prepare(model, torch.optim.AdamW(model.parameters()), data)
-for x, y in data:
-    with accelerator.accumulate(model):
-        loss = torch.nn.functional.mse_loss(model(x), y)
-        accelerator.backward(loss)
-        accelerator.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step(); optimizer.zero_grad()
-accelerator.gather(loss.detach()); accelerator.wait_for_everyone(); accelerator.end_training()"""),
-    "accelerate, its own test of operations": (
-        "accelerate", "from accelerate.test_utils.scripts.test_ops import main; main()"),
 }  # fmt: skip

@@ -2,7 +2,8 @@
 
 Prints a row for each program: the exit, the real time of the run, the hidden share of the
 communication, and the most memory of a rank. With --write, the rows of the programs that ran
-replace their rows in docs/run.md. The programs are in `_programs`.
+replace their rows in docs/run.md. The programs are in `_programs` and
+`_packaged`.
 
     python -m benchmarks.scripts [NAME ...] [--machine A100] [--link "100 Gbit/s, 10 us"] [--write]
 """
@@ -19,10 +20,11 @@ import time
 from pathlib import Path
 from typing import Any
 
-from benchmarks._programs import HEAD, PACKAGED, PROGRAMS
+from benchmarks._packaged import PACKAGED
+from benchmarks._programs import HEAD, PROGRAMS
 from ddpkit.text import columns, size
 
-LIMIT = 300  # seconds for a program
+LIMIT = 600  # seconds for a program
 REFUSALS = (
     *("`ddpkit run` has no replacement for", "no GPU here, but this call needs a real GPU"),
     "A100 has compute capability",
@@ -33,9 +35,11 @@ TITLES = ["program", "outcome", "real time", "hidden", "memory of a rank"]
 
 def run(name: str, machine: str, link: str) -> list[str]:
     """Run a program on two ranks; return its row of the table."""
-    package, program = PACKAGED.get(name) or ("", f"{HEAD}\n{PROGRAMS[name]}\n")
-    if package and importlib.util.find_spec(package) is None:
-        return [name, f"skipped: `pip install 'ddpkit[scripts]'` installs {package}", "", "", ""]
+    packages, program = PACKAGED.get(name) or ("", f"{HEAD}\n{PROGRAMS[name]}\n")
+    missing = [each for each in packages.split() if importlib.util.find_spec(each) is None]
+    if missing:
+        text = f"skipped: `pip install {packages}` installs the missing {', '.join(missing)}"
+        return [name, text, "", "", ""]
     with tempfile.TemporaryDirectory() as folder:
         script, numbers = Path(folder, "train.py"), Path(folder, "numbers.json")
         script.write_text(program)
@@ -95,8 +99,8 @@ def _numbers(found: dict[str, Any]) -> list[str]:
     ranks = found["run"]["by_rank"]
     hidden = sum(each.get("overlapped", 0) for each in ranks)
     whole = hidden + sum(each.get("exposed", 0) for each in ranks)
-    most = max(sum(each["memory_bytes"].values()) for each in ranks)
-    return [f"{hidden / whole:.0%}" if whole else "", size(most)]
+    most = [sum(each["memory_bytes"].values()) for each in ranks if each["memory_bytes"]]
+    return [f"{hidden / whole:.0%}" if whole else "", size(max(most)) if most else ""]
 
 
 def main() -> None:

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks._programs import PACKAGED, PROGRAMS
+from benchmarks._packaged import PACKAGED
+from benchmarks._programs import PROGRAMS
 from benchmarks.scripts import outcome, written
 from ddpkit.rank.script.gpu_calls import REFUSED
 from ddpkit.rank.script.gpus import WANTS_A_GPU

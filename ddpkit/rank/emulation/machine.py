@@ -34,6 +34,8 @@ from ddpkit.rank.record.recorder import Recorder
 from ddpkit.rank.where import user_call
 
 if TYPE_CHECKING:  # loads a part of torch that other machines do not need
+    import torch
+
     from ddpkit.rank.emulation.carried import Carrying
     from ddpkit.rank.emulation.counted import Counted
     from ddpkit.rank.emulation.device import Device
@@ -189,6 +191,11 @@ class Machine:
         if self.device is None or self._counted is None:
             return None
         return self._counted.tell_places(self.device)
+
+    def tensor_of_host(self, args: Any) -> torch.Tensor | None:
+        """Return a tensor of a call that a script keeps in the host's memory; None without."""
+        places = None if self._counted is None else self._counted.places
+        return None if places is None else places.first_of_host(args)
 
     def launch(self, ns: int) -> bool:
         """Let the device run a kernel of `ns`; False on a machine without a device."""

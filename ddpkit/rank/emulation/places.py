@@ -170,6 +170,14 @@ class Places:
             self._memory.place(tensor, DEVICE)
         return DEVICE
 
+    def first_of_host(self, values: Iterable[Any]) -> torch.Tensor | None:
+        """Return the first of a call's tensors that lies in the host's memory for certain."""
+        if self._memory.apart:
+            for tensor in self._memory.tensors_in(values):
+                if self._memory.place_of(tensor) in (HOST, PINNED):
+                    return tensor
+        return None
+
     def communicated(self, values: Iterable[Any]) -> None:
         """Put the undecided tensors of a call to NCCL on the device."""
         if not self._memory.apart:

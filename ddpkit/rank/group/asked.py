@@ -36,12 +36,13 @@ class AskedGroups:
     ``ours``.
     """
 
-    REPLACED = ("new_group", "get_backend", "monitored_barrier")
+    REPLACED = ("new_group", "get_backend", "get_backend_config", "monitored_barrier")
 
     def __init__(self, default: str, ours: Collection[str]) -> None:
         self.default, self._ours = default, frozenset(ours)
         self._new_group, self._get_backend = dist.new_group, dist.get_backend
         self._monitored_barrier = dist.monitored_barrier
+        self._get_backend_config = dist.get_backend_config
         # C++ may be the last to let go of a group: see `rank.script.joining`.
         self._kept: list[Any] = []
 
@@ -90,6 +91,13 @@ class AskedGroups:
         if is_torchs(sys._getframe(2)) or not found.startswith("ddpkit"):
             return found
         return self._asked(group)
+
+    def get_backend_config(self, group: Any = None) -> str:
+        """Return the backend by kind of device; torch's own code is told the kit's."""
+        found = self._get_backend_config(group)
+        if is_torchs(sys._getframe(2)) or "ddpkit" not in found:
+            return str(found)
+        return str(dist.distributed_c10d.BackendConfig(dist.Backend(self._asked(group))))
 
     def monitored_barrier(
         self, group: Any = None, timeout: Any = None, wait_all_ranks: bool = False

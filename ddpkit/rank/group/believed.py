@@ -11,14 +11,17 @@ too.
 
 from __future__ import annotations
 
+import sys
 from contextlib import nullcontext
 from datetime import timedelta
+from types import FrameType
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
 from ddpkit import torch_private
+from ddpkit.rank.callers import below_the_user, module_of, sends_an_object
 from ddpkit.rank.emulation import machine
 from ddpkit.rank.group import arguments
 from ddpkit.rank.group.staged import MESSAGES, Landing
@@ -34,6 +37,47 @@ FLOAT8 = frozenset(
 )
 
 
+UNKNOWN_TO_NCCL = frozenset(
+    getattr(torch, name)
+    for name in ("int16", "uint16", "uint32", "uint64", "complex32")
+    if hasattr(torch, name)
+)
+DIRECT = ("torch.distributed.distributed_c10d", "torch.distributed.c10d_logger", "contextlib")
+
+
+def check(method: str, args: tuple[Any, ...]) -> None:
+    """Refuse the tensors that NCCL refuses: types that NCCL lacks, and tensors of the host.
+
+    Tensors of the host are known on a machine with a device; only direct calls of the script are
+    asked, because libraries move their tensors to a device that is the CPU here.
+
+    Raises:
+        TypeError: A type that NCCL does not have.
+        RuntimeError: A tensor in the memory of the host, in torch's words.
+    """
+    for each in arguments.tensors(args):
+        if each.dtype in UNKNOWN_TO_NCCL:
+            name = str(each.dtype).removeprefix("torch.")
+            raise TypeError(f"{method} of {name}: NCCL has no such type. Pass x.to(torch.int32).")
+    emulated = machine.current()
+    tensor = None if emulated is None else emulated.tensor_of_host(args)
+    if tensor is not None and _is_direct(sys._getframe(1)):
+        raise RuntimeError(
+            f"No backend type associated with device type cpu: {method} of a tensor of shape "
+            f"{tuple(tensor.shape)} in the memory of the host, in a group of NCCL. Move the tensor "
+            'to the GPU first, or make the group with backend "cpu:gloo,cuda:nccl".'
+        )
+
+
+def _is_direct(frame: FrameType | None) -> bool:
+    """True if the user's code has called torch.distributed itself, and sends no object."""
+    if sends_an_object(frame):
+        return False
+    below = [*below_the_user(frame)]
+    modules = {module_of(each) for each in below if module_of(each).split(".")[0] != "ddpkit"}
+    return bool(below) and below[-1].f_back is not None and modules <= {*DIRECT}
+
+
 def fitted(method: str, args: tuple[Any, ...], size: int) -> tuple[Any, ...]:
     """Return the arguments of a group's method as gloo takes them.
 
@@ -41,6 +85,7 @@ def fitted(method: str, args: tuple[Any, ...], size: int) -> tuple[Any, ...]:
 
     Raises TypeError for a reduction of a type in which gloo cannot add.
     """
+    args = torch_private.tree_map(_as_real, args)
     args = _scaled_before(method, args)
     if method in GATHERS or method in SCATTERS:
         output, input, *rest = args
@@ -78,6 +123,13 @@ def _scaled_before(method: str, args: tuple[Any, ...]) -> tuple[Any, ...]:
         else:
             scaled = (args[0], torch_private.tree_map(lambda each: each * factor, args[1]))
     return *scaled, *(plain if each is options else each for each in args[len(scaled) :])
+
+
+def _as_real(value: Any) -> Any:
+    """Return a complex tensor as pairs of numbers, and all else unchanged."""
+    if isinstance(value, torch.Tensor) and value.is_complex() and value.layout == torch.strided:
+        return torch.view_as_real(value)
+    return value
 
 
 def _as_it_lies(tensor: torch.Tensor) -> torch.Tensor:

@@ -265,6 +265,8 @@ class RecordedGroup(dist.ProcessGroup):
     def _begun(self, call: RecordedCall, method: str, *args: Any, **kwargs: Any) -> Any:
         """Return the result of `start`. A call that the backend refuses has moved nothing."""
         try:
+            if self.answers_as == "nccl" and self._on_gpu is None:
+                believed.check(method, args)
             if self.believed_nccl:
                 args = believed.fitted(method, args, len(self._members))
             inner = self._start(call, method, *args, **kwargs)

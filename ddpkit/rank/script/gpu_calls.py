@@ -45,8 +45,13 @@ REFUSED = {
 }
 FLEX = "torch.nn.attention.flex_attention"
 CONTEXT_PARALLEL = "torch.distributed.tensor.experimental"
+NO_SHARED_EVENT = "drivers of GPUs share events; wait for a peer by a collective or a store"
 NO_SYMMETRIC = (
     "such memory needs GPUs that write into each other's memory; use a collective instead"
+)
+NO_RANDOM = (
+    "torch draws the numbers of a DTensor by a GPU's generator; take "
+    "distribute_tensor(torch.{}(...), mesh, placements)"
 )
 NO_CONTEXT_PARALLEL = (
     "torch has ring attention for GPUs only; shard the heads instead, or take "
@@ -79,7 +84,7 @@ def stand_in_for_calls(gpus: Gpus, count: int) -> None:
         after_import(FLEX, functools.partial(_flex, gpus))
     _let_devices_include_the_cpu()
     sync_batch_norm.put_in_place()
-    after_import("torch.distributed.tensor", lambda _: _shard_heads())
+    after_import("torch.distributed.tensor", _of_dtensors)
     _nccl(cuda)
     _version()
 
@@ -241,6 +246,14 @@ def capturable_devices(supports_xla: bool = True) -> list[str]:
     return ["cuda", "xpu", "hpu", "xla", "cpu"]
 
 
+def _of_dtensors(module: Any) -> None:
+    """Let attention shard heads; refuse random DTensors, whose generator is a GPU's."""
+    _shard_heads()
+    for name in ("rand", "randn"):
+        call = f"torch.distributed.tensor.{name}"
+        setattr(module, name, _refuses(call, NO_RANDOM.format(name)))
+
+
 def _shard_heads() -> None:
     """Let attention on DTensors shard batch and heads on the CPU, as torch does on GPUs."""
     from torch.distributed.tensor import Replicate, Shard
@@ -262,6 +275,8 @@ def _shard_heads() -> None:
 
 def _streams(gpus: Gpus, cuda: Any) -> None:
     """`torch.Stream` and `torch.Event` of a GPU are the classes of torch.cuda."""
+    for name in ("ipc_handle", "from_ipc_handle"):
+        setattr(cuda.Event, name, _refuses(f"torch.cuda.Event.{name}", NO_SHARED_EVENT))
     for name in ("Stream", "Event"):
         setattr(torch, name, _of_gpus(gpus, getattr(torch, name), getattr(cuda, name)))
 
@@ -288,6 +303,14 @@ def _nccl(cuda: Any) -> None:
         home.ProcessGroupNCCL = NCCL
         home = dist.distributed_c10d
         home.ProcessGroupNCCL = NCCL
+    by_host: Any = dist.new_subgroups
+
+    @functools.wraps(by_host)
+    def new_subgroups(group_size: int | None = None, *args: Any, **kwargs: Any) -> Any:
+        return by_host(group_size or cuda.device_count(), *args, **kwargs)
+
+    home = dist
+    home.new_subgroups = dist.distributed_c10d.new_subgroups = new_subgroups
     coalesce = torch_private.coalescing_manager()
 
     @functools.wraps(coalesce)
