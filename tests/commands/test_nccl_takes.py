@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from ddpkit import Cluster
 from ddpkit.commands.run import launched
-from tests.commands.test_run import SCRIPTS, on
+from tests.commands.test_run import SCRIPTS, on, ran
 
 pytestmark = pytest.mark.processes
 
@@ -36,3 +38,18 @@ def test_a_script_that_asks_for_gloo_is_refused_what_gloo_refuses() -> None:
     cluster = Cluster(2, device="cpu")
     script = str(SCRIPTS / "nccl_takes.py")
     cluster.run(launched(script, ("gloo", "refuses"), False, cluster))
+
+
+def test_calls_that_fail_with_nccl_fail_here_in_a_sentence(tmp_path: Path) -> None:
+    done = ran("-n", "2", "--machine", "A100", SCRIPTS / "nccl_refuses.py", cwd=tmp_path)
+    said = json.loads(done.stdout)
+    works = ["cpu().numpy", "all_reduce of the device", "objects", "complex", "new_subgroups"]
+    assert [name for name, text in said.items() if not text] == works
+    for name in ("numpy", "np.asarray"):
+        assert said[name].startswith("TypeError: can't convert cuda:0 device type tensor to numpy")
+    for name in ("all_reduce of the host", "broadcast of the host"):
+        assert said[name].startswith("RuntimeError: No backend type associated with device type")
+    for name in ("int16", "uint16"):
+        assert f"of {name}: NCCL has no such type" in said[name]
+    for name in ("ipc_handle", "rand"):
+        assert "`ddpkit run` has no replacement for" in said[name]

@@ -21,7 +21,11 @@ SECTION = PAGE.partition("### What is real, what is stood in for, what is refuse
 SECTION = SECTION.partition("\n## ")[0]
 STOOD_IN, _, LISTED = SECTION.partition("ddpkit refuses these calls")
 LISTED = LISTED.partition("`python -m benchmarks.scripts")[0]
-TOO_OLD = ("has compute capability 8.0, and", "no kernel of attention on A100")
+TOO_OLD = (
+    "NCCL has no such type",
+    "has compute capability 8.0, and",
+    "no kernel of attention on A100",
+)
 TABLE = [
     line.strip("| ").split(" | ")
     for line in SECTION.splitlines()

@@ -27,6 +27,7 @@ WANTS_A_GPU = (
     *("ATen_cuda", "device type cuda", "__cuda_array_interface__", "cufft_plan_cache"),
     *("'torch.cuda' has no attribute", "has no attribute '_cuda"),
     *("has no attribute '_nccl", "attribute 'ProcessGroupNCCL'", "inputs to be on GPUs"),
+    "Jiterator is only supported on CUDA",
     "arguments from the 'CPU' backend",
     *("'torch._C' has no attribute", "nvidia-ml-py does not seem to be installed"),
 )

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from ddpkit.rank.emulation.device import Device
 
 NAME = "the CPU, where ddpkit run finds no GPU"
+CUDNN = 91002  # the version of cuDNN that a script is told: 9.10.2
 AMPERE = (8, 0)  # GPUs have bfloat16 and TF32 if their compute capability is at least 8.0
 # Functions of torch.cuda that do nothing here, and functions that return 0.
 IDLE = (
@@ -152,6 +153,13 @@ def stand_in(gpus: Gpus, count: int) -> None:
         seen.tell(torch.accelerator, name, found[name])
     seen.tell(torch.cuda.memory, torch_private.MEMORY_HISTORY, _always(None))
     seen.tell(dist, "is_nccl_available", _always(True))
+    for home, name, value in (
+        (torch.backends.cuda, "is_built", True),
+        (torch.backends.cuda, "is_flash_attention_available", capability >= AMPERE),
+        (torch.backends.cudnn, "is_available", True),
+        (torch.backends.cudnn, "version", CUDNN),
+    ):
+        seen.tell(home, name, _always(value))
     for home, names in (
         (torch.cuda, ("set_device", "current_device")),
         (torch.accelerator, ("set_device_index", "current_device_index")),

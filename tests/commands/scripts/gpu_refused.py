@@ -6,6 +6,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 import torch.distributed._symmetric_memory as symmetric
+import torch.distributed.tensor as dtensor
+from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor.experimental import context_parallel
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.attention.flex_attention import flex_attention
@@ -14,6 +16,7 @@ dist.init_process_group("nccl")
 torch.cuda.set_device(0)
 cuda: Any = torch.cuda
 x = torch.ones(1, 2, 16, 8, device="cuda")
+mesh = init_device_mesh("cuda", (1,))
 low = torch.ones(16, 16, device="cuda").to(torch.float8_e4m3fn)
 attend: Any = flex_attention
 
@@ -37,6 +40,10 @@ REFUSED = {
     "score_mod=": lambda: attend(x, x, x, score_mod=lambda score, *_: score),
     "return_lse=": lambda: attend(x, x, x, return_lse=True),
     "torch.autocast": lambda: torch.autocast("cuda", dtype=torch.float8_e4m3fn),
+    "torch.distributed.tensor.rand": lambda: dtensor.rand((2, 2), device_mesh=mesh),
+    "torch.distributed.tensor.randn": lambda: dtensor.randn((2, 2), device_mesh=mesh),
+    "torch.cuda.Event.ipc_handle": lambda: cuda.Event(interprocess=True).ipc_handle(),
+    "int16": lambda: dist.all_reduce(x.short()),
     "torch.cuda.nccl": lambda: cuda.nccl.unique_id(),
     "current_blas_handle": lambda: cuda.current_blas_handle(),
     "torch._scaled_mm": lambda: torch._scaled_mm(low, low.t(), x.sum(), x.sum()),

@@ -1,0 +1,56 @@
+"""Make calls of which some fail on GPUs; print the errors of rank 0 as JSON, "" for no error."""
+
+import json
+
+import numpy as np
+import torch
+import torch.distributed as dist
+import torch.distributed.tensor as dtensor
+from torch.distributed.device_mesh import init_device_mesh
+
+dist.init_process_group("nccl")
+rank, size = dist.get_rank(), dist.get_world_size()
+torch.cuda.set_device(rank)
+x = torch.ones(4, device="cuda")
+i = torch.full((2,), 1j * (rank + 1), device="cuda")
+mesh = init_device_mesh("cuda", (size,))
+assert torch.backends.cudnn.is_available()
+assert torch.backends.cuda.is_built()
+assert dist.get_backend_config() == "cuda:nccl"
+
+
+def gather_complex() -> None:
+    found = [torch.empty_like(i) for _ in range(size)]
+    dist.all_gather(found, i)
+    assert found[-1].tolist() == [1j * size] * 2
+
+
+def by_library() -> None:
+    objects = [None] * size
+    dist.all_gather_object(objects, torch.ones(2))
+
+
+calls = {
+    "numpy": lambda: x.numpy(),
+    "np.asarray": lambda: np.asarray(x),
+    "cpu().numpy": lambda: x.cpu().numpy(),
+    "all_reduce of the host": lambda: dist.all_reduce(torch.ones(2)),
+    "broadcast of the host": lambda: dist.broadcast(torch.tensor(x.sum().item()), 0),
+    "all_reduce of the device": lambda: dist.all_reduce(torch.tensor(1.0, device="cuda")),
+    "objects": by_library,
+    "int16": lambda: dist.all_reduce(x.short()),
+    "uint16": lambda: dist.broadcast(x.to(torch.uint16), 0),
+    "complex": gather_complex,
+    "new_subgroups": lambda: dist.new_subgroups(),
+    "ipc_handle": lambda: torch.cuda.Event(interprocess=True).ipc_handle(),
+    "rand": lambda: dtensor.rand((2, 2), device_mesh=mesh),
+}
+said = {}
+for name, call in calls.items():
+    try:
+        call()
+        said[name] = ""
+    except Exception as error:
+        said[name] = f"{type(error).__name__}: {error}"
+if rank == 0:
+    print(json.dumps(said))
