@@ -1003,6 +1003,17 @@ _known(Feature.SCRIPTS, f"torch.distributed.distributed_c10d.{COALESCING}", prob
 
 SYMMETRIC = "torch.distributed._symmetric_memory"  # GPUs' memory that peers write
 _known(Feature.SCRIPTS, SYMMETRIC, probe=lambda: _is_module(SYMMETRIC))
+SHARDED_OPS = "torch.distributed._shard.sharded_tensor.api._SHARDED_OPS"
+
+
+def sharded_ops() -> dict[Any, Any]:
+    """Return the table in which ShardedTensor keeps functions of torch.Tensor."""
+    module, _, name = SHARDED_OPS.rpartition(".")
+    found: dict[Any, Any] = getattr(importlib.import_module(module), name)
+    return found
+
+
+_known(Feature.SCRIPTS, SHARDED_OPS, probe=lambda: isinstance(sharded_ops(), dict))
 LAZY_INIT, SLEEP = "_lazy_init", "_sleep"  # functions of torch.cuda
 _known(Feature.SCRIPTS, f"torch.cuda.{LAZY_INIT}", probe=lambda: True)
 _known(Feature.SCRIPTS, f"torch.cuda.{SLEEP}", probe=lambda: True)

@@ -43,7 +43,8 @@ def test_a_script_that_asks_for_gloo_is_refused_what_gloo_refuses() -> None:
 def test_calls_that_fail_with_nccl_fail_here_in_a_sentence(tmp_path: Path) -> None:
     done = ran("-n", "2", "--machine", "A100", SCRIPTS / "nccl_refuses.py", cwd=tmp_path)
     said = json.loads(done.stdout)
-    works = ["cpu().numpy", "all_reduce of the device", "objects", "complex", "new_subgroups"]
+    works = ["bf16_hook", "sharded", "cpu().numpy", "all_reduce of the device"]
+    works += ["objects", "complex", "new_subgroups"]
     assert [name for name, text in said.items() if not text] == works
     for name in ("numpy", "np.asarray"):
         assert said[name].startswith("TypeError: can't convert cuda:0 device type tensor to numpy")
@@ -51,5 +52,5 @@ def test_calls_that_fail_with_nccl_fail_here_in_a_sentence(tmp_path: Path) -> No
         assert said[name].startswith("RuntimeError: No backend type associated with device type")
     for name in ("int16", "uint16"):
         assert f"of {name}: NCCL has no such type" in said[name]
-    for name in ("ipc_handle", "rand"):
+    for name in ("ipc_handle", "rand", "offload"):
         assert "`ddpkit run` has no replacement for" in said[name]

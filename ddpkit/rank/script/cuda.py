@@ -45,6 +45,7 @@ from ddpkit.rank.script.sync_batch_norm import without_sync_batch_norm
 LIKE = ("empty", "ones", "zeros", "full", "rand", "randn", "randint")
 ALIASING = ("as_tensor", "asarray")  # these may return their argument itself
 FSDP = "torch.distributed.fsdp.fully_sharded_data_parallel"
+TAKE_FSDP2 = "parameters would stay on the GPU; take fully_shard with CPUOffloadPolicy()"
 NO_AUTOCAST = "a GPU multiplies 8 bits only by torch._scaled_mm; take float16 or bfloat16"
 _autocast_is_on = torch.is_autocast_enabled
 
@@ -72,6 +73,7 @@ def become_the_cpu(gpus: Gpus) -> None:
         (torch.amp.autocast_mode.autocast, "__init__", _autocast),
         (torch.amp.grad_scaler.GradScaler, "__init__", _scaler),
         (DistributedDataParallel, "__init__", _ddp),
+        (DistributedDataParallel, "register_comm_hook", _register),
         (DeviceMesh, "__init__", _mesh),
     ):
         _replace(home, name, functools.partial(wrapped, gpus))
@@ -305,8 +307,23 @@ def _ddp(
         original(ddp, module, device_ids, output_device, *rest, **kwargs)
 
 
+def _register(_: Gpus, original: Any, ddp: Any, state: object, hook: Any) -> None:
+    """Register a hook; torch knows bfloat16's hooks by their names, and asks for a GPU."""
+    name = getattr(hook, "__name__", "")
+    if not name.startswith("bf16_compress"):
+        original(ddp, state, hook)
+        return
+    hook.__name__ = "compress_to_bf16"
+    try:
+        original(ddp, state, hook)
+    finally:
+        hook.__name__ = name
+
+
 def _fsdp(gpus: Gpus, original: Any, fsdp: Any, *args: Any, **kwargs: Any) -> None:
     device = kwargs.get("device_id")
+    if gpus.places is not None and getattr(kwargs.get("cpu_offload"), "offload_params", False):
+        raise RuntimeError(refusal("FSDP(cpu_offload=CPUOffload(offload_params=True))", TAKE_FSDP2))
     if gpus.means(device) or (device is None and gpus.is_used):
         kwargs["device_id"] = torch.device("cpu")
         if gpus.places is not None:

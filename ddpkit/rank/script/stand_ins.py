@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from ddpkit.rank.emulation.device import Device
 
 NAME = "the CPU, where ddpkit run finds no GPU"
-CUDNN = 91002  # the version of cuDNN that a script is told: 9.10.2
-AMPERE = (8, 0)  # GPUs have bfloat16 and TF32 if their compute capability is at least 8.0
+CUDNN = 91002  # a script is told version 9.10.2
+AMPERE = (8, 0)  # the least compute capability with bfloat16 and TF32
 # Functions of torch.cuda that do nothing here, and functions that return 0.
 IDLE = (
     *("synchronize", "empty_cache", "ipc_collect", "init", "set_per_process_memory_fraction"),

@@ -30,11 +30,15 @@ PINS = "_ddpkit_pins"  # an attribute of a DataLoader's iterator
 def show(gpus: Gpus, places: Places) -> None:
     """Let the script see the place of each tensor, for the rest of the process."""
     tensor: Any = torch.Tensor
+    known = torch_private.sharded_ops()
     for name, on_gpu in (
         ("device", lambda: torch.device("cuda", gpus.current)),
         ("is_cuda", lambda: True),
     ):
-        setattr(tensor, name, property(_answering(gpus, getattr(tensor, name).__get__, on_gpu)))
+        truth = getattr(tensor, name).__get__
+        setattr(tensor, name, property(_answering(gpus, truth, on_gpu)))
+        if truth in known:  # torch looks the new function up
+            known[getattr(tensor, name).__get__] = known[truth]
     tensor.get_device = _answering(gpus, tensor.get_device, lambda: gpus.current)
     for name in ("numpy", "__array__"):
         setattr(tensor, name, _of_host_alone(gpus, getattr(tensor, name)))

@@ -1,12 +1,19 @@
 """Make calls of which some fail on GPUs; print the errors of rank 0 as JSON, "" for no error."""
 
 import json
+from typing import Any
 
 import numpy as np
 import torch
 import torch.distributed as dist
 import torch.distributed.tensor as dtensor
+from torch.distributed._shard import sharded_tensor
+from torch.distributed._shard.sharding_spec import ChunkShardingSpec
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import bf16_compress_hook
 from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import CPUOffload
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from torch.nn.parallel import DistributedDataParallel as DDP
 
 dist.init_process_group("nccl")
 rank, size = dist.get_rank(), dist.get_world_size()
@@ -30,7 +37,22 @@ def by_library() -> None:
     dist.all_gather_object(objects, torch.ones(2))
 
 
+def bf16_hook() -> None:
+    model = DDP(torch.nn.Linear(4, 4).cuda(), device_ids=[rank])
+    model.register_comm_hook(None, bf16_compress_hook)
+    model(x).sum().backward()
+    assert bf16_compress_hook.__name__ == "bf16_compress_hook"
+
+
+def sharded() -> None:
+    spec: Any = ChunkShardingSpec(0, [f"rank:{each}/cpu" for each in range(size)])
+    assert sharded_tensor.ones(spec, 4).device.type in ("cpu", "cuda")
+
+
 calls = {
+    "bf16_hook": bf16_hook,
+    "sharded": sharded,
+    "offload": lambda: FSDP(torch.nn.Linear(4, 4), cpu_offload=CPUOffload(offload_params=True)),
     "numpy": lambda: x.numpy(),
     "np.asarray": lambda: np.asarray(x),
     "cpu().numpy": lambda: x.cpu().numpy(),
