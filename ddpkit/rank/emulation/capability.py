@@ -1,8 +1,8 @@
 """Operations for which a modelled GPU is too old: refused, as torch refuses them on the GPU.
 
-Before some operations, torch asks the GPU for its compute capability, and raises. On the CPU the
-same operations run, so a script would pass here and fail on its GPU. The numbers: NVIDIA's list of
-GPUs by compute capability, AMD's gfx942; torch 2.13, `cuda/ScaledBlas.cpp`, `cuda/GroupedBlas.cpp`
+Before some operations, torch asks the GPU for its compute capability, and raises. The CPU has these
+operations, so a script would pass here and fail on its GPU. Sources of the numbers: NVIDIA's list
+of GPUs by compute capability, AMD's gfx942; torch, `cuda/ScaledBlas.cpp`, `cuda/GroupedBlas.cpp`
 and `transformers/cuda/sdp_utils.cpp`. A machine that is given by its numbers refuses nothing.
 """
 
