@@ -91,7 +91,7 @@ def kept(module, *inputs):
     """Return the bytes that autograd keeps for the backward of `module(*inputs)`: an int.
 
     Each storage counts once, with all bytes, for any number of saved tensors and views. Parameters
-    of the module do not count, nor do saved views of parameters.
+    of the module do not count, nor do saved views of parameters. No gradient is computed.
     """
     # BEGIN SOLUTION
     own = {p.untyped_storage().data_ptr() for p in module.parameters()}
@@ -949,6 +949,7 @@ def at_random(x, generator):
 
 ROUNDING = {
     "float32": lambda x, _: x,
+    "masters": lambda x, _: x,
     "bfloat16": lambda x, _: x.bfloat16().float(),
     "at random": lambda x, generator: at_random(x, generator).float(),
 }
@@ -960,14 +961,16 @@ def moved(way, seed_by_rank):
     w, aims = torch.ones(1000), torch.randn(1000) * 0.6
     generator = torch.Generator().manual_seed(seed_by_rank * dist.get_rank())
     for _ in range(400):
-        w = ROUNDING[way](w - 0.001 * 2 * (w - aims), generator)
+        used = w.bfloat16().float() if way == "masters" else w  # the weights that the model has
+        w = ROUNDING[way](w - 0.001 * 2 * (used - aims), generator)
     dist.all_reduce(spread := w.clone(), dist.ReduceOp.MAX)
     apart = (spread - w).abs().max()
     dist.all_reduce(apart, dist.ReduceOp.MAX)
     return (w - aims).square().mean().item(), (w != 1).float().mean().item(), apart.item()
 
 
-for way, seeds in (("float32", 0), ("bfloat16", 0), ("at random", 0), ("at random", 1)):
+TRIED = ("float32", 0), ("bfloat16", 0), ("masters", 0), ("at random", 0), ("at random", 1)
+for way, seeds in TRIED:
     loss, share, apart = four.run(moved, way, seeds).results[0] or (0, 0, 0)
     print(
         f"{way:9} {'by rank' if seeds else '':7} loss {loss:.3f}, {share:.0%} moved, apart {apart:.2f}"
@@ -976,7 +979,8 @@ for way, seeds in (("float32", 0), ("bfloat16", 0), ("at random", 0), ("at rando
 # %% [markdown]
 # **What to notice:** in bfloat16 weights with small gradients never move. Rounded at random they move on
 # average, but ranks with other random numbers drift apart: replicas need the same random numbers. Most
-# programs keep **masters** in float32 beside the bfloat16 weights.
+# programs keep **masters**: the optimizer moves weights in float32, and the model computes with a copy
+# of these weights in bfloat16.
 
 # %% [markdown]
 # ## One byte a number
@@ -1075,6 +1079,166 @@ print("errors with one scale for all:", [f"{each:.4f}" for each in one.run(one_s
 # scale for all tensors, the tensor of small numbers vanishes. FSDP can gather in fp8. But a product
 # takes *one* scale for a tensor, so the ranks first agree on the largest value, by one all-reduce for all
 # parameters.
+
+# %% [markdown]
+# ## A model of eight billion parameters
+#
+# Does Llama 3.1 8B fit on eight GPUs of 80 GiB, which are 85.9 GB? With `values=False`, ranks count large operations and
+# do not compute them, so times and memory of a large model can be found here. With `alike=1`, one rank
+# runs, and the other seven are copies of it. The model has 32 blocks of width 4,096. A rank has two
+# sequences of 8,192 tokens.
+
+
+# %%
+def linear(before, after):
+    return nn.Linear(before, after, bias=False)
+
+
+class Attention(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm, self.q, self.out = nn.RMSNorm(4096), linear(4096, 4096), linear(4096, 4096)
+        self.k, self.v = linear(4096, 1024), linear(4096, 1024)
+
+    def forward(self, x):
+        y = self.norm(x)
+        heads = (f(y).unflatten(-1, (-1, 128)).transpose(1, 2) for f in (self.q, self.k, self.v))
+        q, k, v = heads
+        k, v = (each.repeat_interleave(4, dim=1) for each in (k, v))
+        y = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        return x + self.out(y.transpose(1, 2).flatten(2))
+
+
+# %%
+class Gated(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm, self.gate, self.up = nn.RMSNorm(4096), linear(4096, 14336), linear(4096, 14336)
+        self.down = linear(14336, 4096)
+
+    def forward(self, x):
+        y = self.norm(x)
+        return x + self.down(nn.functional.silu(self.gate(y)) * self.up(y))
+
+
+def one_block():
+    x = torch.randn(2, 8192, 4096, dtype=torch.bfloat16, requires_grad=True)
+    return kept(nn.Sequential(Attention(), Gated()).bfloat16(), x), x.nbytes
+
+
+# %%
+inside, given = Cluster(1, machine="H100 SXM", values=False).run(one_block).results[0] or (0, 1)
+print(f"a block keeps {inside / 1e9:.2f} GB, {inside / given:.0f} times its input")
+
+# %% [markdown]
+# torch's FSDP2 shards the parameters, as in lab 13, and `way` is one of your ways to compute a block.
+
+
+# %%
+class Llama(nn.Module):
+    def __init__(self, way):
+        super().__init__()
+        self.embedding, self.way = nn.Embedding(128256, 4096), way
+        self.blocks = nn.ModuleList(nn.Sequential(Attention(), Gated()) for _ in range(32))
+        self.end = nn.Sequential(nn.RMSNorm(4096), linear(4096, 128256))
+
+    def forward(self, ids):
+        x = self.embedding(ids)
+        for block in self.blocks:
+            x = self.way(block, x)
+        return self.end(x)
+
+
+# %%
+def sharded(way):
+    from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+
+    with torch.device("meta"):  # no rank holds the whole model
+        net = Llama(way)
+    short = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+    for part in (*net.blocks, net):
+        fully_shard(part, mp_policy=short)
+    return net.to_empty(device="cpu")
+
+
+def large_step(way):
+    net = sharded(way)
+    optimizer = torch.optim.AdamW(net.parameters(), 1e-4, fused=True)
+    ids = torch.randint(0, 500, (2, 8192))
+    with step():
+        loss = nn.functional.cross_entropy(net(ids).float().flatten(0, 1), ids.flatten())
+        loss.backward()
+        optimizer.step()
+
+
+# %% [markdown]
+# **Predict:** all 32 blocks are kept. In which block is the memory full?
+
+# %%
+eighty = Cluster(8, machine="H100 SXM", link="450 GB/s, 3 us", values=False, alike=1)
+all_kept = eighty.run(large_step, plain, expect_error=True)
+
+# %% [markdown]
+# 32 blocks would keep 120 GB. Parameters and the rest take 1.4 GB, and the memory is
+# full in the 23rd block.
+#
+# **Predict:** now every block keeps only its input. The memory is fullest at the loss: the logits, their
+# softmax and their gradient are 2 · 8,192 · 128,256 numbers of 4 B each. Parameters and the state of
+# Adam take another 6 GB. How many GB?
+
+# %% guess="large_gb"
+large_gb = 32 * 0.134 + 3 * 2 * 8192 * 128256 * 4 / 1e9 + 6  # your prediction, in GB
+
+
+# %%
+def peak_gb(run):
+    """Return the most GB that rank 0 holds; 0 if a job skips the run."""
+    peak = run.trace.peak(0)
+    return peak.total / 1e9 if peak else 0.0
+
+
+fits = eighty.run(large_step, by_torch)
+beside(large_gb, peak_gb(fits), "GB")
+
+# %% [markdown]
+# **What to notice:** checkpointing decides if the model fits. With checkpoints, most of the memory belongs
+# to the loss.
+
+# %% [markdown]
+# torchtitan has published a step of Llama 3.1 8B on eight H100 with 96 GB
+# ([table](https://github.com/pytorch/torchtitan/blob/main/benchmarks/llama3_h100_202412_torchtitan.md)).
+# The policy keeps attention and every second product:
+
+
+# %%
+def every_second():
+    numbers, aten = {True: itertools.count(), False: itertools.count()}, torch.ops.aten
+
+    def policy(ctx, op, *_, **__):
+        keep = op == aten._scaled_dot_product_flash_attention_for_cpu.default
+        if op == aten.mm.default:
+            keep = next(numbers[ctx.is_recompute]) % 2 == 0
+        return CheckpointPolicy.MUST_SAVE if keep else CheckpointPolicy.PREFER_RECOMPUTE
+
+    return create_selective_checkpoint_contexts(policy)
+
+
+def as_published(block, x):
+    return checkpoint(block, x, use_reentrant=False, context_fn=every_second)
+
+
+# %%
+theirs = Cluster(8, machine="H100 96GB", link="450 GB/s, 3 us", values=False, alike=1)
+run = theirs.run(large_step, as_published)
+if run.trace.steps:
+    speed = 2 * 8192 / run.trace.step(0).duration_ms * 1e3
+    print(f"{speed:,.0f} tokens a second on each GPU; published 5,762")
+    print(f"{peak_gb(run) * 1e9 / 2**30:.1f} GiB held at most; published 82.4 GiB reserved")
+
+# %% [markdown]
+# **What to notice:** both pairs differ for known reasons. The kit counts tensors, and torch's allocator
+# reserves more bytes than the tensors have. The kit's machine reaches shares of the peak that were
+# fitted to other published steps.
 
 # %% [markdown]
 # ## The way out

@@ -17,7 +17,7 @@ def kept(module, *inputs):
     """Return the bytes that autograd keeps for the backward of `module(*inputs)`: an int.
 
     Each storage counts once, with all bytes, for any number of saved tensors and views. Parameters
-    of the module do not count, nor do saved views of parameters.
+    of the module do not count, nor do saved views of parameters. No gradient is computed.
     """
     own = {p.untyped_storage().data_ptr() for p in module.parameters()}
     found = {}

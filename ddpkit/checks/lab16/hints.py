@@ -65,6 +65,18 @@ def _shapes(s: Seen) -> str | None:
     )
 
 
+def _dtypes(s: Seen) -> str | None:
+    """Return a sentence if the numbers are right, in another dtype than the arguments'."""
+    got = [s.output, s["log-sum-exp"]]
+    due = [s.expect["output"].value, s.expect["log-sum-exp"].value]
+    if all(a.dtype == b.dtype for a, b in zip(got, due, strict=True)):
+        return None
+    if not all(a.allclose(b.to(a.dtype), 1e-3, 1e-4) for a, b in zip(got, due, strict=True)):
+        return None
+    name = str(due[0].dtype).removeprefix("torch.")
+    return f"The numbers are right. The arguments are {name}, and so are the results."
+
+
 def _has_nan(x: Tensor) -> bool:
     return bool(x.isnan().any())
 
@@ -108,6 +120,7 @@ MERGE = (
     Hint("not -inf", lambda s: s.about == "a query without any key" and not s.wrong("output"),
          "A query without a key in both parts has the log-sum-exp -inf, the logarithm of 0, and "
          "not a large negative number."),
+    Hint("dtype", _dtypes, lambda s: _dtypes(s)),
     Hint("other", say="With Z = exp(lse), the output is (Z_a out_a + Z_b out_b) / (Z_a + Z_b), and "
          "the log-sum-exp is log(Z_a + Z_b)."),
 )

@@ -34,7 +34,9 @@ def _large(s: Seen) -> bool:
 
 
 def _shares(s: Seen) -> str:
-    return f"{s.peak / s.share:.1f} shares of keys and values"
+    """Return the peak in shares of keys and values; inputs and outputs are in the peak too."""
+    times, enough = s.peak / s.share, s.expect["peak"].most / s.share
+    return f"{times:.1f} times the bytes of its keys and values, and {enough:.0f} times are enough"
 
 
 # ring_attention
@@ -136,8 +138,8 @@ RING = (
 )
 LEAN = (
     Hint("gathers", lambda s: right_but(s, "peak", "bytes") and _large(s),
-         lambda s: f"Right, but a rank holds {_shares(s)} at once: the share that it reads and the "
-         "share that is coming are enough. Merge each block's output at once, and keep no others."),
+         lambda s: f"Right, but a rank holds {_shares(s)}. Keep two shares of keys and values, the "
+         "one in use and the one that is coming, and merge each block's output at once."),
     *RING[:2],
     RING[-1],
 )
@@ -242,8 +244,8 @@ RING_BACK = (
 )
 LEAN_BACK = (
     Hint("keeps all", lambda s: right_but(s, "peak", "bytes") and _large(s),
-         lambda s: f"Right, but a rank holds {_shares(s)} at once: add your part to the gradient "
-         "that comes, pass it on, and keep the gradient of one share."),
+         lambda s: f"Right, but a rank holds {_shares(s)}. Add your part to the gradient that "
+         "comes, pass the sum on, and keep the gradient of one share."),
     *RING_BACK[:2],
     RING_BACK[-1],
 )

@@ -208,6 +208,7 @@ def within_capacity(answer: Answer, rng: random.Random) -> Iterator[Case]:
         (more, 6, 3, more // 3),
         (few, 5, 2, few),
         (many, 4, 1, many // 4),
+        (more, 11, 2, more // 4),
         (more, 4, 2, 0),
     ):
         telling = 0 < capacity < tokens

@@ -27,7 +27,7 @@ def kept(answer: Answer, rng: random.Random) -> Iterator[Case]:
         yield Case(
             about,
             observe=partial(keeping.asked, answer, module, inputs),
-            expect={"bytes": found["right"]},
+            expect={"bytes": found["right"], "forward alone": True},
             hints=hints.KEPT,
             given=found,
             trivial=not found["right"],
@@ -170,6 +170,7 @@ def worth_keeping(answer: Answer, rng: random.Random) -> Iterator[Case]:
     import torch
 
     from ddpkit.checks.lab18.on_ranks import by_policy
+    from ddpkit.checks.lab18.policies import PRODUCTS, each_operation
 
     for about, n, count, bias in (
         ("six blocks without a bias", 1, 6, False),
@@ -209,6 +210,13 @@ def worth_keeping(answer: Answer, rng: random.Random) -> Iterator[Case]:
             hints=hints_on_ranks.POLICY,
             given={"sums": 1 if bias else 0, "flops": flops},
         )  # fmt: skip
+    yield Case(
+        "each operation by itself",
+        partial(each_operation, answer),
+        {"kept": list(PRODUCTS)},
+        hints=hints_on_ranks.OPERATIONS,
+        trivial=True,
+    )
 
 
 # Low precision
@@ -331,7 +339,10 @@ def gather_fp8(answer: Answer, rng: random.Random) -> Iterator[Case]:
 
     tiny = [torch.cat([torch.tensor([448.0, -500.0, 30_000.0]), 0.6 * x(a)]), x(b, 2)]
     for about, shards in (
-        ("three sizes", [[x(a, 3) * 10**r, x(b) * 10 ** (r - 5), 100 * x(c, 4)] for r in range(4)]),
+        (
+            "three sizes",
+            [[x(a, 3) * 10**r, x(b) * 10.0 ** (r - 14), 100 * x(c, 4)] for r in range(4)],
+        ),
         ("a shard of zeros", [[x(b, 2), (r != 1) * x(3), x(c)] for r in range(3)]),
         ("numbers beyond 448", [tiny, [3 * each for each in tiny]]),
         ("alone", [[x(a, 2), x(b)]]),

@@ -25,6 +25,9 @@ def _counts(*names: str) -> Callable[[Seen], bool]:
 KEPT = (
     Hint("nothing", lambda s: s.bytes == 0 < s.right,
          "0 B: without a graph nothing is kept. Call the module as usual, inside the hooks."),
+    Hint("backward", lambda s: not s.wrong("bytes") and s.wrong("forward alone"),
+         "The number is right, and there are gradients afterwards, which the next backward of the "
+         "module would add to. The forward alone saves the tensors."),
     Hint("parameters", lambda s: s.bytes in s.with_own and s.bytes != s.right,
          lambda s: f"{s.bytes - s.right:,} B more than the activations: the weights are saved too, "
          "as transposed views, which are no nn.Parameter. Compare storages."),
@@ -40,8 +43,8 @@ KEPT = (
          lambda s: f"{s.bytes:,} B for {s.right:,}: numbers of bfloat16 have 2 bytes, and indices "
          "have 8."),
     Hint("outputs", _counts("outputs"),
-         lambda s: f"{s.bytes:,} B for {s.right:,}: these are outputs of modules, and not "
-         "the tensors that the backward needs. Ask autograd."),
+         lambda s: f"{s.bytes:,} B for {s.right:,}: outputs of modules have as many bytes. The "
+         "backward needs other tensors, and saves each storage once: ask autograd."),
     Hint("no int", lambda s: type(s.bytes) is not int, "Return an int: a number of bytes."),
     Hint("other count", lambda s: s.bytes != s.right,
          lambda s: f"{s.bytes:,} B for {s.right:,}: add up the storages that autograd saves, each "
@@ -109,8 +112,14 @@ PLAN = (
     Hint("too much", _thinks("too much"), _too_much("compute some blocks again.")),
     Hint("inside forgotten", _thinks("inside forgotten"),
          _too_much("while a block's backward runs, its inside is there as well.")),
-    Hint("counted on top", lambda s: _thinks("counted on top")(s) or _thinks("on top of again")(s),
+    Hint("one too many", _thinks("one more"),
+         _too_slow("beside the micro-batch in its backward there are held - 1 others.")),
+    Hint("counted on top",
+         lambda s: any(_thinks(idea)(s)
+                       for idea in ("counted on top", "on top of again", "behind too")),
          _too_slow("when a block's backward runs, the blocks behind it hold nothing any more.")),
+    Hint("own bytes twice", _thinks("own twice"),
+         _too_slow("`inside` is all that a block holds in its own backward.")),
     Hint("one micro-batch", _thinks("one micro-batch"),
          _too_much("{held} micro-batches have had their forward.")),
     Hint("all at once", _thinks("all at once"),
@@ -128,6 +137,6 @@ PLAN = (
          lambda s: f"No plan stays within {s.questions[0][2]} B: return None."),
     Hint("gave up", _none, "None, and a plan fits: None is for limits that no plan meets."),
     Hint("over the limit", _over, _too_much("count the moment of each block's backward.")),
-    Hint("not the least", _slow, _too_slow("try all choices.")),
+    Hint("not the least", _slow, _too_slow("another plan stays within the limit, too.")),
 )
 # fmt: on

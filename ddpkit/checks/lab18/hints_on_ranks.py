@@ -36,6 +36,26 @@ def _no_parameters(s: Seen) -> bool:
     return not s.wrong("output") and all(map(_missing, grads))
 
 
+def _lacking(s: Seen) -> bool:
+    """True if an input has no gradient, and other inputs have right gradients."""
+    pairs = [
+        pair
+        for own, due in zip(s.of_inputs, s.expect["of inputs"], strict=True)
+        for pair in zip(own, due, strict=True)
+    ]
+    missing = [_missing(own) for own, _ in pairs]
+    right = all(_missing(own) or same(own, due) for own, due in pairs)
+    return right and any(missing) and not all(missing)
+
+
+def _overwritten(s: Seen) -> bool:
+    """True if the gradients of parameters lack the ones that were there before."""
+    pairs = zip(s.of_parameters, s.expect["of parameters"], strict=True)
+    blocks = [pair for own, due in pairs for pair in zip(own, due, strict=True)]
+    both = [pair for own, due in blocks for pair in zip(own, due, strict=True)]
+    return bool(s.times) and all(not _missing(own) and same(own + 1, due) for own, due in both)
+
+
 def _last_bias(s: Seen) -> Any:
     return s.of_parameters[0][-1][-1]
 
@@ -106,6 +126,18 @@ AGAIN = (
     Hint("other numbers", _other_dropout,
          "The gradients are those of another dropout than the output: restore the generator's "
          "state first."),
+    Hint("overwritten", _overwritten,
+         "The parameters had gradients before, of another backward, and these are lost: a backward "
+         "adds to them."),
+    Hint("lacks an input", _lacking,
+         "An input that requires a gradient has none: backward returns the gradient of each "
+         "input."),
+    Hint("other output", lambda s: s.wrong("output"),
+         "The output is not that of function(*inputs): call the function as it is, and leave the "
+         "random numbers to the generator's own state."),
+    Hint("other gradients", _values_wrong,
+         "The output is right, and gradients are not: a single backward of the second output, with "
+         "the given gradient, makes the gradients of inputs and parameters."),
 )
 LEAN = (
     KEEPS,
@@ -158,5 +190,10 @@ POLICY = (
     Hint("everything", lambda s: _values(s) and _full(s),
          lambda s: f"Right, and {size(s.peak)} are held where {size(s.expect['peak'].most)} would "
          "do: element-wise work is cheap to repeat."),
+)
+OPERATIONS = (
+    Hint("more than products", lambda s: set(s.kept) > set(s.expect["kept"]),
+         lambda s: f"The output of {sorted(set(s.kept) - set(s.expect['kept']))[0]} is kept: keep "
+         "outputs of products, of the all-reduce and of its wait, and no others."),
 )
 # fmt: on

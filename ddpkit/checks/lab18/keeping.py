@@ -67,6 +67,19 @@ class Gated(nn.Module):
         return one * other
 
 
+class Flat(nn.Module):
+    """Both parameters are views of one flat tensor, as in a sharded model."""
+
+    def __init__(self, width: int, hidden: int) -> None:
+        super().__init__()
+        flat = torch.full((2 * width * hidden,), 0.1)
+        first, second = flat.view(2, width, hidden).unbind()
+        self.first, self.second = nn.Parameter(first), nn.Parameter(second)
+
+    def forward(self, x: Tensor) -> Any:
+        return (x @ self.first).tanh() @ self.second.T
+
+
 class Mixed(nn.Module):
     """Two inputs, in bfloat16."""
 
@@ -97,6 +110,7 @@ def drawn(rng: random.Random) -> list[tuple[str, Any, tuple[Any, ...]]]:
         ("a tensor that two operations save", TwoTanh(), (x(rows(), width()),)),
         ("two slices", Slices(), (x(3 * rows() + 1, width()),)),
         ("dropout and a maximum", Most(v), (x(rows(), v),)),
+        ("parameters in one storage", Flat(t, rng.randrange(50, 300)), (x(rows(), t),)),
         ("two halves of an output", Gated(u), (x(rows(), u),)),
         (
             "two inputs in bfloat16",
@@ -108,9 +122,11 @@ def drawn(rng: random.Random) -> list[tuple[str, Any, tuple[Any, ...]]]:
 
 
 def asked(answer: Answer, module: Any, inputs: tuple[Any, ...]) -> Observed:
-    """Return the answer's count of bytes."""
+    """Return the answer's count of bytes, and True if no gradient was computed."""
     with torch.random.fork_rng(devices=[]):
-        return {"bytes": answer(module, *inputs)}
+        found = answer(module, *inputs)
+    gradients = [x.grad for x in (*module.parameters(), *inputs)]
+    return {"bytes": found, "forward alone": all(each is None for each in gradients)}
 
 
 def models(module: Any, inputs: tuple[Any, ...]) -> Mapping[str, Any]:

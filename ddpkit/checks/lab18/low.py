@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -206,6 +206,8 @@ class Shards:
         right = [each.flatten().double() for each in self.whole]
         if any(a.shape != b.shape for a, b in zip(first, right, strict=True)):
             return "nothing known"
+        if any(_near_all(whole[0], each) for each in _converted_bits(self.shards)):
+            return "converted"
         if any(each.isnan().any() for each in first):
             zeros = [each == 0 for each in right]
             only = all(bool(z[a.isnan()].all()) for a, z in zip(first, zeros, strict=True))
@@ -220,6 +222,8 @@ class Shards:
         for largest in (512.0, 240.0):
             if _near_all(whole[0], _converted(self.shards, largest, torch.float8_e4m3fn)):
                 return f"largest {largest:.0f}"
+        if _near_all(whole[0], _not_multiplied(self.shards)):
+            return "not multiplied"
         if _near_all(whole[0], _unscaled(self.shards)):
             return "no scale"
         if _near_all(whole[0], _one_scale(self.shards)):
@@ -268,6 +272,28 @@ def _unscaled(shards: Sequence[Sequence[Any]]) -> list[Any]:
     ]
 
 
+def _scaled(shards: Sequence[Sequence[Any]], change: Callable[[Any, Any], Any]) -> list[Any]:
+    """Return the tensors of change(shard / scale, scale), each shard with its own scale."""
+    parts = []
+    for own in shards:
+        scales = [each.abs().max().clamp(min=2**-100) / LARGEST for each in own]
+        parts.append([change(each / s, s) for each, s in zip(own, scales, strict=True)])
+    return [torch.cat(list(each)) for each in zip(*parts, strict=True)]
+
+
+def _converted_bits(shards: Sequence[Sequence[Any]]) -> list[list[Any]]:
+    """Return the tensors if bytes become numbers on arrival, and if numbers become bytes before."""
+    fp8, byte = torch.float8_e4m3fn, torch.uint8
+    return [
+        _scaled(shards, lambda x, s: x.to(fp8).view(byte).float() * s),
+        _scaled(shards, lambda x, s: x.to(fp8).float().to(byte).view(fp8).float() * s),
+    ]
+
+
+def _not_multiplied(shards: Sequence[Sequence[Any]]) -> list[Any]:
+    return _scaled(shards, lambda x, _: _rounded(x, torch.float8_e4m3fn))
+
+
 def _one_scale(shards: Sequence[Sequence[Any]]) -> list[Any]:
     """Return the tensors with one scale for all shards of a rank."""
     scales = [max(each.abs().max() for each in own).clamp(min=2**-100) / LARGEST for own in shards]
@@ -284,6 +310,6 @@ def _one_scale(shards: Sequence[Sequence[Any]]) -> list[Any]:
 
 def _near_all(found: Sequence[Any], due: Sequence[Any]) -> bool:
     return all(
-        torch.allclose(a.flatten().float(), b.flatten().float(), rtol=1e-4, atol=0)
+        torch.allclose(a.flatten().float(), b.flatten().float(), rtol=1e-4, atol=0, equal_nan=True)
         for a, b in zip(found, due, strict=True)
     )

@@ -73,6 +73,12 @@ MEAN = (
          "be."),
     Hint("more bytes", lambda s: not s.wrong("mean") and _beyond(s),
          lambda s: f"Right, and {_bytes(s)}: each rank adds up its own part alone."),
+    Hint("other length", lambda s: len(s["mean"][0]) != len(s.right),
+         lambda s: f"{len(s['mean'][0])} numbers for {len(s.right)}: cut off the numbers that "
+         "were added to make the division even."),
+    Hint("other mean", lambda s: s.wrong("mean"),
+         lambda s: f"{_off(s)} differ. Each number of a rank becomes bfloat16, the owner of a part "
+         "adds up n such numbers in float32, and the mean becomes bfloat16 once."),
 )
 # fmt: on
 
@@ -184,8 +190,8 @@ SCALE = (
          lambda s: f"Step {_with_nan(s)[0]} was taken with a nan on rank {_with_nan(s)[1]}: nan is "  # type: ignore[index]
          "neither infinite nor finite."),
     Hint("only if all", _with_inf,
-         lambda s: f"Step {_with_inf(s)[0]} was taken with an inf on rank {_with_inf(s)[1]}: one "  # type: ignore[index]
-         "rank is enough."),
+         lambda s: f"Step {_with_inf(s)[0]} was taken with an inf on rank {_with_inf(s)[1]}: "  # type: ignore[index]
+         "no rank steps if a gradient of any rank is infinite."),
     Hint("too careful", _too_careful,
          lambda s: f"Step {s.large_step} was skipped: 3e38 is finite, and so are all gradients; "
          "their sum is not. Ask each number."),
@@ -261,9 +267,14 @@ FP8 = (
     Hint("beyond 448", _like("no scale"),
          "Without a scale small numbers vanish, and numbers beyond 448 are cut off."),
     Hint("one for all", _like("one scale"), _shrinks),
-    Hint("converted", lambda s: s.wrong("off") and not s.wrong("bytes"),
-         "The values are off: view shows the same bits under another type, and to() and float() "
-         "make other numbers."),
+    Hint("converted", _like("converted"),
+         "The bytes were converted: view shows the same bits under another type, and to() and "
+         "float() make other numbers."),
+    Hint("not multiplied", _like("not multiplied"),
+         "The numbers came as they were sent, divided by their scale: multiply by the scale."),
+    Hint("other values", lambda s: s.wrong("off") and not s.wrong("bytes"),
+         "Values are off by more than the rounding to a byte. A number is sent as x / scale in "
+         "e4m3, with scale = (largest absolute value) / 448, and comes back times the same scale."),
     Hint("several collectives", _more_of_them,
          lambda s: f"{max(s.collectives)} collectives: the scales can travel in the same message."),
     Hint("more bytes", lambda s: s.bytes > s.expect["bytes"].most,

@@ -40,7 +40,7 @@ class DropoutBlock(nn.Module):
         if more:
             scale, at = more
             x = (x * scale)[at]
-        x = self.narrow(nn.functional.dropout(self.wide(x).tanh(), 0.3))
+        x = self.narrow(nn.functional.dropout(self.wide(x).tanh(), 0.3, self.training))
         if self.times and self.alone:
             return _applied(TimesForward, x, self.times)
         return _applied(Summed, x) if self.times else x
@@ -92,6 +92,9 @@ def in_a_row(
     torch.set_rng_state(state)
     alone = answer is None
     blocks = [DropoutBlock(number, x, times, alone=alone) for number in range(3)]
+    if times:  # an earlier backward has left gradients, to which this one adds
+        for p in (p for block in blocks for p in block.parameters()):
+            p.grad = torch.ones_like(p)
     given = x.clone().requires_grad_()
     extra = [each.clone().requires_grad_(each.is_floating_point()) for each in more]
     y: Any = 2 * given  # no leaf

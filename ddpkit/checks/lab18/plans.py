@@ -49,6 +49,27 @@ def _on_top_of_again(choice: Choice, question: Question) -> int:
     return _after_forwards(choice, question) + max(most, default=0)
 
 
+def _one_more(choice: Choice, question: Question) -> int:
+    """Return the level with one micro-batch too many beside the one in its backward."""
+    return level_of(choice, question) + sum(holds_of(choice, question[0]))
+
+
+def _behind_too(choice: Choice, question: Question) -> int:
+    """Return the level if blocks behind a backward still held their bytes."""
+    blocks = question[0]
+    holds = holds_of(choice, blocks)
+    more = [block[1] - own for block, own in zip(blocks, holds, strict=True)]
+    return _after_forwards(choice, question) + max(more)
+
+
+def _own_twice(choice: Choice, question: Question) -> int:
+    """Return the level if a block's own bytes counted beside its inside."""
+    blocks, held, _ = question
+    holds = holds_of(choice, blocks)
+    levels = [sum(holds[: at + 1]) + block[1] for at, block in enumerate(blocks)]
+    return (held - 1) * sum(holds) + max(levels)
+
+
 def _of_one(choice: Choice, question: Question) -> int:
     return level_of(choice, (question[0], 1, 0))
 
@@ -102,6 +123,9 @@ IDEAS: dict[str, Callable[[Question], Choice | None]] = {
     "inside forgotten": lambda q: _least(q, _after_forwards),
     "counted on top": lambda q: _least(q, _on_top),
     "on top of again": lambda q: _least(q, _on_top_of_again),
+    "one more": lambda q: _least(q, _one_more),
+    "behind too": lambda q: _least(q, _behind_too),
+    "own twice": lambda q: _least(q, _own_twice),
     "one micro-batch": lambda q: _least(q, _of_one),
     "all at once": lambda q: _least(q, _at_once),
     "inputs are not free": lambda q: _least(q, _free),

@@ -47,6 +47,7 @@ def steps_between(answer: Answer, rng: random.Random) -> Iterator[Case]:
         ("0.1 Gbit/s", plans.drawn_plan(rng, gbit=0.1)),
         ("10 Gbit/s", plans.drawn_plan(rng, gbit=10)),
         ("ten billion parameters", (100, 4 * 10**10 + rng.randrange(10**9), 14, 60, 1, 0.05)),
+        ("a whole number of steps", plans.whole(rng)),
         ("few bytes", (rng.randrange(300, 900), 1000, 2, 1, 10, 0.2)),
         ("one rank", (rng.randrange(5, 100), 50_000, 1, 30, 1, 0.25)),
     ]
@@ -194,6 +195,7 @@ def mean_by_bytes(answer: Answer, rng: random.Random) -> Iterator[Case]:
         ((0.1, 1.0, 10.0, 100.0), "sizes from 0.1 to 100"),
         ((1.0, 0.0, 2.0), "a line of zeros"),
         ((3.0, 2.0), ""),
+        ((3e-9, 2e-9), "small numbers"),
         ((1.0,), ""),
     ):
         n = len(sizes)
@@ -292,6 +294,7 @@ def quorum(answer: Answer, rng: random.Random) -> Iterator[Case]:
     four, three, late = drawn(4), drawn(3), _moment(rng, 4.0, 6.0)
     away = rng.randrange(1, 4)
     one_away = [None if rank == away else each for rank, each in enumerate(four)]
+    of_twelve = [None if rank == away else each for rank, each in enumerate(drawn(12))]
     again = at(*three[:2], late)
     decided = min(three[:2]) + seconds
     for rank, visits in enumerate(again):  # all come to the second round after the late rank
@@ -303,6 +306,7 @@ def quorum(answer: Answer, rng: random.Random) -> Iterator[Case]:
         (f"rank {away} of 4 never comes", at(*one_away), 2),
         ("rank 2 of 3 is late", at(*three[:2], late), 2),
         ("rank 2 of 3 is late, and all come again", again, 2),
+        (f"rank {away} of 12 never comes", at(*of_twelve), 9),
         ("1 of 3 is too few", at(None, _moment(rng, 0.0, 0.5), None), 2),
         ("a second rank comes at last", at(three[0], seconds - _moment(rng, 0.3, 0.6), None), 2),
         ("a rank alone", at(_moment(rng, 0.0, 0.5)), 1),
@@ -342,8 +346,8 @@ def catch_up(answer: Answer, rng: random.Random) -> Iterator[Case]:
     from ddpkit.checks.lab19.on_ranks import caught_up
 
     for n, have, lack in (
-        (4, [0, 2], [1, 3]), (4, [1, 2, 3], [0]), (4, [3], [0, 1, 2]), (4, [2], [1]),
-        (4, [1, 3], [0]), (3, [0, 1], [2]), (3, [0, 1, 2], []), (1, [0], []),
+        (4, [0, 2], [1, 3]), (4, [1, 2, 3], [0]), (4, [3], [0, 1, 2]), (4, [1, 3], [0]),
+        (6, [2, 5], [0, 1, 3, 4]), (3, [0, 1], [2]), (3, [0, 1, 2], []), (1, [0], []),
     ):  # fmt: skip
         before, new = _tensors(rng, n, have)
         after = [new if rank in have + lack else before[rank] for rank in range(n)]

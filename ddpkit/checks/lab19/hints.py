@@ -66,6 +66,9 @@ STEPS = (
          "together are 1."),
     Hint("a step short", lambda s: s.steps == math.floor(s.ideas["right"]),
          "One step is missing, and the exchanges take more than the share: round up."),
+    Hint("a step too many", lambda s: s.steps == s.ideas["right"] + 1,
+         lambda s: f"Exactly {s.ideas['right']:.0f} steps are enough: round up only if there is a "
+         "fraction."),
     Hint("other steps", say=lambda s: "An exchange of this case takes "
          f"{s.exchange_ms:.4g} ms. Compare your time of an exchange first, then the share."),
 )

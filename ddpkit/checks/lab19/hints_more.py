@@ -158,6 +158,14 @@ def _of(kind: Any, wanted: Any) -> Any:
     return fits
 
 
+def _no_exception(s: Seen) -> bool:
+    """True if the first wrong end is a returned value where an exception was due."""
+    if not s["wrong at"]:
+        return False
+    _, _, got, due = _at(s)
+    return due == "RuntimeError" and (isinstance(got, list) or got.startswith("a "))
+
+
 def _later(s: Seen) -> str:
     rank, _, took, due, _ = s.slow[0]
     return f"Rank {rank} waited {took:.1f} s, and {due:.1f} s were due: "
@@ -199,6 +207,9 @@ QUORUM = (
     Hint("looks forever", lambda s: any("looks forever" in each for each in s.lists),
          "A rank looks at the store again and again without a pause, so no time passes: wait, or "
          "sleep between two looks."),
+    Hint("too few", _no_exception,
+         lambda s: f"Fewer than {s.least} ranks have asked when the time of rank {_at(s)[0]} is "
+         "over: that is a RuntimeError."),
     Hint("no list", lambda s: any(isinstance(end, str) and end.startswith("a ")
                                   for each in s.lists for end in each),
          "Return a list of ints."),
@@ -208,12 +219,12 @@ QUORUM = (
          and len(_at(s)[3]) < s.n,
          lambda s: f"Rank {_at(s)[0]} raises, and {len(_at(s)[3])} ranks have asked where "
          f"{s.least} are needed: a round goes on without the others."),
+    Hint("raises", lambda s: _of(str, list)(s) and _at(s)[2] == "RuntimeError",
+         lambda s: f"Rank {_at(s)[0]} raises RuntimeError, and the list {_at(s)[3]} was due: a "
+         f"rank raises if its time is over while fewer than {s.least} have asked."),
     Hint("another exception", _of(str, list | str),
          lambda s: f"Rank {_at(s)[0]} ends in {_at(s)[2]}: only a rank whose time is over while "
          f"fewer than {s.least} have asked raises, and it raises RuntimeError."),
-    Hint("too few", _of(list, str),
-         lambda s: f"{len(_at(s)[2])} ranks have asked when the time is over, and {s.least} are "
-         "needed: that is a RuntimeError."),
     Hint("old round", lambda s: _at(s)[1] > 0 and not _several(s)
          and _at(s)[2] == s.lists[_at(s)[0]][0],
          "The list of the second round is the list of the first round: the keys of a round begin "
@@ -225,6 +236,8 @@ QUORUM = (
     Hint("lists differ", _several, _different),
     Hint("unsorted", lambda s: sorted(_at(s)[2]) == _at(s)[3] and _at(s)[2] != _at(s)[3],
          "The list has the right ranks, and not in order: sort it."),
+    Hint("twice", lambda s: len(set(_at(s)[2])) < len(_at(s)[2]),
+         lambda s: f"The list {_at(s)[2]} has a rank twice."),
     Hint("not there", lambda s: _of(list, list)(s) and set(_at(s)[2]) < set(_at(s)[3]),
          lambda s: f"{who(sorted(set(_at(s)[3]) - set(_at(s)[2]))).capitalize()} had asked before "
          f"the decision, and the list is {_at(s)[2]}: a rank marks itself before it waits."),
@@ -284,7 +297,7 @@ CATCH_UP = (
     Hint("not filled", lambda s: s.wrong("values") and _still_old(s) and sum(s.received),
          "The tensors came, and the rank's own tensors are as before: receive into them, or copy."),
     Hint("nothing sent", lambda s: s.wrong("values") and _still_old(s) and not sum(s.received),
-         lambda s: f"Nothing was sent: {who(s.lack)} still has its old tensors."),
+         lambda s: f"Nothing was sent: the tensors of {who(s.lack)} are the old ones."),
     Hint("parameters alone", lambda s: s.wrong("values") and _first_alone(s),
          "The first tensor came, and the others did not. Without the velocity and the count, the "
          "rank steps otherwise from the next round on."),

@@ -62,6 +62,12 @@ def drawn_plan(rng: random.Random, *, gbit: float) -> Plan:
             return plan
 
 
+def whole(rng: random.Random) -> Plan:
+    """Return a plan of which the least number of steps is exact, without a rounding error."""
+    carried_ms, latency_ms = rng.randrange(3, 200), rng.randrange(5, 80)
+    return (2, 250_000 * carried_ms, 2, latency_ms, 1, 0.5)
+
+
 def steps_asked(answer: Answer, plan: Plan) -> Observed:
     """Return the answer's number of steps."""
     return {"steps": answer(*plan)}

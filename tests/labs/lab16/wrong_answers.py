@@ -21,6 +21,8 @@ edits(
     ("merge", "larger", RETURN, "return a * out + b * more, torch.maximum(lse, more_lse)", "lse"),
     ("merge", "logs_added", RETURN, "return a * out + b * more, lse + more_lse", "logs added"),
     ("merge", "nan_where_nothing_was_seen", ".exp().nan_to_num()", ".exp()", "nothing seen"),
+    ("merge", "always_float32", RETURN, "return (a * out + b * more).float(), both.float()",
+     "dtype"),
     ("merge", "in_place", RETURN,
      "out *= a\n    out += b * more\n    return out, both", "changed"),
     ("merge", "by_maximum_not_divided", "both = torch.logaddexp(lse, more_lse)\n",

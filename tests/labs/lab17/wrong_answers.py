@@ -195,6 +195,9 @@ edits(
 
 PLACE = "place <= capacity"
 edits(
+    ("within_capacity", "eight_experts",
+     "one_hot(flat, experts).cumsum(0).gather(1, flat[:, None])",
+     "one_hot(flat % 8, 8).cumsum(0).gather(1, flat[:, None] % 8)", "other"),
     ("within_capacity", "token_by_token",
      {"chosen.T.flatten()": "chosen.flatten()", "view_as(chosen.T).T": "view_as(chosen)"},
      "second before first"),

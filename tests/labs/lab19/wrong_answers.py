@@ -21,6 +21,7 @@ edits(
      "share of time"),
     ("steps_between", "share_of_a_step", "(share * step_ms)", "step_ms", "share of time"),
     ("steps_between", "rounded_down", "math.ceil", "math.floor", "a step short"),
+    ("steps_between", "one_more", "math.ceil(", "1 + math.floor(", "a step too many"),
     ("steps_between", "zero", "max(1, ", "max(0, ", "zero"),
     ("steps_between", "bytes_for_bits", "* 8 / gbit", "/ gbit", "bits"),
     ("steps_between", "a_float", "math.ceil(exchange_ms * (1 - share) / (share * step_ms))",

@@ -16,6 +16,7 @@ from tests.labs.answers import edits, wrong
 NEW, MEAN = "wanted - levels * scale", "(numbers * scales).mean(0)"
 edits(
     ("mean_by_bytes", "old_error_lost", "_size(), x + error", "_size(), x", "old error lost"),
+    ("mean_by_bytes", "scale_of_at_least_1e_8", "2**-100", "1e-8", "other mean"),
     ("mean_by_bytes", "forgets", NEW, "x - levels * scale", "forgets"),
     ("mean_by_bytes", "of_the_mean", NEW, f"wanted - {MEAN}", "whose error"),
     ("mean_by_bytes", "counted_twice", NEW, f"error + {NEW}", "counted twice"),
@@ -132,6 +133,14 @@ edits(
      "store.add(f\"{name}/count\", 1)", "waits for nothing"),
     ("quorum", "unsorted", "[int(r) for r in agreed.split()]",
      "[int(r) for r in agreed.split()][::-1]", "unsorted"),
+    ("quorum", "by_the_digits", "[int(r) for r in agreed.split()]",
+     "[int(r) for r in str(agreed) if r.isdigit()]", "twice"),
+    ("quorum", "sorted_as_text", "for r in range(world_size) if",
+     "for r in sorted(range(world_size), key=str) if", "unsorted"),
+    ("quorum", "none_in_place_of_an_error", "raise RuntimeError(", "return None and (", "too few"),
+    ("quorum", "a_late_rank_raises", "    return [int(r) for r in agreed.split()]",
+     "    if str(rank) not in agreed.split():\n        raise RuntimeError(\"late\")\n"
+     "    return [int(r) for r in agreed.split()]", "raises"),
     ("quorum", "a_set", "[int(r) for r in agreed.split()]", "{int(r) for r in agreed.split()}",
      "no list"),
     ("quorum", "half_the_time", "seconds=seconds", "seconds=seconds / 2", "impatient"),
@@ -226,6 +235,8 @@ def the_first_ranks(store, name, rank, world_size, least, seconds):
 
 edits(
     ("catch_up", "first_one_sends_to_all", "have[i % len(have)]", "have[0]", "one does it all"),
+    ("catch_up", "last_one_sends_to_the_rest", "have[i % len(have)]",
+     "have[min(i, len(have) - 1)]", "one does it all"),
     ("catch_up", "rank_0", "have[i % len(have)]", "0", "one does it all"),
     ("catch_up", "next_rank", "have[i % len(have)]",
      "(late + 1) % dist.get_world_size()", "lacking source"),
