@@ -2,7 +2,7 @@
 
 show         the still pictures in a notebook: `show`, `compare`, `stack`, `heat_map`,
              `show_pipeline`, `show_blocks`, `show_mesh`, `show_attention`,
-             `show_routing`, `show_held`
+             `show_routing`, `show_held`, `show_roof`, `show_limits`
 drawing/     parts of all pictures: pages, plots, bars, colours, words, the widget's shell
 timeline/    the spans of each rank, and the parts of each rank's time
 comparison/  several runs on one axis of time; `what_if` beside the recorded run
@@ -19,6 +19,8 @@ attention/   `show_attention`: the rank that computes each tile of queries and k
 mesh/        `show_mesh`: the ranks of a mesh, and the groups along each dimension
 routing/     `show_routing`: the rows from each rank to each expert
 held/        `show_held`: the bytes that a rank holds over time, a line for each run
+roof/        `show_roof`: operations under the roofs of a machine
+limits/      `show_limits`: the exposed share of a step by the tokens of a rank
 live_run/    `live`: a run while it trains
 explorer/    `explore`: every span, to point at; `write_page`: the same as an HTML file
 
@@ -44,8 +46,10 @@ from ddpkit.view.show import (
     show_attention,
     show_blocks,
     show_held,
+    show_limits,
     show_mesh,
     show_pipeline,
+    show_roof,
     show_routing,
     stack,
 )
@@ -71,8 +75,10 @@ __all__ = [
     "show_attention",
     "show_blocks",
     "show_held",
+    "show_limits",
     "show_mesh",
     "show_pipeline",
+    "show_roof",
     "show_routing",
     "stack",
     "timeline_model",

@@ -13,8 +13,10 @@ from ddpkit.view.drawing.display import display_picture, in_ipython
 from ddpkit.view.drawing.runs import HasTrace, skipped, trace_of
 from ddpkit.view.heat.model import heat_of
 from ddpkit.view.held.model import held_picture
+from ddpkit.view.limits.model import limits_picture
 from ddpkit.view.mesh.model import mesh_picture
 from ddpkit.view.pipeline.model import pipeline_picture
+from ddpkit.view.roof.model import Rates, roof_picture
 from ddpkit.view.routing.model import routing_picture
 from ddpkit.view.stacked.model import stacked_steps
 from ddpkit.view.timeline.model import timeline_model
@@ -260,6 +262,46 @@ def show_held(
         from ddpkit.view.held.figure import draw_held
 
         return draw_held(model)
+
+    return _present(draw, f"{model.title}. {model.finding}", model.text)
+
+
+def show_roof(operations: Sequence[tuple[float, float]], machine: Rates) -> Figure | None:
+    """Draw operations under the roofs of a machine, and print the shares of the time by limit.
+
+    ``operations`` is a list of (FLOPs, bytes), in the order of their launches. ``machine`` has
+    ``flops`` in FLOP/s, ``bandwidth`` in bytes/s and ``launch`` in seconds. A dot stands for equal
+    operations: FLOPs a byte to the right, FLOP/s upwards, both logarithmic; its area grows with the
+    time, and its mark shows the limit. The picture is shown and returned as by `show`. Raises
+    ValueError for no operation, an operation without bytes, or a rate of 0.
+    """
+    model = roof_picture(operations, machine)
+
+    def draw() -> Figure:
+        from ddpkit.view.roof.figure import draw_roof
+
+        return draw_roof(model)
+
+    return _present(draw, f"{model.title}. {model.finding}", model.text)
+
+
+def show_limits(
+    lines: Mapping[str, tuple[Sequence[int], Sequence[float]]],
+    limits: Mapping[str, float] | None = None,
+) -> Figure | None:
+    """Draw the exposed share of a step by the tokens of a rank, a line for each network.
+
+    ``lines`` has (tokens, shares) for each label: ``{"50 GB/s": ([4096, 8192], [0.6, 0.3])}``.
+    ``limits`` has tokens by label, such as those of a formula: a vertical line marks each. The
+    picture is shown and returned as by `show`. Raises ValueError for no line, more than 5 lines,
+    tokens that do not rise, shares outside 0 to 1, or a limit without a line.
+    """
+    model = limits_picture(lines, limits)
+
+    def draw() -> Figure:
+        from ddpkit.view.limits.figure import draw_limits
+
+        return draw_limits(model)
 
     return _present(draw, f"{model.title}. {model.finding}", model.text)
 

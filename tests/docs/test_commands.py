@@ -105,7 +105,7 @@ def test_no_block_is_without_a_test():
         # the last command by test_no_values.py; the last block is run by cluster/test_replicas.py.
         "docs/run.md": ["sh", "sh", "python", "sh", "python"],
         "docs/real_sizes.md": ["sh", "text"] * 4,  # run by tests/docs/test_real_sizes.py
-        "docs/pictures.md": ["python"] * 19,  # run by tests/docs/test_more_pictures.py
+        "docs/pictures.md": ["python"] * 21,  # run by tests/docs/test_more_pictures.py
         "docs/teaching.md": ["sh", "sh", "sh", "sh", "sh", "toml", "sh", "sh"],
         "docs/api.md": ["{eval-rst}"] * 11,  # run when the site is built
         # Followed by tests/project: test_add_a_lab.py, then test_add_an_exercise.py.

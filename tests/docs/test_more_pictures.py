@@ -25,6 +25,8 @@ SAYS = {  # what each picture's text says
     "what_if": "10 Gbit/s, 50 us: ",
     "explore_plan": "In 24 h the cheapest is ",
     "show_held": r"the last: \d+ kB at .*, within the limit of 1 MB",
+    "show_roof": "under the slope",
+    "show_limits": "by the formula 15,625",
     "live": r"Step 9 on 2 ranks: loss [\d.]+, ",
     "Trace.load": "Run on 2 ranks, ",
 }
@@ -52,7 +54,17 @@ def test_a_reader_meets_it(name: str):
 
 
 @pytest.mark.parametrize(
-    "name", ["heat_map", "explore", "what_if", "explore_plan", "show_held", "live"]
+    "name",
+    [
+        "heat_map",
+        "explore",
+        "what_if",
+        "explore_plan",
+        "show_held",
+        "show_roof",
+        "show_limits",
+        "live",
+    ],
 )
 def test_each_picture_says_when_to_use_it(name: str):
     _, about = PAGE.split(f"## `{name}`: ")

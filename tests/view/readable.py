@@ -34,3 +34,9 @@ def assert_readable(figure: Figure) -> None:
         along = min(box.y1, other.y1) - max(box.y0, other.y0)
         slack = 0.2 * min(box.height, other.height)  # boxes of text are taller than its letters
         assert across <= 1 or along <= slack, (a, b)
+
+
+def luminance(color: tuple[float, float, float]) -> float:
+    """Return the relative luminance of a colour, after WCAG 2."""
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in color]
+    return sum(part * share for part, share in zip(linear, (0.2126, 0.7152, 0.0722), strict=True))

@@ -13,7 +13,7 @@ from ddpkit.view import show_held
 from ddpkit.view.held.figure import LOOKS, draw_held
 from ddpkit.view.held.model import held_picture
 from tests.view import examples
-from tests.view.readable import assert_readable, texts
+from tests.view.readable import assert_readable, luminance, texts
 
 MB = 1_000_000
 
@@ -72,12 +72,7 @@ def test_every_picture_can_be_read(runs: int, limit: float | None) -> None:
 def test_each_line_has_contrast_with_the_page_and_dashes_of_its_own() -> None:
     assert len({str(dashes) for _, dashes in LOOKS}) == len(LOOKS)
     for color, _ in LOOKS:
-        assert 1.05 / (_luminance(to_rgb(color)) + 0.05) >= 3, color  # WCAG 1.4.11
-
-
-def _luminance(color: tuple[float, float, float]) -> float:
-    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in color]
-    return sum(part * share for part, share in zip(linear, (0.2126, 0.7152, 0.0722), strict=True))
+        assert 1.05 / (luminance(to_rgb(color)) + 0.05) >= 3, color  # WCAG 1.4.11
 
 
 def test_runs_without_any_memory_levels_are_skipped(capsys: pytest.CaptureFixture[str]) -> None:
