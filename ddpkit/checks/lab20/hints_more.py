@@ -1,0 +1,210 @@
+"""Lab 20: sentences for wrong answers about limits, profiles and plans."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from ddpkit.checks.lab20.limits import close
+from ddpkit.exercises.hint import Hint, Seen
+
+# hidden_from
+
+
+def _is_by(*ideas: str) -> Callable[[Seen], bool]:
+    """True if the number is that of a wrong idea."""
+
+    def fits(s: Seen) -> bool:
+        numbers = [number for idea in ideas for number in s.ideas[idea]]
+        return any(close(s.tokens, number) for number in numbers)
+
+    return fits
+
+
+def _below(s: Seen) -> tuple[int, float]:
+    """Return the tokens and the exposed ms of the run below the answer's number."""
+    return s.exposed[0]  # type: ignore[no-any-return]
+
+
+def _at(s: Seen) -> str:
+    """Return the first run with exposed messages, in words."""
+    tokens, ms = s.exposed[-1]
+    return f"At {tokens:,} tokens {ms:.2g} ms of a step are exposed"
+
+
+def _of_shards(s: Seen) -> bool:
+    return bool(s.ask.way == "shards")
+
+
+def _grows(s: Seen) -> bool:
+    """True if the bytes of slices are taken for a constant, or no answer is right but inf."""
+    if s.number != "wrong":
+        return False
+    return math.isinf(s.due) or (s.ask.way == "slices" and _is_by("fixed bytes")(s))
+
+
+def _never(s: Seen) -> str | None:
+    if not math.isinf(s.due):
+        return "The bytes of slices grow with the tokens: twice the tokens are twice the bytes."
+    return (
+        "Twice the tokens are twice the bytes, so no number of tokens hides these messages. Hidden "
+        "size, ranks and F / B decide. Return math.inf."
+    )
+
+
+def _hidden_else(s: Seen) -> str:
+    if s.exposed:
+        (few, before), (many, after) = s.exposed
+        if after > 0.0005:
+            return f"At {many:,} tokens, above your {s.tokens:,}, {after:.2g} ms are still exposed."
+        if before <= 0.0005:
+            return f"At {few:,} tokens, below your {s.tokens:,}, nothing is exposed any more."
+    if not math.isinf(s.due) and s.due == 0:
+        return "Without latency, and with less bytes than arithmetic for each token, 0 tokens do."
+    return f"{s.tokens} tokens: compare the seconds of messages with those of arithmetic."
+
+
+# fmt: off
+HIDDEN = (
+    Hint("no number", lambda s: s.number not in ("right", "wrong"),
+         lambda s: f"Return {s.number.replace(', not', ' or math.inf, not')}."),
+    Hint("never", _grows, _never),
+    Hint("backward too", lambda s: _of_shards(s) and _is_by("backward too")(s),
+         lambda s: _at(s) + ", in backward: parameters come and gradients of twice the bytes "
+         "leave, one after the other."),
+    Hint("two bytes", lambda s: s.ask.way != "slices" and _is_by("two bytes")(s),
+         "Gradients travel as float32 here: 4 bytes."),
+    Hint("half a ring", lambda s: not _of_shards(s) and _is_by("half a ring")(s),
+         lambda s: _at(s) + ": an all-reduce is a reduce-scatter and an all-gather."),
+    Hint("halves", lambda s: s.ask.way == "slices" and close(s.tokens, s.due / 2),
+         "Half of the number that is due: a rank has both halves of its tokens."),
+    Hint("no latency", _is_by("no latency"),
+         lambda s: f"Right for a latency of 0. {s.ask.n - 1} hops of {s.ask.us} us are "
+         f"{(s.ask.n - 1) * s.ask.us} us."),
+    Hint("other number", lambda s: s.number == "wrong", _hidden_else),
+)
+# fmt: on
+
+# read_profile
+
+
+def _reads(*ideas: str) -> Callable[[Seen], bool]:
+    """True if names and numbers are those of a wrong idea in all traces."""
+
+    def fits(s: Seen) -> bool:
+        found = list(zip(s["limits"], s["ns"], strict=True))
+        return any(
+            all(got == name and abs(ns - due) <= 0.001 * due + 1
+                for (got, ns), (name, due) in zip(found, s.ideas[idea], strict=True))
+            for idea in ideas
+        )  # fmt: skip
+
+    return fits
+
+
+def _place(s: Seen, name: str) -> int:
+    """Return the number of the trace with this limit."""
+    return int(s.expect["limits"].index(name))
+
+
+def _profile_else(s: Seen) -> str:
+    for at, (name, due) in enumerate(s.right):
+        got, ns = s["limits"][at], s["ns"][at]
+        if got != name or abs(ns - due) > 0.001 * due:
+            return f"Trace {at}: {name}, {due:,} ns, and you say {got}, {ns:,.0f} ns."
+    return "Compare name and number of each trace."
+
+
+# fmt: off
+PROFILE = (
+    Hint("a name and a number", lambda s: s["malformed"],
+         "Return a name and a number of nanoseconds for each trace."),
+    Hint("waiting is not moving", _reads("waiting is not moving"),
+         lambda s: "You take the time from start_ns to end_ns. In trace "
+         f"{_place(s, 'straggler')} one rank computes twice as long as the others, and before "
+         "ready_ns nothing moves."),
+    Hint("idle", _reads("idle"),
+         lambda s: f"In trace {_place(s, 'bubble')} the last stage is done early and launches "
+         "nothing: only idle time that a launch ends is the host's."),
+    Hint("who is waited for", _reads("no bubble", "bubble as straggler"),
+         lambda s: f"In trace {_place(s, 'bubble')} the ranks compute equally long. Nobody is "
+         "slow, and each stage waits for a message."),
+    Hint("all of it", _reads("all of it"),
+         lambda s: "Right but for memory: "
+         f"{s['ns'][_place(s, 'memory')] / s.due['memory']:.1f} times too much. "
+         " Their arithmetic stays, even with infinite bandwidth."),
+    Hint("hidden too", _reads("hidden too"),
+         lambda s: f"{s['ns'][_place(s, 'network')] / 1e3:.0f} us of messages, of which "
+         f"{(s['ns'][_place(s, 'network')] - s.due['network']) / 1e3:.0f} are behind kernels: "
+         "they cost nothing today."),
+    Hint("of one rank", _reads("of one rank, sum", "of one rank, mean"),
+         lambda s: "Your numbers are the "
+         f"{'sum' if _reads('of one rank, sum')(s) else 'mean'} over the ranks, which wait at "
+         "the same time: take the largest of any rank."),
+    Hint("other limit", lambda s: s.wrong(), _profile_else),
+)
+# fmt: on
+
+# choose
+
+
+def _plan(key: Any) -> str:
+    replicas, stages, slices, again, micro = key
+    return f"Plan({replicas}, {stages}, {slices}, {again!r}, {micro})"
+
+
+def _too_large(s: Seen) -> str:
+    nbytes = s.search.costs[tuple(s.bad)][0]
+    return f"{_plan(s.bad)} needs {nbytes / 1e9:.1f} GB, and there are {s.search.memory / 1e9:.1f}."
+
+
+def _undivided(s: Seen) -> str:
+    replicas, stages, slices, _, micro = s.bad
+    search = s.search
+    if search.shape.layers % stages:
+        return f"{stages} stages do not divide {search.shape.layers} layers."
+    if search.shape.kv_heads % slices:
+        return f"{slices} slices do not divide {search.shape.kv_heads} key heads."
+    if search.batch % (replicas * micro):
+        return f"{replicas} replicas of {micro} sequences do not divide {search.batch}."
+    if replicas * stages * slices not in search.gpus:
+        return f"{_plan(s.bad)} takes {replicas * stages * slices} GPUs: rent one of {search.gpus}."
+    return f"{slices} slices do not divide the {search.host} GPUs of a host."
+
+
+def _slower(s: Seen) -> str:
+    fast = s.best[0]
+    return (
+        f"{_plan(fast)} fits and takes {s.search.costs[fast][1]:.3f} s; yours takes "
+        f"{s['fastest']:.3f}."
+    )
+
+
+def _dearer(s: Seen) -> str:
+    cheap, mine = s.best[1], tuple(s["keys"][1])
+    gpus, seconds = math.prod(mine[:3]), s.search.costs[mine][1]
+    return (
+        f"{gpus} GPUs for {seconds:.3f} s are {gpus * seconds:.2f} GPU seconds; {_plan(cheap)} "
+        f"takes {s.expect['cheapest'].value:.2f}."
+    )
+
+
+# fmt: off
+CHOOSE = (
+    Hint("nothing fits", lambda s: s.best is None and (s.error or s.wrong("plans")),
+         "No plan fits here: raise ValueError with a sentence."),
+    Hint("gave up", lambda s: s.best is not None and s["plans"] == "ValueError",
+         lambda s: f"ValueError, and {s['fit']} plans fit."),
+    Hint("two plans", lambda s: s.best is not None and "plan" not in s["plans"].split()[-1:]
+         and s["plans"] not in ("two that fit", "does not fit", "does not divide"),
+         lambda s: f"Return two plans, the fastest and the cheapest; this is {s['plans']}."),
+    Hint("does not fit", lambda s: s["plans"] == "does not fit", _too_large),
+    Hint("does not divide", lambda s: s["plans"] == "does not divide", _undivided),
+    Hint("slower", lambda s: s.wrong("fastest"), _slower),
+    Hint("more expensive", lambda s: s.wrong("cheapest"), _dearer),
+    Hint("asks too many", lambda s: s.wrong("seconds asked"),
+         lambda s: f"seconds was asked for {s['asked']} plans, of which {s['fit']} fit: a run of "
+         "each takes minutes at real sizes."),
+)
+# fmt: on

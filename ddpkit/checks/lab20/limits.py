@@ -1,0 +1,134 @@
+"""Lab 20: the least tokens that hide a communication, by right and wrong formulas, and by runs."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+Way = Literal["shards", "copies", "slices"]
+Stretch = tuple[float, float, float]  # seconds of messages, and for each token, and of arithmetic
+MOST = 10_000_000  # tokens that are run
+
+
+@dataclass(frozen=True)
+class Hidden:
+    """A question: the arguments of `hidden_from`, and the sizes of the run's products."""
+
+    way: Way
+    sizes: tuple[int, int]  # (in, out) of a linear layer; of shards and slices an MLP's
+    n: int
+    tera: int  # TFLOP/s of a rank
+    giga: int  # GB/s of a link
+    us: int  # latency
+
+    @property
+    def block(self) -> int:
+        """The parameters of a stretch, on all ranks together."""
+        d, h = self.sizes
+        return d * h if self.way == "copies" else 2 * d * h
+
+    @property
+    def arguments(self) -> tuple[Any, ...]:
+        """The arguments of `hidden_from`."""
+        rates = self.tera * 1e12, self.giga * 1e9, self.us * 1e-6
+        return (self.way, self.block, self.sizes[0], self.n, *rates)
+
+    @property
+    def words(self) -> str:
+        """The question in a few words."""
+        return f"{self.way}, {self.n} ranks, {self.giga} GB/s, {self.us} us"
+
+
+def asked(answer: Callable[..., Any], arguments: tuple[Any, ...]) -> dict[str, Any]:
+    """Return the answer's number of tokens."""
+    return {"tokens": answer(*arguments)}
+
+
+def drawn(rng: random.Random) -> list[Hidden]:
+    """Return seven questions: five that the check runs, one never hidden, one without latency."""
+
+    def us(least: int) -> int:
+        return rng.randrange(least, least + 6)
+
+    def near(number: int) -> int:
+        return number + 8 * rng.randrange(-12, 13)
+
+    return [
+        Hidden("shards", (1024, near(4096)), 8, 400, 50, us(4)),
+        Hidden("shards", (4096, near(14336)), 64, 400, 25, us(8)),
+        Hidden("copies", (near(2048),) * 2, 8, 400, 50, us(4)),
+        Hidden("copies", (near(4096),) * 2, 64, 400, 25, us(8)),
+        Hidden("slices", (8192, near(28672)), 8, 400, 450, us(2)),
+        Hidden("slices", (4096, near(16384)), 8, 400, 25, us(3)),
+        Hidden("slices", (4096, near(16384)), 4, 100, 200, 0),
+    ]
+
+
+def stretches(ask: Hidden, **by_mistake: Any) -> list[Stretch]:
+    """Return the stretches of a question; keywords replace parts of the formula.
+
+    latency: seconds of a hop; gradient: bytes of a gradient's number; ring: trips of an all-reduce;
+    backward: FLOPs of a parameter and token in backward; divided: False for messages of all bytes;
+    apart: False for backward's two messages at one time; ways: the stretches that count.
+    """
+    way, block, width, n, flops, bandwidth, latency = ask.arguments
+    latency = by_mistake.get("latency", latency)
+    gradient, back = by_mistake.get("gradient", 4), by_mistake.get("backward", 4)
+    ring = by_mistake.get("ring", 2)
+
+    def trip(nbytes: float) -> float:
+        part = nbytes / n if by_mistake.get("divided", True) else nbytes
+        return float((n - 1) * (latency + part / bandwidth))
+
+    if way == "copies":
+        return [(ring * trip(gradient * block), 0.0, back * block / flops)]
+    if way == "slices":
+        each = ring * (n - 1) * width / n / bandwidth
+        each = each if by_mistake.get("divided", True) else n * each
+        return [(ring * trip(0), by_mistake.get("more", 1) * each, block / n / flops)]
+    both = [trip(2 * block), trip(gradient * block)]
+    moved = sum(both) if by_mistake.get("apart", True) else max(both)
+    found = [(trip(2 * block), 0.0, 2 * block / flops), (moved, 0.0, back * block / flops)]
+    return found if by_mistake.get("both", True) else found[:1]
+
+
+def limit(ask: Hidden, **by_mistake: Any) -> float:
+    """Return the least number of tokens; math.inf if no number hides the messages."""
+    found = [
+        once / (work - more) if work > more else math.inf
+        for once, more, work in stretches(ask, **by_mistake)
+    ]
+    return float(max(each if each == math.inf else math.ceil(each) for each in found))
+
+
+def close(got: Any, due: float) -> bool:
+    """True for a number within 0.2 % or one token; inf is close to inf alone."""
+    if isinstance(got, bool) or not isinstance(got, int | float):
+        return False
+    if math.isinf(due) or math.isinf(got) or math.isnan(got):
+        return bool(got == due)
+    return bool(abs(got - due) <= max(1.0, 0.002 * due))
+
+
+def expected(ask: Hidden) -> dict[str, Any]:
+    """Return the values of a right answer."""
+    if 2 <= limit(ask) <= MOST:
+        return {"number": "right", "below": "exposed", "above": "hidden"}
+    return {"number": "right", "below": "not run", "above": "not run"}
+
+
+IDEAS: dict[str, Sequence[dict[str, Any]]] = {
+    "backward too": [{"both": False}, {"apart": False}],
+    "two bytes": [{"gradient": 2}],
+    "half a ring": [{"ring": 1}],
+    "no latency": [{"latency": 0.0}],
+    "fixed bytes": [{"more": 0}],
+}
+
+
+def by_ideas(ask: Hidden) -> dict[str, list[float]]:
+    """Return the numbers of tokens by each wrong idea."""
+    return {name: [limit(ask, **each) for each in many] for name, many in IDEAS.items()}

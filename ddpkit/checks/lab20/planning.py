@@ -1,0 +1,189 @@
+"""Lab 20: plans of replicas, stages, slices and micro-batches, with their bytes and seconds.
+
+A question holds two tables: the bytes and the seconds of each combination that an answer may ask
+about. So the question does not contain the formulas of `fits` and `model_flops`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ddpkit.checks.lab20.sizes import AGAIN, Shape, Step, fits, flops
+
+Key = tuple[int, int, int, str, int]  # replicas, stages, slices, again, micro
+Costs = Mapping[Key, tuple[float, float]]  # bytes and seconds
+
+
+@dataclass(frozen=True)
+class Search:
+    """A question: a model, a batch, GPUs, and costs of plans."""
+
+    shape: Shape
+    batch: int
+    gpus: Sequence[int]
+    host: int
+    memory: float
+    costs: Costs  # bytes and seconds of each legal plan
+
+    def is_legal(self, key: Key) -> bool:
+        """True if a plan divides layers, key heads, hosts and the batch, and uses all GPUs."""
+        replicas, stages, slices, again, micro = key
+        sizes = replicas, stages, slices, micro
+        if not all(type(each) is int and each > 0 for each in sizes) or again not in AGAIN:
+            return False
+        divides = (
+            self.shape.layers % stages == 0
+            and self.shape.kv_heads % slices == 0
+            and self.host % slices == 0
+            and self.batch % (replicas * micro) == 0
+        )
+        return divides and replicas * stages * slices in self.gpus
+
+    @property
+    def legal(self) -> list[Key]:
+        """All legal plans."""
+        return [*self.costs]
+
+
+def bill(key: Key, costs: Costs) -> float:
+    """Return the GPU seconds of a plan's step."""
+    return costs[key][1] * key[0] * key[1] * key[2]
+
+
+def fitting(ask: Search) -> list[Key]:
+    """Return the legal plans that fit."""
+    return [key for key in ask.legal if ask.costs[key][0] <= ask.memory]
+
+
+def best(ask: Search) -> tuple[Key, Key] | None:
+    """Return the fastest and the cheapest plan; None if nothing fits."""
+    found = fitting(ask)
+    if not found:
+        return None
+    return (
+        min(found, key=lambda key: ask.costs[key][1]),
+        min(found, key=lambda key: (bill(key, ask.costs), ask.costs[key][1])),
+    )
+
+
+def _cost(key: Key, ask: Search, length: int, rate: float) -> tuple[float, float]:
+    """Return bytes and seconds by the lesson's `plan_bytes` and `plan_seconds`, for any plan."""
+    replicas, stages, slices, again, micro = key
+    shape, turns = ask.shape, max(1, ask.batch // (replicas * micro))
+    layers = max(1, shape.layers // stages)
+    held = min(stages, turns)
+    stage = replace(shape, layers=layers)
+    nbytes = fits(Step(stage, replicas, held * micro, length, again)) / slices
+    work = flops((shape, micro, length), again) / 4e14 / (stages * slices)
+    sums = layers * (6 if again == "full" else 4)
+    moved = 2 * micro * length * shape.width
+    added = sums * 2 * (slices - 1) * (3e-6 + moved / slices / 450e9)
+    travels = 8 / 3 * shape.parameters / shape.layers
+    gathers = 3 * layers * (replicas - 1) * (5e-6 + travels / replicas / rate)
+    return nbytes, (turns + stages - 1) * max(work + added, gathers)
+
+
+def _search(rng: random.Random, rate: float, gigabytes: float, gpus: Sequence[int]) -> Search:
+    shape = Shape(12, 2048, 16, 4, 5632, rng.randrange(30_000, 34_000))
+    ask = Search(shape, 48, gpus, 8, gigabytes * 1e9 * rng.uniform(0.97, 1.03), {})
+    length, costs = 2048 + 8 * rng.randrange(64), {}
+    for n in gpus:
+        for stages, slices in itertools.product(_divisors(shape.layers), _divisors(ask.host)):
+            for again, micro in itertools.product(AGAIN, _divisors(ask.batch)):
+                key = n // (stages * slices), stages, slices, again, micro
+                if ask.is_legal(key):
+                    nbytes, seconds = _cost(key, ask, length, rate)
+                    costs[key] = nbytes, seconds * rng.uniform(0.999, 1.001)
+    return replace(ask, costs=costs)
+
+
+def _divisors(n: int) -> list[int]:
+    return [each for each in range(1, n + 1) if n % each == 0]
+
+
+def drawn(rng: random.Random) -> list[tuple[str, Search]]:
+    """Return four questions with their titles; in the first one, wrong ideas have other plans."""
+    while True:
+        first = _search(rng, 100e9, rng.uniform(1.9, 3.6), [8, 16, 24])
+        fastest, cheapest = best(first) or ((), ())
+        few = min((math.prod(key[:3]) for key in fitting(first)), default=0)
+        if fastest and few < math.prod(cheapest[:3]) < math.prod(fastest[:3]):
+            break
+    tight = _search(rng, 100e9, 0.3, [8, 16])
+    return [
+        (f"100 GB/s, {first.memory / 1e9:.1f} GB", first),
+        ("5 GB/s, 8 GB", _search(rng, 5e9, 8, [8, 16, 24])),
+        ("100 GB/s, 60 GB", _search(rng, 100e9, 60, [8, 32])),
+        ("nothing fits", tight),
+    ]
+
+
+def asked(
+    answer: Callable[..., Any],
+    shape: Shape,
+    batch: int,
+    gpus: Sequence[int],
+    host: int,
+    memory: float,
+    costs: Costs,
+) -> dict[str, Any]:
+    """Return the answer's two plans, and the plans whose seconds it has asked for.
+
+    A combination without an entry in the table takes one byte and a nanosecond for each GPU.
+    """
+    timed = list[Key]()
+
+    def size(plan: Any) -> float:
+        return costs.get(_key(plan), (1.0, 0.0))[0]
+
+    def seconds(plan: Any) -> float:
+        key = _key(plan)
+        timed.append(key)
+        return costs.get(key, (0.0, 1e-9))[1]
+
+    try:
+        found = answer(shape, batch, list(gpus), host, memory, seconds, size)
+    except ValueError as error:
+        return {"plans": "ValueError", "words": str(error), "timed": timed}
+    plans = [_key(each) for each in found] if isinstance(found, list | tuple) else found
+    return {"plans": plans, "words": "", "timed": timed}
+
+
+def _key(plan: Any) -> Key:
+    return plan.replicas, plan.stages, plan.slices, plan.again, plan.micro
+
+
+def judged(ask: Search, observed: Any) -> dict[str, Any]:
+    """Return the answer's seconds and bill, and words for plans that are none."""
+    plans, timed = observed["plans"], {tuple(key) for key in observed["timed"]}
+    fit = set(fitting(ask))
+    seen: dict[str, Any] = {
+        "seconds asked": "where a plan fits" if timed <= fit else "for others too",
+        "asked": len(timed),
+        "fit": len(fit),
+    }
+    if plans == "ValueError" or not isinstance(plans, list | tuple):
+        said = "ValueError" if plans == "ValueError" else type(plans).__name__
+        return {**seen, "plans": said, "fastest": 0.0, "cheapest": 0.0}
+    keys = [tuple(each) for each in plans]
+    if len(keys) != 2:
+        return {**seen, "plans": f"{len(keys)} plans", "fastest": 0.0, "cheapest": 0.0}
+    for key in keys:
+        if not ask.is_legal(key) or key not in ask.costs:
+            return {**seen, "plans": "does not divide", "bad": key, "fastest": 0.0,
+                    "cheapest": 0.0}  # fmt: skip
+        if key not in fit:
+            return {**seen, "plans": "does not fit", "bad": key, "fastest": 0.0, "cheapest": 0.0}
+    fast, cheap = keys
+    return {
+        **seen,
+        "plans": "two that fit",
+        "fastest": ask.costs[fast][1],
+        "cheapest": bill(cheap, ask.costs),
+        "keys": (fast, cheap),
+    }

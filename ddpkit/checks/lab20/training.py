@@ -1,0 +1,152 @@
+"""Lab 20: a step of FSDP2 at real sizes, run without values, and its most bytes.
+
+The model has the text of the lesson's: attention beside residual paths, and norms that are one
+operation each.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections import Counter
+from collections.abc import Callable, Sequence
+from functools import cache, partial
+from typing import Any
+
+import torch
+from torch import nn
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.nn import functional as F
+from torch.utils.checkpoint import (
+    CheckpointPolicy,
+    checkpoint,
+    create_selective_checkpoint_contexts,
+)
+
+from ddpkit.checks.lab20.sizes import Shape, Step
+from ddpkit.cluster import Cluster
+from ddpkit.rank.emulation.machine import current
+
+MACHINE, LINK = (
+    "device of 400 TFLOP/s, 2 TB/s",
+    "450 GB/s, 5 us",
+)  # bytes do not depend on the times
+
+
+def _norm(width: int) -> nn.Module:
+    return nn.LayerNorm(width, bias=False)
+
+
+class Block(nn.Module):
+    """Attention and an MLP, each behind a norm and beside a residual path."""
+
+    def __init__(self, shape: Shape) -> None:
+        super().__init__()
+        self.shape = shape
+        self.before, self.after = _norm(shape.width), _norm(shape.width)
+        self.products = nn.ModuleList(nn.Linear(n, m, bias=False) for n, m in shape.products)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        gated, products = self.shape.gated, list(self.products)
+        gate = products.pop(-2) if gated else None
+        *qkv, out, up, down = products
+        y = self.before(x)
+        q, k, v = self._heads([product(y) for product in qkv])
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + out(y.transpose(1, 2).flatten(2))
+        y = self.after(x)
+        inner = F.gelu(up(y)) if gate is None else F.silu(up(y)) * gate(y)
+        return x + down(inner)  # type: ignore[no-any-return]
+
+    def _heads(self, parts: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
+        shape, size = self.shape, self.shape.width // self.shape.heads
+        if len(parts) != 3:
+            parts = parts[0].chunk(3, -1)
+        q, k, v = (part.view(*part.shape[:-1], -1, size).transpose(1, 2) for part in parts)
+        if shape.kv_heads < shape.heads:
+            k, v = (part.repeat_interleave(shape.heads // shape.kv_heads, 1) for part in (k, v))
+        return q, k, v
+
+
+class Model(nn.Module):
+    """Token ids of shape (sequences, length) in, logits out; `wrap` gets each new block."""
+
+    def __init__(self, shape: Shape, wrap: Callable[[nn.Module], nn.Module]) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(shape.vocab, shape.width)
+        self.blocks = nn.ModuleList(wrap(Block(shape)) for _ in range(shape.layers))
+        self.norm = _norm(shape.width)
+        self.head = nn.Linear(shape.width, shape.vocab, bias=False)
+        if shape.tied:
+            self.head.weight = self.embedding.weight
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        x = self.embedding(ids)
+        for block in self.blocks:
+            x = block(x)
+        return self.head(self.norm(x))  # type: ignore[no-any-return]
+
+
+def _selected() -> Any:
+    """Keep attention, and every second product, beginning with the first."""
+    seen = Counter[bool]()
+
+    def choose(ctx: Any, op: Any, *args: Any, **kwargs: Any) -> CheckpointPolicy:
+        keep = "attention" in str(op) or "bmm" in str(op)
+        if op is torch.ops.aten.mm.default:
+            seen[ctx.is_recompute] += 1
+            keep = seen[ctx.is_recompute] % 2 == 1
+        return CheckpointPolicy.MUST_SAVE if keep else CheckpointPolicy.PREFER_RECOMPUTE
+
+    return create_selective_checkpoint_contexts(choose)  # type: ignore[no-untyped-call]
+
+
+def _checkpointed(block: nn.Module, again: str) -> nn.Module:
+    if again != "none":
+        more: dict[str, Any] = {"context_fn": _selected} if again == "selective" else {}
+        block.forward = partial(
+            checkpoint, block.forward, use_reentrant=False, preserve_rng_state=False, **more
+        )
+    return block
+
+
+def _shard(module: nn.Module) -> nn.Module:
+    mixed = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+    sharded: Any = fully_shard(module, mp_policy=mixed)
+    return sharded  # type: ignore[no-any-return]
+
+
+def _sharded_block(block: nn.Module, again: str) -> nn.Module:
+    return _shard(_checkpointed(block, again))
+
+
+def train(steps: Sequence[Step]) -> list[int]:
+    """Train each model for two steps, one model after the other; return the most bytes of each."""
+    rank, most = current(), list[int]()
+    assert rank is not None
+    assert rank.memory is not None
+    for each in steps:
+        shape = each.shape
+        wrap = partial(_sharded_block, again=each.again)
+        model = _shard(Model(shape, wrap))
+        optimizer = torch.optim.AdamW(model.parameters(), fused=True)
+        ids = torch.zeros(each.sequences, each.length, dtype=torch.long)
+        for _ in range(2):
+            rank.memory.forget_most()
+            logits = model(ids)
+            loss = F.cross_entropy(logits.float().view(-1, shape.vocab), ids.view(-1))
+            del logits
+            loss.backward()  # type: ignore[no-untyped-call]
+            optimizer.step()
+            optimizer.zero_grad()
+        most.append(rank.memory.most)
+        del model, optimizer, loss
+        gc.collect()  # FSDP's modules refer to each other
+    return most
+
+
+@cache
+def peaks(steps: tuple[Step, ...]) -> list[int]:
+    """Return the most bytes of rank 0 in each of these steps, which have one number of ranks."""
+    (ranks,) = {each.ranks for each in steps}
+    cluster = Cluster(ranks, machine=MACHINE, link=LINK, values=False, alike=1, device="cpu")
+    return cluster.run(train, steps).results[0]
