@@ -126,14 +126,13 @@ def roof(answer: Answer, rng: random.Random) -> Iterator[Case]:
 def hidden_from(answer: Answer, rng: random.Random) -> Iterator[Case]:
     """The least tokens that hide a communication; both sides of the limit are run."""
     for ask in limits.drawn(rng):
-        expect = limits.expected(ask)
         read: Callable[[Observed], Observed] = sides.Sides(ask).read
-        if active():
-            expect, read = {"number": expect["number"]}, partial(_number, ask)
+        if active():  # no ranks without values under torchrun
+            read = partial(_number, ask)
         yield Case(
             ask.words,
             observe=partial(limits.asked, answer, ask.arguments),
-            expect=expect,
+            expect={"number": "right"},
             read=read,
             hints=hints_more.HIDDEN,
             given={"ask": ask, "due": limits.limit(ask), "ideas": limits.by_ideas(ask)},

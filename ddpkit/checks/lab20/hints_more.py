@@ -67,7 +67,7 @@ def _hidden_else(s: Seen) -> str:
 
 # fmt: off
 HIDDEN = (
-    Hint("no number", lambda s: s.number not in ("right", "wrong"),
+    Hint("no number", lambda s: s.number.startswith("a number"),
          lambda s: f"Return {s.number.replace(', not', ' or math.inf, not')}."),
     Hint("never", _grows, _never),
     Hint("backward too", lambda s: _of_shards(s) and _is_by("backward too")(s),

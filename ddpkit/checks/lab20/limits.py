@@ -113,13 +113,6 @@ def close(got: Any, due: float) -> bool:
     return bool(abs(got - due) <= max(1.0, 0.002 * due))
 
 
-def expected(ask: Hidden) -> dict[str, Any]:
-    """Return the values of a right answer."""
-    if 2 <= limit(ask) <= MOST:
-        return {"number": "right", "below": "exposed", "above": "hidden"}
-    return {"number": "right", "below": "not run", "above": "not run"}
-
-
 IDEAS: dict[str, Sequence[dict[str, Any]]] = {
     "backward too": [{"both": False}, {"apart": False}],
     "two bytes": [{"gradient": 2}],

@@ -15,21 +15,27 @@ class Sides:
         self.ask = ask
 
     def read(self, observed: Any) -> dict[str, Any]:
-        """Return the tokens, the verdict on both sides, and the exposed ms of both runs."""
+        """Return the tokens, the verdict, and the exposed ms of the runs on both sides.
+
+        Where no ranks can be started, the number alone is judged.
+        """
         tokens, due = observed["tokens"], limit(self.ask)
         seen: dict[str, Any] = {"tokens": tokens, "exposed": ()}
         if not isinstance(tokens, int | float) or isinstance(tokens, bool):
             return {**seen, "number": f"a number of tokens, not {type(tokens).__name__}"}
         seen["number"] = "right" if close(tokens, due) else "wrong"
         if math.isnan(tokens) or not 2 <= tokens <= MOST:
-            return {**seen, "below": "not run", "above": "not run"}
+            return seen
         from ddpkit.checks.lab20.both_sides import exposed
 
         counts = math.floor(0.97 * tokens), math.ceil(1.03 * tokens)
         few, many = (max(2, each) for each in counts)
-        found = exposed(self.ask, (few, many))
+        try:
+            found = exposed(self.ask, (few, many))
+        except Exception:
+            return seen  # the grader limits memory, and starts no ranks there
         seen["exposed"] = tuple(zip(counts, (ms for ms, _ in found), strict=True))
         below, above = (share for _, share in found)
-        seen["below"] = "exposed" if below > 0.002 else "hidden"
-        seen["above"] = "hidden" if above < 0.0005 else "exposed"
+        if seen["number"] == "right" and not (below > 0.002 and above < 0.0005):
+            seen["number"] = "right on paper alone"  # the formula and the runs disagree
         return seen
