@@ -375,6 +375,7 @@ if llama:
 #
 # - *The loss.* In backward, `log_softmax`'s output, its gradient and the logits' gradient are there at
 #   once, each in float32: 12 bytes a logit.
+# %% [markdown]
 # - *The last block's backward.* Two blocks are gathered, or are being gathered (2 + 2 bytes a
 #   parameter); the gradients of the block before leave in float32 (4), and half of this block's are
 #   there (1): 9 bytes.
@@ -1038,15 +1039,13 @@ beside(mine, paper / 3072 / 163e12, "s of a step, yours and published")
 # from torch.utils.flop_counter import FlopCounterMode
 #
 # width, layers, heads, vocab, length = 512, 4, 8, 8000, 256
-# how = {"dropout": 0.0, "activation": "gelu", "batch_first": True, "norm_first": True}
-# layer = nn.TransformerEncoderLayer(width, heads, 4 * width, **how)
+# layer = nn.TransformerEncoderLayer(width, heads, 4 * width, 0.0, batch_first=True)
 # body = nn.TransformerEncoder(layer, layers, enable_nested_tensor=False)
 # net = nn.ModuleList([nn.Embedding(vocab, width), body, nn.Linear(width, vocab)])
 # ids = torch.zeros(2, length, dtype=torch.long)
 #
 # def step(net, ids):
-#     mask = nn.Transformer.generate_square_subsequent_mask(length, ids.device)
-#     logits = net[2](net[1](net[0](ids), mask=mask, is_causal=True))
+#     logits = net[2](net[1](net[0](ids)))
 #     nn.functional.cross_entropy(logits.flatten(0, 1), ids.flatten()).backward()
 #
 # with FlopCounterMode(display=False) as counter:
@@ -1054,8 +1053,7 @@ beside(mine, paper / 3072 / 163e12, "s of a step, yours and published")
 # start = time.perf_counter()
 # step(net, ids)
 # seconds, flops = time.perf_counter() - start, counter.get_total_flops()
-# print(f"{flops / 1e9:.1f} GFLOP, {ids.numel() / seconds:,.0f} tokens/s")
-# print(f"{flops / seconds / 1e12:.3f} TFLOP/s: divided by the peak, that is the MFU")
+# print(f"{flops / 1e9:.1f} GFLOP, {flops / seconds / 1e12:.3f} TFLOP/s")
 # ```
 
 # %% [markdown]
