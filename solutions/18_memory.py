@@ -969,6 +969,7 @@ def moved(way, seed_by_rank):
     return (w - aims).square().mean().item(), (w != 1).float().mean().item(), apart.item()
 
 
+# %%
 TRIED = ("float32", 0), ("bfloat16", 0), ("masters", 0), ("at random", 0), ("at random", 1)
 for way, seeds in TRIED:
     loss, share, apart = four.run(moved, way, seeds).results[0] or (0, 0, 0)
@@ -1163,6 +1164,7 @@ def sharded(way):
     return net.to_empty(device="cpu")
 
 
+# %%
 def large_step(way):
     if dist.is_torchelastic_launched():
         return

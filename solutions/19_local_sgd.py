@@ -986,6 +986,7 @@ def generator():
         dist.send(torch.tensor([x[1].item(), x[0].item(), ms]), 0)
 
 
+# %%
 def rollouts(bound):
     if dist.get_rank():
         return generator()

@@ -24,13 +24,12 @@
 # another day.
 
 # %%
-import math, itertools
-from collections import Counter
-from dataclasses import dataclass, replace
-
 from ddpkit import Cluster, beside, carry, check
 
 # %%
+import math, itertools
+from collections import Counter
+from dataclasses import dataclass, replace
 from functools import partial
 
 import torch
@@ -51,7 +50,7 @@ from torch.utils.checkpoint import (
 
 # %% tags=["answers"]
 @dataclass(frozen=True)
-class Shape:
+class Sizes:
     """The sizes of a transformer. gated: an MLP of three matrices, as Llama's; else of two.
 
     tied: the head's matrix is the embedding's.
@@ -66,28 +65,26 @@ class Shape:
     gated: bool = True
     tied: bool = False
 
+
+# %% [markdown]
+# A shape adds counts to the sizes: `block` has the parameters of one block, and `root` the parameters
+# outside the blocks, which are the embedding, the head and the last norm.
+
+
+# %% tags=["answers"]
+class Shape(Sizes):
+    """Sizes with the matrices of a block, (in, out) in the order of a forward, and with counts."""
+
     @property
     def products(self):
-        """The matrices of a block as (in, out), in the order of a forward."""
         d, kv, h = self.width, self.width // self.heads * self.kv_heads, self.hidden
         if self.gated:
             return [(d, d), (d, kv), (d, kv), (d, d), (d, h), (d, h), (h, d)]
         return [(d, d + 2 * kv), (d, d), (d, h), (h, d)]
 
-    @property
-    def block(self):
-        """The parameters of one block."""
-        return sum(n * m for n, m in self.products) + 2 * self.width
-
-    @property
-    def root(self):
-        """The parameters outside the blocks: embedding, head and the last norm."""
-        return (2 - self.tied) * self.vocab * self.width + self.width
-
-    @property
-    def parameters(self):
-        """All parameters of the model."""
-        return self.layers * self.block + self.root
+    block = property(lambda self: sum(n * m for n, m in self.products) + 2 * self.width)
+    root = property(lambda self: (2 - self.tied) * self.vocab * self.width + self.width)
+    parameters = property(lambda self: self.layers * self.block + self.root)
 
 
 # %% tags=["answers"]
@@ -109,6 +106,19 @@ def norm(width):
     return nn.LayerNorm(width, bias=False)
 
 
+def attended(shape, y, qkv):
+    """Return causal attention on y [sequence, token, feature]; qkv: one matrix or three."""
+    parts = [product(y) for product in qkv]
+    parts = parts if len(parts) == 3 else parts[0].chunk(3, -1)
+    size = shape.width // shape.heads
+    q, k, v = (part.unflatten(-1, (-1, size)).transpose(1, 2) for part in parts)
+    if shape.kv_heads < shape.heads:
+        k, v = (part.repeat_interleave(shape.heads // shape.kv_heads, 1) for part in (k, v))
+    y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+    return y.transpose(1, 2).flatten(2)
+
+
+# %%
 class Block(nn.Module):
     def __init__(self, shape):
         super().__init__()
@@ -117,24 +127,12 @@ class Block(nn.Module):
         self.products = nn.ModuleList(nn.Linear(n, m, bias=False) for n, m in shape.products)
 
     def forward(self, x):
-        gated, products = self.shape.gated, list(self.products)
-        gate = products.pop(-2) if gated else None
+        products = list(self.products)
+        gate = products.pop(-2) if self.shape.gated else None
         *qkv, out, up, down = products
-        y = self.before(x)
-        q, k, v = self.heads(*[product(y) for product in qkv])
-        y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
-        x = x + out(y.transpose(1, 2).flatten(2))
+        x = x + out(attended(self.shape, self.before(x), qkv))
         y = self.after(x)
-        return x + down(F.silu(up(y)) * gate(y) if gated else F.gelu(up(y)))
-
-    def heads(self, *parts):
-        """Return q, k and v as [sequence, head, token, feature], each with all heads."""
-        shape, size = self.shape, self.shape.width // self.shape.heads
-        parts = parts if len(parts) == 3 else parts[0].chunk(3, -1)
-        q, k, v = (part.unflatten(-1, (-1, size)).transpose(1, 2) for part in parts)
-        if shape.kv_heads < shape.heads:
-            k, v = (part.repeat_interleave(shape.heads // shape.kv_heads, 1) for part in (k, v))
-        return q, k, v
+        return x + down(F.silu(up(y)) * gate(y) if gate else F.gelu(up(y)))
 
 
 # %%

@@ -13,7 +13,7 @@ from ddpkit.trace.intervals import subtract, total
 
 
 @dataclass(frozen=True)
-class Shape:
+class Sizes:
     """The sizes of a transformer. gated: an MLP of three matrices, as Llama's; else of two.
 
     tied: the head's matrix is the embedding's.
@@ -28,28 +28,20 @@ class Shape:
     gated: bool = True
     tied: bool = False
 
+
+class Shape(Sizes):
+    """Sizes with the matrices of a block, (in, out) in the order of a forward, and with counts."""
+
     @property
     def products(self):
-        """The matrices of a block as (in, out), in the order of a forward."""
         d, kv, h = self.width, self.width // self.heads * self.kv_heads, self.hidden
         if self.gated:
             return [(d, d), (d, kv), (d, kv), (d, d), (d, h), (d, h), (h, d)]
         return [(d, d + 2 * kv), (d, d), (d, h), (h, d)]
 
-    @property
-    def block(self):
-        """The parameters of one block."""
-        return sum(n * m for n, m in self.products) + 2 * self.width
-
-    @property
-    def root(self):
-        """The parameters outside the blocks: embedding, head and the last norm."""
-        return (2 - self.tied) * self.vocab * self.width + self.width
-
-    @property
-    def parameters(self):
-        """All parameters of the model."""
-        return self.layers * self.block + self.root
+    block = property(lambda self: sum(n * m for n, m in self.products) + 2 * self.width)
+    root = property(lambda self: (2 - self.tied) * self.vocab * self.width + self.width)
+    parameters = property(lambda self: self.layers * self.block + self.root)
 
 
 LLAMA_8B = Shape(32, 4096, 32, 8, 14336, 128256)
