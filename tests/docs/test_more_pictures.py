@@ -34,7 +34,7 @@ SAYS = {  # what each picture's text says
 
 @pytest.mark.slow
 def test_the_cells_of_the_page_run(tmp_path: Path):
-    """All of them, in their order, as a script: a picture leaves its text."""
+    """The page's cells run in their order as a script, which prints the text of each picture."""
     (tmp_path / "page.py").write_text("\n\n".join(CELLS), "utf-8")
     command = [sys.executable, "page.py"]
     ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=200)

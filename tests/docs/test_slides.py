@@ -48,7 +48,7 @@ PAPER = {"light": "rgb(255, 255, 255)", "dark": "rgb(20, 25, 31)"}
 
 
 def opened(browser: Browser, html: str, folder: Path, theme: str) -> tuple[Page, list[str]]:
-    """Return a page with a deck, and the addresses that it asked for besides its own."""
+    """Return a page with a deck, and the addresses that the page loaded besides the deck."""
     path = folder / "deck.html"
     path.write_text(html, "utf-8")
     page = browser.new_page(viewport={"width": 1280, "height": 720})
@@ -86,7 +86,7 @@ def test_no_slide_overflows(path: Path, browser: Browser, tmp_path: Path) -> Non
 
 
 def test_a_deck_can_be_printed(browser: Browser, tmp_path: Path) -> None:
-    """Each slide has a page of its own, with its margins and its picture."""
+    """A print has one page for each slide, with margins and the slide's picture."""
     lesson = lesson_in(sources()[0])
     deck = make_deck(lesson, load(solution_path(ROOT, lesson)))
     page, _ = opened(browser, to_page(deck), tmp_path, "light&print-pdf")

@@ -92,7 +92,7 @@ ROWS = re.findall(r"^\| \d+ \| (\[.*) \| ([\d¼½¾]+) \| [\d.]+ \|$", SYLLABUS,
 
 @pytest.mark.parametrize(("links", "said"), ROWS)
 def test_every_row_of_a_plan_has_its_files(links: str, said: str):
-    """Each lab of a week has its notebooks, its checks and its page for the teacher."""
+    """Each lab of a week has notebooks, checks and a page for the teacher."""
     labs = re.findall(r"\[(\d\d) (\w+)\]\((teaching/\d\d\.md)\)", links)
     assert len(labs) == links.count("[") >= 1
     for number, name, page in labs:
