@@ -347,7 +347,7 @@ def test_scripts_for_gradescope_are_bash_and_their_commands_ours():
 
 
 def test_workflow_for_github_is_yaml_and_its_steps_are_bash():
-    """The workflow cannot run here: GitHub's runner, secrets and students' repositories are missing."""
+    """The workflow cannot run here: runner, secrets and students' repositories are missing."""
     text = (ROOT / "docs" / "github-classroom" / "grade.yml").read_text("utf-8")
     steps = yaml.safe_load(text)["jobs"]["grade"]["steps"]
     scripts = [re.sub(r"\$\{\{.*?\}\}", "text", step["run"]) for step in steps if "run" in step]
