@@ -100,7 +100,7 @@ def test_no_block_is_without_a_test():
         "README.md": ["sh", "python", "python", "text", "sh", "sh", "sh", "text"],
         "docs/clusters.md": ["sh", "sh", "bash"],
         "docs/course.md": ["sh"],  # make lab and make slides, of which other tests know
-        "docs/emulation.md": ["python"] * 3,  # run by test_the_clusters_of_the_page_on_emulation
+        "docs/emulation.md": ["python"] * 4,  # run by test_the_clusters_of_the_page_on_emulation
         # Run by tests/commands: test_run.py and test_torch_scripts.py, then by test_predict.py, and
         # the last command by test_no_values.py; the last block is run by cluster/test_replicas.py.
         "docs/run.md": ["sh", "sh", "python", "sh", "python"],
@@ -163,7 +163,7 @@ def test_the_clusters_of_the_page_on_emulation(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each is as its comment says: 8 ranks in emulated time, or 2 on machines with a device."""
-    (_, code), (_, modelled), (_, with_device) = BLOCKS["docs/emulation.md"]
+    (_, code), (_, modelled), (_, with_device), (_, with_phases) = BLOCKS["docs/emulation.md"]
     imports, _, calls = code.partition("\n\n")
     given: dict[str, object] = {}
     exec(imports, given)
@@ -172,8 +172,8 @@ def test_the_clusters_of_the_page_on_emulation(
     assert all("8 ranks · gloo · cpu · emulated: " in repr(cluster) for cluster in clusters)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine.json").write_text('{"flops": {"float32": 1e12}}')
-    devices = [eval(line, given) for line in with_device.splitlines()]
-    assert len(devices) == 4
+    devices = [eval(line, given) for line in (with_device + with_phases).splitlines()]
+    assert len(devices) == 5
     assert all(repr(cluster).startswith("2 ranks · gloo · cpu") for cluster in devices)
     assert all(machine.has_device for cluster in devices for machine in cluster.machines)
 

@@ -1,6 +1,6 @@
 """`Panel`: controls over a picture and its text, drawn by panel.js. Importing this needs anywidget.
 
-The same panel works in JupyterLab, Notebook 7, nbclassic, VS Code, Colab and marimo.
+Tried in JupyterLab; anywidget's other front ends were not tried.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """`svg_of`: a figure as SVG, sharp at any size, with colours for a light page and for a dark one.
 
-matplotlib has an SVG writer, whose files are four times larger and have the colours of one theme.
-Each colour is written as CSS ``light-dark(a, b)``; the page says by ``color-scheme`` which it is.
+matplotlib's own SVG writer makes files of twice the size, with the colours of one theme. Here each
+colour is CSS ``light-dark(a, b)``, and the page's ``color-scheme`` chooses one of the two.
 """
 
 from __future__ import annotations
