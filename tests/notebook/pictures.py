@@ -101,7 +101,7 @@ def renew(path: Path) -> None:
     notebook = nbformat.read(path, as_version=4)
     for cell in notebook.cells:
         for output in cell.get("outputs", ()):
-            if "ddpkit-picture" in output.get("data", {}).get("text/html", ""):
+            if "ddpkit-drawing" in output.get("data", {}).get("text/html", ""):
                 old = output["data"]["text/html"]
                 output["data"]["text/html"] = re.sub(
                     "<style.*</style>", RULES, old, flags=re.DOTALL

@@ -33,7 +33,7 @@ _DARK = (
 # the same notebook are turned over, and keep their hues.
 # The text below a picture has tables: lines must not be broken. In a narrow page letters are
 # smaller, and 88 letters fit; a wider table can be moved from side to side.
-RULES = f"""<style class="ddpkit-picture">
+RULES = f"""<style class="ddpkit-drawing">
 .ddpkit-figure {{ margin: 0; }}
 :is(.ddpkit-figure, .ddpkit-shown) {{ color-scheme: light; }}
 :is({", ".join(_DARK)}) :is(.ddpkit-figure, .ddpkit-shown) {{ color-scheme: dark; }}
@@ -44,10 +44,10 @@ RULES = f"""<style class="ddpkit-picture">
 .ddpkit-numbers {{ font-size: 12px; opacity: 0.9; }}
 .ddpkit-numbers:not([open]) {{ width: max-content; }}
 .ddpkit-numbers :is(td, th) {{ text-align: right; white-space: nowrap; padding: 1px 8px; }}
-[data-jp-theme-light="false"] .jp-Notebook:has(.ddpkit-picture) .jp-RenderedImage img
+[data-jp-theme-light="false"] .jp-Notebook:has(.ddpkit-drawing) .jp-RenderedImage img
   {{ filter: invert(0.93) hue-rotate(180deg); }}
-.jp-OutputArea:has(.ddpkit-picture) {{ container-type: inline-size; }}
-.jp-OutputArea-child:has(.ddpkit-picture) ~ .jp-OutputArea-child .jp-RenderedText pre
+.jp-OutputArea:has(.ddpkit-drawing) {{ container-type: inline-size; }}
+.jp-OutputArea-child:has(.ddpkit-drawing) ~ .jp-OutputArea-child .jp-RenderedText pre
   {{ white-space: pre; overflow-x: auto;
     font-size: clamp(10px, calc((100cqw - 90px) / 53), var(--jp-code-font-size)); }}
 </style>"""
