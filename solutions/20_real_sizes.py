@@ -364,8 +364,9 @@ if llama:
 from ddpkit.view import show_held
 
 if llama:
-    levels = llama.trace.memory[0]
-    launching = replace(llama.trace, spans=(), bounds={0: (levels[0].ns, levels[-1].ns)})
+    levels = [level for level in llama.trace.memory[0] if level.ns < 1e9]
+    window = {0: (levels[0].ns, levels[-1].ns)}
+    launching = replace(llama.trace, spans=(), bounds=window, memory={0: levels})
     show_held({"Llama 8B, selective": launching}, kind=None, limit=80 * 2**30)
 
 # %% [markdown]

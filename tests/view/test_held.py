@@ -62,6 +62,13 @@ def test_a_run_out_of_memory_ends_with_a_cross(capsys: pytest.CaptureFixture[str
     assert "limit 30 MB" in {word for word, _ in texts(figure)}
 
 
+@pytest.mark.parametrize(("gigabytes", "unit", "top"), [(1, "MB", 1000), (73, "GB", 73)])
+def test_the_unit_of_the_axis_fits_the_bytes(gigabytes: int, unit: str, top: float) -> None:
+    figure = draw_held(held_picture({"a": _trace((0, 1), (10, 1000 * gigabytes))}))
+    assert unit in {word for word, _ in texts(figure)}
+    assert max(figure.axes[0].lines[0].get_ydata()) == top
+
+
 @pytest.mark.parametrize("runs", [1, 2, 6])
 @pytest.mark.parametrize("limit", [None, 30e6, 300e6])
 def test_every_picture_can_be_read(runs: int, limit: float | None) -> None:
