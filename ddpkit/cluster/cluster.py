@@ -75,9 +75,12 @@ class Run(Generic[Result]):
 class Cluster:
     """`world_size` real torch.distributed ranks: gloo on the CPU, or NCCL on GPUs.
 
-    ```python cluster = Cluster(4) run = cluster.run(lambda: dist.get_rank() ** 2)
+    ```python
+    cluster = Cluster(4)
+    run = cluster.run(lambda: dist.get_rank() ** 2)
     run.results                                        # [0, 1, 4, 9]
-    ``` No process lives between runs, so there is nothing to close; `with Cluster(4) as cluster:`
+    ```
+    No process lives between runs, so there is nothing to close; `with Cluster(4) as cluster:`
     works too, and after `close()` further runs are refused. Under torchrun a cluster uses the first
     `world_size` ranks that torchrun started.
 
@@ -86,9 +89,10 @@ class Cluster:
     time of its compute, divided by its speed, plus the time of its messages. `time.perf_counter()`
     and `time.sleep()` inside a rank, traces and pictures all use emulated time, and waits cost no
     real time (docs/emulation.md). `link={"default": "10 Gbit/s", 3: "100 Mbit/s"}` gives ranks
-    their own links, `link={"hosts of": 4, "inside": "300 GB/s, 3 us", "between": "100 Gbit/s, 10
-    us"}` hosts of 4 ranks, which share a link to the other hosts. Names stand for the links of real
-    hosts: ``"hosts of 8 H100, InfiniBand 400 Gbit/s per GPU"`` (`ddpkit.networks`).
+    their own links. The ranks of a host share a link to the other hosts with
+    `link={"hosts of": 4, "inside": "300 GB/s, 3 us", "between": "100 Gbit/s, 10 us"}`.
+    Names stand for the links of real hosts: ``"hosts of 8 H100, InfiniBand 400 Gbit/s per GPU"``
+    (`ddpkit.networks`).
     `link="unlimited"` takes no time (`ddpkit.link`). `speed=0.5` makes all machines half as fast as
     this computer, `speed={3: 0.5}` only rank 3's; with `speed=math.inf` compute takes no time.
     `machine="A100"` counts compute instead of measuring it: each operation takes its time on an

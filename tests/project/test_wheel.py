@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from ddpkit import __version__
-from ddpkit.commands.lab import GUIDES
+from ddpkit.commands.lab import GUIDES, TUTOR
 from tests.project.source import ROOT
 
 pytestmark = pytest.mark.processes
@@ -83,7 +83,9 @@ def run(folder: Path, *command: object, limit: float = 240) -> subprocess.Comple
 def test_wheel_holds_labs_data_and_types_and_no_solution(built):
     (wheel,) = built.glob(f"ddpkit-{__version__}-*.whl")
     names = zipfile.ZipFile(wheel).namelist()
-    assert sorted(Path(n).name for n in names if n.startswith("ddpkit/labs/")) == LABS
+    assert sorted(Path(n).name for n in names if n.startswith("ddpkit/labs/")) == sorted(
+        [*LABS, TUTOR]
+    )
     assert {"ddpkit/py.typed", "ddpkit/data/digits.npz"} <= set(names)
     assert [name for name in names if name.startswith(("solutions", "tests"))] == []
 
@@ -109,7 +111,8 @@ def test_labs_are_copied_from_the_wheel(clean, mine):
     where = run(mine, clean / "python", "-c", "import ddpkit; print(ddpkit.__file__)").stdout
     assert Path(where.strip()).is_relative_to(clean.parent)
     assert sorted(path.name for path in mine.glob("*.ipynb")) == LABS
-    assert {path.name for path in (mine / "docs").iterdir()} == {*GUIDES}
+    assert (mine / TUTOR).is_file()
+    assert {path.name for path in (mine / "docs").iterdir()} == {*GUIDES, "pictures"}
     assert "ddpkit lab --copy DIR" in run(mine, clean / "ddpkit", "lab").stderr
 
 

@@ -158,19 +158,20 @@ def fits(step: Step, **by_mistake: Any) -> float:
     the whole state on each rank; again: the way that decides over kept tensors; working: False
     without the working set of a block's backward; root, ends: False without that part.
     """
-    shape, again = step.shape, step.again
-    tokens, d = step.sequences * step.length, shape.width
+    shape, again, d = step.shape, step.again, step.shape.width
     whole = shape.parameters
     mine = whole / step.ranks if by_mistake.get("divided", True) else whole
-    inside = 8 * d + (4 if shape.gated else 2) * shape.hidden
-    selected = 2 * d + sum(m for _, m in shape.products[::2])
-    kept = {"none": inside, "selective": selected, "full": d}[by_mistake.get("again", again)]
-    held = shape.layers * kept * 2 * tokens
-    working = 2 * shape.vocab * d + 9 * shape.block
-    if again != "none":
-        working += inside * 2 * tokens
-    if not by_mistake.get("working", True):
-        working = 0
+    tokens = step.sequences * step.length
+    in_bfloat16 = 2 * tokens  # bytes of a number for each token
+    numbers = {
+        "full": d,
+        "selective": 2 * d + sum(m for _, m in shape.products[::2]),
+        "none": 8 * d + (4 if shape.gated else 2) * shape.hidden,
+    }
+    held = in_bfloat16 * shape.layers * numbers[by_mistake.get("again", again)]
+    recomputed = 0 if again == "none" else in_bfloat16 * numbers["none"]
+    needs = by_mistake.get("working", True)
+    working = (9 * shape.block + 2 * d * shape.vocab + recomputed) if needs else 0
     loss = held + by_mistake.get("logit", 12) * tokens * shape.vocab
     ends = 4 * whole / step.ranks if by_mistake.get("ends", True) else 0
     root = 2 * shape.root if by_mistake.get("root", True) else 0

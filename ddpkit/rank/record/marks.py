@@ -38,9 +38,11 @@ def _warn_if_unused(name: str, body: Any) -> None:
 def span(name: str) -> Iterator[None]:
     """Name a stretch of a rank's own work, so that the timeline shows the stretch as compute.
 
-    ```python with span("add the chunks"):
+    ```python
+    with span("add the chunks"):
         mine += received
-    ``` Outside a run the block has no effect, so a function with a span also runs by itself.
+    ```
+    Outside a run the block has no effect, so a function with a span also runs by itself.
     """
     start, recorder = now_here(), current()
     if recorder is not None:
@@ -59,10 +61,12 @@ def span(name: str) -> Iterator[None]:
 def step(**amounts: float) -> Iterator[None]:
     """Mark a training step, for programs with another end of a step than `optimizer.step()`.
 
-    ```python for batch in batches:
+    ```python
+    for batch in batches:
         with step(tokens=batch.numel()):
             train(batch)
-    ``` In a trace with marked steps, only these steps count: `run.trace.step(k)` is the k-th on
+    ```
+    In a trace with marked steps, only these steps count: `run.trace.step(k)` is the k-th on
     each rank. `amounts` are numbers that the rank works off in the step, such as tokens or samples;
     `ddpkit run` reports them per second. Outside a run `step` does nothing.
 
