@@ -1,4 +1,4 @@
-"""What a test reads of a built page."""
+"""The parts of a built page that tests read."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 class Page(HTMLParser):
-    """A page of HTML: its words, its anchors, where it leads, and what it loads."""
+    """A page of HTML: words, anchors, links, and the addresses of loaded files."""
 
     def __init__(self, path: Path) -> None:
         super().__init__()
