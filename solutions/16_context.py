@@ -16,8 +16,8 @@
 # %% [markdown]
 # # 16 · Context
 #
-# **You will build** attention over a sequence that no rank holds whole. Keys travel round a ring while
-# the ranks compute, and gradients travel behind the keys. You balance the work, train a small model,
+# **You will build** attention over a sequence that no rank holds whole. Keys travel round a ring
+# while the ranks compute, and gradients follow the keys. You balance the work, train a small model,
 # and compare two more ways to share out a sequence.
 #
 # **You need** labs 02, 04 and 12. About 90 minutes.
@@ -35,7 +35,7 @@ from ddpkit import Cluster, beside, carry, check, span, step
 
 # %% [markdown]
 # All tensors of this lab are [head, token, feature]. `attention` returns two things: the output, and
-# the **log-sum-exp** of the scores, $\log \sum_j e^{s_j}$. You will soon need the second.
+# the **log-sum-exp** of the scores, $\log \sum_j e^{s_j}$. You will soon need the log-sum-exp.
 
 
 # %%
@@ -59,8 +59,8 @@ def whole(length, heads=8, width=64):
 # The machine of this lab computes 1 TFLOP/s. Only products of matrices take time here: fast kernels
 # of real devices hide nearly all the rest.
 #
-# **Predict:** 2,048 tokens, 8 heads, 64 features. A product of $a \times b$ with $b \times c$ takes
-# $2abc$ operations, and attention has two products. How many ms?
+# **Predict:** there are 2,048 tokens, and 8 heads of 64 features. A product of $a \times b$ with $b
+# \times c$ takes $2abc$ operations, and attention has two products. How many ms does attention take?
 
 # %% guess="alone_ms"
 alone_ms = 2 * 2 * 8 * 2048**2 * 64 / 1e9  # your prediction, in ms
@@ -94,13 +94,14 @@ print(f"1,024 tokens: {held(run.trace):.1f} MB at most")
 run = small.run(alone, 2048, expect_error=True)
 
 # %% [markdown]
-# **What to notice:** three tensors of 134 MB would be alive at once: the scores, the scores less the
-# log-sum-exp, and the exponentials. Twice as many tokens need four times as much memory.
+# **What to notice:** three tensors of 134 MB would be alive at once: the scores, the scores minus
+# the log-sum-exp, and the exponentials. Twice as many tokens need four times as much memory.
 #
 # ## Keys in blocks
 #
 # No token needs all scores at once. Take the keys in blocks, and join the outputs of the blocks.
-# Each block's output is a mean over the keys of the block. Which weight does the mean get?
+# Each block's output is a mean over the keys of the block. Which weight does each mean get in the
+# whole output?
 
 # %% [markdown]
 # The weights of a softmax are $e^{s_j}/Z$, with $Z = \sum_j e^{s_j}$ over *all* keys. Two blocks
@@ -217,7 +218,7 @@ def as_one_process(run, right, places=None):
 # </details>
 
 # %% [markdown]
-# The simplest way: all ranks gather all keys, and then all values, by `Gathered` of lab 12. In an
+# In the simplest way, all ranks gather all keys, and then all values, by `Gathered` of lab 12. In an
 # all-gather on a ring of four ranks, each rank sends three shares, one after the other. A message
 # has a latency of 5 us, and the link carries 12.5 GB/s.
 #
@@ -262,8 +263,8 @@ beside(gathered_ms, exposed_ms(run), "ms of waiting")
 # the method is **ring attention** ([Liu et al. 2023](https://arxiv.org/abs/2310.01889)).
 
 # %% [markdown]
-# `pass_on` starts both messages of a hop, and returns a function that waits for both. Between the two
-# calls, a rank can compute.
+# `pass_on` starts the send and the receive of a hop, and returns a function that waits for both
+# messages. A rank can compute before it calls this function.
 
 
 # %% tags=["answers"]
@@ -324,7 +325,7 @@ def ring_attention(q, k, v, attend, sizes):
 check(ring_attention)
 
 # %% [markdown]
-# For comparison, the next ring waits for the keys first:
+# For comparison, `waits_first` waits for the next keys before each computation:
 
 
 # %%
@@ -364,18 +365,21 @@ compare(waits, overlapped, labels=["waits first", "overlapped"], rank=0)
 print(f"{held(overlapped.trace):.1f} MB at most on a rank")
 
 # %% [markdown]
-# **What to notice:** the ring sends as many bytes as the all-gather, and hides all bytes. A rank holds
-# two shares of keys: one to compute with, and one under way.
+# **What to notice:** the ring sends as many bytes as the all-gather, and hides all its messages
+# behind the computation. A rank holds two shares of keys: it computes with one share, and receives
+# the other share.
 #
 # ## How long must a share be?
 #
-# A share of $c$ tokens, $h$ heads of $w$ features, $F$ FLOP/s, and $B$ bytes/s:
+# A share has $c$ tokens, and $h$ heads of $w$ features. A device computes $F$ FLOP/s, and a link
+# carries $B$ bytes/s. The computation with one share of keys, and a hop, take these times:
 #
 # $$ \text{compute } \frac{4 h w c^2}{F} \qquad \text{hop } \frac{2 h w c \cdot 4}{B} $$
 
 # %% [markdown]
-# **Predict:** computation grows with $c^2$, a hop only with $c$. How many tokens does each rank need
-# at least to hide a hop? Our link carries 12.5 GB/s, and has no latency in the next run.
+# **Predict:** the time of the computation grows with $c^2$, the time of a hop only with $c$. How
+# many tokens does each rank need at least to hide a hop? Our link carries 12.5 GB/s, and has no
+# latency in the next run.
 
 # %% guess="enough"
 enough = 2 * 1e12 / 12.5e9  # your prediction, in tokens
@@ -401,8 +405,9 @@ if hidden:
     beside(enough, hidden[0], "tokens")
 
 # %% [markdown]
-# **What to notice:** the condition is $c \ge 2F/B$; heads and features cancel. Ring Attention's
-# table 2 has such numbers for real devices, in bfloat16, where a number has 2 bytes: $c \ge F/B$.
+# **What to notice:** the condition is $c \ge 2F/B$; the numbers of heads and features cancel. Table
+# 2 of the paper on ring attention has such numbers for real devices, in bfloat16. There a number has
+# 2 bytes, and the condition is $c \ge F/B$.
 
 # %%
 for device, flops, bytes_a_second, said in (
@@ -415,13 +420,13 @@ for device, flops, bytes_a_second, said in (
     print(f"{device:16} {ours:5.2f} thousand tokens; the paper says {said}")
 
 # %% [markdown]
-# **Predict before you read on:** one of the paper's four numbers differs by more than rounding. Which
-# of the two numbers is right?
+# **Predict before you read on:** one of the paper's four numbers differs from our number by more
+# than rounding. Is our number right, or the paper's number?
 #
 # <details><summary>An answer</summary>
 #
-# 312 / 12.5 is 24.96, and the paper prints 24.5. The other three numbers are quotients of the paper's
-# own speeds, and this one is not: probably a slip.
+# Our number is right: 312 / 12.5 is 24.96, and the paper prints 24.5. The paper's other three
+# numbers are the quotients of its speeds, so 24.5 is probably a mistake.
 #
 # </details>
 
@@ -500,8 +505,8 @@ as_one_process(in_order, seen_alone)
 # %% [markdown]
 # ## Your turn: fair shares
 #
-# The last tokens see most, the first tokens see least. Cut the sequence into $2n$ chunks, and give
-# each rank an early chunk and a late chunk. Such places are called **zigzag**.
+# The last tokens see the most keys, and the first tokens see the fewest keys. Cut the sequence into
+# $2n$ chunks, and give each rank an early chunk and a late chunk. Such places are called **zigzag**.
 
 
 # %% exercise="zigzag"
@@ -529,7 +534,7 @@ show_attention(zigzag(64, 4))
 
 # %% [markdown]
 # **Predict:** each rank computes three of four tiles in one block, and two of four tiles in each of
-# the other three blocks. How many ms?
+# the other three blocks. How many ms does the run take?
 
 # %% guess="balanced_ms"
 balanced_ms = (3 / 4 + 3 * 2 / 4) * 0.5369  # your prediction, in ms
@@ -541,8 +546,9 @@ beside(balanced_ms, balanced.trace.duration_ms, "ms")
 compare(in_order, balanced, labels=["in order", "zigzag"], rank=None)
 
 # %% [markdown]
-# **What to notice:** in order, the ranks make a staircase, and the last rank decides the time. In
-# zigzag all ranks compute equally long. The same bytes travel in both.
+# **What to notice:** with shares in order, the bars of the ranks look like a staircase, and the last
+# rank decides the time. In zigzag, all ranks compute for the same time. Both runs send equally many
+# bytes.
 #
 # The published code of zigzag rings is
 # [ring-flash-attention](https://github.com/zhuzilin/ring-flash-attention). The README there compares
@@ -565,16 +571,16 @@ if runs[1].trace.duration_ms:
     beside(reached, 100 * runs[1].trace.duration_ms / runs[0].trace.duration_ms, "% of its speed")
 
 # %% [markdown]
-# **What to notice:** the README says 52.1 % on eight H800 and 51.4 % on eight A100 for a ring in
-# order, and 85.2 % and 81.7 % in zigzag (forward). The uneven shares of work explain the first two
-# numbers up to a few percent. The loss of zigzag must have further causes, such as communication
-# that is not hidden.
+# **What to notice:** for the forward of a ring in order, the README says 52.1 % on eight H800 and
+# 51.4 % on eight A100. In zigzag, the numbers are 85.2 % and 81.7 %. The uneven shares of work
+# explain the numbers of the ring in order, up to a few percent. The loss of zigzag must have further
+# causes, such as communication that is not hidden.
 
 # %% [markdown]
 # ## Backward, and the memory of autograd
 #
-# Training needs the gradients of q, k and v. Autograd can send gradients back by itself, if `pass_on`
-# becomes a function of autograd: the backward passes the gradient to the rank before.
+# Training needs the gradients of q, k and v. Autograd can send gradients back by itself, if
+# `pass_on` becomes a function of autograd: the backward passes the gradient to the previous rank.
 
 
 # %%
@@ -629,8 +635,9 @@ run = four.run(by_autograd, skipping, 64, heads=1, width=8, expect_error=True)
 
 # %% [markdown]
 # **What to notice:** the output of rank 0 does not depend on the received keys. The graph of rank 0
-# has no `Passed`, and the backward of rank 0 sends no message. All other ranks wait. With a mask in
-# place of the skipping, the run ends. The mask is -1e9, because a query with -inf alone gives nan:
+# has no `Passed`, and the backward of rank 0 sends no message. All other ranks wait. If a mask
+# replaces the skipping, the run ends without an error. Masked scores become -1e9: if all scores of a
+# query were -inf, the result would be nan.
 
 
 # %%
@@ -646,18 +653,18 @@ masked = four.run(by_autograd, masking, 2048)
 print(f"{masked.trace.duration_ms:.4f} ms, {held(masked.trace):.1f} MB at most on a rank")
 
 # %% [markdown]
-# **What to notice:** now the ranks compute all blocks, also blocks without any pair. And for the
-# backward, autograd keeps the keys of all ranks and the exponentials of all blocks. A ring should
-# avoid both.
+# **What to notice:** now the ranks compute all blocks, even blocks in which no query sees a key. For
+# the backward, autograd keeps the keys of all ranks and the exponentials of all blocks. A ring
+# should avoid this work and this memory.
 #
 # ## A backward of your own
 #
-# For the backward, keep only q, k, v, the output and the log-sum-exp. Let the keys go round once more,
-# and compute the scores again.
+# For the backward, keep only q, k, v, the output and the log-sum-exp. Let the keys go round once
+# more, and compute the scores again.
 
 # %% [markdown]
-# For one tile, with $P = e^{S - \mathrm{lse}}$, the gradient $dO$ of the output, and $\delta$, the sum
-# of $dO \cdot O$ over the features (the formula of FlashAttention):
+# FlashAttention's formula gives the gradients for one tile. Here $P = e^{S - \mathrm{lse}}$, $dO$ is
+# the gradient of the output, and $\delta$ is the sum of $dO \cdot O$ over the features:
 #
 # $$ dV = P^T dO \qquad dS = P \cdot (dO\,V^T - \delta) \qquad dQ = dS\,K/\sqrt{w} \qquad
 #    dK = dS^T Q/\sqrt{w} $$
@@ -696,11 +703,11 @@ def causal_back(places, out, lse, of_out):
 
 
 # %% [markdown]
-# ## Your turn: gradients behind the keys
+# ## Your turn: gradients follow the keys
 #
 # The gradient of q stays at home. Follow the gradient of rank 0's keys: rank 0 computes the first
-# part, and keeps that part. Rank 1 gets the keys, and starts a sum. Ranks 2 and 3 add a part each, and
-# rank 3 passes the sum home, to rank 0. The sum travels one hop behind the keys.
+# part, and keeps that part. Rank 1 gets the keys, and starts a sum. Ranks 2 and 3 add a part each,
+# and rank 3 passes the sum home, to rank 0. The sum makes each hop one round later than the keys.
 
 
 # %% exercise="ring_gradients"
@@ -756,7 +763,8 @@ class RingAttention(torch.autograd.Function):
 
 # %% [markdown]
 # **Predict:** the forward in zigzag takes 1.208 ms, for two products in each tile. The backward has
-# five products: the scores again, and four for the gradients. How long do both take together?
+# five products: the scores again, and four for the gradients. How long do forward and backward take
+# together?
 
 # %% guess="both_ms"
 both_ms = (2 + 5) / 2 * 1.208  # your prediction, in ms
@@ -800,8 +808,8 @@ for name, each in (("autograd's", masked), ("yours", run)):
 
 # %% [markdown]
 # **What to notice:** your backward sends more bytes and computes the scores twice, but holds about a
-# quarter of the memory. The last hop, which brings the gradients home, is exposed: no computation is
-# left.
+# quarter of the memory. The last hop, which brings the gradients home, is exposed, because no
+# computation is left that could hide the hop.
 
 # %% [markdown]
 # ## A whole training
@@ -843,7 +851,7 @@ check(own_tokens)
 #
 # <details><summary>An answer</summary>
 #
-# nan, since 0 / 0 has no value: and the gradients of all ranks become nan with it.
+# The mean is nan, since 0 / 0 has no value. Then the averaged gradients are nan on all ranks.
 #
 # </details>
 
@@ -900,8 +908,9 @@ def summed(x):
 
 
 # %% [markdown]
-# The first 160 tokens are a prompt and are not counted. `train` is the same on every rank; `take` gives
-# the rank's tokens, and `share` the number for backward.
+# The first 160 tokens are a prompt and are not counted. Every rank calls `train` with two functions:
+# `take` returns the rank's inputs, targets and positions, and `share` returns the number on which
+# the rank calls backward.
 
 
 # %%
@@ -944,8 +953,8 @@ def one_process():
 
 
 # %% [markdown]
-# Here are three mistakes from real code: the mean of the rank's own tokens; targets shifted within a
-# share; positions from 0 on each rank.
+# The next cell makes three mistakes that occurred in real code: the loss is the mean over the rank's
+# own tokens; the targets are shifted within a share; the positions begin at 0 on each rank.
 
 
 # %%
@@ -987,11 +996,12 @@ for name, (losses, found) in zip(WAYS_TO_TRAIN, four.run(all_trainings).results[
     print(f"{name:16}", *(f"{loss:.4f}" for loss in losses), f"  parameters off by {off:.1g}")
 
 # %% [markdown]
-# **What to notice:** all four learn, and a wrong training can even end with a lower loss. A curve does
-# not show the mistake. Only the twin does: right ranks have the twin's parameters, up to rounding.
+# **What to notice:** all four trainings learn, and a wrong training can even end with a lower loss.
+# A loss curve does not show the mistake. Only the comparison with the twin shows the mistake: in the
+# right training, the ranks have the twin's parameters, up to rounding.
 
 # %% [markdown]
-# **In words:** the losses look alike. Which test would have told you on the first day?
+# **In words:** the losses look alike. Which test would have shown the mistakes on the first day?
 
 # %% [markdown]
 # *Your words:*
@@ -999,8 +1009,9 @@ for name, (losses, found) in zip(WAYS_TO_TRAIN, four.run(all_trainings).results[
 # %% [markdown]
 # <details><summary>Where these mistakes were made</summary>
 #
-# The loss of shares: Megatron-LM issues 673 and 906. Targets shifted within a share: transformers
-# pull requests 36607 and 48570. A length that $2n$ does not divide: EasyContext issue 47.
+# The loss of a share was wrong in Megatron-LM (issues 673 and 906). Targets were shifted within a
+# share in transformers (pull requests 36607 and 48570). EasyContext did not support a length that
+# $2n$ does not divide (issue 47).
 #
 # </details>
 
@@ -1015,10 +1026,10 @@ for name, (losses, found) in zip(WAYS_TO_TRAIN, four.run(all_trainings).results[
 # %% [markdown]
 # ## Your turn: to heads and back
 #
-# The exchange is a single `all_to_all_single`: a flat tensor goes in parts to the ranks. Two lists give
-# the sizes of the incoming and of the outgoing parts. (`dist.all_to_all` takes lists of tensors, but
-# with gloo all tensors need the same size.) `ByTokens`, the class after yours, calls your `backward`
-# alone: then `ctx` has `sizes` and nothing else.
+# The exchange is a single `all_to_all_single`: a flat tensor goes in parts to the ranks. Two lists
+# give the sizes of the incoming and of the outgoing parts. (`dist.all_to_all` takes lists of
+# tensors, but with gloo all tensors need the same size.) `ByTokens`, the class after yours, calls
+# your `backward` without your `forward`: then `ctx` has only `sizes`.
 
 
 # %% exercise="ByHeads"
@@ -1057,7 +1068,7 @@ check(ByHeads)
 
 
 # %% [markdown]
-# The outputs go back by the same two methods, exchanged:
+# `ByTokens` brings the outputs back. Its forward is your backward, and its backward is your forward:
 
 
 # %%
@@ -1101,7 +1112,7 @@ def bytes_sent(way, tokens, heads, kv_heads, width, n, number=2):
 check(bytes_sent)
 
 # %% [markdown]
-# Now run all three ways, with 1,024 tokens of 64 features, and different heads.
+# Now run all three ways, with 1,024 tokens of 64 features, and different numbers of heads.
 
 
 # %%
@@ -1145,7 +1156,8 @@ def all_layers(length):
 
 
 # %% [markdown]
-# **Predict:** 8 heads and 8 key heads: which way sends fewest bytes? Which way is fastest?
+# **Predict:** there are 8 heads and 8 key heads. Which of the three ways sends the fewest bytes?
+# Which way is fastest?
 
 # %% guess="by_heads_mb"
 by_heads_mb = 3 / 4 * 4 * 8 * 256 * 64 * 4 / 1e6  # your prediction: q, k, v and outputs, in MB
@@ -1172,18 +1184,19 @@ right = [bytes_sent(way, 1024, *heads, 64, 4, 4) / 1e6 for way, *heads in table]
 print("your formula counts the bytes of each run:", right == list(map(megabytes, table.values())))
 
 # %% [markdown]
-# **What to notice:** with 8 key heads, exchanged heads send half of the ring's bytes, but hide none of
-# these bytes: the ring is faster. With 2 key heads, the ring also sends fewer bytes. The gather sends
-# as many bytes as the ring, and holds most memory.
+# **What to notice:** with 8 key heads, exchanged heads send half of the ring's bytes, but hide none
+# of these bytes: the ring is faster. With 2 key heads, the ring also sends fewer bytes. The gather
+# sends as many bytes as the ring, and holds the most memory.
 
 # %% [markdown]
-# With $G$ query heads to a key head, a ring sends $n/(G + 1)$ times the bytes of exchanged heads, as
-# long as there are $n$ key heads. Both ways send equally many bytes at $n = G + 1$ ranks.
+# Suppose that $G$ query heads share a key head, and that there are at least $n$ key heads. Then a
+# ring sends $n/(G + 1)$ times as many bytes as an exchange of heads. With $n = G + 1$ ranks, both
+# ways send equally many bytes.
 
 # %% [markdown]
 # Llama 3 405B has 128 heads and 8 key heads of 128 features, and was trained on sequences of 131,072
-# tokens with 16 ranks for each sequence ([Llama Team 2024](https://arxiv.org/abs/2407.21783), section
-# 3.3.2). Rank i has chunks i and 31 − i of 32.
+# tokens with 16 ranks for each sequence ([Llama Team 2024](https://arxiv.org/abs/2407.21783),
+# section 3.3.2). The sequence has 32 chunks, and rank i has the chunks i and 31 − i.
 #
 # **Predict:** which of the three ways did Llama's team choose?
 
@@ -1192,27 +1205,27 @@ for way in WAYS:
     print(f"{way:6} {bytes_sent(way, 131_072, 128, 8, 128, 16) / 1e6:.0f} MB sent for one layer")
 
 # %% [markdown]
-# **What to notice:** Llama's team chose the gather. Keys and values are small beside queries, since 16
-# query heads share a key head; and a gather suits every kind of mask. Megatron-Core gathers as well.
-# Transformer Engine has all three ways, and calls zigzag "dual chunk swap".
+# **What to notice:** Llama's team chose the gather. Keys and values are small compared with queries,
+# since 16 query heads share a key head. A gather also suits every kind of mask. Megatron-Core
+# gathers as well. Transformer Engine has all three ways, and calls zigzag "dual chunk swap".
 
 # %% [markdown]
-# **In words:** a model has 32 heads and 8 key heads of the same width, in bfloat16. You train the model
-# causally on 65,536 tokens over 16 ranks, with 200 Gbit/s between any two. Which of the three ways do
-# you take? Which number of your device decides?
+# **In words:** a model has 32 heads and 8 key heads of the same width, in bfloat16. You train the
+# model causally on 65,536 tokens over 16 ranks, with 200 Gbit/s between any two. Which of the three
+# ways do you take? Which number of your device decides the question?
 
 # %% [markdown]
 # *Your words:*
 
 # %% [markdown]
 # torch has `context_parallel`, an experimental ring for attention on GPUs. The function balances the
-# work by zigzag. With this balance it refuses attention without a causal mask. It does not run on a
-# CPU.
+# work by zigzag. With this balance, the function refuses attention without a causal mask. The
+# function does not run on a CPU.
 
 # %% [markdown]
 # ## The way out
 #
-# Exchanged heads in plain torch, forward and backward.
+# This program exchanges heads in plain torch, forward and backward.
 #
 # ```python
 # import torch, torch.distributed as dist
@@ -1243,12 +1256,13 @@ for way in WAYS:
 # - joined attention on two sets of keys, in little memory;
 # - sent keys round a ring, and hidden every hop;
 # - balanced a causal mask with two chunks for each rank;
-# - sent gradients behind the keys;
+# - sent gradients round the ring after the keys;
 # - trained on a shared sequence, with the parameters of the twin;
 # - exchanged heads, and counted bytes.
 #
-# **Next:** can a model have many parameters, and use few of them for a token?
+# **Next:** can a model have many parameters, and use only a few of the parameters for each token?
 
 # %% [markdown]
-# **Before you hand in:** save, and run `ddpkit check --as-graded 16_context.ipynb` in a terminal. It
-# goes the grader's way, with inputs of its own, and says what the grader will.
+# **Before you hand in:** save, and run `ddpkit check --as-graded 16_context.ipynb` in a terminal.
+# This command checks your notebook in the same way as the grader, with other inputs, and shows the
+# grader's result.

@@ -89,10 +89,11 @@ def sparse(experts, x, weights, chosen):
 
 
 # %% [markdown]
-# A machine of 1 TFLOP/s counts the products of matrices here, and nothing else. A token in an expert
-# takes 4 · 256 · 1,024 FLOP: two layers, and for each weight one product and one sum.
+# The machine of this lab computes 1 TFLOP/s, and only products of matrices take time. One token in
+# one expert takes 4 · 256 · 1,024 FLOP: the expert has two layers with 256 · 1,024 weights each, and
+# each weight takes one multiplication and one addition.
 #
-# **Predict:** how many ms does `sparse` take for 512 tokens? And `dense`?
+# **Predict:** how many ms does `sparse` take for 512 tokens? How many ms does `dense` take?
 
 # %% guess="sparse_ms"
 sparse_ms = 512 * 2 * 4 * 256 * 1024 / 1e12 * 1e3  # your prediction, in ms
@@ -116,8 +117,8 @@ if by_all.results[0] is not None:  # a job may skip the run
 beside(sparse_ms, by_chosen.trace.duration_ms, "ms")
 
 # %% [markdown]
-# **What to notice:** the layer holds eight experts and computes like two. Memory is now the problem,
-# and compute is not: so the experts will be shared out over the ranks.
+# **What to notice:** the sparse layer holds eight experts, but computes only as much as two experts
+# would. Memory is now the problem, not compute. So the experts will be shared out over the ranks.
 
 # %% [markdown]
 # ## Your turn: the router
@@ -128,9 +129,9 @@ beside(sparse_ms, by_chosen.trace.duration_ms, "ms")
 # experts, gives the same weights.
 
 # %% [markdown]
-# Without the division, the weights of a token add up to less than 1, and no error tells you
-# ([torchtitan #1448](https://github.com/pytorch/torchtitan/issues/1448)). `bias` belongs to the
-# choice alone; you will need `bias` for the balance.
+# Without the division, the weights of a token add up to less than 1, and no error shows the mistake
+# ([torchtitan #1448](https://github.com/pytorch/torchtitan/issues/1448)). `bias` changes only the
+# choice, not the weights. You will need `bias` for the balance.
 
 
 # %% exercise="route"
@@ -155,8 +156,8 @@ check(route)
 #
 # <details><summary>An answer</summary>
 #
-# Nothing: the softmax of one number is 1, so the logits have no gradient. Switch Transformers take
-# one expert for each token, and therefore the softmax over all experts.
+# The router learns nothing: the softmax of one number is 1, so the logits have no gradient. Switch
+# Transformers choose one expert for each token. Therefore they take the softmax over all experts.
 #
 # </details>
 
@@ -176,8 +177,8 @@ check(route)
 # rows will come?
 
 # %% [markdown]
-# The ranks exchange the counts first: one small all-to-all. Then they exchange the rows. The next
-# cell has the exchange as a function of autograd.
+# First the ranks exchange the counts, in one small all-to-all. Then the ranks exchange the rows. The
+# next cell has the exchange as a function of autograd.
 #
 # **Predict:** how do the gradients travel in the backward of a dispatch?
 
@@ -201,8 +202,9 @@ class Exchanged(torch.autograd.Function):
 
 
 # %% [markdown]
-# The gradient of a row goes the way of the row, backward: the lists change places. So the backward
-# of a dispatch is a combine without weights ([DeepEP](https://github.com/deepseek-ai/DeepEP)).
+# The gradient of a row travels back on the way of the row, so the two lists change places. So the
+# backward of a dispatch is a combine without weights
+# ([DeepEP](https://github.com/deepseek-ai/DeepEP)).
 
 # %% [markdown]
 # ## Your turn: dispatch
@@ -265,8 +267,8 @@ def combine(made, weights, ticket):
 check(combine)
 
 # %% [markdown]
-# Both functions make a layer. An expert without rows computes an empty tensor. The reason comes
-# later in this lab.
+# `dispatch` and `combine` together make a layer. An expert without rows computes an empty tensor; a
+# later section shows the reason.
 
 
 # %%
@@ -311,8 +313,8 @@ def as_one_process(run, choose):
 
 # %% [markdown]
 # **Predict:** each rank computes 1,024 rows, as one process did for 512 tokens. Three quarters of
-# the rows travel, there and back. A row has 256 numbers of 4 bytes, and the link carries 3.125 GB/s.
-# How many ms does the layer take?
+# the rows travel to another rank, and their outputs travel back. A row has 256 numbers of 4 bytes,
+# and the link carries 3.125 GB/s. How many ms does the layer take?
 
 # %% guess="even_ms"
 even_ms = 1.074 + 2 * 3 / 4 * 1024 * 256 * 4 / 3.125e9 * 1e3  # your prediction, in ms
@@ -324,20 +326,20 @@ show(evenly)
 beside(even_ms, evenly.trace.duration_ms, "ms")
 
 # %% [markdown]
-# **What to notice:** the first thin bar is the exchange of the counts. The rest of the difference is
-# latency: an all-to-all of four ranks takes three rounds.
+# **What to notice:** the first thin bar is the exchange of the counts. The rest of the difference
+# from the prediction is latency: an all-to-all of four ranks takes three rounds.
 
 # %% [markdown]
 # ## Or replicas?
 #
-# Lab 06 kept the whole model on every rank and summed the *gradients*. Here only *rows* travel: there
-# and back in the forward, and there and back in the backward. With $T$ tokens on each of $n$ ranks, a
-# rank sends
+# Lab 06 kept the whole model on every rank and summed the *gradients*. Here only *rows* travel:
+# there and back in the forward, and there and back in the backward. With $T$ tokens on each of $n$
+# ranks, a rank sends
 #
 # $$ \text{replicas: } 2\cdot\tfrac{n-1}{n}\cdot 8 \cdot 2 \cdot 256 \cdot 1024 \cdot 4\,\text{B}
 #    \qquad \text{experts: } 4 \cdot \tfrac{n-1}{n}\cdot 2 T \cdot 256 \cdot 4\,\text{B} $$
 #
-# **Predict:** at how many tokens on each rank are both equal?
+# **Predict:** at how many tokens on each rank do both ways send equally many bytes?
 
 # %% guess="balance"
 balance = 8 * 1024 / 2  # your prediction, in tokens
@@ -375,9 +377,10 @@ if megabytes(experts):
     beside(balance, 512 * megabytes(replicas) / megabytes(experts), "tokens on each rank")
 
 # %% [markdown]
-# **What to notice:** replicas send the same bytes for every batch, and experts send more with each
-# token. A replica holds all eight experts; here a rank holds two. With more experts, replicas send
-# more bytes, and rows do not: their bytes depend on the number of tokens and on k.
+# **What to notice:** replicas send equally many bytes for every batch, and experts send more bytes
+# with each token. A replica holds all eight experts; here a rank holds two. With more experts,
+# replicas send more bytes, but the bytes of the rows stay the same: these bytes depend on the number
+# of tokens and on k.
 
 # %% [markdown]
 # ## A hot expert
@@ -399,9 +402,9 @@ counts = [hot(rank).flatten().bincount(minlength=8) for rank in range(4)]
 show_routing(counts)
 
 # %% [markdown]
-# **Predict:** rank 0 has the rows of experts 0 and 1, of which 586 are its own. A row takes 1.049 us
-# in an expert. All rows for rank 0 go through rank 0's link, there and back. How many ms does the
-# layer take?
+# **Predict:** rank 0 computes the rows of experts 0 and 1; 586 of these rows are its own tokens. A
+# row takes 1.049 us in an expert. All rows for rank 0 go through rank 0's link, there and back. How
+# many ms does the layer take?
 
 # %% guess="hot_ms"
 hot_ms = 2341 * 1.049e-3 + 2 * (2341 - 586) * 1024 / 3.125e9 * 1e3  # your prediction, in ms
@@ -420,10 +423,11 @@ beside(hot_ms, hotly.trace.duration_ms, "ms")
 # %% [markdown]
 # ## Your turn: a capacity
 #
-# A **capacity** is the largest number of choices that an expert takes: the expert drops the rest. A
-# dropped choice becomes -1 and adds nothing; in a real model, the residual connection still carries
-# the token past the layer. The **capacity factor** is the capacity divided by the mean number of
-# choices of an expert. First choices matter most, so all first choices go before all second choices.
+# A **capacity** is the largest number of choices that an expert takes: the expert drops all further
+# choices. A dropped choice becomes -1 and adds nothing; in a real model, the residual connection
+# still carries the token past the layer. The **capacity factor** is the capacity divided by the mean
+# number of choices of an expert. First choices matter most, so an expert takes all first choices
+# before any second choice.
 
 
 # %% exercise="within_capacity"
@@ -471,8 +475,8 @@ for factor in (1, 1.25, 2):
 beside(dropped, lost[1], "% of the choices dropped, at factor 1")
 
 # %% [markdown]
-# **What to notice:** a capacity limits the time, and drops choices for it. Even a router without a
-# favourite drops some choices at factor 1, because drawn counts scatter around their mean:
+# **What to notice:** a capacity limits the time, and the price is dropped choices. Even a router
+# without a favourite drops some choices at factor 1, because drawn counts scatter around their mean:
 
 # %%
 drawn = torch.randn(512, 8, generator=torch.Generator().manual_seed(7))
@@ -492,7 +496,8 @@ for factor in (1, 1.25):
 # ## A router that spreads
 #
 # There are two ways to teach balance to a router. A **balance loss** has a gradient that moves the
-# logits. A **bias** is added to the logits for the choice alone, and moves against the load.
+# logits. A **bias** is added to the logits for the choice alone; it falls for busy experts, and
+# rises for the others.
 
 # %% [markdown]
 # The balance loss of Switch Transformers is
@@ -504,13 +509,13 @@ for factor in (1, 1.25):
 # probable.
 
 # %% [markdown]
-# **Predict:** each rank's batch has a topic of its own. Should the shares be those of each rank, or
-# of all ranks?
+# **Predict:** each rank's batch has a topic of its own. Should the loss use the shares of each rank
+# alone, or the shares of all ranks?
 #
 # <details><summary>An answer</summary>
 #
-# Of all ranks. Balance on each rank would force every topic onto all experts, and no expert could
-# learn a topic. Qwen3 counts over the global batch ([Qiu et al.
+# The loss should use the shares of all ranks. Balance on each rank would force every topic onto all
+# experts, and no expert could learn a topic. Qwen3 counts over the global batch ([Qiu et al.
 # 2025](https://arxiv.org/abs/2501.11873)).
 #
 # </details>
@@ -542,10 +547,10 @@ check(balance_loss)
 # %% [markdown]
 # ## Your turn: the bias
 #
-# The loss also disturbs the model's own gradients. DeepSeek-V3 therefore moves a bias after each
-# step: up for experts with fewer choices than the mean, and down for experts with more ([Wang et al.
-# 2024](https://arxiv.org/abs/2408.15664)). All ranks need the same bias. Count in integers: in
-# bfloat16, 4,004 and 3,998 are the same number.
+# The balance loss also disturbs the gradients of the model's own loss. DeepSeek-V3 therefore moves a
+# bias after each step: up for experts with fewer choices than the mean, and down for experts with
+# more ([Wang et al. 2024](https://arxiv.org/abs/2408.15664)). All ranks need the same bias. Count in
+# integers: in bfloat16, 4,004 and 3,998 are the same number.
 
 
 # %% exercise="nudged"
@@ -621,8 +626,8 @@ plt.show()
 # Next, the balance loss alone trains the router: once with the shares of all ranks, and once with
 # the shares of each rank alone.
 #
-# **Predict:** on each single rank, the busiest expert has about 3.5 times the mean at first. How many
-# times after each training?
+# **Predict:** on each single rank, the busiest expert has about 3.5 times the mean at first. How
+# many times the mean does the busiest expert have after each training?
 
 
 # %%
@@ -691,11 +696,11 @@ run = Cluster(4).run(nobody_there, only_with_rows, expect_error=True)
 
 # %% [markdown]
 # **What to notice:** on rank 3, no output depends on an expert. So the backward of rank 3 never
-# comes to the exchange, and the other ranks wait for rank 3 forever. The error shows up only when a
-# rank happens to have no rows
-# ([Automodel #1365](https://github.com/NVIDIA-NeMo/Automodel/pull/1365),
-# [DeepSpeed #5066](https://github.com/microsoft/DeepSpeed/issues/5066)). `computed` calls each expert
-# with an empty tensor:
+# reaches the exchange, and the other ranks wait for rank 3 forever. The error shows up only when a
+# rank happens to have no rows ([Automodel
+# #1365](https://github.com/NVIDIA-NeMo/Automodel/pull/1365), [DeepSpeed
+# #5066](https://github.com/microsoft/DeepSpeed/issues/5066)). `computed` calls each expert with an
+# empty tensor:
 
 # %%
 run = Cluster(4).run(nobody_there, computed)
@@ -721,8 +726,8 @@ show_mesh({"same": 2, "ep": 2}, rank=1)
 # ## Your turn: average gradients
 #
 # The loss of a step is the mean of the four ranks' losses. The router is on all ranks. Rank 1 and
-# rank 3 have the same experts, with different rows. Backward has brought the gradients of rank 0's
-# rows to rank 1 already: a sum, not a mean.
+# rank 3 have the same experts, with different rows. On rank 1, backward has already added the
+# gradients of rank 0's rows: the result is a sum, not a mean.
 
 
 # %% exercise="average_gradients"
@@ -746,7 +751,8 @@ def average_gradients(shared, experts, same):
 check(average_gradients)
 
 # %% [markdown]
-# Now train the mesh for three steps, beside one process with all four experts and all tokens.
+# Now train on the mesh for three steps, and compare with one process that has all four experts and
+# all tokens.
 
 
 # %%
@@ -818,10 +824,10 @@ for about, average in (("yours", average_gradients), ("divided by `same`", by_sa
 
 # %% [markdown]
 # **What to notice:** the wrong divisor makes the steps of all experts too large, and the training
-# goes on without a complaint. Shipped libraries have had this factor wrong
-# ([DeepSpeed #5259](https://github.com/microsoft/DeepSpeed/pull/5259),
-# [pytorch #160285](https://github.com/pytorch/pytorch/issues/160285)). Adam hides the factor in the
-# loss; the norm for clipping does not.
+# goes on without a complaint. Published libraries have had this mistake ([DeepSpeed
+# #5259](https://github.com/microsoft/DeepSpeed/pull/5259), [pytorch
+# #160285](https://github.com/pytorch/pytorch/issues/160285)). Adam hides the factor in the loss; the
+# norm for clipping does not.
 
 # %% [markdown]
 # **In words:** an all-reduce over *all* ranks would make the experts' gradients equal on all ranks.
@@ -842,8 +848,8 @@ for about, average in (("yours", average_gradients), ("divided by `same`", by_sa
 # %% [markdown]
 # ## Your turn: homes for experts
 #
-# DeepSeek's load balancer works in the same way
-# ([EPLB](https://github.com/deepseek-ai/EPLB)): first copies, then ranks.
+# Like DeepSeek's load balancer ([EPLB](https://github.com/deepseek-ai/EPLB)), `place` first decides
+# how many copies each expert gets, and then chooses a rank for each copy.
 
 
 # %% exercise="place"
@@ -900,8 +906,8 @@ class Placed(nn.Module):
 
 
 # %% [markdown]
-# **Predict:** with three slots a rank, how close does the hot layer come to the 1.62 ms of the even
-# layer? And with four slots?
+# **Predict:** the layer took 1.62 ms with even choices. How many ms does the layer take with the hot
+# expert and three slots on each rank? How many ms does it take with four slots?
 
 
 # %%
@@ -919,8 +925,8 @@ as_one_process(run, hot)
 
 # %% [markdown]
 # **What to notice:** four extra slots halve the time, and the next four slots gain little. Copies
-# cost memory. In a training, copies also cost an all-reduce: the ranks with copies of an expert are
-# a group `same`.
+# cost memory. In a training, copies also cost an all-reduce: the ranks with copies of an expert form
+# a group, like `same` above.
 
 # %% [markdown]
 # ## Two hosts
@@ -946,7 +952,8 @@ def eight_each(rank):
 # %% [markdown]
 # Your functions can do better. A token crosses *once*, with its choices and weights, to the rank
 # with the same number on the other host. That rank dispatches the token inside its host, combines
-# there, and sends one sum back. `rail` is the group of the two ranks with the same number.
+# the outputs there, and sends one sum back. `rail` is the group of the two ranks with the same
+# number.
 
 
 # %%
@@ -1003,9 +1010,9 @@ if None not in flat.results:  # a job may have fewer ranks
 compare(flat, in_two, labels=["flat", "in two steps"])
 
 # %% [markdown]
-# **What to notice:** a quarter of the bytes cross the thin link. More bytes travel inside the hosts,
-# where the link is wide. DeepEP's kernels forward rows in this way, and DeepSeek-V3's router takes
-# the experts of a token from at most four hosts ([DeepSeek-AI
+# **What to notice:** in two steps, only a quarter of the bytes cross the thin link. More bytes
+# travel inside the hosts, where the link is wide. DeepEP's kernels forward rows in this way, and
+# DeepSeek-V3's router takes the experts of a token from at most four hosts ([DeepSeek-AI
 # 2025](https://arxiv.org/abs/2505.09343), section 4.3).
 
 # %% [markdown]
@@ -1054,24 +1061,24 @@ def step_ms(run):
 beside(saved_ms, step_ms(after) - step_ms(meanwhile), "ms saved")
 
 # %% [markdown]
-# **What to notice:** the shared expert takes twice as long as the dispatch, so all of the dispatch is
-# hidden.
+# **What to notice:** the shared expert takes twice as long as the dispatch, so all of the dispatch
+# is hidden.
 #
 # **Predict:** which work could hide the combine?
 #
 # <details><summary>An answer</summary>
 #
-# The attention of another micro-batch: DualPipe runs the forward of one micro-batch beside the
-# backward of another (lab 11).
+# The attention of another micro-batch: DualPipe runs the forward of one micro-batch at the same time
+# as the backward of another micro-batch (lab 11).
 #
 # </details>
 
 # %% [markdown]
 # ## Published numbers
 #
-# Bytes divided by bandwidth explain real machines too. DeepEP's page gives a dispatch of 128 tokens to
-# 8 experts each, 7,168 numbers of 1 byte for each token, and a 4-byte scale for each 128 numbers. The
-# network card carries 98 GB/s.
+# Bytes divided by bandwidth explain the times of real machines too. DeepEP's page gives the time of
+# a dispatch of 128 tokens to 8 experts each. A token has 7,168 numbers of 1 byte, and a 4-byte scale
+# for each 128 numbers. The network card carries 98 GB/s.
 #
 # **Predict:** how many us does the dispatch take?
 
@@ -1083,15 +1090,15 @@ beside(dispatch_us, 77, "us, by DeepEP's page")
 
 # %% [markdown]
 # DeepSeek computes the least time of a token in its own model
-# ([2025](https://arxiv.org/abs/2505.09343), section 2.3.2): (1 + 2) bytes · 32 tokens · 9 · 7,000
-# numbers at 50 GB/s, twice a layer, in 61 layers.
+# ([2025](https://arxiv.org/abs/2505.09343), section 2.3.2). In each of 61 layers, (1 + 2) bytes · 32
+# tokens · 9 · 7,000 numbers travel twice, at 50 GB/s.
 #
 # **Predict:** where do the 1, the 2 and the 9 come from?
 #
 # <details><summary>An answer</summary>
 #
-# A number has 1 byte on the way to the experts and 2 bytes on the way back. The 9 are eight routed
-# experts and the shared expert.
+# A number has 1 byte on the way to the experts and 2 bytes on the way back. The 9 stands for eight
+# routed experts and the shared expert.
 #
 # </details>
 
@@ -1133,11 +1140,12 @@ print(f"{61 * a_layer * 1e3:.2f} ms for each token, {1 / (61 * a_layer):.1f} tok
 # - routed tokens to experts, and sent rows through an unequal exchange;
 # - found the batch at which experts and replicas send equal bytes;
 # - balanced a router by a loss and by a bias;
-# - given experts the right gradients, also without rows;
+# - given experts the right gradients, even experts without rows;
 # - placed copies of a hot expert, and crossed a thin link once for each token.
 #
 # **Next:** a model of your own, under `ddpkit run`, on a cluster that you name.
 
 # %% [markdown]
-# **Before you hand in:** save, and run `ddpkit check --as-graded 17_experts.ipynb` in a terminal. It
-# goes the grader's way, with inputs of its own, and says what the grader will.
+# **Before you hand in:** save, and run `ddpkit check --as-graded 17_experts.ipynb` in a terminal.
+# This command checks your notebook in the same way as the grader, with other inputs, and shows the
+# grader's result.

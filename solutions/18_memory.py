@@ -16,11 +16,12 @@
 # %% [markdown]
 # # 18 · Memory
 #
-# **You will build** checkpointing of your own, a plan of the blocks that are computed again within a
-# limit of memory, and three ways to send fewer bits: sums in bfloat16, a loss scale for all ranks, and
-# gathers in fp8.
+# **You will build** checkpointing of your own, a plan that fits a training into a limit of memory by
+# computing some blocks again, and three ways to send fewer bits: sums in bfloat16, a loss scale for
+# all ranks, and gathers in fp8.
 #
-# **You need** labs 02, 04, 11 and 13. About 90 minutes. Sums, scales and fp8 may wait for another day.
+# **You need** labs 02, 04, 11 and 13. About 90 minutes. Sums, scales and fp8 may wait for another
+# day.
 
 # %%
 import torch, torch.distributed as dist
@@ -74,10 +75,11 @@ with saved_tensors_hooks(say, lambda tensor: tensor):
     Block(0)(tokens())
 
 # %% [markdown]
-# Two of the tensors are transposed views of the weights, which are there anyway.
+# Two of the tensors are transposed views of the weights, and the weights are in memory anyway.
 #
-# **Predict:** the input has 512 · 128 numbers of 4 B. Inside, the block is four times as wide. Count the
-# tensors above that belong to no parameter: how many MB does the block keep?
+# **Predict:** the input has 512 · 128 numbers of 4 B. Inside the block, a row has four times as many
+# numbers. Add up the tensors above that are not views of parameters: how many MB does the block
+# keep?
 
 # %% guess="kept_mb"
 kept_mb = 13 * 512 * 128 * 4 / 1e6  # your prediction, in MB
@@ -116,12 +118,14 @@ beside(kept_mb, kept(Block(0), tokens()) / 1e6, "MB kept by one block")
 
 # %% [markdown]
 # **What to notice:** the block keeps x, the output of `wide`, dropout's factors, and the input of
-# `narrow`: 1 + 4 + 4 + 4 = 13 times the input. On a GPU a factor of dropout has one byte: 10 times.
+# `narrow`: 1 + 4 + 4 + 4 = 13 times the input. On a GPU, one of dropout's factors has one byte, so
+# the block keeps 10 times the input.
 #
 # ## Twelve blocks
 #
-# The machine of this lab has a bandwidth of 1000 TB/s. Element-wise work takes some nanoseconds, so
-# you see times of products, and every level of memory.
+# The machine of this lab has a bandwidth of 1000 TB/s. Element-wise work takes only some
+# nanoseconds: nearly all time below belongs to matrix products, and the pictures still show every
+# level of memory.
 
 
 # %%
@@ -153,9 +157,9 @@ def held(run, rank=0):
 
 
 # %% [markdown]
-# **Predict:** one block's forward multiplies 512 × 128 by 128 × 512, and back. A product of
-# $a \times b$ and $b \times c$ has $2abc$ operations, and the backward has twice as many as the forward.
-# How many ms do twelve blocks take at 1 TFLOP/s?
+# **Predict:** one block's forward has two products: 512 × 128 by 128 × 512, and 512 × 512 by 512 ×
+# 128. A product of $a \times b$ and $b \times c$ has $2abc$ operations, and the backward has twice
+# as many as the forward. How many ms do twelve blocks take at 1 TFLOP/s?
 
 # %% guess="plain_ms"
 plain_ms = 12 * 3 * 4 * 512 * 128 * 512 / 1e9  # your prediction, in ms
@@ -175,23 +179,24 @@ small = Cluster(4, machine="1 TFLOP/s, 1000 TB/s, 30 MB")
 too_much = small.run(stack, plain, expect_error=True)
 
 # %% [markdown]
-# **What to notice:** seven blocks keep 23.9 MB; the eighth does not fit. More ranks with smaller parts
-# of the batch divide the activations, and nothing else. The shards of lab 13 divide everything else,
-# and no activations.
+# **What to notice:** seven blocks keep 23.9 MB; the eighth does not fit. More ranks with smaller
+# parts of the batch divide only the activations. The shards of lab 13 divide everything except the
+# activations.
 #
 # ## Compute it again
 #
-# Keep only the *input* of a block, and compute the block a second time in the backward. The method is
-# called **checkpointing**. A block is **kept**, or it is computed **again**.
+# Keep only the *input* of a block, and compute the block a second time in the backward. The method
+# is called **checkpointing**. A block is **kept**, or it is computed **again**.
 
 # %% [markdown]
-# The blocks have dropout. **Predict:** dropout is computed twice. What must be equal?
+# The blocks have dropout. **Predict:** with checkpointing, dropout is computed twice. Which property
+# of both computations must be equal?
 #
 # <details><summary>An answer</summary>
 #
-# Both computations have to drop the same numbers: else the gradients belong to another network than the
-# output. Afterwards the generator of random numbers has to be where it was before the second
-# computation.
+# Both computations have to drop the same numbers. Otherwise the output and the gradients come from
+# two different networks. After the second computation, the generator of random numbers must again
+# have the state from before the second computation.
 #
 # </details>
 
@@ -199,8 +204,8 @@ too_much = small.run(stack, plain, expect_error=True)
 # ## Your turn: again
 #
 # `torch.get_rng_state()` returns the state of the generator, and `torch.set_rng_state` sets it.
-# `torch.random.fork_rng(devices=[])` is a block that puts the state back at its end. In `forward` and in
-# `backward` of a `Function`, no graph is made, unless `torch.enable_grad()` asks for it.
+# `torch.random.fork_rng(devices=[])` opens a block that restores the state at its end. In `forward`
+# and in `backward` of a `Function`, autograd makes a graph only under `torch.enable_grad()`.
 
 
 # %% exercise="Again"
@@ -236,7 +241,7 @@ class Again(torch.autograd.Function):
 check(Again)
 
 # %% [markdown]
-# **Predict:** a step is one forward and a backward of two. Every block now has a second forward. How
+# **Predict:** a backward takes as long as two forwards. Every block now has a second forward. How
 # many ms does the step take?
 
 # %% guess="again_ms"
@@ -260,12 +265,13 @@ from ddpkit.view import compare, show_held
 show_held({"all kept": all_kept, "too much": too_much, "again": again}, kind=None, limit=30e6)
 
 # %% [markdown]
-# **What to notice:** without limit, the bytes of a rank climb to 49.1 MB. The device of 30 MB ends that
-# climb at the cross. With `Again` the forward climbs slowly, by the inputs alone. In the backward there
-# is one tooth for each block: its inside, computed again. 17.6 MB at most.
+# **What to notice:** without a limit, the bytes of a rank grow to 49.1 MB. On the device of 30 MB,
+# the run stops at the cross. With `Again`, the bytes grow slowly in the forward, because a rank
+# keeps only the inputs. In the backward, the curve has one tooth for each block, because the inside
+# of the block is computed again. The rank holds 17.6 MB at most.
 
 # %% [markdown]
-# torch has the method too, as `torch.utils.checkpoint.checkpoint`.
+# torch also has checkpointing, as `torch.utils.checkpoint.checkpoint`.
 
 # %%
 from torch.utils.checkpoint import (
@@ -288,28 +294,29 @@ beside(stops_ms, torchs.trace.duration_ms, "ms by torch")
 print(f"{held(again):.1f} MB of activations by yours, {held(torchs):.1f} MB by torch's")
 
 # %% [markdown]
-# **Predict:** why is torch's faster than yours?
+# **Predict:** why is torch's `checkpoint` faster than your `Again`?
 #
 # <details><summary>An answer</summary>
 #
-# It stops as soon as it has all that the backward needs. Nothing needs the output of `narrow`, so half of
-# the second forward is left out. Yours, like torch's `use_reentrant=True`, computes the whole block.
+# torch stops the second forward as soon as it has all tensors that the backward needs. The backward
+# does not need the output of `narrow`, so torch leaves out half of the second forward. Your `Again`
+# computes the whole block, as torch does with `use_reentrant=True`.
 #
 # </details>
 
 # %% [markdown]
 # ## How many blocks to one checkpoint?
 #
-# One checkpoint may hold several blocks in a row. With $s$ of $n$ blocks to a checkpoint, a rank keeps
-# $n/s$ inputs, and while one checkpoint is computed again, the inside of $s$ blocks. Call the bytes of
-# an input a *share*, and let a block keep $k$ shares:
+# One checkpoint may hold several blocks in a row. Suppose that each checkpoint holds $s$ of the $n$
+# blocks. Then a rank keeps $n/s$ inputs. While one checkpoint is computed again, the rank also holds
+# the inside of $s$ blocks. Call the bytes of an input a *share*, and let a block keep $k$ shares:
 #
 # $$ \text{shares} = \frac{n}{s} + k\,s + \text{constant} $$
 
 # %% [markdown]
-# First take 64 layers that keep as much as they are given, so $k = 1$.
+# First take 64 layers, each of which keeps as many bytes as its input has, so $k = 1$.
 #
-# **Predict:** for which $s$ is the sum smallest?
+# **Predict:** for which $s$ is the number of shares smallest?
 
 # %% guess="best"
 best = 64**0.5  # your prediction: layers to one checkpoint
@@ -346,24 +353,27 @@ layers = shares_of(Layer, 64, (1, 2, 4, 8, 16, 32, 64))
 beside(best, min(layers, key=layers.get), "layers to one")
 
 # %% [markdown]
-# **Predict:** and 16 of our blocks, each of which keeps $k = 13$ shares?
+# **Predict:** now take 16 of our blocks, each of which keeps $k = 13$ shares. For which $s$ is the
+# number of shares smallest?
 
 # %%
 _ = shares_of(Block, 16, (1, 2, 4, 8))
 
 # %% [markdown]
-# **What to notice:** least at $s = \sqrt{n/k}$: 8 for the layers, and 1.1 for the blocks. Famous is
-# $\sqrt n$ ([Chen et al. 2016](https://arxiv.org/abs/1604.06174)), for layers that keep as much as they
-# are given. A transformer's layer keeps 17 times its input and more ([Korthikanti et al.
-# 2022](https://arxiv.org/abs/2205.05198)): so every layer gets a checkpoint of its own. The time is the
-# same for all $s$.
+# **What to notice:** the number of shares is smallest at $s = \sqrt{n/k}$: 8 for the layers, and 1.1
+# for the blocks. The well-known rule $\sqrt n$ ([Chen et al.
+# 2016](https://arxiv.org/abs/1604.06174)) holds for layers that keep as much as their input. A
+# transformer's layer keeps at least 17 times its input ([Korthikanti et al.
+# 2022](https://arxiv.org/abs/2205.05198)), so every layer gets a checkpoint of its own. The time is
+# the same for all $s$.
 
 # %% [markdown]
 # ## In slices
 #
-# In lab 12 you cut a block into slices. Its forward has an all-reduce. A policy, as you will write it,
-# sees operations, and `dist.all_reduce` changes a tensor in place, which no policy can keep. Therefore
-# this block takes torch's functional collectives, which return a new tensor.
+# In lab 12 you cut a block into slices. The forward of such a block has an all-reduce. Below you
+# will write a **policy**, a function that decides which outputs of operations are kept.
+# `dist.all_reduce` changes a tensor in place and has no new output to keep. Therefore the next block
+# uses torch's functional collectives, which return a new tensor.
 
 # %%
 import torch.distributed._functional_collectives as functional
@@ -422,11 +432,12 @@ def slices(forward):
 linked = Cluster(4, machine="1 TFLOP/s, 1000 TB/s", link="100 Gbit/s, 5 us")
 
 # %% [markdown]
-# Six blocks have two halves each, and each half has one all-reduce forward and one backward: 24. An
-# all-reduce on a ring of four ranks has 6 hops of a quarter of 262,144 B each.
+# Six blocks have two halves each. Each half has one all-reduce in the forward and one in the
+# backward, so a step has 24 all-reduces. An all-reduce on a ring of four ranks has 6 hops of a
+# quarter of 262,144 B each.
 #
-# **Predict:** does a block in slices also send its sums again? How many ms does a rank wait
-# with `Again`?
+# **Predict:** does a block in slices also send its sums again? How many ms does a rank wait with
+# `Again`?
 
 # %% guess="sent_again_ms"
 sent_again_ms = 36 * 6 * (262144 / 4 / 12.5e9 + 5e-6) * 1e3  # your prediction, in ms
@@ -454,13 +465,13 @@ for name, run in sliced.items():
 beside(sent_again_ms, exposed_ms(sliced["again"]), "ms of waiting")
 
 # %% [markdown]
-# **What to notice:** with `Again`, 12 all-reduces are sent a second time: they are in the forward.
-# torch's version stops early, which spares the last all-reduce of each block, and not the one in the
-# middle.
+# **What to notice:** with `Again`, the 12 all-reduces of the forward are sent a second time. torch's
+# version stops the second forward early. So it saves the last all-reduce of each block, but not the
+# all-reduce in the middle.
 #
 # ## Your turn: worth keeping
 #
-# A **policy** decides for each operation of a block if its output is kept.
+# Your policy decides for each operation of a block if the output is kept.
 
 # %% [markdown]
 # torch calls the policy for each operation in the forward, and once more when the operation is computed
@@ -501,15 +512,15 @@ sliced["policy"] = linked.run(slices, selective)
 row("your policy", sliced["policy"])
 
 # %% [markdown]
-# **What to notice:** the policy costs no time, and holds 26.0 MB in place of 42.7. It also keeps the
-# output of `narrow`, which nobody needs after it has travelled. torchtitan's selective mode keeps every
-# second product, attention and collectives.
+# **What to notice:** the policy costs no time, and holds 26.0 MB in place of 42.7 MB. The policy
+# also keeps the output of `narrow`, although no rank needs this output after the all-reduce.
+# torchtitan's selective mode keeps every second product, attention and collectives.
 
 # %% [markdown]
 # ## When is computing again free?
 #
-# Now replicas: torch's DDP over twelve blocks. The backward hides the all-reduces of the gradients. With
-# `Again` the backward is longer, and hides more.
+# Now train replicas of twelve blocks with torch's DDP. The backward hides the all-reduces of the
+# gradients. With `Again`, the backward is longer and can hide more of the communication.
 
 
 # %%
@@ -533,8 +544,8 @@ def replicas(forward):
 
 
 # %% [markdown]
-# **Predict:** over 10 Gbit/s the ranks wait for half of the step. How many times as long is a step with
-# `Again`?
+# **Predict:** on a link of 10 Gbit/s, the ranks wait for half of the step. How many times as long
+# does a step take with `Again`?
 
 # %% guess="times"
 times = 1.03  # your prediction
@@ -559,13 +570,15 @@ if before:
 compare(*by_link["10 Gbit/s, 5 us"], labels=["kept", "again"], step=1)
 
 # %% [markdown]
-# **What to notice:** a third more arithmetic costs 32 % over the fast link, and 3 % over the slow one: it
-# runs while the link is busy. Two blocks' second forward remains exposed, because the first bucket has
-# parameters of two blocks, and cannot start before both are computed again.
+# **What to notice:** a third more arithmetic makes the step 32 % longer on the fast link, but only 3
+# % longer on the slow link, where the arithmetic runs while the link is busy. Two blocks' second
+# forward remains exposed, because the first bucket has parameters of two blocks, and cannot start
+# before both blocks are computed again.
 
 # %% [markdown]
-# **In words:** a step with everything computed again waits for the network for a fifth of its time, and
-# 15 GB are free. Which tensors do you keep first, which next, and when do you stop?
+# **In words:** a training computes every block again. A step spends a fifth of its time waiting for
+# the network, and 15 GB of memory are free. Which tensors do you keep first, which tensors next, and
+# when do you stop?
 
 # %% [markdown]
 # *Your words:*
@@ -573,18 +586,19 @@ compare(*by_link["10 Gbit/s, 5 us"], labels=["kept", "again"], step=1)
 # %% [markdown]
 # ## A limit, and a plan
 #
-# A block that is computed again costs its forward. A kept block costs memory. Between all and nothing
-# there are plans. In a pipeline (lab 11) stages differ: with 1F1B the first of four stages holds four
-# micro-batches, and the last stage holds one.
+# A block that is computed again takes the time of one more forward. A kept block takes memory. A
+# **plan** says which blocks are computed again. In a pipeline (lab 11), the stages need different
+# plans: with 1F1B, the first of four stages holds four micro-batches, and the last stage holds one
+# micro-batch.
 #
 # **Predict:** which stage runs out of memory first?
 
 # %% [markdown]
 # ## Your turn: the plan
 #
-# The first `held - 1` micro-batches keep their bytes, while one micro-batch is in its backward. At the
-# moment of a block's backward, that micro-batch holds the blocks *before* it, and the inside of the
-# block itself; the blocks behind it are done.
+# While one micro-batch is in its backward, `held - 1` other micro-batches wait and keep the bytes of
+# all blocks. During the backward of a block, the micro-batch holds the bytes of the *earlier*
+# blocks, and the inside of this block. The bytes of the later blocks are already free.
 
 # %%
 import itertools
@@ -616,8 +630,9 @@ def memory_plan(blocks, held, limit):
 check(memory_plan)
 
 # %% [markdown]
-# Four stages of six blocks, and eight micro-batches of 256 rows. A device has 20 MB. Parameters and
-# gradients take 6.3 MB, and a backward makes some temporary tensors, so plan with 10 MB.
+# The pipeline has four stages of six blocks, and takes eight micro-batches of 256 rows. A device has
+# 20 MB. Parameters and gradients take 6.3 MB, and a backward makes some temporary tensors, so plan
+# with 10 MB.
 
 # %%
 one_f_one_b, pipeline_step = carry("one_f_one_b"), carry("pipeline_step")
@@ -657,8 +672,9 @@ def pipeline(plans):
 
 
 # %% [markdown]
-# **Predict:** a pipeline of four stages and eight micro-batches takes as long as 8 + 3 micro-batches on
-# one stage. How many ms with all blocks kept, and with all computed again?
+# **Predict:** a pipeline of four stages and eight micro-batches takes as long as 8 + 3 micro-batches
+# on one stage. How many ms does a step take if all blocks are kept? How many ms does it take if all
+# blocks are computed again?
 
 # %% guess="stages_ms"
 stages_ms = (8 + 3) * 6 * 4 * BLOCK[0]  # your prediction: all again, in ms
@@ -675,24 +691,26 @@ beside(stages_ms, runs["all again"].trace.duration_ms, "ms with all again")
 show_held(runs, kind=None, limit=20e6)
 
 # %% [markdown]
-# **What to notice:** without a plan the first stage needs 50 MB; with the plan 19 MB fit into 20 MB, and
-# all stages are about equally full. The loss is the same for all plans. The first stage computes five
-# blocks again and the last stage one, so now the first stage is slowest. What else could it give away?
+# **What to notice:** without a plan the first stage needs 50 MB; with the plan 19 MB fit into 20 MB,
+# and all stages are about equally full. The loss is the same for all plans. The first stage computes
+# five blocks again, and the last stage computes one block again, so now the first stage is the
+# slowest. Which work could the first stage give away?
 #
 # <details><summary>An answer</summary>
 #
-# Blocks: 5, 6, 6 and 7 blocks on the stages, in place of 6 on each.
+# The first stage could give away blocks: put 5, 6, 6 and 7 blocks on the stages, in place of 6
+# blocks on each.
 #
 # </details>
 
 # %% [markdown]
 # ## Sums in bfloat16
 #
-# The second part is about bytes on the way. A **bfloat16** has 8 bits of precision: between 256 and 512
-# it has only even numbers.
+# The second part of this lab is about bytes that travel. A **bfloat16** number has 8 bits of
+# precision: between 256 and 512, bfloat16 has only the even numbers.
 #
-# **Predict:** rank 0 has 256 everywhere, and the other ranks have 1. What is the sum in bfloat16 on 8
-# ranks? And is the sum at least the same on all ranks?
+# **Predict:** each element is 256 on rank 0, and 1 on the other ranks. Which sum does bfloat16 give
+# on 8 ranks? Do all ranks get the same sum?
 
 
 # %%
@@ -707,13 +725,15 @@ for n in (2, 4, 8):
     print(f"{n} ranks:", found[0], "" if found[0] == found[-1] else "(others differ)")
 
 # %% [markdown]
-# **What to notice:** the same sum sixteen times, with three results. 256 + 1 is 256 again. Ones count if
-# they are added up before they meet 256, which depends on the rank where the ring begins; the parts
-# begin on different ranks. All ranks get the same wrong sums, so replicas stay equal.
+# **What to notice:** the sixteen elements have the same terms, but three different sums. In
+# bfloat16, 256 + 1 is 256 again. The ones change the sum only if they are added to each other before
+# 256 is added. This order depends on the rank where the ring begins, and each part of the tensor
+# begins on a different rank. All ranks get the same wrong sums, so replicas stay equal.
 
 # %% [markdown]
-# A ring rounds at each hop. With two exchanges you round only twice: send the parts to their owner in
-# bfloat16, add them there in float32, and gather the rounded means.
+# A ring rounds at each hop. With two exchanges, numbers are rounded only twice: each rank sends
+# parts in bfloat16 to their owners, each owner adds the parts in float32, and all ranks gather the
+# rounded means.
 
 
 # %% tags=["answers"]
@@ -764,10 +784,10 @@ def in_float32(flat):
 
 
 # %% [markdown]
-# A partial sum of $k$ numbers is about $\sqrt k$ as large as one number, and its rounding error grows
-# with it. Squares of errors add up: on 16 ranks, a ring has $\sqrt{1 + 17/2 - 1/16}$ times the error
-# of one rounding, and `mean_by_halves` has $\sqrt 2$ times this error. The error of one rounding to
-# bfloat16 is 0.00165.
+# A partial sum of $k$ numbers is about $\sqrt k$ times as large as one number, and so is the
+# rounding error of the sum. Squares of errors add up: on 16 ranks, a ring has $\sqrt{1 + 17/2 -
+# 1/16}$ times the error of one rounding, and `mean_by_halves` has $\sqrt 2$ times this error. The
+# error of one rounding to bfloat16 is 0.00165.
 
 # %% guess="ring_error"
 ring_error = (1 + (16 + 1) / 2 - 1 / 16) ** 0.5 * 0.00165  # your prediction, on 16 ranks
@@ -804,7 +824,8 @@ _ = plt.legend()
 # **What to notice:** the ring's error grows with the ranks, and the error of `mean_by_halves` does not.
 
 # %% [markdown]
-# **Predict:** a million numbers, four ranks, 25 Gbit/s with 5 us. How long does each way take?
+# **Predict:** four ranks average a million numbers, over links of 25 Gbit/s with a latency of 5 us.
+# How many ms does each of the three ways take?
 
 # %% guess="halves_ms"
 halves_ms = 6 * (5e5 / 3.125e9 + 5e-6) * 1e3  # your prediction for two bytes a number, in ms
@@ -822,11 +843,13 @@ for way in (in_float32, in_bfloat16, mean_by_halves):
 beside(halves_ms, run.trace.duration_ms, "ms by halves")
 
 # %% [markdown]
-# **What to notice:** the time of a ring in bfloat16, without the errors of a ring.
+# **What to notice:** `mean_by_halves` takes as long as a ring in bfloat16, without the errors of a
+# ring.
 
 # %% [markdown]
-# **In words:** the same run is stable on 96 GPUs and not on 384. Gradients are reduced in bfloat16. Which
-# number do you compute, which do you measure, and which change costs no more bytes?
+# **In words:** the same training is stable on 96 GPUs, but not on 384 GPUs. Gradients are reduced in
+# bfloat16. Which number do you compute, which number do you measure, and which change helps without
+# more bytes?
 
 # %% [markdown]
 # *Your words:*
@@ -834,9 +857,10 @@ beside(halves_ms, run.trace.duration_ms, "ms by halves")
 # %% [markdown]
 # ## A gradient that is infinite
 #
-# float16 has small numbers no smaller than $6 \cdot 10^{-8}$, so small gradients vanish. Programs multiply
-# the loss by a **scale**, and divide the gradients afterwards. If a gradient is too large, it becomes
-# inf; then the step is skipped, and the scale is halved. After some good steps the scale is doubled.
+# The smallest number of float16 is $6 \cdot 10^{-8}$, so smaller gradients vanish. Programs multiply
+# the loss by a **scale**, and divide the gradients afterwards. A gradient that is too large becomes
+# inf. Then the program skips the step and halves the scale. After some good steps the scale is
+# doubled.
 
 # %% [markdown]
 # **Predict:** ranks have parts of the parameters, as in lab 13. A gradient of rank 2 is inf. Rank 2 skips
@@ -922,20 +946,21 @@ for kind in (LossScale, Alone):
         print(f"  rank {rank}: {said}, {said.count('.') if said else 0} steps")
 
 # %% [markdown]
-# **What to notice:** alone, ranks take about equally many steps. But they are not the same steps, and
-# nothing raises: parts of the model have seen different gradients. torch's GradScaler lets each process
-# decide. DDP's averaged gradients are inf on all ranks together; shards are not, so FSDP has a
-# `ShardedGradScaler` that agrees first.
+# **What to notice:** with `Alone`, the ranks take about equally many steps, but not the same steps.
+# No error is raised, although the parts of the model have used different gradients. torch's
+# GradScaler lets each process decide. With DDP, an averaged gradient is inf on all ranks or on none.
+# With shards, a gradient may be inf on one rank alone, so FSDP has a `ShardedGradScaler`, in which
+# the ranks first agree.
 
 # %% [markdown]
 # ## Optional: weights that stand still
 #
-# **Predict:** a weight is 1, in bfloat16. Which update is the smallest that moves it?
+# **Predict:** a weight is 1, in bfloat16. What is the smallest update that changes the weight?
 #
 # <details><summary>An answer</summary>
 #
-# Upwards the next number is 1 + 1/128, so half of that: 0.0039. Downwards 0.002. With a learning rate of
-# 0.001, a gradient below 2 is lost.
+# The next larger number is 1 + 1/128, so an increase must be at least half of 1/128, or 0.0039. A
+# decrease must be at least 0.002. With a learning rate of 0.001, a gradient below 2 changes nothing.
 #
 # </details>
 
@@ -986,12 +1011,13 @@ for way, seeds in TRIED:
 # %% [markdown]
 # ## One byte a number
 #
-# float8_e4m3fn has 1 sign, 4 bits of exponent and 3 bits of fraction; its largest number is 448. A
-# tensor of small numbers needs a **scale**, or it vanishes. gloo does not know float8, so send bytes:
-# `x.view(torch.uint8)` shows the same bits under another type.
+# float8_e4m3fn has 1 sign, 4 bits of exponent and 3 bits of fraction; its largest number is 448.
+# Without a **scale**, a tensor of small numbers becomes 0. gloo does not support float8, so send
+# bytes: `x.view(torch.uint8)` shows the same bits as a different type.
 
 # %% [markdown]
-# **Predict:** one scale for all tensors, one for each tensor of the model, or one for each rank's shard?
+# **Predict:** how many scales should a gather use: one scale for all tensors, one scale for each
+# tensor of the model, or one scale for each shard on each rank?
 #
 # ## Your turn: gather in fp8
 #
@@ -1026,8 +1052,8 @@ def gather_fp8(shards):
 check(gather_fp8)
 
 # %% [markdown]
-# Three shards of 64 · 512, 128 and 64 · 512 numbers; the second has small numbers, the third large
-# numbers. Each rank sends 65,676 B in three hops.
+# Each rank has three shards of 64 · 512, 128 and 64 · 512 numbers. The second shard has small
+# numbers, and the third shard has large numbers. Each rank sends 65,676 B in three hops.
 
 # %% guess="fp8_ms"
 fp8_ms = 3 * (65676 / 3.125e9 + 5e-6) * 1e3  # your prediction, in ms
@@ -1076,18 +1102,18 @@ def one_scale():
 print("errors with one scale for all:", [f"{each:.4f}" for each in one.run(one_scale).results[0]])
 
 # %% [markdown]
-# **What to notice:** a byte a number has an error of 2.6 %, and a quarter of the time of float32. With one
-# scale for all tensors, the tensor of small numbers vanishes. FSDP can gather in fp8. But a product
-# takes *one* scale for a tensor, so the ranks first agree on the largest value, by one all-reduce for all
-# parameters.
+# **What to notice:** with one byte for each number, the error is 2.6 %, and the time is a quarter of
+# float32's time. With one scale for all tensors, the tensor of small numbers vanishes. FSDP can
+# gather in fp8. But a matrix product needs *one* scale for the whole tensor. So FSDP's ranks first
+# agree on the largest values, by one all-reduce for all parameters.
 
 # %% [markdown]
 # ## A model of eight billion parameters
 #
-# Does Llama 3.1 8B fit on eight GPUs of 80 GiB, which are 85.9 GB? With `values=False`, ranks count large operations and
-# do not compute them, so times and memory of a large model can be found here. With `alike=1`, one rank
-# runs, and the other seven are copies of it. The model has 32 blocks of width 4,096. A rank has two
-# sequences of 8,192 tokens.
+# Does Llama 3.1 8B fit on eight GPUs of 80 GiB, which are 85.9 GB? With `values=False`, ranks count
+# large operations but do not compute them, so this computer can find the times and the memory of a
+# large model. With `alike=1`, only one rank runs, and ddpkit copies its times for the other seven
+# ranks. The model has 32 blocks of width 4,096. A rank has two sequences of 8,192 tokens.
 
 
 # %%
@@ -1185,12 +1211,12 @@ eighty = Cluster(8, machine="H100 SXM", link="450 GB/s, 3 us", values=False, ali
 all_kept = eighty.run(large_step, plain, expect_error=True)
 
 # %% [markdown]
-# 32 blocks would keep 120 GB. Parameters and the rest take 1.4 GB, and the memory is
+# The 32 blocks would keep 120 GB. Other tensors, such as the parameters, take 1.4 GB. The memory is
 # full in the 23rd block.
 #
-# **Predict:** now every block keeps only its input. The memory is fullest at the loss: the logits, their
-# softmax and their gradient are 2 · 8,192 · 128,256 numbers of 4 B each. Parameters and the state of
-# Adam take another 6 GB. How many GB?
+# **Predict:** now every block keeps only its input. The memory is fullest at the loss: the logits,
+# their softmax and their gradient are 2 · 8,192 · 128,256 numbers of 4 B each. Parameters and the
+# state of Adam take another 6 GB. How many GB does a rank hold at most?
 
 # %% guess="large_gb"
 large_gb = 32 * 0.134 + 3 * 2 * 8192 * 128256 * 4 / 1e9 + 6  # your prediction, in GB
@@ -1242,14 +1268,14 @@ if run.trace.steps:
     print(f"{peak_gb(run) * 1e9 / 2**30:.1f} GiB held at most; published 82.4 GiB reserved")
 
 # %% [markdown]
-# **What to notice:** both pairs differ for known reasons. The kit counts tensors, and torch's allocator
-# reserves more bytes than the tensors have. The kit's machine reaches shares of the peak that were
-# fitted to other published steps.
+# **What to notice:** the kit's numbers differ from the published numbers, for known reasons. The kit
+# counts tensors, but torch's allocator reserves more bytes than the tensors have. The speed of the
+# kit's machine, as a share of its peak, was fitted to other published steps.
 
 # %% [markdown]
 # ## The way out
 #
-# Checkpointing with a policy in plain torch, under DDP.
+# This program uses checkpointing with a policy in plain torch, under DDP.
 #
 # ```python
 # from functools import partial
@@ -1276,7 +1302,7 @@ if run.trace.steps:
 
 # %% [markdown]
 # **What to notice:** the policy keeps outputs of `addmm`, and computes GELU and dropout again.
-# torch's checkpoint restores the generator, as yours does.
+# torch's `checkpoint` restores the state of the generator, as your `Again` does.
 
 # %% [markdown]
 # ## You have built
@@ -1288,5 +1314,6 @@ if run.trace.steps:
 # **Next:** the link between two sites is slow. How rarely may the ranks talk?
 
 # %% [markdown]
-# **Before you hand in:** save, and run `ddpkit check --as-graded 18_memory.ipynb` in a terminal. It
-# goes the grader's way, with inputs of its own, and says what the grader will.
+# **Before you hand in:** save, and run `ddpkit check --as-graded 18_memory.ipynb` in a terminal.
+# This command checks your notebook in the same way as the grader, with other inputs, and shows the
+# grader's result.

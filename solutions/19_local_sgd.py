@@ -35,15 +35,15 @@ from ddpkit.data import load_digits
 # %% [markdown]
 # ## Four sites
 #
-# Sometimes no single place has enough machines. A **site** is a replica behind a slow link: here
-# four sites with 20 ms from each site to each other site, and 1 Gbit/s. The model is small, and so is
-# a site: 1 GFLOP/s.
+# Sometimes no single place has enough machines. A **site** is a replica behind a slow link. Here
+# four sites have links of 1 Gbit/s, with 20 ms from each site to each other site. The model is
+# small, and a site computes only 1 GFLOP/s.
 
 # %%
 sites = Cluster(4, machine="1 GFLOP/s", link="1 Gbit/s, 20 ms")
 
 # %% [markdown]
-# The model has six linear layers: 75,658 parameters, 302,632 B.
+# The model has six linear layers with 75,658 parameters, which take 302,632 B.
 
 
 # %%
@@ -74,8 +74,8 @@ def data(own=False):
 
 
 # %% [markdown]
-# `Site` has all parts of a replica. An **inner step** is a step of a site alone: AdamW, on 32 drawn
-# images. `average` may change the gradients before the step.
+# `Site` has all parts of a replica. An **inner step** is a step that a site takes alone, with AdamW,
+# on 32 random images. `average` may change the gradients before the step.
 
 
 # %%
@@ -129,7 +129,7 @@ def put(values, parameters):
 # %% [markdown]
 # ## How much of a step is the network?
 #
-# First, data parallel training as in lab 04: the ranks average their gradients in each step.
+# The first training is data parallel, as in lab 04: the ranks average their gradients in each step.
 # `on_its_own` takes the same step without an exchange.
 
 
@@ -162,8 +162,9 @@ site = Cluster(1, machine="1 GFLOP/s")
 print(f"a step of a site alone: {timed(site, on_its_own).trace.duration_ms:.4f} ms")
 
 # %% [markdown]
-# **Predict:** a ring all-reduce of four ranks has six rounds. Each round waits 20 ms and carries a
-# quarter of the 302,632 B, at 125,000 B a ms. How many ms does a step take with the exchange?
+# **Predict:** a ring all-reduce of four ranks has six rounds. Each round has a latency of 20 ms and
+# carries a quarter of the 302,632 B, at 125,000 B a ms. How many ms does a step take with the
+# exchange?
 
 # %% guess="step_ms"
 step_ms = 13.8772 + 6 * (20 + 302632 / 4 / 125e3)  # your prediction, in ms
@@ -174,12 +175,13 @@ show(with_sum)
 beside(step_ms, with_sum.trace.duration_ms, "ms")
 
 # %% [markdown]
-# **What to notice:** nine tenths of the step are network, and six latencies are nearly all of the
-# network. No bucket and no overlap of lab 06 can hide 124 ms behind 14 ms.
+# **What to notice:** the ranks wait for the network for nine tenths of the step, and six latencies
+# are nearly all of this time. The overlap of lab 06 cannot hide 124 ms of communication behind 14 ms
+# of computation.
 #
 # **Local SGD** takes many inner steps between two exchanges, and each exchange averages the
 # *parameters* ([Stich 2019](https://arxiv.org/abs/1805.09767)). An exchange is the communication
-# of one outer step.
+# between two such groups of inner steps.
 
 # %% [markdown]
 # ## Your turn: steps between exchanges
@@ -206,17 +208,17 @@ print(steps_between(13.8772, 302632, 4, 20, 1, 0.1), "steps, for a tenth of the 
 print(steps_between(100, 4e10, 14, 60, 1, 0.05), "steps of ten billion parameters")
 
 # %% [markdown]
-# Nobody sends ten billion parameters whole. You will see two ways around that: fragments, and fewer
-# bytes a number.
+# Real trainings do not send ten billion parameters in one piece. You will see two better ways:
+# fragments, and fewer bytes for each number.
 
 # %% [markdown]
 # ## How far do the sites come apart?
 #
-# Between exchanges, each site goes its own way. `drift` averages the parameters every 16 steps and
+# Between exchanges, each site trains on its own. `drift` averages the parameters every 16 steps and
 # returns the distance of the sites from their mean after each step.
 #
-# **Predict:** does the distance grow like the number of steps, or like its root? Is the distance
-# larger if each site has digits of its own?
+# **Predict:** does the distance grow like the number of steps, or like the square root of this
+# number? Is the distance larger if each site has digits of its own?
 
 
 # %%
@@ -249,35 +251,38 @@ plt.xlabel("step"), plt.ylabel("distance"), plt.ylim(0), plt.legend()
 plt.show()
 
 # %% [markdown]
-# **What to notice:** neither. Noise alone would double the distance from step 4 to step 16; here it
-# grows 2.5 times. With digits of their own, the sites also pull in different directions. Averaging
-# parameters that are far apart does not average the knowledge in them.
+# **What to notice:** the distance grows in neither way. Noise alone would double the distance from
+# step 4 to step 16; here the distance grows 2.5 times. If each site has digits of its own, the sites
+# also move in different directions. Averaging parameters that are far apart does not average the
+# knowledge in them.
 
 # %% [markdown]
-# **Predict:** two sites have solved one task in two ways. Does the mean of the weights solve the task?
+# **Predict:** two sites have solved one task in two ways. Does the mean of the weights solve the
+# task?
 #
 # <details><summary>An answer</summary>
 #
 # Often the mean is worse than both. For example, two hidden units can change places, and the network
-# computes the same function as before. The mean of the two networks then has one blurred unit twice.
+# computes the same function as before. In the mean of the two networks, both units are the same
+# mixture of the two units.
 #
 # </details>
 
 # %% [markdown]
 # ## A common place to go on from
 #
-# After some inner steps, the sites stand at four places. Averaging takes the mean of the places.
-# An **outer optimizer** takes the mean *difference* from the last common start as a gradient, and
-# steps from the start: DiLoCo uses SGD with Nesterov's momentum ([Douillard and others
-# 2023](https://arxiv.org/abs/2311.08105)).
+# After some inner steps, the four sites have different parameters. Averaging takes the mean of these
+# parameters. An **outer optimizer** takes the mean *difference* from the last common start as a
+# gradient, and takes a step from this start. DiLoCo uses SGD with Nesterov's momentum ([Douillard
+# and others 2023](https://arxiv.org/abs/2311.08105)).
 
 # %% [markdown]
 # With the mean difference $g$, momentum $\mu$ and velocity $v$, Nesterov's step is
 #
 # $$ v \leftarrow \mu v + g \qquad \text{start} \leftarrow \text{start} - \text{lr}\,(g + \mu v) $$
 #
-# **Predict:** lr is 0.7 and the momentum is 0.9. How many times the mean difference does the first
-# step go?
+# **Predict:** lr is 0.7, the momentum is 0.9, and the velocity is 0 at first. The first step moves
+# `start` by a multiple of the mean difference $g$. Which multiple?
 
 # %% guess="first_step"
 first_step = 0.7 * (1 + 0.9)  # your prediction
@@ -288,17 +293,17 @@ first_step = 0.7 * (1 + 0.9)  # your prediction
 #
 # <details><summary>An answer</summary>
 #
-# All four. Then all ranks compute the same next start from the same mean, and only the differences
-# travel.
+# All four must be equal. Then all ranks compute the same next start from the same mean, and only the
+# differences travel.
 #
 # </details>
 
 # %% [markdown]
 # ## Your turn: an outer optimizer
 #
-# `begin` starts the exchange, and `end` waits: between the calls, the ranks may go on. `keep` says
-# how much of those steps stays. One all-reduce is enough for all parameters, and `step` sends
-# nothing.
+# `begin` starts the exchange, and `end` waits for the exchange. Between the two calls, the ranks may
+# take more inner steps. `keep` is the share of the effect of these inner steps that remains after
+# `end`. One all-reduce is enough for all parameters, and `step` sends nothing.
 
 
 # %% exercise="Outer"
@@ -358,8 +363,8 @@ def one_outer_step():
 beside(first_step, Cluster(2).run(one_outer_step).results[0] or first_step, "times the difference")
 
 # %% [markdown]
-# `trained` takes an outer step after every `every` inner steps. With lr 1 and momentum 0, the outer
-# step is averaging.
+# `trained` takes one outer step after each group of `every` inner steps. With lr 1 and momentum 0,
+# an outer step only averages the parameters.
 
 
 # %%
@@ -375,7 +380,7 @@ def trained(every, steps, own=False, seed=0, lr=1.0, momentum=0.0):
 
 
 # %% [markdown]
-# **Predict:** with an exchange every 16 steps, how many ms does a step take?
+# **Predict:** with an exchange every 16 steps, how many ms does a step take on average?
 
 # %% guess="each_ms"
 each_ms = 13.8772 + 123.632 / 16  # your prediction, in ms
@@ -385,7 +390,7 @@ every_16 = timed(sites, trained, 16, 16)
 beside(each_ms, every_16.trace.duration_ms / 16, "ms a step")
 
 # %% [markdown]
-# Now the loss on the held-out images after 128 steps, with two seeds.
+# The next cell prints the losses on the held-out images, for two seeds.
 
 
 # %%
@@ -399,8 +404,9 @@ def tell(about, found):
 
 
 # %% [markdown]
-# **Predict:** in 2.75 s there is time for 20 steps with a sum of gradients each, or for 128 steps with
-# an exchange every 16. Which loss is lower? And if each site has digits of its own?
+# **Predict:** in 2.75 s, the sites can take 20 steps that average gradients each time, or 128 steps
+# with an exchange every 16 steps. Which training has the lower loss? How does the second loss change
+# if each site has digits of its own?
 
 # %%
 four = Cluster(4)
@@ -409,14 +415,15 @@ tell("128 steps, averaged every 16", four.run(losses, trained, 16, 128).results[
 tell("the same, own digits", four.run(losses, trained, 16, 128, own=True).results[0])
 
 # %% [markdown]
-# **What to notice:** a step of local SGD teaches a little less, and in the same time there are six
-# times as many of them. With digits of their own the loss is several times as large: that is the price
-# of the drift.
+# **What to notice:** in the same time, local SGD takes six times as many steps, and reaches a much
+# lower loss. If each site has digits of its own, the loss is several times as large: this is the
+# price of the drift.
 #
-# Does the outer optimizer help? The next cell takes 32 exchanges, with digits of their
-# own and one seed.
+# Does the outer optimizer help? The next cell makes 32 exchanges. Each site has digits of its own,
+# and there is one seed.
 #
-# **Predict:** which ends lower: averaging, or lr 0.7 with momentum 0.9?
+# **Predict:** which loss is lower at the end: the loss of averaging, or the loss of lr 0.7 with
+# momentum 0.9?
 
 # %%
 for lr, momentum in ((1.0, 0.0), (0.7, 0.9)):
@@ -425,16 +432,17 @@ for lr, momentum in ((1.0, 0.0), (0.7, 0.9)):
     tell(f"lr {lr}, momentum {momentum}", run.results[0])
 
 # %% [markdown]
-# **What to notice:** momentum helps where the differences of many rounds point the same way, and no
-# single round arrives. Momentum 0.9 needs more than $1/(1-0.9) = 10$ rounds, and a model that is nearly
-# done overshoots. One seed shows a direction, and no more. A language model may behave in another way: DiLoCo found
-# 0.7 and 0.9 with 500 inner steps and eight workers.
+# **What to notice:** momentum helps if the differences of many rounds point in the same direction.
+# Momentum 0.9 needs more than $1/(1-0.9) = 10$ rounds to take effect, and moves a nearly trained
+# model too far. A run with one seed is only a hint. A language model may need different values:
+# DiLoCo found 0.7 and 0.9 with 500 inner steps and eight workers.
 
 # %% [markdown]
 # ## Exchanges meanwhile
 #
-# A thinner line now, 10 Mbit/s, and an exchange every 64 steps. `one piece` begins the exchange and
-# ends it some steps later.
+# Now the link is slower, with 10 Mbit/s, and the sites make an exchange every 64 steps. The sites
+# begin an exchange, take some more inner steps, and then end the exchange. The number of these steps
+# is the **delay**.
 
 # %%
 thin = Cluster(4, machine="1 GFLOP/s", link="10 Mbit/s, 20 ms")
@@ -447,9 +455,9 @@ thin = Cluster(4, machine="1 GFLOP/s", link="10 Mbit/s, 20 ms")
 enough = 6 * (20 + 302632 / 4 / 1.25e3) / 13.8772  # your prediction, in steps
 
 # %% [markdown]
-# The fewer bytes an exchange has, the shorter the delay. A **fragment** is a part of the parameters
-# that is exchanged by itself. Fragment k has the layers k and k + 3, and the fragments take turns
-# ([Streaming DiLoCo](https://arxiv.org/abs/2501.18512)).
+# With fewer bytes in an exchange, a shorter delay is enough. A **fragment** is a part of the
+# parameters that is exchanged by itself. Fragment k has the layers k and k + 3, and the fragments
+# take turns ([Streaming DiLoCo](https://arxiv.org/abs/2501.18512)).
 
 # %% [markdown]
 # ## Your turn: a stream of fragments
@@ -513,17 +521,17 @@ for fragments, delay in ((1, 21), (1, 35), (3, 8), (3, 20)):
 beside(enough, waited / 13.8772, "steps")
 
 # %% [markdown]
-# **What to notice:** the largest fragment takes 278.5 ms, so 20.07 steps hide it. Fragments send the
-# same bytes and pay three times the latencies. They buy a
-# shorter delay, and a line that never carries more than a third of the parameters at once. On a link
-# of 1 Gbit/s they would buy nothing, for there an exchange is latency.
+# **What to notice:** the exchange of the largest fragment takes 278.5 ms, so a delay of 20.07 steps
+# hides this exchange. Three fragments send as many bytes as one piece, and wait for three times as
+# many latencies. The gain is a shorter delay: at no time is more than one fragment on its way. On a
+# link of 1 Gbit/s, fragments would gain nothing, because there an exchange is nearly all latency.
 
 # %%
 show(timed(thin, streamed, 3, 20, 64, 84))
 
 # %% [markdown]
-# **Predict:** a fragment's new start comes 8 steps late. With `keep` 0 these 8 steps are lost, with
-# `keep` 1 all of them stay. Which `keep` gives the lower loss?
+# **Predict:** a fragment's new start comes 8 steps late. With `keep` 0, the 8 steps are lost. With
+# `keep` 1, all 8 steps remain. Which `keep` gives the lower loss?
 
 # %%
 for keep in (0.0, 1.0):
@@ -532,20 +540,21 @@ for keep in (0.0, 1.0):
 
 # %% [markdown]
 # **What to notice:** with `keep` 1 the new start never reaches a replica, so the sites train alone.
-# The paper keeps one half.
+# The paper on Streaming DiLoCo keeps one half.
 
 # %% [markdown]
 # ## One byte a number
 #
-# A number of a difference has 4 bytes. **int8** has 1 byte: the levels −128 to 127, times a scale.
-# Rounding takes a part of each number away. Error feedback (lab 07) keeps that part, and adds it to the
-# next exchange ([Karimireddy and others 2019](https://arxiv.org/abs/1901.09847)).
+# Each number of a difference has 4 bytes. A number in **int8** has 1 byte: it is one of the levels
+# −128 to 127, times a scale. Rounding removes a part of each number. Error feedback (lab 07) keeps
+# this part, and adds it to the next exchange ([Karimireddy and others
+# 2019](https://arxiv.org/abs/1901.09847)).
 
 # %% [markdown]
 # ## Your turn: a mean by bytes
 #
-# Each rank needs the scales of the other ranks too. A scale can travel with its levels: four bytes,
-# `scale.view(1).view(torch.uint8)`.
+# Each rank needs the scales of the other ranks too. A scale can travel with its levels, as four
+# bytes: `scale.view(1).view(torch.uint8)`.
 
 
 # %% exercise="mean_by_bytes"
@@ -595,13 +604,14 @@ print(f"by floats {floats.trace.duration_ms:.3f} ms")
 beside(byte_ms, by_bytes.trace.duration_ms, "ms")
 
 # %% [markdown]
-# **What to notice:** half of the time, and not a quarter: an all-gather hands each line to all ranks.
-# From eight ranks on nothing is won; then an exchange takes two steps, as torchft does
+# **What to notice:** an exchange by bytes takes half of the time, not a quarter, because an
+# all-gather sends each line to all ranks. With eight ranks or more, this exchange sends as many
+# bytes as the all-reduce, or more. Then an exchange in two steps is better, as in torchft
 # ([#201](https://github.com/pytorch/torchft/pull/201)).
 #
 # With 2 bits, the levels are −1, 0 and 1 times the largest number.
 #
-# **Predict:** how many percent of the numbers of a line are then not 0?
+# **Predict:** with 2 bits, which percentage of the numbers of a line is not 0?
 
 
 # %%
@@ -624,7 +634,7 @@ for bits in (8, 2):
     )
 
 # %% [markdown]
-# **Predict:** how much does the error help the loss, at 8 bits and at 2?
+# **Predict:** how much does error feedback lower the loss, with 8 bits and with 2 bits?
 
 
 # %%
@@ -648,17 +658,18 @@ for bits, feedback in ((8, False), (2, False), (2, True)):
     tell(f"{bits} bits, {about}", four.run(losses, rounded, bits, feedback).results[0])
 
 # %% [markdown]
-# **What to notice:** with 8 bits the training goes on without the error. With 2 bits, about
-# six of seven numbers become 0, and the error carries the training. INTELLECT-1 sent int8 between continents ([2024](
-# https://arxiv.org/abs/2412.01152)), and Streaming DiLoCo 4 bits.
+# **What to notice:** with 8 bits, the training works without error feedback. With 2 bits, about six
+# of seven numbers become 0, and only error feedback gives a low loss. INTELLECT-1 sent int8 between
+# continents ([2024]( https://arxiv.org/abs/2412.01152)), and Streaming DiLoCo sent 4 bits for each
+# number.
 
 # %% [markdown]
 # ## One site is slow
 #
 # Site 3 now computes at half the speed. Every site takes 16 steps between exchanges.
 #
-# **Predict:** the slow site takes 32 · 13.8772 ms and ends the ring after five rounds. How many ms
-# does a round of 16 steps take?
+# **Predict:** the slow site computes for 32 · 13.8772 ms. Then the ring needs five more messages in
+# a row, of 20 ms and 302,632 / 4 B each. How many ms do 16 steps and their exchange take?
 
 # %% guess="slow_ms"
 slow_ms = 32 * 13.8772 + 5 * (20 + 302632 / 4 / 125e3)  # your prediction, in ms
@@ -670,9 +681,9 @@ show(one)
 beside(slow_ms, two.trace.duration_ms - one.trace.duration_ms, "ms a round")
 
 # %% [markdown]
-# **What to notice:** the three fast sites compute for 222 ms and wait for the rest. If site 3 takes
-# 8 steps in place of 16, nobody waits. Then its difference stands for fewer steps, and the mean has
-# to know that.
+# **What to notice:** the three fast sites compute for 222 ms and wait for the rest of the time. If
+# site 3 takes 8 steps in place of 16, no site waits. But then the difference of site 3 comes from
+# fewer steps, so its weight in the mean must be smaller.
 
 # %% [markdown]
 # ## Your turn: a mean by steps
@@ -709,21 +720,22 @@ def by_steps():
 print(f"8 steps on site 3: {slow.run(by_steps).trace.duration_ms:.3f} ms a round")
 
 # %% [markdown]
-# **What to notice:** by steps is right if all sites see the same data. If site 3 alone has the nines,
-# half of its steps make the nines count half. Choosing the weight is a decision.
+# **What to notice:** weights by steps are right if all sites have the same data. If only site 3 has
+# images of the digit 9, half as many steps give this digit half the weight. So the choice of weights
+# is a decision.
 
 # %% [markdown]
 # ## One goes, one comes back
 #
-# Sites fail, and come back. A **quorum** is the list of the ranks that take part in a round. All of
-# them need the same list, because each rank uses the list to choose its group. The ranks agree
-# through a store (lab 07), before they exchange tensors.
+# Sites fail, and come back. A **quorum** is the list of the ranks that take part in a round. All
+# these ranks need the same list, because each rank uses the list to choose its group. The ranks
+# agree through a store (lab 07), before they exchange tensors.
 
 # %% [markdown]
-# `store.set(key, value)` writes, `store.add(key, 1)` counts, `store.check([key])` looks, and
-# `store.wait([key], timedelta(seconds=s))` waits for a key, or raises an error. The call
-# `store.compare_set(key, "", value)` writes if the key is not there, and returns the value that is
-# there then: so one writer wins.
+# `store.set(key, value)` writes a value, and `store.add(key, 1)` adds 1 to a counter and returns the
+# sum. `store.check([key])` says if a key is there, and `store.wait([key], timedelta(seconds=s))`
+# waits for a key, or raises an error. `store.compare_set(key, "", value)` writes only if the key is
+# not there yet, and returns the stored value. So only the first writer succeeds.
 
 # %% [markdown]
 # ## Your turn: a quorum
@@ -756,12 +768,13 @@ def quorum(store, name, rank, world_size, least, seconds):
 check(quorum)
 
 # %% [markdown]
-# **Predict:** a replica is back from yesterday. Which numbers does the replica need before it may
+# **Predict:** a replica comes back after a day. Which numbers does the replica need before it may
 # take part?
 #
 # <details><summary>An answer</summary>
 #
-# The start and the velocity of the outer optimizer. The state of the inner optimizer stays at home.
+# The replica needs the start and the velocity of the outer optimizer. No site sends the state of its
+# inner optimizer.
 #
 # </details>
 
@@ -793,7 +806,7 @@ check(catch_up)
 
 # %% [markdown]
 # **Predict:** sites 1 and 3 lack two lines of 302,632 B, and sites 0 and 2 have them. The first
-# message waits for 20 ms. How many ms does catching up take?
+# message has a latency of 20 ms. How many ms does `catch_up` take?
 
 # %% guess="caught_ms"
 caught_ms = 20 + 2 * 302632 / 125e3  # your prediction, in ms
@@ -807,8 +820,8 @@ def two_lines():
 beside(caught_ms, sites.run(two_lines).trace.duration_ms, "ms")
 
 # %% [markdown]
-# Now six rounds with four inner steps each. Site 3 is away for 1.9 s before round 1, and site 2 goes
-# before round 4. All groups are made beforehand, because `new_group` needs every rank.
+# Now train for six rounds with four inner steps each. Site 3 is away for 1.9 s before round 1, and
+# site 2 leaves before round 4. All groups are made beforehand, because `new_group` needs every rank.
 
 
 # %%
@@ -847,8 +860,8 @@ def rounds(count=6):
 
 
 # %% [markdown]
-# **Predict:** in the round in which site 3 comes back, by how many steps is the sum divided? How long
-# does a round with a missing site take?
+# **Predict:** site 3 comes back in some round. By which number of steps does `mean_of` divide the
+# sum in this round? How long does a round with a missing site take?
 
 # %%
 run = sites.run(rounds)
@@ -859,13 +872,14 @@ last = {round(each[-1][3], 2) for each in run.results if each and each[-1][0] ==
 print("the sites that are left have equal parameters:", len(last) == 1)
 
 # %% [markdown]
-# **What to notice:** the sum was divided by 12 steps: three sites with 4 steps each, and the late one with none. A missing
-# site costs every other site its patience of 0.6 s, in each round. torchft asks for the heartbeat of a
-# replica, so that a dead one is left out at once ([#35](https://github.com/pytorch/torchft/pull/35)).
+# **What to notice:** the sum was divided by 12 steps: three sites took 4 steps each, and the late
+# site took none. In each round with a missing site, every other site waits for 0.6 s. torchft checks
+# the heartbeats of replicas, and leaves out a dead replica at once
+# ([#35](https://github.com/pytorch/torchft/pull/35)).
 
 # %% [markdown]
-# **In words:** a quorum of 3 out of 4 goes on. The fourth site was not dead, only slow, and has taken
-# 40 more steps on its own. How do you use these steps, or why not?
+# **In words:** a quorum of 3 out of 4 goes on. The fourth site was not dead, only slow, and has
+# taken 40 more steps on its own. Do you use these steps? If so, how? If not, why not?
 
 # %% [markdown]
 # *Your words:*
@@ -873,8 +887,9 @@ print("the sites that are left have equal parameters:", len(last) == 1)
 # %% [markdown]
 # ## Sites of two ranks
 #
-# A real site has many GPUs. Take two sites of two ranks: gradients are summed inside a site in each
-# step, and every 16 steps the ranks of the same number exchange between the sites.
+# A real site has many GPUs. Take two sites of two ranks. The ranks of a site average their gradients
+# in each step. Every 16 steps, each rank makes an exchange with the rank of the same number at the
+# other site.
 
 # %%
 two_sites = Cluster(
@@ -884,9 +899,10 @@ two_sites = Cluster(
 )
 
 # %% [markdown]
-# First, all four ranks sum in every step. Of the six rounds of a part, three cross the slow link. Both
-# ranks of a site share the slow link: a part from inside waits until the link has carried the earlier
-# part. A part of 75,658 B takes 0.605 ms on the slow link, and 0.006 ms inside.
+# First, all four ranks average their gradients in every step. A part of the gradients travels in six
+# rounds, and three of these rounds cross the slow link. Both ranks of a site share the slow link: a
+# part that comes from inside the site waits until the link has carried the earlier part. A part of
+# 75,658 B takes 0.605 ms on the slow link, and 0.006 ms inside.
 #
 # **Predict:** how many ms does a step take?
 
@@ -898,8 +914,8 @@ flat = timed(two_sites, every_step, 1).trace.duration_ms
 beside(flat_ms, flat, "ms a step, all four ranks in every step")
 
 # %% [markdown]
-# **Predict:** a sum inside a site takes 0.034 ms, and an exchange between the sites takes 43 ms, every
-# 16 steps. How many ms does a step take?
+# **Predict:** an all-reduce inside a site takes 0.034 ms, and an exchange between the sites takes 43
+# ms, every 16 steps. How many ms does a step take?
 
 # %% guess="sites_ms"
 sites_ms = 13.877 + 0.034 + 43.0 / 16  # your prediction, in ms
@@ -923,12 +939,13 @@ def in_sites(steps):
 beside(sites_ms, two_sites.run(in_sites, 16).trace.duration_ms / 16, "ms a step")
 
 # %% [markdown]
-# **What to notice:** the fast links work in every step, and the slow link works rarely. Each replica
-# of DiLoCo is such a site.
+# **What to notice:** the ranks use the fast links in every step, and the slow link only every 16
+# steps. Each replica of DiLoCo is such a site.
 
 # %% [markdown]
-# **In words:** ten billion parameters, 14 sites, 60 ms and 1 Gbit/s between them, 100 ms a step.
-# Which numbers do you exchange, how often, and which losses do you accept for it?
+# **In words:** you train ten billion parameters on 14 sites, with 60 ms and 1 Gbit/s between two
+# sites. A step takes 100 ms. Which numbers do you exchange, how often, and which disadvantages do
+# you accept?
 
 # %% [markdown]
 # *Your words:*
@@ -938,8 +955,9 @@ beside(sites_ms, two_sites.run(in_sites, 16).trace.duration_ms / 16, "ms a step"
 #
 # Reinforcement learning on texts has slow links of another kind. Eight ranks generate **rollouts**,
 # texts of very different lengths. Rank 0 trains on eight rollouts a step, and sends its new weights
-# with each request. A rollout is `age` versions old when it is used. The bound says how many versions
-# away the step of a new rollout may be.
+# with each request. The **age** of a rollout is the number of versions by which its weights are old
+# when rank 0 trains on the rollout. `bound` limits the age: rank 0 requests a rollout only for one
+# of the next `bound` steps, or for the current step.
 
 # %%
 import random
@@ -1015,14 +1033,16 @@ for bound in (0, 2, 8):
 beside(sync_ms, found[0], "ms a step")
 
 # %% [markdown]
-# **What to notice:** a bound of eight versions halves the time, and no rollout is dropped. A trainer
-# that takes rollouts as they come and drops the old ones would learn from short texts alone, because
-# long ones are old when they arrive ([AReaL](https://arxiv.org/abs/2505.24298) also limits the age).
+# **What to notice:** a bound of eight versions halves the time, and no rollout is dropped. Suppose
+# that a trainer took rollouts in the order of their arrival, and dropped old rollouts. Then it would
+# learn mainly from short texts, because long texts are old when they arrive
+# ([AReaL](https://arxiv.org/abs/2505.24298) also limits the age).
 
 # %% [markdown]
 # ## The way out
 #
-# DiLoCo in plain torch: AdamW inside, SGD with Nesterov's momentum outside.
+# This program runs DiLoCo in plain torch. The inner optimizer is AdamW, and the outer optimizer is
+# SGD with Nesterov's momentum.
 #
 # ```python
 # import torch, torch.distributed as dist
@@ -1047,19 +1067,21 @@ beside(sync_ms, found[0], "ms a step")
 # dist.destroy_process_group()
 # ```
 #
-# [torchft](https://github.com/pytorch/torchft) has `local_sgd.DiLoCo` around the same two optimizers.
+# [torchft](https://github.com/pytorch/torchft) has a class `local_sgd.DiLoCo` for the same two
+# optimizers.
 
 # %% [markdown]
 # ## In this lab you have
 #
 # - replaced a sum in every step by an exchange every 16 steps;
 # - seen replicas drift apart, with the same data and with data of their own;
-# - stepped by an outer optimizer, and hidden its exchange in fragments;
+# - taken steps with an outer optimizer, and hidden exchanges of fragments;
 # - sent one byte a number, and carried the error on;
-# - let a slow site take fewer steps, and replicas leave and come back.
+# - let a slow site take fewer steps, and let replicas leave and come back.
 #
 # **Next:** a model of your own, under `ddpkit run`, on a cluster that you name.
 
 # %% [markdown]
 # **Before you hand in:** save, and run `ddpkit check --as-graded 19_local_sgd.ipynb` in a terminal.
-# The command goes the grader's way, with new inputs, and prints the grader's verdict.
+# This command checks your notebook in the same way as the grader, with other inputs, and shows the
+# grader's result.

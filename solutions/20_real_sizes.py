@@ -16,9 +16,10 @@
 # %% [markdown]
 # # 20 · Real sizes
 #
-# **You will build** the plan of a real training on paper: its FLOPs, its memory, the tokens that hide its
-# messages, and the choice among hundreds of plans. Runs of 8 billion parameters on 8 ranks, and of 70
-# billion on 512, check your numbers on this computer.
+# **You will build** the plan of a real training on paper: its FLOPs, its memory, the number of
+# tokens that hides its messages, and the choice among hundreds of plans. On this computer, you
+# compare your numbers with runs of 8 billion parameters on 8 ranks, and of 70 billion parameters on
+# 512 ranks.
 #
 # **You need** labs 02, 04, 11, 12, 13, 14 and 18. About 90 minutes. Profiles and plans may wait for
 # another day.
@@ -98,7 +99,7 @@ for shape in (LLAMA_8B, LLAMA_70B, LLAMA_405B, MPT_70B):
     print(f"{shape.parameters:,} parameters, {shape.block:,} in a block")
 
 # %% [markdown]
-# The same sizes as a model in plain torch. The norm is one operation, as a norm is on a GPU.
+# The next cells make a model of these sizes in plain torch. The norm is one operation, as on a GPU.
 
 
 # %%
@@ -156,17 +157,18 @@ class Model(nn.Module):
 # %% [markdown]
 # ## FLOPs
 #
-# A multiplication and an addition are 2 FLOPs. Everybody knows **6ND**: six FLOPs for each parameter
-# and token. The conventions of this lab: attention counts in full, although the mask hides half of its
-# pairs; a backward is twice its forward; embedding, norms and element-wise work count nothing.
+# A multiplication and an addition are 2 FLOPs. A well-known estimate is **6ND**: six FLOPs for each
+# parameter and each token. This lab counts attention in full, although the mask hides half of the
+# pairs. A backward has twice the FLOPs of its forward. Embedding, norms and element-wise work count
+# as 0 FLOPs.
 #
-# **Model FLOPs** count nothing twice. **Hardware FLOPs** count also the products that checkpointing
-# computes again (lab 18).
+# **Model FLOPs** leave out repeated work. **Hardware FLOPs** also include the products that
+# checkpointing computes again (lab 18).
 
 # %% [markdown]
-# **Predict:** Llama 8B, two sequences of 8,192 tokens. Its 7.50 billion parameters without the embedding
-# have 6 FLOPs for each token. In a layer, scores and sums of values have 4 · length · width FLOPs for a
-# token in forward. How many PFLOP has a step?
+# **Predict:** Llama 8B trains on two sequences of 8,192 tokens. Each of its 7.50 billion parameters
+# outside the embedding takes 6 FLOPs for each token. In each layer, scores and sums of values take 4
+# · length · width FLOPs for each token in the forward. How many PFLOP does a step take?
 
 # %% guess="pflop"
 pflop = (6 * 7.50e9 + 3 * 32 * 4 * 8192 * 4096) * 16384 / 1e15  # your prediction, in PFLOP
@@ -199,7 +201,7 @@ def model_flops(shape, sequences, length, again="none"):
 check(model_flops)
 
 # %% [markdown]
-# torch counts too, on a model without values (the meta device):
+# torch can count FLOPs too, on a model without values (the meta device):
 
 # %%
 from torch.utils.flop_counter import FlopCounterMode
@@ -218,7 +220,8 @@ beside(model_flops(small, 1, 2048), counted(small, 1, 2048), "FLOPs of two block
 beside(pflop, model_flops(LLAMA_8B, 2, 8192) / 1e15, "PFLOP of a step of Llama 8B")
 
 # %% [markdown]
-# **Predict:** 6ND, with all parameters, misses a sixth of it. At which length is it right, and what is left of it at 131,072?
+# **Predict:** with sequences of 8,192 tokens, 6ND gives a sixth less than `model_flops`. At which
+# length are both numbers equal? Which share of `model_flops` does 6ND give at 131,072 tokens?
 
 # %%
 for length in (2048, 8192, 32768, 131072):
@@ -231,14 +234,14 @@ for length in (2048, 8192, 32768, 131072):
     )
 
 # %% [markdown]
-# **What to notice:** at 2,048 tokens 6ND is right by accident: the embedding that it counts too much
-# is the attention that it lacks. And "full" is not 4/3: the head is not computed twice, nor is each
-# block's last product.
+# **What to notice:** at 2,048 tokens, 6ND is right by accident: 6ND wrongly includes the embedding,
+# and leaves out the attention, and both errors are equally large. "full" takes less than 4/3 of the
+# FLOPs of "none", because the head and the last product of each block are not computed again.
 
 # %% [markdown]
-# **Predict:** torchtitan publishes 5,762 tokens a second on each H100, for Llama 3.1 8B with sequences
-# of 8,192 (`benchmarks/llama3_h100_202412_torchtitan.md`). Which share of the peak, 989 TFLOP/s in
-# bfloat16, do its model FLOPs reach? This share is called **MFU**.
+# **Predict:** torchtitan publishes 5,762 tokens a second on each H100, for Llama 3.1 8B with
+# sequences of 8,192 (`benchmarks/llama3_h100_202412_torchtitan.md`). Which share of the peak, 989
+# TFLOP/s in bfloat16, do the model FLOPs of this training reach? This share is called **MFU**.
 
 # %% guess="mfu"
 mfu = 5762 * 57.91e9 / 989e12  # your prediction, a share of 1
@@ -249,12 +252,13 @@ half = model_flops(LLAMA_8B, 1, 8192) - 3 * 32 * 2 * 8192 * 8192 * 4096
 print(f"{5762 * half / 8192 / 989e12:.3f} if attention is halved")
 
 # %% [markdown]
-# **What to notice:** the same run, two numbers. An MFU without its convention says little.
+# **What to notice:** the same run has two MFUs, because there are two ways to count attention. An
+# MFU says little if nobody states the way of counting.
 
 # %% [markdown]
-# **In words:** somebody reports an MFU of 52 % at 32,768 tokens, for Llama 8B with everything computed
-# again. Which questions do you ask before you believe it, and how low could it be in this lab's
-# convention?
+# **In words:** somebody reports an MFU of 52 % at 32,768 tokens, for Llama 8B with everything
+# computed again. Which questions do you ask before you believe this number? How low could the MFU be
+# in this lab's way of counting?
 
 # %% [markdown]
 # *Your words:*
@@ -262,9 +266,9 @@ print(f"{5762 * half / 8192 / 989e12:.3f} if attention is halved")
 # %% [markdown]
 # ## A step without values
 #
-# `values=False` counts large operations and computes none of them, and `alike=1` runs one of many ranks
-# that do the same work. So this computer runs a step of any size. The training is lab 13's, by torch:
-# FSDP2 gathers bfloat16, and reduces gradients in float32.
+# `values=False` counts large operations and computes none of them, and `alike=1` runs one of many
+# ranks that do the same work. So this computer runs a step of any size. The training works as in lab
+# 13, but by torch's FSDP2: FSDP2 gathers parameters in bfloat16, and reduces gradients in float32.
 
 
 # %%
@@ -315,7 +319,7 @@ def train(shape, sequences, length, again, steps=2):
 
 
 # %% [markdown]
-# Under torchrun there is no machine without values, so there `planned` returns nothing.
+# Under torchrun, a run without values is impossible, so `planned` returns None there.
 
 
 # %%
@@ -331,10 +335,12 @@ def last_ms(run):
 # %% [markdown]
 # ## Memory
 #
-# Eight H100, of 96 GB as in torchtitan's table. Bytes that a rank has in memory are **held**.
+# The ranks are eight H100 with 96 GB each, as in torchtitan's table. Bytes that a rank has in memory
+# are **held**.
 #
-# **Predict:** Llama 8B, 2 × 8,192 tokens, selective. Each rank has an eighth of the float32 parameters
-# and of Adam's two. How many GB are that? And which tensor of the step is the largest of all?
+# **Predict:** Llama 8B trains on 2 × 8,192 tokens with `again="selective"`. For each parameter there
+# are three float32 numbers: the parameter, and Adam's two numbers. Each rank holds an eighth of all
+# these numbers. How many GB does a rank hold? Which tensor of the step is the largest?
 
 # %% guess="state_gb"
 state_gb = 12 * 8.03 / 8  # your prediction of the state, in GB
@@ -357,8 +363,9 @@ if llama:
     print(f"float32 logits: {4 * 16384 * 128256 / 1e9:.1f} GB")
 
 # %% [markdown]
-# Memory is given out when the host launches an operation. So the picture has the host's time. In the first
-# 75 ms the host makes the model, block by block, and then it launches two steps ahead of the device.
+# torch allocates memory when the host launches an operation. So the picture shows the host's time.
+# In the first 75 ms, the host makes the model, block by block. Then the host launches two steps,
+# ahead of the device.
 
 # %%
 from ddpkit.view import show_held
@@ -372,13 +379,14 @@ if llama:
 # %% [markdown]
 # **What to notice:** the peak is not at the end of the forward. Three moments compete:
 #
-# - *The loss.* In backward, `log_softmax`'s output, its gradient and the logits' gradient are there at
-#   once, each in float32: 12 bytes a logit.
+# - *The loss.* In backward, `log_softmax`'s output, its gradient and the logits' gradient are in
+#   memory at once, each in float32: 12 bytes for each logit.
 # %% [markdown]
-# - *The last block's backward.* Two blocks are gathered, or are being gathered (2 + 2 bytes a
-#   parameter); the gradients of the block before leave in float32 (4), and half of this block's are
-#   there (1): 9 bytes.
-# - *The first block's backward.* Nothing is held any more, and the gradients of all others are there.
+# - *The last block's backward.* Two blocks are gathered, or are being gathered (2 + 2 bytes for each
+#   parameter). The rank sends the float32 gradients of the previous block (4 bytes), and holds half
+#   of this block's gradients (1 byte). The sum is 9 bytes.
+# - *The first block's backward.* No activations of other blocks are held any more, but the gradients
+#   of all other blocks are.
 
 # %% [markdown]
 # ## Your turn: fits
@@ -435,25 +443,26 @@ done = sum(each.name == "Linear" for each in full.trace.of(0)) / 7 if full else 
 beside(stops_in, done, "blocks of seven products")
 
 # %% [markdown]
-# **What to notice:** sharding divides the state and nothing else. With one sequence, "full", by your
-# `fits`:
+# **What to notice:** sharding divides only the state. For one sequence and "full", your `fits` gives
+# these numbers:
 
 # %%
 for ranks in (1, 2, 4, 8, 16):
     print(f"{ranks:2} ranks: {fits(LLAMA_8B, ranks, 1, 8192, 'full') / 2**30:6.1f} GiB")
 
 # %% [markdown]
-# **Predict:** how could the loss be made small?
+# **Predict:** how could the loss take less memory?
 #
 # <details><summary>An answer</summary>
 #
-# Take the logits in parts: the head and the loss for 1,024 tokens at a time. Lab 12's loss over slices
-# divides the logits too.
+# Compute the head and the loss for only 1,024 tokens at a time, so that a rank holds only a part of
+# the logits. Lab 12's loss over slices divides the logits too.
 #
 # </details>
 
 # %% [markdown]
-# Optional, if you kept `kept` of lab 18: bytes of a block, in units of its input.
+# This cell is optional. It uses your function `kept` from lab 18, and prints the bytes that a block
+# keeps, as a multiple of the bytes of its input.
 
 
 # %%
@@ -467,9 +476,9 @@ print(f"{shares(Shape(1, 256, 8, 2, 896, 0)):.1f} times the input")
 # %% [markdown]
 # ## Three roofs
 #
-# An operation waits for arithmetic, for memory, or for its launch. The first two are the **roofline** of
-# Williams, Waterman and Patterson (2009). The third is the host's: it launches one operation after
-# another, ahead of the device.
+# An operation waits for arithmetic, for memory, or for its launch. The first two limits form the
+# **roofline** of Williams, Waterman and Patterson (2009). The third limit comes from the host, which
+# launches one operation after another, ahead of the device.
 
 
 # %% tags=["answers"]
@@ -512,8 +521,9 @@ def roof(operations, machine):
 check(roof)
 
 # %% [markdown]
-# The operations of a forward and a backward, on paper. In each block there are two norms, two sums, and
-# the MLP's function, which read and write their tensors in bfloat16; attention reads four tensors.
+# The next cell lists the operations of a forward and a backward, on paper. In each block there are
+# two norms, two sums, and the MLP's function, which read and write their tensors in bfloat16;
+# attention reads four tensors.
 
 
 # %%
@@ -540,8 +550,9 @@ MPT_125M = Shape(12, 768, 12, 12, 3072, 50368, gated=False, tied=True)
 
 
 # %% [markdown]
-# **Predict:** the H100 has nearly three times the A100's arithmetic, and 1.6 times its bandwidth. Does
-# the share of memory grow? And what limits a model of 125 million parameters with 128 tokens?
+# **Predict:** the H100 has nearly three times the A100's arithmetic, and 1.6 times its bandwidth. On
+# the H100, do the operations that wait for memory take a larger share of the time? Which of the
+# three limits holds for a model of 125 million parameters with 128 tokens?
 
 
 # %%
@@ -569,23 +580,26 @@ from ddpkit.view import show_roof
 show_roof(operations(LLAMA_8B, 16384, 8192), MACHINES["H100"])
 
 # %% [markdown]
-# **What to notice:** the share of memory grows with faster arithmetic. The V100 is 50 times slower than
-# the H100, and not 8 times: it computes bfloat16 as float32. Launches limit small models on
-# fast machines; 4 us a launch are CUDA's, and a host that runs Python needs ten times as much.
+# **What to notice:** with faster arithmetic, memory takes a larger share of the time. The V100 is 50
+# times slower than the H100, not 8 times, because the V100 computes bfloat16 as float32. Launches
+# limit small models on fast machines. CUDA alone needs 4 us for a launch; with Python, a launch
+# takes more than ten times as long.
 
 # %% [markdown]
 # ## How many tokens hide the network?
 #
 # A **stretch** is the computation behind which one message can hide. The longer the sequence of a
-# rank, the longer the stretch; the bytes of parameters and gradients stay as they are. The **limit** is
-# the number of tokens at which the message is just hidden.
+# rank, the longer the stretch; the bytes of parameters and gradients stay as they are. The **limit**
+# is the number of tokens at which the message is just hidden.
 #
-# **Predict:** two models, 8 and 70 billion parameters, one network. Which needs more tokens?
+# **Predict:** two models, of 8 and of 70 billion parameters, train over the same network. Which
+# model needs more tokens on each rank?
 
 # %% [markdown]
-# **Predict:** in backward, a block of $P$ parameters computes 4 FLOPs for each parameter and token, at
-# 593 TFLOP/s. FSDP gathers 2 bytes a parameter and reduces 4, through eight ranks at 50 GB/s: 7/8 of
-# them. With how many tokens are both times equal, without latency?
+# **Predict:** in backward, a block of $P$ parameters computes 4 FLOPs for each parameter and token,
+# at 593 TFLOP/s. For each parameter, FSDP gathers 2 bytes and reduces 4 bytes. With eight ranks, 7/8
+# of these bytes travel, at 50 GB/s. With how many tokens do computation and messages take the same
+# time, without latency?
 
 # %% guess="limit"
 limit = 7 / 8 * (2 + 4) / 50e9 * 593.4e12 / 4  # your prediction: tokens
@@ -639,12 +653,13 @@ for n, rate in ((8, 450e9), (8, 50e9), (64, 50e9), (512, 50e9)):
     print(f"MPT 70B, shards {row[2]:6,}")
 
 # %% [markdown]
-# **What to notice:** the model's size hardly matters. Parameters are in the bytes and in the FLOPs. The
-# scaling book ([chapter 5](https://jax-ml.github.io/scaling-book/training/)) has 2,550 tokens a chip for
-# TPU v5p, from the forward alone; gradients in float32 need half as much again.
+# **What to notice:** the model's size hardly matters, because the bytes and the FLOPs both grow with
+# the number of parameters. The scaling book ([chapter
+# 5](https://jax-ml.github.io/scaling-book/training/)) gives 2,550 tokens a chip for TPU v5p, from
+# the forward alone. A backward with float32 gradients needs 1.5 times as many tokens.
 
 # %% [markdown]
-# Now with everything counted: eight blocks of Llama 8B with attention, norms and element-wise work.
+# Now run eight blocks of Llama 8B with all operations, also attention, norms and element-wise work.
 
 
 # %%
@@ -693,14 +708,15 @@ if slow:
     show_limits(lines, {f"{rate} GB/s": tokens for rate, tokens in at.items()})
 
 # %% [markdown]
-# **What to notice:** above the limit something is left: the first gather and the last scatter, behind
-# which nothing computes. The kink is below the formula's number, because work other than products hides
-# messages too.
+# **What to notice:** above the limit, the first gather and the last reduce-scatter remain exposed,
+# because no rank computes meanwhile. The curve bends at fewer tokens than the formula says, because
+# attention, norms and element-wise work hide messages too.
 #
 # **Predict:** 2,048 tokens take nearly as long as 4,096. Why?
 
 # %% [markdown]
-# **Predict:** MPT 70B in eight slices, between hosts at 50 GB/s. Do more tokens help?
+# **Predict:** MPT 70B has eight slices on different hosts, with links of 50 GB/s. Do more tokens
+# help to hide the messages?
 
 # %%
 for rate in (450e9, 50e9):
@@ -708,16 +724,19 @@ for rate in (450e9, 50e9):
     print(f"{rate / 1e9:.0f} GB/s: {tokens:,} tokens")
 
 # %% [markdown]
-# **What to notice:** twice the tokens are twice the bytes, so no number helps. Slices stay inside a host.
+# **What to notice:** twice as many tokens send twice as many bytes, so at 50 GB/s no number of
+# tokens hides the messages. Therefore slices stay inside a host.
 
 # %% [markdown]
 # ## Beside published measurements
 #
-# torchtitan's row: Llama 3.1 8B on 8 × H100 of 96 GB, selective, 5,762 tokens a second and GPU, 82.4 GiB
-# *reserved*. The machine `"H100 96GB"` reaches the shares that ddpkit has fitted to other rows, those of
-# MosaicML's MPT on H100: this row was not among them. Products reach 0.64 of the peak, attention 0.35.
+# In torchtitan's row, Llama 3.1 8B trains on 8 × H100 of 96 GB, with selective checkpointing. Each
+# GPU trains 5,762 tokens a second, and 82.4 GiB are *reserved*. ddpkit has fitted the machine `"H100
+# 96GB"` to different rows, MosaicML's rows of MPT on H100. On this machine, products reach 0.64 of
+# the peak, and attention reaches 0.35.
 #
-# **Predict:** 0.82 PFLOP of products, 0.25 PFLOP of attention, and 0.8 s of passes over memory.
+# **Predict:** a step has 0.82 PFLOP of products, 0.25 PFLOP of attention, and 0.8 s of work that
+# waits for memory. How many tokens a second does a GPU train?
 
 # %% guess="tokens_s"
 tokens_s = 16384 / (0.82 / 0.633 + 0.25 / 0.346 + 0.8)  # your prediction: tokens a second
@@ -730,10 +749,10 @@ if llama:
     print(f"{max(held(llama)) / 2**30:.1f} GiB allocated; published 82.4 GiB reserved")
 
 # %% [markdown]
-# MosaicML's row (llm-foundry, `scripts/train/benchmarking/README.md`): MPT 70B on 512 H100, 8 × 2,048
-# tokens, full, 1,007 tokens a second and GPU; on 128 GPUs 1,058. Eight GPUs of a host share 3,200
-# Gbit/s. A ring in the order of the ranks crosses a host's link once, so it has the 400 GB/s of the whole
-# host.
+# In MosaicML's row (llm-foundry, `scripts/train/benchmarking/README.md`), MPT 70B trains on 512
+# H100, with 8 × 2,048 tokens on each GPU and full checkpointing. Each GPU trains 1,007 tokens a
+# second; with 128 GPUs, each trains 1,058. The eight GPUs of a host share 3,200 Gbit/s. A ring in
+# the order of the ranks crosses a host's link once, so it has the 400 GB/s of the whole host.
 
 # %%
 hosts = "400 GB/s, 5 us"
@@ -742,8 +761,9 @@ if mpt:
     beside(1007, 16384 / last_ms(mpt) * 1e3, "tokens a second, published and ours")
 
 # %% [markdown]
-# **In words:** one sentence each. Why is the published memory larger? Why is a published step longer than
-# ours, or shorter? Why do 512 ranks lose 5 % against 128 in the measurement, and nothing in a prediction?
+# **In words:** answer each question in one sentence. Why is the published memory larger? Why is a
+# published step longer than ours, or shorter? In the measurement, 512 ranks are 5 % slower than 128
+# ranks. Why does a prediction not show this difference?
 
 # %% [markdown]
 # *Your words:*
@@ -751,10 +771,12 @@ if mpt:
 # %% [markdown]
 # ## A network that nobody has published
 #
-# Now 400 Gbit/s for a whole *host*, in place of 3,200: the ring has 50 GB/s in place of 400.
+# Now a whole *host* has 400 Gbit/s in place of 3,200 Gbit/s, so the ring has 50 GB/s in place of 400
+# GB/s. Take MPT 70B on 512 ranks with 16,384 tokens each, and Llama 8B on 64 ranks with 8,192 tokens
+# each.
 #
-# **Predict, for each:** no change, a tenth, or half? MPT 70B on 512 ranks with 16,384 tokens, and Llama 8B
-# on 64 ranks with 8,192. Count the backward of one MPT block.
+# **Predict, for each:** does a step take as long as before, a tenth longer, or half as long again?
+# How many ms do the messages take during the backward of one MPT block?
 
 # %% guess="messages_ms"
 messages_ms = 2 * 511 * 0.005 + 6 * 805.3e6 * 511 / 512 / 50e9 * 1e3  # your prediction, in ms
@@ -784,13 +806,14 @@ for name, ms in pairs.items():
         print(f"{name}: {ms[0]:,.0f} ms and {ms[1]:,.0f} ms, {ms[1] / ms[0] - 1:.1%} more")
 
 # %% [markdown]
-# **What to notice:** an eighth of the network costs MPT 70B next to nothing, and Llama 8B with one
-# sequence a tenth of its step. The tokens of a rank decide, not the parameters. Recomputation hides
-# messages (lab 18).
+# **What to notice:** with an eighth of the bandwidth, a step of MPT 70B takes hardly longer, and a
+# step of Llama 8B with one sequence takes a tenth longer. The number of tokens on a rank decides,
+# not the number of parameters. Computing blocks again also hides messages (lab 18).
 
 # %% [markdown]
-# **In words:** your 64 GPUs have 400 Gbit/s a host, and a step of Llama 8B with one sequence each loses a
-# part to the network. Name three ways to get it back without a new network, and the price of each.
+# **In words:** your 64 GPUs have 400 Gbit/s a host, and in a step of Llama 8B with one sequence on
+# each GPU, the GPUs wait for the network. Name three ways to avoid this wait without a new network,
+# and the price of each way.
 
 # %% [markdown]
 # *Your words:*
@@ -798,10 +821,11 @@ for name, ms in pairs.items():
 # %% [markdown]
 # ## Somebody sends a profile
 #
-# **Predict:** all ranks wait for the same collective. Is it the network?
+# **Predict:** all ranks wait for the same collective. Is the network the cause?
 #
 # A profile has spans. A kernel's span has its FLOPs, its bytes and the moment of its launch. A
-# collective is posted at `start_ns`; at `ready_ns` all ranks have posted it, and bytes begin to move.
+# collective is posted at `start_ns`; at `ready_ns` all ranks have posted it, and bytes begin to
+# move.
 
 # %%
 from ddpkit import show
@@ -830,8 +854,9 @@ late = Trace(tuple(spans), 2)
 show(late)
 
 # %% [markdown]
-# **What to notice:** rank 0 waits 110 us in the all-reduce, and bytes move for 15 us of them. Rank 1's
-# device was idle for 5 us, because the host had launched nothing. The rank that waits is not the slow one.
+# **What to notice:** rank 0 waits for 110 us in the all-reduce, and then bytes move for 15 us. Rank
+# 1's device was idle for 5 us, because the host had launched nothing. The rank that waits is not the
+# slow rank.
 
 # %% [markdown]
 # ## Your turn: read_profile
@@ -901,8 +926,9 @@ class Plan:
 
 
 # %% [markdown]
-# Bytes and seconds of a plan, by your `fits` and `model_flops`. Messages between stages, element-wise work
-# and the optimizer are left out: these seconds rank plans, and do not time them.
+# The next functions use your `fits` and `model_flops` for the bytes and the seconds of a plan. They
+# leave out messages between stages, element-wise work and the optimizer. So the seconds can compare
+# plans, but cannot predict the time of a real step.
 
 
 # %% tags=["answers"]
@@ -966,8 +992,8 @@ def choose(shape, batch, gpus, host, memory, seconds, size):
 check(choose)
 
 # %% [markdown]
-# Llama 70B, 512 sequences of 8,192 tokens, on 64 to 512 H100. **Predict:** on a network of 100 Gbit/s a
-# host, is the fastest plan the one with the most GPUs?
+# Choose plans for Llama 70B with 512 sequences of 8,192 tokens, on 64 to 512 H100. **Predict:** each
+# host has a network of 100 Gbit/s. Does the fastest plan use the most GPUs?
 
 
 # %%
@@ -988,13 +1014,15 @@ for gbit in (3200, 400, 100):
         )
 
 # %% [markdown]
-# **What to notice:** on the slowest network 128 GPUs are faster than 512. On 400 Gbit/s, a third more GPU
-# hours buys a step of a sixth: who decides? A plan for the fast network is not the plan for the slow one:
-# micro-batches grow, and more is computed again, so that there is something to hide behind.
+# **What to notice:** on the slowest network, 128 GPUs are faster than 512 GPUs. At 400 Gbit/s, the
+# fastest plan takes a sixth of the cheapest plan's time, and a third more GPU hours. The fastest
+# plan at 400 Gbit/s has larger micro-batches than the plan at 3,200 Gbit/s, and computes every block
+# again: more computation hides more messages.
 
 # %% [markdown]
-# How far may you trust `plan_seconds`? **Predict:** one plan of shards alone, Llama 70B on 256 ranks, two
-# sequences each, everything computed again, at 400 Gbit/s a host. What is missing from the formula?
+# How accurate is `plan_seconds`? Take Llama 70B on 256 ranks with shards alone, two sequences on
+# each rank, everything computed again, and 400 Gbit/s for each host. **Predict:** does
+# `plan_seconds` give a longer or a shorter time than the run? What is missing from the formula?
 
 # %%
 plan = Plan(256, 1, 1, "full", 2)
@@ -1023,14 +1051,15 @@ paper = 96 * tokens * 128 * 25600**2 * (1 + 2048 / 6 / 25600 + 51200 / 16 / 128 
 beside(mine, paper / 3072 / 163e12, "s of a step, yours and published")
 
 # %% [markdown]
-# **What to notice:** a fifth is missing. The formula of the lab leaves out element-wise work and messages
-# between stages. Megatron's stages are interleaved (lab 11), so Megatron's bubble is smaller: an error in
-# the opposite direction. A number that is right on paper may be right by accident.
+# **What to notice:** your time is a fifth shorter than the published time. The formula of this lab
+# leaves out element-wise work and messages between stages. Megatron's stages are interleaved (lab
+# 11), so Megatron's bubble is smaller: an error in the opposite direction. A number that is right on
+# paper may be right by accident.
 
 # %% [markdown]
 # ## The way out
 #
-# The same count and your own computer's share, in plain torch.
+# This program counts the FLOPs of a step in plain torch, and measures the TFLOP/s of your computer.
 #
 # ```python
 # import time, torch
@@ -1059,11 +1088,12 @@ beside(mine, paper / 3072 / 163e12, "s of a step, yours and published")
 # ## You have built
 #
 # - the FLOPs and the memory of a step of any transformer, checked by torch's counter and by runs;
-# - three roofs, and the tokens that hide a network;
+# - a roofline with a third limit, and the number of tokens that hides the messages of a network;
 # - a reader of profiles, and a search for the fastest and the cheapest plan.
 #
 # **Next:** your own training. Count before you rent.
 
 # %% [markdown]
-# **Before you hand in:** save, and run `ddpkit check --as-graded 20_real_sizes.ipynb` in a terminal. It
-# goes the grader's way, with inputs of its own, and says what the grader will.
+# **Before you hand in:** save, and run `ddpkit check --as-graded 20_real_sizes.ipynb` in a terminal.
+# This command checks your notebook in the same way as the grader, with other inputs, and shows the
+# grader's result.
