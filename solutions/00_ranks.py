@@ -399,5 +399,6 @@ beside(shift_ms, run.trace.duration_ms, "ms")
 # **Next:** lab 01 leaves the ranks aside and builds what they will compute: SGD on real data.
 
 # %% [markdown]
-# **Before you hand in:** save, and run `ddpkit check --as-graded 00_ranks.ipynb` in a terminal. It
-# goes the grader's way, with inputs of its own, and says what the grader will.
+# **Before you hand in:** save, and run `ddpkit check --as-graded 00_ranks.ipynb` in a terminal. This
+# command checks your notebook in the same way as the grader, with other inputs, and shows the
+# grader's result.

@@ -387,5 +387,6 @@ show(Cluster(1, machine="laptop core").run(three_steps))
 # **Next:** lab 02 builds collectives, with which ranks add up their gradients.
 
 # %% [markdown]
-# **Before you hand in:** save, and run `ddpkit check --as-graded 01_sgd.ipynb` in a terminal. It
-# goes the grader's way, with inputs of its own, and says what the grader will.
+# **Before you hand in:** save, and run `ddpkit check --as-graded 01_sgd.ipynb` in a terminal. This
+# command checks your notebook in the same way as the grader, with other inputs, and shows the
+# grader's result.

@@ -687,5 +687,6 @@ compare(yours, torchs, labels=["yours", "torch.distributed"])
 # **Next:** lab 03 gives all ranks the sum, in six ways, and predicts the fastest.
 
 # %% [markdown]
-# **Before you hand in:** save, and run `ddpkit check --as-graded 02_collectives.ipynb` in a terminal. It
-# goes the grader's way, with inputs of its own, and says what the grader will.
+# **Before you hand in:** save, and run `ddpkit check --as-graded 02_collectives.ipynb` in a
+# terminal. This command checks your notebook in the same way as the grader, with other inputs, and
+# shows the grader's result.

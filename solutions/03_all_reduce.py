@@ -468,10 +468,10 @@ beside(ring_ms, run.trace.duration_ms, "ms")
 
 # %% [markdown]
 # **What to notice:** $2(n - 1)\,\alpha + 2\,\frac{n - 1}{n}\,t$. Every link is busy all the time, in
-# both directions, and no byte is superfluous. For any number of ranks, each rank sends less than
-# $2S$. Therefore large models use the ring for their gradients
-# ([Horovod](https://arxiv.org/abs/1802.05799) made the ring common). The price of the ring is
-# $2(n - 1)$ latencies.
+# both directions, and no rank sends a byte without need. For any number of ranks, each rank sends
+# less than $2S$. Therefore large models use the ring for their gradients
+# ([Horovod](https://arxiv.org/abs/1802.05799) made the ring common). The price of the ring is $2(n -
+# 1)$ latencies.
 
 # %% [markdown]
 # ## What does it cost?
@@ -653,9 +653,9 @@ for n in (4, 32, 256, 2048):
 # that its own formulas predict to be the fastest.
 
 # %% [markdown]
-# **gloo**, as torch calls it, always takes a ring. gloo cuts the chunks into segments, so that one
-# segment moves while the rank adds another. So even a small tensor takes $2(n - 1)$ latencies: one
-# reason why gradients travel in buckets (lab 05).
+# **gloo**, the library in which torch's all-reduce runs here, always uses a ring. gloo cuts each
+# chunk into segments, so that one segment moves while the rank adds the previous segment. So even a
+# small tensor takes $2(n - 1)$ latencies. This is one reason to send gradients in buckets (lab 05).
 
 # %% [markdown]
 # **In words:** eight GPUs on the network with 100 Gbit/s and 10 µs sum gradients of 1 GB in each step, and one number, the loss, at the end of each epoch. Which of the six would you take for the gradients, and which for the loss? Say why, with numbers from `predict`.
@@ -764,5 +764,6 @@ for f, sums in zip(SIX, zip(*filter(None, results))):  # a job may have fewer ra
 # **Next:** lab 04 uses an all-reduce to train a model on many ranks: data parallelism.
 
 # %% [markdown]
-# **Before you hand in:** save, and run `ddpkit check --as-graded 03_all_reduce.ipynb` in a terminal. It
-# goes the grader's way, with inputs of its own, and says what the grader will.
+# **Before you hand in:** save, and run `ddpkit check --as-graded 03_all_reduce.ipynb` in a terminal.
+# This command checks your notebook in the same way as the grader, with other inputs, and shows the
+# grader's result.

@@ -748,5 +748,6 @@ explore_scaling(step_of_512, world_size=16)
 # the first buckets while backward still computes.
 
 # %% [markdown]
-# **Before you hand in:** save, and run `ddpkit check --as-graded 04_data_parallel.ipynb` in a terminal. It
-# goes the grader's way, with inputs of its own, and says what the grader will.
+# **Before you hand in:** save, and run `ddpkit check --as-graded 04_data_parallel.ipynb` in a
+# terminal. This command checks your notebook in the same way as the grader, with other inputs, and
+# shows the grader's result.

@@ -496,5 +496,6 @@ explore_buckets(large, cap_mb=best)
 # **Next:** lab 06 sends each bucket while backward makes the gradients of the next.
 
 # %% [markdown]
-# **Before you hand in:** save, and run `ddpkit check --as-graded 05_bucketing.ipynb` in a terminal. It
-# goes the grader's way, with inputs of its own, and says what the grader will.
+# **Before you hand in:** save, and run `ddpkit check --as-graded 05_bucketing.ipynb` in a terminal.
+# This command checks your notebook in the same way as the grader, with other inputs, and shows the
+# grader's result.

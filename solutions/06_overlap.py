@@ -221,8 +221,9 @@ class Reducer:
 
 
 # %% [markdown]
-# The check prints the order of events: g2 means that gradient 2 is ready, s0 that bucket 0 starts, |
-# that backward is over, and w0 that the reducer waits for bucket 0.
+# The check prints the order of events. In this list, g2 means "gradient 2 is ready", s0 means "the
+# all-reduce of bucket 0 starts", | means "backward is over", and w0 means "the reducer waits for
+# bucket 0".
 
 # %% check="Reducer"
 check(Reducer)
@@ -708,8 +709,8 @@ explore(ours, step=4)
 # %% [markdown]
 # ## Micro-batches
 #
-# **Predict:** each step has four micro-batches, three of them in `no_sync()`, and a backward that
-# averages sends 12 buckets. How many all-reduces are there in two steps?
+# **Predict:** each step has four micro-batches. Three of the backwards are in `no_sync()`, and the
+# last backward sends 12 buckets. How many all-reduces are there in two steps?
 
 # %% guess="all_reduces"
 all_reduces = 2 * 12  # your prediction
@@ -891,5 +892,6 @@ heat_map(mine)
 # **Next:** use your class in your own training script.
 
 # %% [markdown]
-# **Before you hand in:** save, and run `ddpkit check --as-graded 06_overlap.ipynb` in a terminal. It
-# goes the grader's way, with inputs of its own, and says what the grader will.
+# **Before you hand in:** save, and run `ddpkit check --as-graded 06_overlap.ipynb` in a terminal.
+# This command checks your notebook in the same way as the grader, with other inputs, and shows the
+# grader's result.

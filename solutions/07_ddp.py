@@ -18,7 +18,7 @@
 #
 # **You will build** the parts of `DistributedDataParallel` (DDP) that torch lets you replace: the
 # bytes that DDP sends, the work of a rank without data, the check that all ranks are there, and the
-# way in which bytes move; then, if you like, the partners of the average.
+# way in which bytes move. Then, if you like, you choose the partners of the average.
 #
 # **You need** labs 03 to 06. About 85 minutes, and 25 more for gossip, at the end.
 
@@ -83,17 +83,17 @@ for k in range(3):
 
 # %% [markdown]
 # **What to notice:** the constructor compares shapes and sends rank 0's parameters. The first step
-# has *one* all-reduce with all gradients, and no communication overlaps. Before step 1, rank 0 sends
-# the order of its gradients to the other ranks, and DDP rebuilds the buckets; from step 1 on, there
-# are 12 buckets.
+# has *one* all-reduce with all gradients, and no communication overlaps with the backward. Before
+# step 1, rank 0 sends the order of its gradients to the other ranks, and DDP rebuilds the buckets;
+# from step 1 on, there are 12 buckets.
 #
 # So the first steps say nothing about speed. (torch's DDP also has `no_sync`, which you built in lab
 # 06.)
 
 # %% [markdown]
-# ## Where does a step's time go?
+# ## The parts of a step's time
 #
-# We train two models over two links. Convolutions have few parameters for much compute; linear
+# We train two models over two links. Convolutions have few parameters and much compute; linear
 # layers have many parameters. Each model runs twice on each link: with a single bucket of 1 GB,
 # which DDP sends after the backward, and with a bucket for each 0.1 MB.
 
@@ -122,10 +122,11 @@ def steps_of(build, cap, steps=5):
 
 
 # %% [markdown]
-# If the backward computes for $C_b$ and communicates for $T$, at most $\min(C_b, T)$ can hide.
+# Let $C_b$ be the time that the backward computes, and $T$ the time of the communication. Overlap
+# can hide at most $\min(C_b, T)$.
 #
-# **Predict:** which of the four pairs of model and link gains most? Does the slower link always gain
-# more?
+# **Predict:** for which of the four pairs of model and link does overlap save the most time? Does
+# overlap always save more time on the slower link?
 
 # %%
 from ddpkit.view import stack
@@ -143,9 +144,9 @@ for build in (convolutions, linear_layers):
 stack(*runs, labels=labels, by=2)
 
 # %% [markdown]
-# **What to notice:** the gain is largest where communication takes about as long as the backward. A
-# much shorter communication leaves little to hide. Of a much longer communication, only a small part
-# can hide behind the backward.
+# **What to notice:** overlap saves most if the communication takes about as long as the backward. If
+# the communication is much shorter, there is little to hide. If the communication is much longer,
+# only a small part can hide behind the backward.
 #
 # The paper's figure 6 shows the same effect for 32 GPUs: ResNet50 and BERT gain 38.0 % and 35.2 %
 # with NCCL, 26.8 % and 21.5 % with gloo (Li et al., VLDB 2020).
@@ -182,12 +183,14 @@ if found := logged.results[0]:  # a job may have fewer ranks
     print("torch's buckets:", found["rebuilt_bucket_sizes"], "B")
 
 # %% [markdown]
-# **What to notice:** the same step, measured inside DDP and outside. Torch's backward begins where
-# the forward ends, so the loss counts as backward. `backward_comm_time` lasts from the start of the first
-# bucket to the end of the last bucket. The overlap is the part before the last gradient is ready.
-# The rest of `backward_comm_time` is the counterpart of *exposed* in our bar.
-#
-# Both records have real times, and each record takes some time itself.
+# **What to notice:** torch's record and our picture show the same step, measured inside and outside
+# DDP. torch's backward begins when the forward ends, so torch counts the loss as a part of the
+# backward. `backward_comm_time` lasts from the start of the first bucket to the end of the last
+# bucket. The overlap is the part before the last gradient is ready. The rest of `backward_comm_time`
+# is the counterpart of *exposed* in our bar.
+
+# %% [markdown]
+# Both records have real times, and each recording also takes some time.
 
 # %% [markdown]
 # ## 25 MB is a guess
@@ -215,8 +218,8 @@ compare(*tried, labels=[f"{cap:g} MB" for cap in caps])
 
 # %% [markdown]
 # **What to notice:** with 25 MB, the whole model of 3.2 MB is a single bucket, and no communication
-# hides. With tiny buckets, each bucket costs a latency. The best cap depends on the link too, not on
-# the model alone.
+# hides. With tiny buckets, each bucket takes the time of a latency. The best cap depends on the
+# model and on the link.
 #
 # The authors of DDP wished for such *auto-tuning*: after three steps, a program can know the best
 # cap.
@@ -225,16 +228,18 @@ compare(*tried, labels=[f"{cap:g} MB" for cap in caps])
 # ## Your turn: half of the bytes
 #
 # A **communication hook** is a function that gets each full bucket from the reducer, and returns a
-# Future of the new gradients. The hook of lab 06 averaged. Now send half of the bytes, as float16.
+# Future of the new gradients. The hook of lab 06 averaged the gradients. Now write a hook that sends
+# half of the bytes, as float16.
 
 # %% [markdown]
 # A **Future** is an object for a result that is not there yet. `work.get_future()` returns the
-# Future of a Work. `future.then(f)` returns another Future: its result is the return value of
-# `f(future)`. Inside `f`, `future.value()` is ready: for an all-reduce, a *list* of one tensor.
+# Future of a Work. `future.then(f)` returns a second Future, with the return value of `f(future)` as
+# its result. Inside `f`, `future.value()` is ready. For an all-reduce, this value is a *list* of one
+# tensor.
 
 # %% [markdown]
 # **Predict:** the largest float16 is 65,504. What is 40,960 + 49,152 in float16, and what is the
-# mean?
+# mean of the two numbers?
 #
 # <details><summary>An answer</summary>
 #
@@ -291,8 +296,8 @@ in_ours = thin.run(train_hooked, OursDDP, fp16_hook)
 compare(whole, torchs, in_ours, mine, labels=["float32", "torch's hook", "lab 06's class", "yours"])
 
 # %% [markdown]
-# **What to notice:** half of the bytes need half of the time on the link. The reducer did not
-# change. A hook replaces the communication, and you choose the replacement.
+# **What to notice:** half as many bytes need half as much time on the link. The reducer did not
+# change: a hook replaces only the communication.
 
 # %% [markdown]
 # ## Two thin matrices
@@ -310,7 +315,7 @@ compare(whole, torchs, in_ours, mine, labels=["float32", "torch's hook", "lab 06
 #
 # <details><summary>An answer</summary>
 #
-# $512 + 512 = 1024$ instead of $262\,144$: 256 times fewer.
+# They have $512 + 512 = 1024$ numbers together, instead of $262\,144$: 256 times fewer.
 #
 # </details>
 
@@ -319,8 +324,8 @@ compare(whole, torchs, in_ours, mine, labels=["float32", "torch's hook", "lab 06
 #
 # - **Error feedback**: the product $\hat P Q'^\top$ leaves out a part of the gradient. Each rank
 #   keeps this part and adds the part to its next gradient.
-# - The next step begins with $Q'$ as its $Q$. Each step is then a step of the power iteration, which
-#   turns $Q$ towards the largest directions of $M$.
+# - The next step takes this step's $Q'$ as its $Q$. Each step is then a step of the power iteration,
+#   which turns $Q$ towards the largest directions of $M$.
 
 # %% [markdown]
 # ## Your turn: PowerSGD
@@ -423,17 +428,19 @@ if run.error is None:
 
 # %% [markdown]
 # **What to notice:** the values kept for the first step's bucket have other shapes than the new
-# buckets, and the hook fails. A hook that does not fail here is worse, because its error stays
-# silent. From step 1 on, the buckets are final, so `after(1, hook)` is enough. Below, `after(2, hook)`
-# begins with step 2, because torch's own PowerSGD begins there too (`start_powerSGD_iter=2`).
+# buckets, and the hook fails. A hook that does not fail here is worse, because no error shows the
+# wrong values. From step 1 on, the buckets are final, so `after(1, hook)` is enough. Below,
+# `after(2, hook)` begins with step 2, because torch's own PowerSGD begins there too
+# (`start_powerSGD_iter=2`).
 
 # %% [markdown]
-# ## What does it cost in learning?
+# ## How well does the model learn?
 #
 # Fewer bytes save time at once. Does the model learn less? We train 40 steps on the digits, in five
 # ways, on the slow link.
 #
-# **Predict:** which way has the lowest loss after 40 steps, and which way after half a second?
+# **Predict:** which way has the lowest loss after 40 steps? Which way has the lowest loss after half
+# a second?
 
 # %%
 from ddpkit.data import load_digits
@@ -510,14 +517,15 @@ axes[0].legend()
 plt.show()
 
 # %% [markdown]
-# **What to notice:** step for step, float32 leads, and float16 learns as well from half of the
-# bytes. Second for second, PowerSGD with error feedback leads, and float32 is last. Without error
-# feedback, the model learns much less from the same few bytes.
+# **What to notice:** after equally many steps, float32 has the lowest loss, and float16 learns as
+# well with half of the bytes. After equally many seconds, PowerSGD with error feedback has the
+# lowest loss, and float32 has the highest. Without error feedback, the model learns much less from
+# the same few bytes.
 
 # %% [markdown]
-# Next comes torch's own PowerSGD of rank 1, with one bucket only: with several buckets, its
-# callbacks wait for each other on gloo (pytorch/pytorch#48478). Your hook waits for its collectives
-# before the hook returns, in the same order on all ranks.
+# The next cell runs torch's own PowerSGD with rank 1, and with only one bucket: with several
+# buckets, torch's callbacks wait for each other on gloo (pytorch/pytorch#48478). Your hook waits for
+# its collectives before the hook returns, in the same order on all ranks.
 
 
 # %%
@@ -541,9 +549,9 @@ for name in loss:
     print(f"{name:8} {mb:.2f} MB  loss {loss[name]:.2f}")
 
 # %% [markdown]
-# Top-k hooks send the largest numbers and their places; quantization hooks send 8 bits for each
-# number. Adasum replaces the sum of gradients by another combination (Maleki et al., MLSys 2021),
-# and would also fit in a hook.
+# Other hooks send the largest numbers and their places (top-k), or 8 bits for each number
+# (quantization). Adasum replaces the sum of gradients by a different combination (Maleki et al.,
+# MLSys 2021), which a hook could also compute.
 
 # %% [markdown]
 # ## Uneven inputs
@@ -551,7 +559,7 @@ for name in loss:
 # With **uneven inputs**, the data ends on some ranks earlier than on others. Our three ranks have 3,
 # 1 and 2 batches, and each backward all-reduces the gradients with all ranks.
 #
-# **Predict:** which rank waits for which rank, and forever?
+# **Predict:** which rank waits for which rank? Does any rank wait forever?
 
 
 # %%
@@ -574,7 +582,7 @@ run = Cluster(3).run(train_as_long_as_there_are_batches, expect_error=True)
 # saw at the start of this lab.
 
 # %% [markdown]
-# ## Your turn: train on
+# ## Your turn: go on without data
 #
 # A rank without a batch still takes part, with zeros, until no rank has a batch. Divide by the
 # number of ranks that still have a batch. How do all ranks learn this number without an extra
@@ -615,11 +623,11 @@ def train_uneven(model, optimizer, batches, loss_of) -> list[int]:
 check(train_uneven)
 
 # %% [markdown]
-# Torch's answer is `join`: ranks without data shadow the collectives of the ranks that have data. In
-# each of the three steps below, the gradient of rank $r$ is $r + 1$.
+# torch solves this problem by `join`: ranks without data take part in the collectives of the ranks
+# that have data, with zeros. In each of the three steps below, the gradient of rank $r$ is $r + 1$.
 #
-# **Predict:** what is the mean in each step if torch always divides by 3? And if torch divides by
-# the number of ranks that still have data?
+# **Predict:** what is the mean in each step if torch always divides by 3? What is the mean if torch
+# divides by the number of ranks that still have data?
 
 
 # %%
@@ -656,14 +664,15 @@ print("train_uneven:                            ", three.run(yours).results[0])
 
 # %% [markdown]
 # **What to notice:** torch's default divides by all ranks, including ranks without data, so the last
-# batches count less. Neither way is wrong, but the two trainings differ.
+# batches have a smaller weight. Neither way is wrong, but the results of the two trainings differ.
 
 # %% [markdown]
-# ## Who is there?
+# ## Which ranks are there?
 #
 # Before there are ranks, there is a **store**: keys and values on one of the machines. The store
-# numbers the ranks (`add` counts up) and passes on their addresses. Before `init_process_group`, the
-# store is the only part of c10d (torch's C++ library behind `torch.distributed`) that works.
+# gives numbers to the ranks (`add` increases a counter), and keeps their addresses. Before
+# `init_process_group`, the store is the only part of c10d (torch's C++ library behind
+# `torch.distributed`) that works.
 #
 # **Predict:** what does each line print?
 
@@ -674,10 +683,10 @@ store.set("address of 1", "127.0.0.1:2345")
 print(store.get("address of 1"), store.check(["address of 0"]))
 
 # %% [markdown]
-# ## Your turn: a barrier that says who is missing
+# ## Your turn: a barrier that names the missing ranks
 #
-# `dist.barrier()` waits, and when the barrier gives up, its error does not name the missing ranks.
-# With the store, each rank can leave a word: `store.wait(keys, timedelta(seconds=2))` raises
+# `dist.barrier()` waits for all ranks. When the timeout is over, the error does not name the missing
+# ranks. In the store, each rank can write a key: `store.wait(keys, timedelta(seconds=2))` raises
 # RuntimeError when the time is over. (torch's `monitored_barrier` is for gloo alone; your barrier
 # needs no group at all.)
 
@@ -733,7 +742,7 @@ print(*Cluster(3).run(rank_2_stays_away).results, sep="\n")
 # (docs.pytorch.org, *torch.distributed*; you have seen the last row in this lab.)
 
 # %% [markdown]
-# ## Your turn: bytes move as you say
+# ## Your turn: a backend of your own
 #
 # c10d can call the collectives of another library: a **backend** is a class with a method for each
 # operation. The backend below calls a function of yours. Each rank makes the class inside a
@@ -841,12 +850,12 @@ show(on_ring, step=3)
 
 # %% [markdown]
 # **What to notice:** each rank sends $2(n-1)$ messages for each bucket, and $2\frac{n-1}{n}S$ bytes.
-# The messages lie *inside* the backward, because your function waits. gloo sends the messages of its
-# own all-reduce in a thread, beside the backward.
+# The messages are *inside* the backward, because your function waits for them. gloo sends the
+# messages of its all-reduce in a separate thread, while the backward computes.
 #
-# The kit records in the same way: its recorder is a `ProcessGroup` around gloo's
-# (`ddpkit/rank/group/recorded.py`), and writes down each call. So the kit sees every call, the calls
-# of DDP's reducer too.
+# The kit records calls in the same way. Its recorder is a `ProcessGroup` around gloo's group
+# (`ddpkit/rank/group/recorded.py`), and records each call. So the kit sees every call, even the
+# calls of DDP's reducer.
 
 # %% [markdown]
 # ## The way out
@@ -893,22 +902,24 @@ show(on_ring, step=3)
 #
 # <details><summary>An answer</summary>
 #
-# Fewer bytes: yes, each worker can compress its gradient. Overlap: yes, a worker can send bucket
-# after bucket. But the buckets of all workers pass the master's link, one after the other.
+# Each worker can compress its gradient and so send fewer bytes. Overlap is possible too, since a
+# worker can send bucket after bucket. But the buckets of all workers go through the master's link,
+# one after the other.
 #
 # </details>
 #
-# **Next:** an all-reduce waits for all ranks. Lab 08 has servers that need not wait.
+# **Next:** an all-reduce waits for all ranks. Lab 08 has servers that do not have to wait.
 
 # %% [markdown]
-# ## Optional: who needs all?
+# ## Optional: averages with one partner
 #
-# About 25 minutes, with two exercises.
-#
-# An all-reduce needs every rank. In **gossip**, each rank averages with a single partner, and with a
-# new partner in each step: GossipGraD (Daily et al., 2018). In round $i$, the partner is the rank
-# whose number differs in binary digit $i$. After $\log_2 n$ steps, each rank has heard of all ranks,
-# directly or through its partners.
+# This part takes about 25 minutes, and has two exercises.
+
+# %% [markdown]
+# An all-reduce needs every rank. In **gossip**, each rank averages with a single partner, and takes
+# a new partner in each step. One such method is GossipGraD (Daily et al., 2018). In round $i$, the
+# partner is the rank whose number differs in binary digit $i$. After $\log_2 n$ steps, each rank has
+# received numbers of all ranks, directly or through its partners.
 #
 # Each pair is a process group.
 
@@ -919,7 +930,8 @@ show(on_ring, step=3)
 #
 # <details><summary>An answer</summary>
 #
-# 5 is 101 in binary. With one digit changed: 100, 111 and 001, which are ranks 4, 7 and 1.
+# 5 is 101 in binary. If one digit changes, the number becomes 100, 111 or 001, so the partners are
+# ranks 4, 7 and 1.
 #
 # </details>
 
@@ -971,7 +983,7 @@ check(gossip_hook)
 # %% [markdown]
 # On four ranks, a ring all-reduce of $S$ bytes takes $6\alpha + 1.5\,S/\beta$. **Predict:** how long
 # does the all-reduce of a pair take, with 1.2 MB on a link of 100 Mbit/s ($S/\beta$ = 96 ms) and 1
-# ms? And the all-reduce of a pair among 64 ranks?
+# ms? How long does the all-reduce of a pair take if there are 64 ranks?
 
 # %% guess="pair_ms"
 pair_ms = 2 * 1 + 96  # your guess, in ms
@@ -1001,8 +1013,8 @@ beside(pair_ms, two_ms, "ms")
 # Now four ranks start with equal models, and each rank has its own digits. The plot shows the
 # largest difference between the ranks' parameters.
 #
-# **Predict:** do the models stay equal with gossip? And if the ranks also average their *parameters*
-# every 8 steps, as torch's `PeriodicModelAverager` does?
+# **Predict:** do the models stay equal with gossip? Do they stay equal if the ranks also average
+# their *parameters* every 8 steps, as torch's `PeriodicModelAverager` does?
 
 
 # %%
@@ -1050,15 +1062,17 @@ plt.show()
 # parameters makes the models equal at once; then the models drift apart again.
 
 # %% [markdown]
-# So the time *when ranks synchronise the parameters* is a choice. Chen et al. (2021) call gossip
-# with a global average now and then Gossip-PGA; torch has `post_localSGD_hook`, which averages
-# gradients within a group and leaves the parameters to the averager.
+# So a program can choose *how often the ranks average the parameters*. Chen et al. (2021) combine
+# gossip with a periodic average over all ranks, under the name Gossip-PGA. torch has
+# `post_localSGD_hook`, which averages only the gradients within a group; a `PeriodicModelAverager`
+# averages the parameters.
 
 # %% [markdown]
 # ## Optional: three switches
 #
 # **Predict:** a model has 2.1 MB of gradients, and DDP averages the gradients in buckets. How many
-# MB do gradients and buckets take together? And with `gradient_as_bucket_view=True`?
+# MB do gradients and buckets take together? How many MB do they take with
+# `gradient_as_bucket_view=True`?
 
 
 # %%
@@ -1079,8 +1093,8 @@ for view in (False, True):
     print(f"gradient_as_bucket_view={view!s:5}", mb)
 
 # %% [markdown]
-# The third copy is gone: the gradients *are* places in the buckets, as in lab 05's
-# `GradientBuckets`.
+# **What to notice:** with the switch, the gradients take no memory of their own: they *are* views of
+# the buckets, as in lab 05's `GradientBuckets`.
 #
 # **Predict:** a model uses its layers from the last to the first. Which training is faster, torch's
 # default, or `find_unused_parameters=True`, which never rebuilds the buckets?
@@ -1125,7 +1139,7 @@ for name, run in switched.items():
 # %% [markdown]
 # **What to notice:** without rebuilt buckets, the first bucket is full only at the very end of the
 # backward. According to DDP's authors, in a talk of 2020, rebuilding gains 3 to 7 % on BERT and
-# RoBERTa; a model used back to front is the worst case.
+# RoBERTa; a model that uses its layers from the last to the first is the worst case.
 #
 # `find_unused_parameters` also adds an all-reduce to each step, about the parameters that each rank
 # has used. `static_graph=True` finds the used parameters only once.
@@ -1133,8 +1147,8 @@ for name, run in switched.items():
 # %% [markdown]
 # ## Optional: several groups in turn
 #
-# A hook may send bucket after bucket over several groups in turn: the paper's *round-robin process
-# groups*.
+# A hook may send the buckets over several groups in turn. The paper calls these groups *round-robin
+# process groups*.
 #
 # **Predict:** how much time do 2 and 4 groups save on this link?
 
@@ -1159,11 +1173,12 @@ in_turn = [slow.run(train_in_turn, k) for k in (1, 2, 4)]
 compare(*in_turn, labels=["1 group", "2 groups", "4 groups"])
 
 # %% [markdown]
-# **What to notice:** all groups share a single link, so several groups save only latency: the bytes
-# of one group move while another group waits for an answer. If one stream cannot fill the link,
-# several groups save more (Li et al., VLDB 2020). torch no longer has a class for round-robin
-# groups, but a hook is enough.
+# **What to notice:** all groups share a single link, so several groups save only latency: while one
+# group waits for an answer, a different group sends bytes. If one group cannot use the full
+# bandwidth of the link, several groups save more (Li et al., VLDB 2020). torch no longer has a class
+# for round-robin groups, but a hook is enough.
 
 # %% [markdown]
-# **Before you hand in:** save, and run `ddpkit check --as-graded 07_ddp.ipynb` in a terminal. It
-# goes the grader's way, with inputs of its own, and says what the grader will.
+# **Before you hand in:** save, and run `ddpkit check --as-graded 07_ddp.ipynb` in a terminal. This
+# command checks your notebook in the same way as the grader, with other inputs, and shows the
+# grader's result.

@@ -1020,10 +1020,10 @@ for rank, found in enumerate(Cluster(3).run(over_there).results):
 # risk.
 
 # %% [markdown]
-# torch's RPC has the same parts as yours: `rpc_sync` is your `call`; `remote` leaves the result on
-# the server and returns a reference, and `to_here()` fetches the result. These messages do not pass
-# the process group: the kit neither records nor times them. (torch's RPC uses TensorPipe, which is
-# [only maintained](https://github.com/pytorch/tensorpipe/pull/468).)
+# torch also has remote procedure calls (RPC). `rpc_sync` works like your `call`. `remote` leaves the
+# result on the server and returns a reference, and `to_here()` fetches the result. torch's RPC does
+# not use the process group, so the kit cannot record or time its messages. (torch's RPC uses
+# TensorPipe, which is [only maintained](https://github.com/pytorch/tensorpipe/pull/468).)
 
 # %% [markdown]
 # ## A table that fits on no worker
@@ -1243,4 +1243,5 @@ print(torchs)
 
 # %% [markdown]
 # **Before you hand in:** save, and run `ddpkit check --as-graded 08_parameter_server.ipynb` in a
-# terminal. It goes the grader's way, with inputs of its own, and says what the grader will.
+# terminal. This command checks your notebook in the same way as the grader, with other inputs, and
+# shows the grader's result.

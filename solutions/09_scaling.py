@@ -18,12 +18,12 @@
 # # 09 · Scaling
 #
 # **You will build** a cost model of a training step. You fit the model to a machine and check the
-# model against new runs. Then the model chooses: a bucket cap, servers, a batch, a number of ranks,
-# and the price of the whole training.
+# model against new runs. Then the model chooses a bucket cap, servers, a batch and a number of
+# ranks, and computes the price of the whole training.
 #
 # **You need** labs 03, 05 and 06. About 100 minutes.
 #
-# The habit of this lab: *predict, run, ratio*.
+# In each part of this lab, you *predict*, *run*, and look at the *ratio*.
 
 # %%
 import math, torch, torch.distributed as dist, matplotlib.pyplot as plt
@@ -38,8 +38,8 @@ plt.style.use("ddpkit.view.plain")
 torch.set_num_threads(1)  # for tensors as small as here, threads only wait for each other
 
 # %% [markdown]
-# Two words: **compute** is the work that a rank does alone. The **price** is the time of one
-# all-reduce, in seconds, as a function of its bytes.
+# This lab uses two words: **compute** is the work that a rank does alone. The **price** is the time
+# of one all-reduce, in seconds, as a function of its bytes.
 
 # %% [markdown]
 # ## A step on paper
@@ -47,15 +47,16 @@ torch.set_num_threads(1)  # for tensors as small as here, threads only wait for 
 # Forward takes 20 ms, and backward 40 ms. Backward makes four buckets of gradients, one every 10 ms,
 # and the all-reduce of a bucket takes 20 ms. The optimizer takes no time.
 #
-# **Predict:** how long is the step? (At least 60 ms, with all communication hidden; at most 140 ms,
-# with none hidden.)
+# **Predict:** how long is the step? (The step takes at least 60 ms, if all communication is hidden,
+# and at most 140 ms, if no communication is hidden.)
 
 # %% guess="paper_ms"
 paper_ms = 20 + 10 + 4 * 20  # your guess, in ms
 
 # %% [markdown]
-# We will compute the step time. First, the function needs a real step as its input: torch's DDP
-# trains the deep model of labs 05 and 06, on two ranks that compute like one core of a laptop.
+# You will write a function that computes the time of a step. The function needs a real step as its
+# input. So torch's DDP trains the deep model of labs 05 and 06, on two ranks, each as fast as one
+# core of a laptop.
 
 # %%
 link = "1 Gbit/s, 200 us"
@@ -113,8 +114,8 @@ print(f"{len(compute.sizes)} gradients of {sum(compute.sizes) / 1e6:.1f} MB toge
 # %% [markdown]
 # ## Your turn: how long is a step?
 #
-# `step_time` does not know the origin of a price. The function calls `price(nbytes)` once for each
-# bucket. So the rest of this lab only needs different prices, or a loop around `step_time`.
+# `step_time` calls the function `price(nbytes)` once for each bucket, for any kind of price. So the
+# rest of this lab needs only different price functions, or a loop around `step_time`.
 
 
 # %% exercise="step_time"
@@ -152,7 +153,7 @@ beside(paper_ms, step_time(paper, 10, lambda nbytes: 0.020) * 1000, "ms")
 # **What to notice:** the step time is neither the sum of compute and communication nor the longer of
 # the two. The first bucket waits for its gradients, and then the link is busy until the end.
 #
-# Now take the real step. The price comes from lab 03's `predict`, which knows the time of a ring.
+# Now take the real step. The price comes from lab 03's `predict`, which computes the time of a ring.
 
 
 # %%
@@ -170,8 +171,8 @@ beside(step_time(compute, 0.5, ring_price(2)) * 1000, step_ms(recorded), "ms")
 #
 # $$t = \alpha \cdot 2(n-1) + \frac{1}{\beta} \cdot \frac{2(n-1)}{n} S$$
 #
-# **Predict:** time an all-reduce of 4 kB, and an all-reduce of 40 MB. Which of the two numbers does
-# each time tell?
+# **Predict:** you measure an all-reduce of 4 kB and an all-reduce of 40 MB. Which of the two numbers
+# does each of the two times show?
 
 
 # %%
@@ -198,8 +199,8 @@ for size, s in zip(sizes, times):
 # ## Your turn: fit
 #
 # The times differ by a factor of hundreds. Least squares of *seconds* would fit almost only the
-# longest time. So make the *relative* errors small: an error of 1 % counts the same for a short time
-# as for a long time.
+# longest time. So make the *relative* errors small: then an error of 1 % has the same weight for a
+# short time as for a long time.
 
 
 # %% exercise="fit"
@@ -226,8 +227,8 @@ alpha, per_byte = fit([(2 * (n - 1), 2 * (n - 1) / n * size) for size in sizes],
 print(f"latency {alpha * 1e6:.0f} us, bandwidth {8 / per_byte / 1e9:.3f} Gbit/s")
 
 # %% [markdown]
-# **What to notice:** the short times tell the latency, and the long times tell the bandwidth. The fit
-# finds the numbers of our link, because compute is counted here, and time is emulated.
+# **What to notice:** the short times show the latency, and the long times show the bandwidth. The
+# fit finds exactly the numbers of our link, because the time of this run is emulated.
 #
 # On a real network, the fitted latency is larger than the latency of the cable: the fit includes
 # every fixed cost of an all-reduce, such as Python and the waking of a process.
@@ -245,10 +246,10 @@ fixed, per_sample = fit([(1, batch) for batch in batches], alone)
 print(f"a step: {fixed * 1000:.1f} ms, and {per_sample * 1e6:.0f} us for each sample")
 
 # %% [markdown]
-# ## Is it true?
+# ## Are the predictions right?
 #
-# A model is worth as much as its predictions for *unseen* runs. All inputs of our model came from one
-# run with a cap of 0.5 MB. **Predict** six other runs before the runs start:
+# A model is worth as much as its predictions for *unseen* runs. All inputs of our model came from
+# one run with a cap of 0.5 MB. The next cell **predicts** six other runs before these runs start:
 
 
 # %%
@@ -307,7 +308,7 @@ verify(predictions, runs)
 # `grown` doubles `fixed` too. All other predictions follow from one step and two numbers of the
 # network.
 #
-# A real processor adds more error. In the next run, compute is *measured*: the time of your CPU.
+# A real processor adds more error. In the next run, compute is *measured*, as time of your CPU.
 
 # %%
 yours = Cluster(2, link=link).run(train)
@@ -318,9 +319,9 @@ beside(step_time(mine, 0.5, ring_price(2)) * 1000, step_ms(yours), "ms")
 # ## Choose: the bucket cap
 #
 # Is torch's default of 25 MB right for our model? We could measure every cap. But a run on a real
-# cluster costs money, and our model gives a **lower bound** of the time with each cap: a cap changes
-# no compute, and machines only add time to the communication of the model. (For twice the batch, the
-# model was no lower bound: the step took less time than predicted.)
+# cluster costs money, and our model gives a **lower bound** of the time with each cap: a cap does
+# not change the compute, and real communication takes at least as long as the model says. (For twice
+# the batch, the model was not a lower bound: the step took less time than predicted.)
 
 # %% [markdown]
 # So as soon as one measured time is below the predictions of all remaining caps, no remaining cap can
@@ -367,22 +368,25 @@ best = autotune(measure, predicted)
 print(f"best: {best} MB; the model says {predicted[25] / predicted[best]:.2f} times as long for 25")
 
 # %% [markdown]
-# **What to notice:** these runs use *your* processor's time, so the numbers differ a little from run
-# to run. The answer is right if the model really is a lower bound. The ratio above was a test of this
-# bound.
+# **What to notice:** these runs use the real time of *your* processor, so the numbers differ a
+# little from run to run. The chosen cap is the best cap if the model really is a lower bound. The
+# ratio above was a test of this bound.
 #
-# PyTorch's developers wish for such a tool (pytorch/pytorch issue 118421, open since 2024).
+# PyTorch's developers would like to have such a tool (pytorch/pytorch issue 118421, open since
+# 2024).
 
 # %% [markdown]
 # ## 4,096 ranks
 #
-# From here on, nobody can run the steps, so the price must be right. A ring pays $2(n-1)$ latencies.
-# Recursive doubling, lab 03's butterfly, pays only $\log_2 n$ latencies, but moves all bytes each
-# time. NCCL chooses between a ring and a tree by size, and we can choose, too.
+# From here on, you cannot run the steps, so the price must be right. A ring takes $2(n-1)$
+# latencies. Recursive doubling, lab 03's butterfly, takes only $\log_2 n$ latencies, but sends all
+# bytes in each round. NCCL chooses between a ring and a tree by the number of bytes, and our model
+# can choose, too.
 
 # %% [markdown]
-# **Predict:** take ResNet-50, 100 ms of compute, 100 Gbit/s and 10 µs. Each rank keeps its batch
-# (*weak scaling*). With how many ranks is the efficiency below 80 %, with rings alone?
+# **Predict:** a step of ResNet-50 has 100 ms of compute, and a link has 100 Gbit/s and 10 µs. Each
+# rank has the same batch size for any number of ranks (*weak scaling*). From how many ranks on is
+# the efficiency below 80 %, if all-reduces use only rings?
 
 # %% guess="ranks_at_80"
 ranks_at_80 = 1000  # your guess
@@ -415,11 +419,11 @@ shares = efficiency["ring_price"]
 beside(ranks_at_80, next(n for n, share in zip(worlds, shares) if share < 0.8), "ranks")
 
 # %% [markdown]
-# **What to notice:** with rings, the latency ends weak scaling, not the bytes: the curve falls when
+# **What to notice:** with rings, latency limits weak scaling, not the bytes: the curve falls when
 # $2(n-1)\alpha$ is as long as the time that backward can hide.
 #
-# Also, ranks are never equally fast. Suppose that in every step each rank is late by a few per cent,
-# at random. Then each step waits for the latest of all ranks.
+# Also, ranks are never equally fast. Suppose that in every step, each rank is slower by a few
+# percent, at random. Then all ranks wait for the slowest rank of the step.
 
 # %%
 from ddpkit.simulate import noisy_steps, price_of
@@ -433,8 +437,8 @@ for n in (8, 64, 512, 4096):
     print(f"{n:5} ranks: {quiet[0] / 1e6:.1f} ms, with 5 % of noise {sum(late) / 50 / 1e6:.1f} ms")
 
 # %% [markdown]
-# **What to notice:** up to 512 ranks, noise costs more with more ranks. With 4,096 ranks, the link is
-# busy until the end in any case, and communication hides a part of the lateness.
+# **What to notice:** up to 512 ranks, noise adds more time with more ranks. With 4,096 ranks, the
+# link is busy until the end of the step in any case, so a late rank adds less time.
 #
 # Move the sliders, and choose the "cheapest" all-reduce. In *strong* scaling, the ranks share one
 # batch: with how many ranks is a step fastest?
@@ -454,8 +458,8 @@ explore_scaling(step, "100 Gbit/s, 10 us", world_size=256)
 # product of forward.
 
 # %% [markdown]
-# **Predict:** on the most favourable network, which share of a step can overlap save at most, in per
-# cent?
+# **Predict:** take the network on which overlap saves the largest share of a step. How many percent
+# of the step does overlap save there?
 
 # %% guess="ceiling"
 ceiling = 40  # your guess, in per cent: 2/3 of the compute, of a step of 5/3
@@ -484,11 +488,12 @@ plt.show()
 beside(ceiling, max(gain(share, 5) for share in shares), "%")
 
 # %% [markdown]
-# **What to notice:** no network reaches 40 %, and the paper's 38.0 % is just below 40 %. If the paper
-# means "less time", communication took about as long as backward. If the paper means "1.38 times as
-# fast", overlap saved 27.5 % of the time, and the network was a different network. A percentage
-# without its base says little.
-#
+# **What to notice:** no network reaches 40 %, and the paper's 38.0 % is just below 40 %. If the
+# paper means "38 % less time", communication took about as long as backward. If the paper means
+# "1.38 times as fast", overlap saved only 27.5 % of the time, and the network had a different speed.
+# A percentage says little if nobody states its base.
+
+# %% [markdown]
 # Gloo's gain is smaller, but gloo does not hide less: the same backward hides communication, in a
 # longer step.
 
@@ -501,8 +506,8 @@ beside(ceiling, max(gain(share, 5) for share in shares), "%")
 #
 # <details><summary>An answer</summary>
 #
-# Of which base are the 38 %: less time, or more speed? And how long was communication, compared with
-# backward? If communication is much shorter or much longer than backward, the gain is small.
+# Do the 38 % mean less time or more speed? How long was communication, compared with backward? If
+# communication is much shorter or much longer than backward, the gain is small.
 #
 # </details>
 
@@ -510,12 +515,15 @@ beside(ceiling, max(gain(share, 5) for share in shares), "%")
 # ### One published number predicts another
 #
 # On 256 GPUs, a step of ResNet-50 with NCCL takes about twice as long as a step on a single GPU, so
-# 256 GPUs are worth 128 GPUs (the same paper, section 5.3; the abstract says "near-linear").
+# 256 GPUs work only as fast as 128 GPUs without communication (the same paper, section 5.3; the
+# abstract says "near-linear").
+
+# %% [markdown]
+# A step that skips the all-reduce (lab 06's `no_sync`) takes only the time of a step on a single
+# GPU.
 #
-# A step that skips the all-reduce (lab 06's `no_sync`) takes only the time of a step on a single GPU.
-#
-# **Predict:** how much time is saved if only every 8th step synchronizes? The paper measured the
-# saved time.
+# **Predict:** how many percent of the time are saved if only every 8th step has an all-reduce? The
+# paper measured this number.
 
 # %% guess="saved"
 saved = 100 * (1 - (7 + 2) / (8 * 2))  # your guess, in per cent
@@ -528,19 +536,18 @@ print(f"with r = {r:g}: 1 - (7 + r) / 8r = {100 * (1 - (7 + r) / (8 * r)):.0f} %
 beside(saved, SKIPPING_8.value, "%")
 
 # %% [markdown]
-# The formula says 44 %, and the paper measured 38 %. "About twice as long" is a rounded number: with
-# 1.8 times as long, the formula says 39 %.
+# The formula says 44 %, and the paper measured 38 %. "About twice as long" is a rounded number: if a
+# step takes 1.8 times as long, the formula says 39 %.
 
 # %% [markdown]
 # ## Servers
 #
 # Before all-reduce, trainings used parameter servers (lab 08): each server keeps some tensors. A
-# worker sends gradients to the servers, and gets the parameters back. The authors of CM-DARE measured
-# such a cluster (Li, Walls and Guo, ICDCS 2020): steps a second, with 1 to 8 workers on P100s and one
-# server.
+# worker sends gradients to the servers, and gets the parameters back. The authors of CM-DARE counted
+# the steps a second, with one server and 1 to 8 workers on P100s (Li, Walls and Guo, ICDCS 2020).
 #
-# **Predict:** where does the curve of the steps a second end? Do the bytes or the number of tensors
-# decide the end?
+# **Predict:** with more workers, at which rate do the curves stop rising? Does this rate depend on
+# the bytes or on the number of tensors?
 
 # %%
 from ddpkit.data.published import SERVER_RATES
@@ -555,9 +562,9 @@ plt.legend(loc="upper left", bbox_to_anchor=(1, 1))
 plt.show()
 
 # %% [markdown]
-# Each curve ends at the limit of the server. At the highest rate, the server is always busy, so 1 /
-# rate is the server's time for one step. We fit two numbers to these four times: a time for each
-# tensor, and a time for each byte.
+# Each curve stops rising at the limit of the server. At the highest rate, the server is always busy,
+# so 1 / rate is the server's time for one step. We fit two numbers to the times of these four
+# models: a time for each tensor, and a time for each byte.
 
 # %%
 busy = [1 / max(each.one_server) for each in SERVER_RATES]
@@ -570,18 +577,18 @@ for each, s in zip(SERVER_RATES, busy):
     print(f"{each.model:12} {model / s - 1:+4.0%}, bytes alone {alone / s - 1:+5.0%}")
 
 # %% [markdown]
-# **What to notice:** data of other people shows the rule of lab 05: each tensor has a fixed cost,
-# even a very small tensor.
+# **What to notice:** these published measurements confirm the rule of lab 05: each tensor takes a
+# fixed time, even a very small tensor.
 #
-# A second server should have doubled the rates, but doubled none of the four. A tensor stays whole on
-# one server, so the *busiest* server sets the rate.
+# A second server should have doubled the rates, but doubled none of the four rates. A tensor stays
+# whole on one server, so the *busiest* server sets the rate.
 
 # %% [markdown]
 # ## Your turn: how many servers?
 #
-# Zou and others (2017) give a lower bound: take all bytes of all workers, to the servers and back,
-# and divide by the bytes that one link moves in the time of a step. With whole tensors, a cluster may
-# need more servers.
+# Zou and others (2017) give a lower bound: take the bytes that all workers send to the servers and
+# get back, and divide by the bytes that one link moves in the time of a step. With whole tensors, a
+# cluster may need more servers.
 
 
 # %% exercise="servers"
@@ -615,9 +622,10 @@ for workers in (4, 8, 16, 32, 64):
 # %% [markdown]
 # ## How large a batch?
 #
-# More ranks make a larger batch, and a larger batch needs fewer steps: but how many fewer? A gradient
-# of few samples is mostly noise. An average over n gradients has less noise, until hardly any noise
-# is left. McCandlish and others (2018) give the batch size for this limit: the **noise scale**
+# More ranks make a larger batch, and with a larger batch, fewer steps are enough. How many fewer? A
+# gradient of few samples is mostly noise. An average over n gradients has less noise, until hardly
+# any noise is left. McCandlish and others (2018) give the batch size for this limit: the **noise
+# scale**
 #
 # $$B = \frac{\mathrm{tr}\,\Sigma}{|G|^2}, \qquad \text{steps} = S_{\min}\left(1 + \frac{B}{\text{batch}}\right)$$
 
@@ -699,10 +707,10 @@ for k in range(121):
 
 # %% [markdown]
 # **What to notice:** the noise scale is larger at the end than at the beginning: the gradient of a
-# nearly right model is small, but the noise stays. The number also falls in between, as 30 batches
-# give a rough estimate. So the best batch size changes during training. Far below the noise
-# scale, twice the ranks halve the steps; far above the noise scale, the additional ranks are wasted.
-# DDP could print the noise scale in every step.
+# nearly right model is small, but the noise stays. The number also falls in between, because 30
+# batches give only a rough estimate. So the best batch size changes during training. Far below the
+# noise scale, twice as many ranks need half as many steps. Far above the noise scale, additional
+# ranks save hardly any steps.
 
 # %% [markdown]
 # ## Money
@@ -714,7 +722,7 @@ for k in range(121):
 
 # %% [markdown]
 # **Predict:** a job has ten hours of work and saves a checkpoint each hour. Each server is revoked
-# once in 20 hours. How long does the job take with 4 servers, and with 32?
+# once in 20 hours. How many hours does the job take with 4 servers, and how many with 32 servers?
 
 
 # %% exercise="expected_hours"
@@ -753,8 +761,8 @@ for ranks in (4, 32):
 
 # %% [markdown]
 # **What to notice:** each curve has a best interval, and the best interval is shorter for more
-# servers: about $\sqrt{2 \cdot \text{save} / \lambda}$ (Young, 1974). Failures cost large synchronous
-# clusters most.
+# servers: about $\sqrt{2 \cdot \text{save} / \lambda}$ (Young, 1974). Large synchronous clusters
+# lose the most time to failures.
 
 # %% [markdown]
 # ## Your turn: the plan
@@ -788,8 +796,9 @@ check(plan)
 
 
 # %% [markdown]
-# Take a ResNet-50 with 3 ms a sample, on 100 Gbit/s, with a noise scale of 1,000 samples and at least
-# 40,000 steps. **Predict:** is the cheapest cluster large or small? And with a deadline of 5 hours?
+# Take a ResNet-50 with 3 ms a sample, on 100 Gbit/s, with a noise scale of 1,000 samples and at
+# least 40,000 steps. **Predict:** is the cheapest cluster large or small? Is the cheapest cluster
+# larger if there is a deadline of 5 hours?
 
 
 # %%
@@ -811,12 +820,14 @@ for deadline in (1000, 20, 5, 2, 1, 0.8):
     )
 
 # %% [markdown]
-# **What to notice:** the cheapest cluster is small and slow, the fastest is large and expensive, and
-# the deadline decides. Far below the noise scale, saved time costs almost nothing; near and above the
-# noise scale, each saved hour costs more than the hour before.
-#
+# **What to notice:** the cheapest cluster is small and slow, and the fastest cluster is large and
+# expensive. The deadline decides which cluster is right. Far below the noise scale, a shorter
+# training costs hardly more; near and above the noise scale, each saved hour costs more than the
+# previous hour.
+
+# %% [markdown]
 # The next cell shows all plans at once, with three sliders. **Predict:** with a noise scale of 100
-# samples, does the deadline of 5 hours cost more, or less?
+# samples, does the deadline of 5 hours raise the price more or less than above?
 
 # %%
 from ddpkit.view import explore_plan
@@ -824,15 +835,15 @@ from ddpkit.view import explore_plan
 explore_plan(resnet_seconds, 1000, worlds=worlds, batches=batches, deadline=5)
 
 # %% [markdown]
-# **What to notice:** each cell is one of your plans, with hours and dollars; `plan` finds the framed
-# cell. From left to right, the time falls and the price hardly rises, until ranks × batch nears the
-# noise scale. With a noise scale of 100 samples, one rank is done in 3.6 hours: the deadline costs
-# nothing.
+# **What to notice:** each cell of the picture is one of your plans, with hours and dollars. `plan`
+# finds the cell with the frame. From left to right, the time falls and the price hardly rises, until
+# ranks × batch comes near the noise scale. With a noise scale of 100 samples, one rank needs only
+# 3.6 hours, so the deadline does not raise the price.
 
 # %% [markdown]
 # ## Your card
 #
-# An engineer takes six numbers of a machine and a model along from this lab:
+# After this lab, you know six numbers of a machine and a model:
 
 # %%
 print(f"latency {alpha * 1e6:.0f} us, bandwidth {8 / per_byte / 1e9:.2f} Gbit/s")
@@ -842,9 +853,9 @@ print(f"noise scale of the digits at the end: {scales[-1]:.0f} samples")
 # %% [markdown]
 # ## Optional: which sum of gradients?
 #
-# The mean of n gradients makes a step as long as the step of one rank. The sum of n gradients makes a
-# step n times as long, and diverges when the gradients agree. **Adasum** (Maleki and others, MLSys
-# 2021) follows the gradients: Adasum adds gradients at right angles, and averages gradients that
+# If n gradients agree, their mean makes a step as long as the step of one rank. The sum of n equal
+# gradients makes a step n times as long, so the training may diverge. **Adasum** (Maleki and others,
+# MLSys 2021) combines both ways: Adasum adds gradients at right angles, and averages gradients that
 # agree.
 
 
@@ -911,8 +922,8 @@ for row in HETSEQ_ROWS:
     print(f"speed-up {row.speed_up} said, {own:.2f} by its steps; loss {row.loss}")
 
 # %% [markdown]
-# **What to notice:** the first row contradicts itself, and all speed-ups rest on the first row. Also,
-# the training loss grew with the batch: no speed-up shows this growth.
+# **What to notice:** the first row contradicts itself, and all speed-ups rest on the first row.
+# Also, the training loss grew with the batch: the speed-ups do not show this growth.
 
 # %% [markdown]
 # ## The way out
@@ -944,10 +955,10 @@ for row in HETSEQ_ROWS:
 # %% [markdown]
 # ## In this lab you have
 #
-# - written down the time of a step, in seven lines, and seen 16 processes take exactly that time;
-# - fitted a machine by two numbers, and the servers of other people by two more numbers;
+# - computed the time of a step in seven lines, and seen that 16 processes take exactly this time;
+# - described a machine by two numbers, and published parameter servers by two more numbers;
 # - let the model choose a cap, servers, a batch, and a cluster, and compute the price;
-# - read a paper's percentages with the model, and found the percentages that say the same.
+# - checked the percentages of a paper with the model.
 
 # %% [markdown]
 # **Next:** take your own training step. Record the step (`run.trace.save("run.json.gz")`), and run
@@ -955,5 +966,6 @@ for row in HETSEQ_ROWS:
 # training, and look at the ratio.
 
 # %% [markdown]
-# **Before you hand in:** save, and run `ddpkit check --as-graded 09_scaling.ipynb` in a terminal. It
-# goes the grader's way, with inputs of its own, and says what the grader will.
+# **Before you hand in:** save, and run `ddpkit check --as-graded 09_scaling.ipynb` in a terminal.
+# This command checks your notebook in the same way as the grader, with other inputs, and shows the
+# grader's result.

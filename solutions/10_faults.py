@@ -19,10 +19,10 @@
 #
 # **You will build** the tools that keep large jobs alive: a finder of slow ranks, training with
 # unequal shares, checkpoints that survive a kill, a supervisor, and a test that replicas are equal.
-# Then nine programs are ill, and you are the doctor.
+# Then you find the faults of nine programs.
 #
-# **You need** labs 04 and 06. Two hours, and 55 minutes for the clinic: come back for the clinic
-# later.
+# **You need** labs 04 and 06. The lab takes two hours. The clinic takes 55 more minutes, perhaps on
+# a different day.
 
 # %%
 import torch, torch.distributed as dist
@@ -54,8 +54,8 @@ def mlp():
 # ## One slow rank
 #
 # The batch has 1,792 images, 448 for each of four ranks. Each rank computes like one core of a
-# laptop. Compute is counted and not measured, so your numbers are the same as on every other
-# computer.
+# laptop. ddpkit counts the operations and does not time them, so your numbers are the same as on
+# every other computer.
 
 
 # %%
@@ -83,9 +83,9 @@ alike = Cluster(4, machine="laptop core").run(work, [448] * 4)
 print("ms of a step:", step_ms(alike))
 
 # %% [markdown]
-# In the next run, rank 3 is half as fast, like an older machine or a hot machine.
+# In the next run, rank 3 is half as fast, like an old machine or a machine that is too hot.
 #
-# **Predict:** how long is a step? Which ranks are idle, and how long?
+# **Predict:** how long is a step? Which ranks wait, and how long does each of these ranks wait?
 
 # %% guess="slow_ms"
 slow_ms = 2 * 14.1  # your guess, in ms
@@ -102,13 +102,15 @@ compare(alike, one_slow, labels=["alike", "rank 3 slow"])
 # network.
 
 # %% [markdown]
-# ## Your turn: find it
+# ## Your turn: find the straggler
 #
-# A **straggler** is the rank with the longest work of its own, for which the other ranks wait.
+# A **straggler** is a rank that computes longer than the other ranks, so that the other ranks wait
+# for it.
 #
-# The steps of all ranks end together, so the length of a step tells nothing. The parts of a step tell
-# more: `trace.step(k).breakdown()[rank].compute_ns` is the time in which a rank computes, without all
-# waiting. `trace.steps` is the number of steps, and `trace.ranks` lists the ranks.
+# The steps of all ranks end together, so the length of a step does not show the straggler. Look at
+# the parts of a step: `trace.step(k).breakdown()[rank].compute_ns` is the time in which a rank
+# computes, without any waiting. `trace.steps` is the number of steps, and `trace.ranks` lists the
+# ranks.
 
 
 # %% exercise="straggler"
@@ -140,7 +142,7 @@ print("alike:", straggler(alike.trace), "  one slow:", straggler(one_slow.trace)
 
 # %% [markdown]
 # **In words:** a step has become twice as long, and the ranks wait in all_reduce. Which numbers of a
-# trace tell a slow rank from a slow link, and how large would each number be in both cases?
+# trace show if a rank is slow or a link is slow? How large would each number be in both cases?
 
 # %% [markdown]
 # *Your words:*
@@ -148,7 +150,7 @@ print("alike:", straggler(alike.trace), "  one slow:", straggler(one_slow.trace)
 # %% [markdown]
 # ## Your turn: shares
 #
-# A research lab buys machines piece by piece, so the machines stay unequal.
+# A research lab buys its machines in different years, so the machines are unequal.
 # [HetSeq](https://arxiv.org/abs/2009.14783) (Ding, Botzer and Weninger, 2020) trains on all machines
 # of such a lab: each machine gets a share that fits its speed.
 #
@@ -189,10 +191,10 @@ compare(one_slow, fair, labels=["equal shares", "shares by speed"])
 # little, because averaging and the optimizer don't shrink with the share.
 
 # %% [markdown]
-# ## But is it still the same training?
+# ## Is the training still the same?
 #
-# `average_flat` takes the mean of four means. The next cell makes four parts of unequal size, sorted
-# by digit: files are often sorted.
+# `average_flat` takes the mean of four means. The next cell makes four parts of unequal size, from
+# images that are sorted by digit, as images in files often are.
 #
 # **Predict:** is the mean of the parts' means the mean of the batch?
 
@@ -207,14 +209,14 @@ with torch.no_grad():
 print(f"mean of means {sum(means) / 4:.4f}, mean of all images {whole:.4f}")
 
 # %% [markdown]
-# **What to notice:** an image of the smallest part counts as much as 33 images of the largest part.
-# The training is no longer the training of one process, and no error tells you.
+# **What to notice:** one image of the smallest part has the same weight as 33 images of the largest
+# part. The result is no longer the same as that of one process, and no error shows the mistake.
 
 # %% [markdown]
 # ## One batch more
 #
-# Unequal machines have unequal files: some rank is the first without data. In the next run, rank 1
-# has one batch more than ranks 0 and 2.
+# Unequal machines have unequal amounts of data, so one rank runs out of data first. In the next run,
+# rank 1 has one batch more than ranks 0 and 2.
 #
 # **Predict:** for which call does rank 1 wait, and where are ranks 0 and 2?
 
@@ -287,11 +289,11 @@ print(Cluster(3).run(uneven, [3, 4, 1]).results)
 #
 # Sooner or later a job ends before it is done. So the job saves **checkpoints**: a checkpoint has
 # everything that a training needs to go on. Below, a new checkpoint is written over the old
-# checkpoint, and the disk is full before the end. (`full_disk` limits the bytes that this process can
-# write into a file.)
+# checkpoint, and the disk is full before the end. (`full_disk` limits the bytes that this process
+# can write into a file.)
 #
-# **Predict:** what can be loaded afterwards: the old checkpoint, the new checkpoint, or a part of the
-# new checkpoint?
+# **Predict:** which checkpoint can be loaded afterwards: the old checkpoint, the new checkpoint, or
+# no checkpoint?
 
 # %%
 from ddpkit.faults import full_disk
@@ -315,16 +317,16 @@ with full_disk(64_000):
 print("load:", said(torch.load, path))
 
 # %% [markdown]
-# **What to notice:** neither checkpoint can be loaded. A fragment of the new checkpoint stands in the
-# place of the old checkpoint. A kill in the middle of a save does the same damage, and so do several
-# ranks that write one file.
+# **What to notice:** neither checkpoint can be loaded. The file now contains only a part of the new
+# checkpoint, and the old checkpoint is lost. A kill in the middle of a save does the same damage,
+# and so do several ranks that write one file.
 
 # %% [markdown]
 # ## Your turn: save
 #
-# Write the new checkpoint beside the old file, and then put the complete new file in the place of the
-# old file. `os.replace(a, b)` replaces the file in one go: at each moment, `b` is the old file or the
-# new file. (Against a power cut, call `os.fsync` before `os.replace`.)
+# Write the new checkpoint into a second file in the same folder, and then replace the old file by
+# the complete new file. `os.replace(a, b)` replaces the file in a single action: at each moment, `b`
+# is either the old file or the new file. (Against a power cut, call `os.fsync` before `os.replace`.)
 
 
 # %% exercise="save_checkpoint"
@@ -354,8 +356,8 @@ check(save_checkpoint)
 # ## Your turn: load
 #
 # On several hosts, the file may be on rank 0's disk alone. `dist.broadcast_object_list([item],
-# src=0)` sends any item that can be pickled; on the other ranks, the call replaces the item in the
-# list.
+# src=0)` sends any Python object that can be pickled. On the other ranks, the call replaces the item
+# of the list by this object.
 
 
 # %% exercise="load_checkpoint"
@@ -384,8 +386,8 @@ check(load_checkpoint)
 # %% [markdown]
 # ## One dead rank
 #
-# A job has 8 steps, and saves after every third step. The number of a step alone decides the batch of
-# the step, so the step's number is the only fact about the data that a checkpoint needs.
+# A job has 8 steps, and saves after every third step. The batch of a step depends only on the number
+# of the step. So the number of the next step is all that a checkpoint needs to know about the data.
 
 
 # %%
@@ -434,18 +436,18 @@ killed = laptops.run(job, in_folder("killed.pt"), fatal=(2, 5), expect_error=Tru
 
 # %% [markdown]
 # A killed rank cannot report its last calls. But during the run, each rank writes the beginning and
-# the end of its calls and of its compute into a file, and this file survives the rank. (Without
-# `expect_error`, the error has the run: `show(error.run)`.)
+# the end of its calls and of its compute into a file, and this file remains after the rank has died.
+# (Without `expect_error`, the run is an attribute of the error: `show(error.run)`.)
 #
-# **Predict:** how far do ranks 0 and 1 come in step 5?
+# **Predict:** which parts of step 5 do ranks 0 and 1 complete?
 
 # %%
 show(killed)
 
 # %% [markdown]
 # **What to notice:** ranks 0 and 1 need no other rank for forward and backward. Then ranks 0 and 1
-# block in the all-reduce, where they would wait for rank 2 forever, and the kit ends the run. The
-# picture shows no bar for this wait: a wait that never ends takes no emulated time.
+# block in the all-reduce, where they would wait for rank 2 forever. Therefore the kit ends the run.
+# The picture shows no bar for this wait: a wait that never ends takes no emulated time.
 
 # %%
 again = Cluster(3).run(job, in_folder("killed.pt"))
@@ -459,15 +461,16 @@ print(
 
 # %% [markdown]
 # **What to notice:** steps 3 and 4 ran twice, and the result does not show the repetition. Suppose
-# that the order of the data came from a generator that starts anew: the job would have seen some
-# images twice and other images never, without an error ([this fault
+# that the order of the data came from a generator that restarts with the job. Then the job would
+# have used some images twice and other images never, without an error ([this fault
 # happens](https://github.com/modelscope/ms-swift/issues/10050)).
 
 # %% [markdown]
 # ## Your turn: how often?
 #
-# With an interval of T seconds between saves, a save of s seconds costs s/T of the time. A failure
-# costs T/2 on average, and comes every f seconds. So the lost share of the time is
+# A job saves every T seconds. A save takes s seconds, so the job loses the share s/T of its time. A
+# failure comes every f seconds on average, and loses T/2 seconds of work on average. So the lost
+# share of the time is
 #
 # $$\frac{s}{T} + \frac{T}{2f}$$
 #
@@ -486,11 +489,11 @@ def checkpoint_every(save: float, mean_time_to_failure: float) -> float:
 check(checkpoint_every)
 
 # %% [markdown]
-# The training of Llama 3 405B was interrupted 466 times in 54 days, on 16,384 GPUs ([The Llama 3 Herd
-# of Models](https://arxiv.org/abs/2407.21783), section 3.3.4).
+# The training of Llama 3 405B was interrupted 466 times in 54 days, on 16,384 GPUs ([The Llama 3
+# Herd of Models](https://arxiv.org/abs/2407.21783), section 3.3.4).
 #
-# **Predict:** how many percent of the time are lost if a save takes a minute? And if a save takes 10
-# seconds?
+# **Predict:** how many percent of the time are lost if a save takes a minute? How many percent are
+# lost if a save takes 10 seconds?
 
 # %% guess="lost_percent"
 lost_percent = 100 * (2 * 60 / (54 * 24 * 3600 / 466)) ** 0.5  # your guess, for a minute
@@ -508,8 +511,8 @@ for save in (60, 10):
 # ## Your turn: a supervisor
 #
 # At three in the morning, nobody starts the second attempt by hand. torchrun's agent starts the
-# second attempt, and the core of the agent is ten lines of code. A dead machine may stay away: go on
-# with fewer ranks.
+# second attempt, and the core of the agent is ten lines of code. A dead machine may not come back,
+# so go on with fewer ranks.
 #
 # A failed run has an error, `run.error`. If the error is a `RankDied`, `run.error.ranks` lists the
 # dead ranks.
@@ -556,11 +559,12 @@ if run.results[0]:  # under torchrun the attempt that breaks its ranks is left o
     print(f"{len(run.results)} ranks, from step {run.results[0][0]}; farthest apart {apart:.0e}")
 
 # %% [markdown]
-# **What to notice:** the batch is the same, but cut into two parts instead of three. So the sums
-# round differently, and nothing else differs.
+# **What to notice:** the batch is the same, but is cut into two parts instead of three. So only the
+# rounding of the sums differs.
 #
-# Larger systems replace only the dead ranks: with [torchft](https://github.com/meta-pytorch/torchft),
-# a group of ranks joins again at the next step, with the state of a living group.
+# Larger systems replace only the dead ranks: with
+# [torchft](https://github.com/meta-pytorch/torchft), a group of new ranks joins at the next step,
+# and takes the state of a group that is still alive.
 
 # %% [markdown]
 # ## Your turn: silent drift
@@ -593,12 +597,12 @@ def drifted(module) -> list[str]:
 check(drifted)
 
 # %% [markdown]
-# (Megatron-LM: `--check-weight-hash-across-dp-replicas-interval`.)
+# (Megatron-LM has a flag for such a test, `--check-weight-hash-across-dp-replicas-interval`.)
 
 # %% [markdown]
 # ## The clinic
 #
-# Here are nine programs, each with one classic fault. The programs begin with these names:
+# Here are nine programs, each with one classic fault. Each program may use these names:
 
 # %%
 from ddpkit.faults import CAUSES, RUNS_WITH, patient
@@ -606,7 +610,8 @@ from ddpkit.faults import CAUSES, RUNS_WITH, patient
 print(RUNS_WITH)
 
 # %% [markdown]
-# For each program, find the cause, the rank at fault, and a mend. These are the causes:
+# For each program, find the cause of the fault and the rank at fault, and write a **mend**, a
+# correction of the program. The possible causes are:
 
 # %%
 for cause, meaning in CAUSES.items():
@@ -615,13 +620,13 @@ for cause, meaning in CAUSES.items():
 # %% [markdown]
 # ## Your turn: patient A
 #
-# A diagnosis is one of these causes, and the rank at fault: None if no single rank is at fault. A
-# mend gives new text for lines of the program, `{3: "the new line 3"}`. The text may be several
-# lines, or "". The text begins at the indentation of the old line; lines below an `if` go into the
-# same text, after `\n`.
+# A diagnosis has one of these causes, and the rank at fault, or None if no single rank is at fault.
+# A mend is a dict with new text for lines of the program, `{3: "the new line 3"}`. The text may have
+# several lines, or may be "". The text begins at the indentation of the old line. Lines inside an
+# `if` belong to the same text, after `\n`.
 
 # %% [markdown]
-# A mend has at most 80 new words and signs, and each rank still sends the right data.
+# A mend may have at most 80 new words and signs, and each rank must still send the right data.
 
 # %%
 print(patient("A"))
@@ -666,7 +671,7 @@ check(patient_b)
 # %% [markdown]
 # ## Your turn: patient C
 #
-# One all-reduce for each parameter.
+# The program runs one all-reduce for each parameter.
 
 # %%
 print(patient("C"))
@@ -687,7 +692,7 @@ check(patient_c)
 # %% [markdown]
 # ## Your turn: patient D
 #
-# All ranks gather all predictions. The first three steps went well.
+# All ranks gather all predictions. The first three steps run without an error.
 
 # %%
 print(patient("D"))
@@ -709,7 +714,7 @@ check(patient_d)
 # %% [markdown]
 # ## Your turn: patient E
 #
-# The program leaves out a batch with a broken image. The run hangs, but when?
+# The program leaves out a batch with a broken image. At which point does the run hang?
 
 # %%
 print(patient("E"))
@@ -752,8 +757,8 @@ check(patient_f)
 # %% [markdown]
 # ## Your turn: patient G
 #
-# From here on, no program fails: the programs end, with wrong results. Read the report below the
-# program.
+# From here on, no program stops with an error, but the programs give wrong results. Read the report
+# below the program.
 
 # %%
 print(patient("G"))
@@ -774,7 +779,7 @@ check(patient_g)
 # %% [markdown]
 # ## Your turn: patient H
 #
-# Is H wrong in the same way?
+# Does program H have the same fault as program G?
 
 # %%
 print(patient("H"))
@@ -816,12 +821,12 @@ check(patient_i)
 
 # %% [markdown]
 # **What to notice:** the programs that hang or stop with an error are the lucky cases. A loss curve
-# tells nothing about the silent faults: each loss goes down. Only a comparison found the silent
-# faults: with one process, or among the ranks.
+# does not show the silent faults, because each loss goes down. You found the silent faults only
+# because the report compares the result with one process, or compares the ranks with each other.
 
 # %% [markdown]
-# **In words:** which of G, H and I would `drifted` have found, and in which step? How would you find
-# the remaining faults in a job that is too large for one process?
+# **In words:** which of the faults of G, H and I would `drifted` find, and in which step? How would
+# you find the other faults in a job that is too large for one process?
 
 # %% [markdown]
 # *Your words:*
@@ -829,8 +834,9 @@ check(patient_i)
 # %% [markdown]
 # ## Optional: six more patients
 #
-# J stops with an error; K to O end, with wrong results. K and L may give right results on another
-# machine, by luck. So the check also asks that your mends of K and L leave tensors in flight alone.
+# J stops with an error. K to O end without an error, but give wrong results. By luck, K and L may
+# give right results on some machines. So the check also makes sure that with your mends, K and L do
+# not touch a tensor while a message still uses it.
 
 # %% [markdown]
 # ## Your turn: patient J
@@ -878,7 +884,7 @@ check(patient_k)
 # %% [markdown]
 # ## Your turn: patient L
 #
-# The first row of each rank needs the last row of the rank before.
+# The first row of each rank needs the last row of the previous rank.
 
 # %%
 print(patient("L"))
@@ -900,7 +906,7 @@ check(patient_l)
 # %% [markdown]
 # ## Your turn: patient M
 #
-# M has the fault of C, but no error stops M. Why?
+# M has the same fault as C, but M does not stop with an error. Why?
 
 # %%
 print(patient("M"))
@@ -961,11 +967,11 @@ def patient_o():
 check(patient_o)
 
 # %% [markdown]
-# ## Optional: torchrun itself
+# ## Optional: the agent of torchrun
 #
-# torchrun's agent on each host works like your `supervise`. Here is the real agent, with a script
-# that kills one of its two ranks in the first attempt. `ddpkit.torchrun` ends all processes that it
-# has started when you press Stop; `!torchrun` would leave the ranks behind.
+# torchrun's agent on each host works like your `supervise`. The next cell starts the real agent,
+# with a script that kills one of its two ranks in the first attempt. `ddpkit.torchrun` ends all
+# processes that it has started when you press Stop; `!torchrun` would leave the ranks behind.
 #
 # **Predict:** does the agent start rank 1 alone again, or both ranks?
 
@@ -1031,12 +1037,13 @@ print(*begun, f"exit code {ended.code}", sep="\n")
 # ## In this lab you have
 #
 # - found the straggler, and given each machine a share that fits its speed;
-# - trained with unequal shares to the model of one process, until the last rank was out of data;
+# - trained with unequal shares, with the same result as one process, until no rank had data;
 # - saved checkpoints that survive a kill and a full disk, and resumed bit for bit;
-# - healed nine programs, of which three gave no error.
+# - corrected nine programs; three of them gave no error.
 #
-# **Next:** lab 11 cuts the model instead of the batch: a layer for each rank.
+# **Next:** lab 11 cuts the model instead of the batch, and gives a layer to each rank.
 
 # %% [markdown]
-# **Before you hand in:** save, and run `ddpkit check --as-graded 10_faults.ipynb` in a terminal. It
-# goes the grader's way, with inputs of its own, and says what the grader will.
+# **Before you hand in:** save, and run `ddpkit check --as-graded 10_faults.ipynb` in a terminal.
+# This command checks your notebook in the same way as the grader, with other inputs, and shows the
+# grader's result.

@@ -79,9 +79,9 @@ class Stage(torch.nn.Module):
 
 
 # %% [markdown]
-# In the forward, a rank receives the output of the rank before, and sends its own output to the next
-# rank. In the backward, a *gradient* comes from the next rank: the gradient of the loss with respect
-# to the sent output. From there autograd continues: `y.backward(gradient)`.
+# In the forward, a rank receives the output of the previous rank, and sends its own output to the
+# next rank. In the backward, a *gradient* comes from the next rank: the gradient of the loss with
+# respect to the sent output. From there autograd continues: `y.backward(gradient)`.
 
 
 # %% tags=["answers"]
@@ -124,13 +124,13 @@ show_pipeline(naive)
 # %% [markdown]
 # **What to notice:** only one rank works at a time. The staircase goes down with the forwards, and
 # up with the backwards. Four ranks are as fast as one rank: cutting the model makes the model fit,
-# but not faster. Each layer waits for the output of the layer before.
+# but not faster. Each layer waits for the output of the previous layer.
 
 # %% [markdown]
-# ## A net that need not wait
+# ## A net that does not have to wait
 #
-# A recurrent net reads a sequence step by step. Layer 1 can begin with layer 0's output of step 0,
-# and does not need the whole sequence.
+# A recurrent net reads a sequence step by step. Layer 1 can begin as soon as layer 0 has computed
+# its output of step 0; layer 1 does not need the whole sequence.
 #
 # **Predict:** four ranks have one layer each, and the sequence has 12 steps. In tick 1, one rank
 # works. In which tick do all four ranks work? How many ticks does the sequence take?
@@ -139,7 +139,7 @@ show_pipeline(naive)
 how_many = 12 + 3  # your prediction, in ticks
 
 # %% [markdown]
-# ## Your turn: who works when
+# ## Your turn: the working stages of each tick
 #
 # A *piece* is the unit of work that moves from stage to stage. Here a piece is a time step; below, a
 # piece will be a part of a batch.
@@ -239,18 +239,18 @@ print("as torch's net:", torch.allclose(torch.stack(wave.results[3]), net(xs)[0]
 show_pipeline(wave)
 
 # %% [markdown]
-# **What to notice:** a wavefront. First one rank works, then two, three, four: when the first step
-# reaches the last layer, all ranks are active. Except for the waits at both ends, each rank works
-# all the time.
+# **What to notice:** the picture shows a wavefront. First one rank works, then two ranks, then
+# three. When the first step reaches the last layer, all four ranks work. Except for the waits at
+# both ends, each rank works all the time.
 #
-# The time steps make the wavefront possible. Which pieces can take the place of time steps in a net
+# The time steps make the wavefront possible. Which pieces can replace the time steps in a net
 # without a sequence?
 
 # %% [markdown]
 # ## Micro-batches
 #
-# The rows of a batch do not need each other. So cut the batch of 64 rows into 8 micro-batches of 8
-# rows: the micro-batches are the pieces. For one micro-batch, a forward takes $F = 20$ ms and a
+# The rows of a batch are independent of each other. So cut the batch of 64 rows into 8 micro-batches
+# of 8 rows: the micro-batches are the pieces. For one micro-batch, a forward takes $F = 20$ ms and a
 # backward $B = 40$ ms.
 
 # %% [markdown]
@@ -275,7 +275,7 @@ check(gpipe)
 
 # %% [markdown]
 # The kit simulates such plans without ranks. An operation begins when the stage has finished the
-# operation before, and when the input of the operation has come from the neighbour.
+# previous operation, and when the input of the operation has come from the neighbour.
 #
 # **Predict:** with four stages and eight micro-batches, how long is a step?
 
@@ -288,9 +288,9 @@ beside(gpipe_ms, predicted.duration_ms, "ms")
 show_pipeline(predicted)
 
 # %% [markdown]
-# The grey time, in which a stage has no work, is the **bubble**. The bubble does not grow with the
-# number of micro-batches: the bubble lasts while the first micro-batch passes the other stages,
-# forward and backward. Which share of the step is the bubble?
+# The grey time, in which a stage has no work, is the **bubble**. The bubble is as long as the time
+# in which one micro-batch goes through the other stages, forward and backward. So the bubble does
+# not grow with the number of micro-batches. Which share of the step is the bubble?
 
 
 # %% exercise="bubble"
@@ -364,8 +364,8 @@ def pipeline_step(plan, stage, inputs, targets, loss, like):
 check(pipeline_step)
 
 # %% [markdown]
-# **Predict:** will the run on ranks take as long as the simulator predicts? And how many
-# micro-batches does each rank hold before its first backward?
+# **Predict:** will the run on ranks take as long as the simulator predicts? How many micro-batches
+# does each rank hold before its first backward?
 
 
 # %%
@@ -401,7 +401,7 @@ activations(seen)
 # smaller, but may not fit into memory.
 #
 # The last rank could begin its first backward right after its first forward. Then the last rank
-# holds one micro-batch. When may the ranks before begin?
+# holds only one micro-batch. When may the earlier ranks begin their first backward?
 
 # %% [markdown]
 # ## Your turn: one forward, one backward
@@ -449,14 +449,15 @@ print("rank 0's gradients are equal:", all(equal))
 
 # %% [markdown]
 # **What to notice:** the bubble is the same, but the memory is smaller. With a batch of any size, a
-# rank holds at most as many micro-batches as there are stages from its own stage to the last.
+# rank holds only as many micro-batches as there are stages from its own stage to the last stage.
 
 # %% [markdown]
 # ## Why isend?
 #
-# The run below replaces `isend` by `send`, which returns only when the neighbour has received.
+# The run below replaces `isend` by `send`, which returns only when the neighbour has received the
+# message.
 #
-# **Predict:** does GPipe's plan reach the end? Does 1F1B's?
+# **Predict:** does GPipe's plan reach the end? Does 1F1B's plan reach the end?
 
 
 # %%
@@ -485,8 +486,8 @@ run = Cluster(4).run(train_with_send, plans, expect_error=True)
 # %% [markdown]
 # **What to notice:** in 1F1B, rank 2 sends a forward's output down to rank 3 while rank 3 sends a
 # backward's gradient up to rank 2. Each of the two ranks waits until its neighbour receives. In
-# GPipe, all messages go down first, and then all go up. With messages in both directions at once, a
-# rank must be able to go on before the neighbour receives.
+# GPipe, first all messages go down, and then all messages go up. With messages in both directions at
+# once, a rank must be able to go on before the neighbour receives.
 
 # %% [markdown]
 # ## A slow link
@@ -504,8 +505,10 @@ show_pipeline(gpipe_far, one_far, labels=["GPipe", "1F1B"])
 # %% [markdown]
 # **What to notice:** GPipe loses time to latency twice: when the pipeline fills, and when the
 # pipeline empties. 1F1B also loses time in between: a stage sends a forward's output down, and waits
-# a round trip for the gradient. With $p$ stages, $p$ micro-batches share each round trip.
-#
+# for the gradient to come back. With $p$ stages, the ranks wait for one such round trip in each
+# group of $p$ micro-batches.
+
+# %% [markdown]
 # With a longer warm-up, a stage has other forwards to compute during the round trip. The kit's
 # "eager 1f1b" has a warm-up of twice the length:
 
@@ -514,17 +517,18 @@ eager = pipeline_plans("eager 1f1b", 4, 8)
 show_pipeline(one_far, far.run(train, eager), labels=["1F1B", "twice the warm-up"])
 
 # %% [markdown]
-# More memory hides the latency: the column "held" shows the number of micro-batches in memory.
+# **What to notice:** the longer warm-up hides the latency, but takes more memory: the column "held"
+# shows the number of micro-batches in memory.
 
 # %% [markdown]
-# Move the sliders: for which latency is 1F1B as fast as GPipe? How do 64 micro-batches change the bubble,
-# and how do they change the share of latency?
+# Move the sliders: for which latency is 1F1B as fast as GPipe? How do 64 micro-batches change the
+# shares of bubble and latency?
 #
 # <details><summary>An answer</summary>
 #
-# With 8 micro-batches, only for a latency of 0. With 1 or 2 micro-batches both are equally fast for
-# any latency. With 64 micro-batches, the bubble is a smaller share. But the share of latency stays:
-# in 1F1B each round of $p$ micro-batches waits for $2(p-1)$ messages.
+# With 8 micro-batches, 1F1B is as fast as GPipe only for a latency of 0. With 1 or 2 micro-batches,
+# both are equally fast for any latency. With 64 micro-batches, the share of the bubble is smaller,
+# but the share of latency remains: each round of $p$ micro-batches waits for $2(p-1)$ messages.
 #
 # </details>
 
@@ -532,12 +536,12 @@ show_pipeline(one_far, far.run(train, eager), labels=["1F1B", "twice the warm-up
 explore_pipeline("1f1b", stages=4, micro=8, latency_ms=10)
 
 # %% [markdown]
-# ## Beside torch's
+# ## Your schedule and torch's schedule
 #
-# `torch.distributed.pipelining` has the same schedules. Its `PipelineStage` wraps a stage, and
-# `schedule.step()` does the work of your worker. The plans come from torch too.
+# torch's module `torch.distributed.pipelining` has the same schedules. `PipelineStage` wraps a
+# stage, and `schedule.step()` does the work of your worker. torch also makes the plans.
 #
-# **Predict:** with the same link and the same stages, is torch's 1F1B faster than yours?
+# **Predict:** with the same link and the same stages, is torch's 1F1B faster than your 1F1B?
 
 
 # %%
@@ -562,13 +566,14 @@ pairs = [pair for rank in range(4) for pair in zip(one_far.results[rank], torchs
 print("all gradients are equal:", all(torch.allclose(a, b) for a, b in pairs))
 
 # %% [markdown]
-# **What to notice:** torch's schedules have no secret. They too are lists of operations, and both
-# workers run the same list. torch's worker can also run several parts of a model on one rank.
+# **What to notice:** torch's 1F1B takes as long as your 1F1B. torch's schedules are also lists of
+# operations, and both workers run the same list. torch's worker can also run several parts of a
+# model on one rank.
 
 # %% [markdown]
 # **In words:** a model needs at least 16 ranks, and you may cut its batch into at most 32
-# micro-batches. Which of your two schedules do you take, on which link? How much time and how much
-# memory does this choice cost a rank? Use numbers from `pipeline_time`.
+# micro-batches. Which of your two schedules do you choose, and for which link? How much time and how
+# much memory does this choice cost on each rank? Use numbers from `pipeline_time`.
 
 # %% [markdown]
 # *Your words:*
@@ -577,7 +582,7 @@ print("all gradients are equal:", all(torch.allclose(a, b) for a, b in pairs))
 # ## Optional: what fills a bubble
 #
 # A backward computes two gradients: the gradient of the input (B) and the gradient of the weights
-# (W). The rank before waits for B, but no rank waits for W. So the **zero bubble** schedule (Qi et
+# (W). The previous rank waits for B, but no rank waits for W. So the **zero bubble** schedule (Qi et
 # al., 2023) computes B at once, and computes W when the stage would otherwise wait.
 
 # %% [markdown]
@@ -604,8 +609,8 @@ def split_backward(y, x, gradient, parameters):
 check(split_backward)
 
 # %% [markdown]
-# Your worker need not change. A stage that splits its own backward keeps the second part for later.
-# And a plan may be a generator, which can run code between two operations.
+# Your worker does not have to change. A stage that splits its own backward keeps the second part for
+# later. A plan may be a generator, which can run this second part between two operations.
 
 
 # %%
@@ -687,11 +692,12 @@ equal = [torch.allclose(a, b) for a, b in zip(better.results[0], filled.results[
 print("rank 0's gradients are equal:", all(equal))
 
 # %% [markdown]
-# **What to notice:** the remaining bubble is $(p-1)(F+B-2W)$, as Qi et al. say of their schedule
-# ZB-H1. The column "held" shows the price: a micro-batch with a waiting W keeps its activations. But
-# no rank holds more micro-batches than rank 0 holds in 1F1B.
+# **What to notice:** the remaining bubble is $(p-1)(F+B-2W)$, as Qi et al. write about their
+# schedule ZB-H1. The column "held" shows the price: a micro-batch with a waiting W keeps its
+# activations. But no rank holds more micro-batches than rank 0 holds in 1F1B.
 #
-# Bubble, memory and messages: each of these schedules lowers one cost and raises another.
+# A schedule has three costs: the bubble, memory, and messages. Each of these schedules lowers one
+# cost and raises another cost.
 
 # %%
 for name in ("gpipe", "1f1b", "interleaved", "zero bubble"):
@@ -703,12 +709,13 @@ for name in ("gpipe", "1f1b", "interleaved", "zero bubble"):
     print(f"{name:12} {trace.end_ns / 1e6:4.0f} ms, {messages:3} messages, {most:.1f} held at most")
 
 # %% [markdown]
-# torch has seven schedules, and each schedule is a plan with longer words in the place of our three
-# letters. Some schedules give a rank two parts of the model. The parts are either dealt in turn
-# (rank 0: parts 0 and 4) or in a V (rank 0: the first and the last part).
-#
-# **Predict:** here each part is half as large: 10 ms forward, 10 ms for B, 10 ms for W. Which
-# schedule waits least?
+# torch has seven schedules. Each schedule makes a plan, with longer words in place of our letters F,
+# B and W. Some schedules give each rank two parts of the model. The parts are shared out either in
+# turn (rank 0 has parts 0 and 4) or in a V (rank 0 has the first and the last part).
+
+# %% [markdown]
+# **Predict:** here each part is half as large, so the forward, B and W take 10 ms each. In which
+# schedule do the ranks wait least?
 
 
 # %%
@@ -746,19 +753,20 @@ if drawn:
     show_pipeline(*(drawn[name] for name in shown), labels=shown)
 
 # %% [markdown]
-# **What to notice:** with parts dealt in turn, the bubble is half of 1F1B's; with a separate W, a
-# third of this half remains. (The picture's "held" counts parts, each of half the size.)
+# **What to notice:** if the parts are shared out in turn, the bubble is half as long as in 1F1B.
+# With a separate W, a third of this half remains. (The column "held" of the picture counts parts,
+# each of half the size.)
 
 # %% [markdown]
 # DualPipeV (DeepSeek, 2024) looks like ZBV. On a real device, DualPipeV runs the forward of one
-# micro-batch and the backward of another *at once*, so that the compute of each hides the messages
-# of the other. Here the two run one after the other.
+# micro-batch and the backward of another *at once*, so that the compute of each micro-batch hides
+# the messages of the other micro-batch. Here the forward and the backward run one after the other.
 
 # %% [markdown]
 # ## The way out
 #
-# A script with torch's schedule. Each rank makes its own stage; the first rank gives the inputs, and
-# the last rank gives the targets.
+# This script uses torch's schedule. Each rank makes its own stage; the first rank gives the inputs,
+# and the last rank gives the targets.
 #
 # ```python
 # import torch, torch.distributed as dist
@@ -790,12 +798,12 @@ if drawn:
 #
 # - cut a model into stages, and seen that cutting alone makes nothing faster;
 # - made micro-batches the pieces of a wavefront, and predicted the bubble to the millisecond;
-# - written GPipe and 1F1B as data, and one worker that runs any such plan;
-# - paid with memory for smaller bubbles and for hidden latency.
+# - written GPipe and 1F1B as lists of operations, and one worker that runs any such list;
+# - used more memory to make the bubble smaller and to hide latency.
 #
-# **Next:** lab 12 cuts the layers themselves. Or write a plan of your own: `pipeline_time` predicts
-# its time, and your worker runs the plan.
+# **Next:** lab 12 cuts the layers themselves. You can also write a plan of your own.
 
 # %% [markdown]
-# **Before you hand in:** save, and run `ddpkit check --as-graded 11_pipeline.ipynb` in a terminal. It
-# goes the grader's way, with inputs of its own, and says what the grader will.
+# **Before you hand in:** save, and run `ddpkit check --as-graded 11_pipeline.ipynb` in a terminal.
+# This command checks your notebook in the same way as the grader, with other inputs, and shows the
+# grader's result.

@@ -864,5 +864,6 @@ print(run.traffic.table())
 # **Next:** can each rank compute with whole layers, but keep a part of each?
 
 # %% [markdown]
-# **Before you hand in:** save, and run `ddpkit check --as-graded 12_slices.ipynb` in a terminal. It
-# goes the grader's way, with inputs of its own, and says what the grader will.
+# **Before you hand in:** save, and run `ddpkit check --as-graded 12_slices.ipynb` in a terminal.
+# This command checks your notebook in the same way as the grader, with other inputs, and shows the
+# grader's result.

@@ -1003,5 +1003,6 @@ for kind in (nn.Sequential, Again):
 # **Next:** replicas, slices, stages, shards: which of them, when?
 
 # %% [markdown]
-# **Before you hand in:** save, and run `ddpkit check --as-graded 13_shards.ipynb` in a terminal. It
-# goes the grader's way, with inputs of its own, and says what the grader will.
+# **Before you hand in:** save, and run `ddpkit check --as-graded 13_shards.ipynb` in a terminal.
+# This command checks your notebook in the same way as the grader, with other inputs, and shows the
+# grader's result.

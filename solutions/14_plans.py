@@ -17,8 +17,8 @@
 # # 14 · Plans
 #
 # **You will build** a planner. You give the planner a model and some machines, and the planner says
-# how to train: the number of replicas, stages, slices and micro-batches. Then you run its plan, and
-# other plans beside it.
+# how to train: the number of replicas, stages, slices and micro-batches. Then you run the planner's
+# plan, and compare with other plans.
 #
 # **You need** labs 03, 06, 11 and 12. About 65 minutes.
 
@@ -41,11 +41,11 @@ from ddpkit.view import compare, show_mesh, show_pipeline
 # - **stages** (lab 11): each has some layers, and the batch passes through in micro-batches;
 # - **slices** (lab 12): each has a part of every layer, and the slices add up their results.
 #
-# Large models are trained with all three at once. Then a rank has three groups.
+# Large models are trained in all three ways at once. Then a rank belongs to three groups.
 
 # %% [markdown]
 # Arrange eight ranks as a **mesh** of 2 × 2 × 2. Write the ranks down row by row: the last dimension
-# varies fastest, so the ranks of its groups are neighbours.
+# varies fastest, so the ranks of a group along the last dimension are neighbours.
 #
 # **Predict:** which ranks are in a group with rank 5 along each dimension?
 
@@ -86,9 +86,9 @@ check(groups_of)
 # %% [markdown]
 # ## Our machines, and our model
 #
-# There are two hosts with two ranks each. Inside a host the link is fast; between the two hosts is
-# one slow link, which the ranks share. Each rank computes 50 GFLOP/s and has 10 MB of memory. All of
-# these numbers are emulated, and the same on every laptop.
+# There are two hosts with two ranks each. Inside a host the link is fast; between the two hosts
+# there is one slow link, which all ranks share. Each rank computes 50 GFLOP/s and has 10 MB of
+# memory. All of these numbers are emulated, and the same on every laptop.
 
 # %%
 machine = MeshMachine(
@@ -101,27 +101,27 @@ machine = MeshMachine(
 cluster = Cluster(4, machine=machine.machine, link=machine.link)
 
 # %% [markdown]
-# The model has four equal blocks: $x + W_2 \, \mathrm{relu}(W_1 x)$. Between blocks a row of the batch
-# has 128 numbers, inside a block 512. A step takes 1,024 rows.
+# The model has four equal blocks: $x + W_2 \, \mathrm{relu}(W_1 x)$. A row of the batch has 128
+# numbers between blocks, and 512 numbers inside a block. A step takes 1,024 rows.
 
 # %%
 model = MeshModel(blocks=4, width=128, hidden=512, batch=1024)
 
 # %% [markdown]
-# `train_on_mesh` combines your work of labs 06, 11 and 12, each technique with its own group: 1F1B
-# through the rank's blocks, the sums of the slices in each block, and the all-reduce of gradients in
-# the last backward. (The code is in `ddpkit/mesh`, 250 lines.)
+# `train_on_mesh` combines your work of labs 06, 11 and 12, and uses a separate group for each
+# technique. The stages run 1F1B, the slices add up their results in each block, and the replicas
+# all-reduce their gradients in the last backward. (The code is in `ddpkit/mesh`, 250 lines.)
 #
 # torch's `init_device_mesh` creates and names the groups.
 
 # %% [markdown]
-# ## Who stands next to whom?
+# ## Which ranks are neighbours?
 #
 # Take two replicas of two slices. Either the slices of a replica share a host, and gradients travel
 # between hosts. Or the replicas share a host, and the sums of the slices travel between hosts.
 #
-# **Predict:** the bytes are the same. Which layout is faster? Slices add up twice in each block;
-# gradients travel once.
+# **Predict:** both layouts send equally many bytes. Which layout is faster? Slices add up results
+# twice in each block, but gradients travel only once in a step.
 
 # %%
 mixed = MeshPlan(replicas=2, slices=2)
@@ -144,19 +144,20 @@ for about, run in (("slices inside", slices_inside), ("slices between", slices_b
     print(f"{about}: slices {sums:.2f} MB, gradients {gradients:.2f} MB")
 
 # %% [markdown]
-# **What to notice:** both layouts send the same bytes, over different links. A slice waits for every
-# sum, and computes nothing meanwhile; gradients can hide below backward. So slices stand nearest,
-# then stages, and replicas furthest apart. Llama 3 lays out its 16,384 GPUs in this way ([Llama Team
+# **What to notice:** both layouts send equally many bytes, but over different links. A slice waits
+# for every sum, and computes nothing meanwhile, but the all-reduce of gradients can run during the
+# backward. So the ranks of slices should be nearest to each other, then the ranks of stages, and
+# then the ranks of replicas. Llama 3 lays out its 16,384 GPUs in this way ([Llama Team
 # 2024](https://arxiv.org/abs/2407.21783), section 3.3.2).
 
 # %%
 show(slices_inside)
 
 # %% [markdown]
-# ## What does a plan cost?
+# ## How long does a step take?
 #
 # A plan has a mesh and a number of micro-batches. Four ranks have dozens of plans, too many to run.
-# So write down the cost of a step, term by term; you know each term:
+# So write down the time of a step as a sum. You know each term of the sum:
 #
 # | term | lab |
 # |---|---|
@@ -166,13 +167,15 @@ show(slices_inside)
 # | gradients, as far as backward does not hide them | 06 |
 
 # %% [markdown]
-# The machine computes the network's times. You give the number of ranks in a group, and their
-# distance (`stride`): 1 for slices, the number of slices for stages, and slices × stages for
-# replicas.
+# `machine` has methods that compute the times of messages. You give the number of ranks in a group,
+# and the distance between neighbours in the group (`stride`): 1 for slices, the number of slices for
+# stages, and slices × stages for replicas.
 #
-# - `machine.all_reduce(nbytes, ranks, stride)`: seconds, by lab 03's ring;
-# - `machine.message(nbytes, ranks, stride)`: seconds of a message to the next stage.
-#
+# - `machine.all_reduce(nbytes, ranks, stride)` returns the seconds of an all-reduce, by lab 03's
+#   ring;
+# - `machine.message(nbytes, ranks, stride)` returns the seconds of a message to the next stage.
+
+# %% [markdown]
 # Both methods know which groups fit into a host, and which groups share the link between hosts.
 
 # %%
@@ -185,8 +188,8 @@ for ranks, stride in ((2, 1), (2, 2), (4, 1)):
 # forward and a backward of one micro-batch on one stage. For each row and weight, a forward takes 2
 # operations, and a backward takes 4.
 #
-# **Messages.** A micro-batch takes $2(p - 1)$ messages, there and back. 1F1B keeps $p$ micro-batches
-# in flight, so these round trips follow each other $(m + p - 1)/p$ times (lab 11).
+# **Messages.** A micro-batch takes $2(p - 1)$ messages, forward and back. 1F1B keeps $p$
+# micro-batches in flight, so these round trips follow each other $(m + p - 1)/p$ times (lab 11).
 
 # %% [markdown]
 # **Gradients.** A stage has $k$ blocks. The all-reduce of a block takes $g$, and the backward of a
@@ -196,19 +199,20 @@ for ranks, stride in ((2, 1), (2, 2), (4, 1)):
 # $$ \max(g,\; k g - (k - 1)\, b) $$
 
 # %% [markdown]
-# **Shards.** Replicas may share the optimizer: each replica keeps Adam's numbers for a part of the
-# parameters, and steps only that part (ZeRO, [Rajbhandari et al.
-# 2019](https://arxiv.org/abs/1910.02054)). Then $g$ is a reduce-scatter, half as long. After the
-# optimizer's step, the replicas gather the parameters, and each block takes the other half of the
-# time.
+# **Shards.** Replicas may share the work of the optimizer: each replica keeps Adam's numbers for a
+# part of the parameters, and updates only this part (ZeRO, [Rajbhandari et al.
+# 2019](https://arxiv.org/abs/1910.02054)). Then a reduce-scatter replaces the all-reduce, so $g$ is
+# half as long. After the optimizer's step, the replicas gather the parameters. For each block, the
+# gather takes as long as the reduce-scatter.
 
 # %% [markdown]
 # ## Your turn: seconds of a step
 #
 # `plan` has `replicas`, `stages`, `slices`, `micro` and `shards`; `model` has `blocks`, `width`,
 # `hidden` and `batch`; `machine` has `flops`. A number takes 4 bytes. The check tests the terms one
-# after the other, and makes all other terms zero meanwhile. So begin with one term and check it. The
-# check asks for plans with little waiting, and allows 10 % more or less than the simulator's time.
+# after the other, and makes all other terms zero meanwhile. So begin with one term and check this
+# term. The check asks for plans with little waiting, and allows 10 % more or less than the
+# simulator's time.
 
 
 # %% exercise="step_cost"
@@ -238,8 +242,8 @@ def step_cost(plan: MeshPlan, model: MeshModel, machine: MeshMachine) -> float:
 check(step_cost)
 
 # %% [markdown]
-# **Predict:** how long is a step of two replicas of two slices, by your formula? The run above has
-# the answer.
+# **Predict:** by your formula, how many ms does a step of two replicas of two slices take? The run
+# above shows the measured time.
 
 
 # %%
@@ -259,14 +263,14 @@ if slices_inside.results[0] is not None:  # a job may have fewer ranks
 
 # %% [markdown]
 # **What to notice:** the simulator (`plan_time`) follows every message of a step, and the run agrees
-# with the simulator to the nanosecond. The formula is close here. But the formula only adds up
-# terms, and does not know which terms overlap or wait for each other.
+# with the simulator to the nanosecond. The result of the formula is close here. But the formula only
+# adds up terms, and does not know which terms overlap or wait for each other.
 
 # %% [markdown]
 # ## Does it fit?
 #
-# A parameter takes 16 bytes: 4 for its value, 4 for its gradient, 8 for the two numbers that Adam
-# keeps. With shards each replica keeps only its part of these 8 bytes.
+# A parameter takes 16 bytes: 4 for its value, 4 for its gradient, and 8 for the two numbers that
+# Adam keeps. With shards, each replica keeps Adam's 8 bytes only for its own part of the parameters.
 
 # %% [markdown]
 # For the backward of a block, a rank keeps activations: for each row the block's input (all of
@@ -307,9 +311,9 @@ if (peak := four.trace.peak(0)) is not None:  # a job may have fewer ranks
     beside(needs_mb, peak.total / 1e6, "MB at most, on ranks")
 
 # %% [markdown]
-# **What to notice:** the state is right to the byte; 11 % more come and go, such as the gradient
-# that backward is just computing. And 10 MB are not enough: the next cell shows the error on our
-# machines.
+# **What to notice:** your number is exact for the parameters, gradients and Adam's numbers. The run
+# needs 11 % more memory than your number, for temporary tensors such as the gradient that the
+# backward is computing. So 10 MB are not enough: the next cell shows the error on our machines.
 
 # %%
 run = cluster.run(train_on_mesh, MeshPlan(replicas=4), model, steps=2, expect_error=True)
@@ -318,7 +322,7 @@ run = cluster.run(train_on_mesh, MeshPlan(replicas=4), model, steps=2, expect_er
 # ## All plans at once
 #
 # Now let a program search: the planner goes through all plans of four ranks, skips the plans that do
-# not fit, and takes the cheapest.
+# not fit, and takes the plan with the shortest step.
 
 
 # %% tags=["answers"]
@@ -331,7 +335,7 @@ def divisors(n):
 # ## Your turn: the planner
 #
 # A plan divides the model: stages divide the blocks, slices divide the hidden numbers, and replicas
-# × micro divides the batch. Shards make sense with two replicas or more.
+# × micro divides the batch. Shards are useful only with two replicas or more.
 
 
 # %% exercise="best_plan"
@@ -360,11 +364,11 @@ def best_plan(model: MeshModel, machine: MeshMachine, ranks: int, cost, size) ->
 check(best_plan)
 
 # %% [markdown]
-# Your planner asks for the cost of every plan that fits. So a cost function that takes notes gives
-# us the table.
+# Your planner calls `cost` for every plan that fits. So a `cost` function that stores its results
+# gives us a table of all plans.
 #
-# **Predict:** which plan comes first on two hosts of two ranks: replicas, stages, slices, or a
-# mixture?
+# **Predict:** which plan is the fastest on two hosts of two ranks: a plan with replicas, stages or
+# slices alone, or a mixture?
 
 # %%
 table = {}
@@ -384,10 +388,10 @@ for each in ranking[:10]:
     print(f"{1e3 * table[each]:5.1f} ms, simulated {simulated:5.1f} ms, {megabyte:4.1f} MB: {each}")
 
 # %% [markdown]
-# **What to notice:** the first plan by the formula is not the first by the simulator. With four
-# stages the formula's time is 6 to 20 % too short, and neighbours in the table are closer than that
-# error. So use the formula for the rough work, which takes almost no time: keep the formula's twenty
-# cheapest plans. Then ask the simulator about these twenty.
+# **What to notice:** the fastest plan by the formula is not the fastest by the simulator. With four
+# stages, the formula's time is 6 to 20 % too short, and the times of neighbouring plans in the table
+# differ by less. The formula takes almost no time, so use the formula for a first choice: keep the
+# formula's twenty fastest plans. Then ask the simulator about these twenty.
 
 
 # %%
@@ -406,7 +410,7 @@ print("chosen:", chosen)
 #
 # Only a run proves a plan. Run the planner's plan on real ranks, and the next five plans as well.
 #
-# **Predict:** is one of the five faster?
+# **Predict:** is one of these five plans faster than the planner's plan?
 
 # %%
 near = sorted(ranking[:20], key=lambda plan: careful(plan, model, machine))[:6]
@@ -420,9 +424,9 @@ fastest = min(runs, key=lambda plan: step_ms(runs[plan]))
 print("the fastest of the six is the planner's:", fastest == chosen)
 
 # %% [markdown]
-# **What to notice:** the order is as predicted, without trying any plan before. The planner mixes:
-# slices inside each host, replicas between hosts. And the losses? The next cell shows that all plans
-# of the same model and batch have the same losses.
+# **What to notice:** the runs have the predicted order, although the planner has not run any plan.
+# The planner's plan is a mixture, with slices inside each host and replicas between hosts. The next
+# cell shows that all plans of the same model and batch have the same losses.
 
 # %%
 for each, run in runs.items():
@@ -431,19 +435,21 @@ for each, run in runs.items():
         print(f"{each!s:28} loss {losses[0]:.4f}, then {losses[1]:.4f}")
 
 # %% [markdown]
-# Here is the best pipeline, for comparison. Where does its time go?
+# For comparison, the next picture shows the best pipeline. During which parts of the step do its
+# ranks wait?
 
 # %%
 pipeline = next(each for each in near if each.stages > 1)
 show_pipeline(plan_time(pipeline, model, machine), labels=[str(pipeline)])
 
 # %% [markdown]
-# **What to notice:** filling and emptying the pipeline is the smaller part. Ranks 1 and 2 are on two
-# hosts, and each micro-batch crosses the slow link forward and back: the grey between the boxes.
+# **What to notice:** the ranks wait less while the pipeline fills and empties than in between. Ranks
+# 1 and 2 are on different hosts, and each micro-batch crosses the slow link forward and back. The
+# grey parts between the boxes show this wait.
 
 # %% [markdown]
-# **In words:** what would the two hosts need, so that four replicas become the best plan? Change one number of
-# `machine`, or of `model`, and let your planner say whether you are right.
+# **In words:** which change to the two hosts would make four replicas the best plan? Change one
+# number of `machine`, or of `model`, and let your planner check your answer.
 
 # %% [markdown]
 # *Your words:*
@@ -451,15 +457,15 @@ show_pipeline(plan_time(pipeline, model, machine), labels=[str(pipeline)])
 # %% [markdown]
 # ## 405 billion parameters
 #
-# Llama 3 405B was trained on 16,384 H100s, eight to a host. Here is a model of the same size: 126
-# layers, embedding and output make 128 blocks, wide enough for 405 billion parameters. A step has 16
-# million tokens.
+# Llama 3 405B was trained on 16,384 H100s, with eight H100s in each host. The next cell has a model
+# of the same size. Its 128 blocks stand for Llama's 126 layers, the embedding and the output, and
+# have 405 billion parameters together. A step takes 16 million tokens.
 
 # %% [markdown]
-# Llama's numbers have 2 bytes, ours have 4: so we double the speed of the links, and the memory. Our
-# GPUs reach 60 % of an H100's peak.
+# Llama's numbers have 2 bytes, but the numbers of our model have 4 bytes. So we double the bandwidth
+# of the links, and the memory. Our GPUs reach 60 % of an H100's peak.
 #
-# **Predict:** how many slices, how many stages, how many replicas?
+# **Predict:** how many slices, stages and replicas does the best plan have?
 
 # %%
 llama = MeshModel(blocks=128, width=16_384, hidden=96_560, batch=16_777_216)
@@ -472,8 +478,9 @@ gpus = MeshMachine(
 )
 
 # %% [markdown]
-# Two limits are given. Slices stay inside a host: a ring across hosts would use one network card of
-# eight, and our machine does not model network cards. And no plan cuts a sequence of 8,192 tokens.
+# The search has two limits. Slices stay inside a host, because a ring across hosts would use only
+# one of a host's eight network cards, and our machine does not model network cards. The second limit
+# is that no plan cuts a sequence of 8,192 tokens.
 
 
 # %%
@@ -493,8 +500,8 @@ for each in sorted(table, key=table.get)[:5]:
 # %% [markdown]
 # **What to notice:** Llama 3's own plan for such sequences was 8 slices, 16 stages and 128 replicas
 # with sharded state ([Llama Team 2024](https://arxiv.org/abs/2407.21783), table 4). Plans with fewer
-# stages would have a smaller bubble, but do not fit. Your formula does not know attention,
-# interleaved stages, checkpointing, and failures (lab 10).
+# stages would have a smaller bubble, but do not fit. Your formula leaves out attention, interleaved
+# stages, checkpointing, and failures (lab 10).
 
 # %% [markdown]
 # ## Optional: one host is slower
@@ -502,7 +509,8 @@ for each in sorted(table, key=table.get)[:5]:
 # Machines are bought at different times, and the second host computes half as fast. (HetSeq, Ding et
 # al. 2021, is a package that trains on such unequal hosts.)
 #
-# **Predict:** which plans lose most? In which plans do fast ranks wait for slow ranks all the time?
+# **Predict:** which plans become slowest? In which plans do fast ranks wait for slow ranks all the
+# time?
 
 # %%
 slow = "25 GFLOP/s, 10 MB"
@@ -513,15 +521,15 @@ for each in near:
     print(f"{each!s:28} {step_ms(runs[each]):.1f} ms, now {step_ms(run):.1f} ms")
 
 # %% [markdown]
-# **What to notice:** the order has changed behind the first plan: a pipeline of small micro-batches
-# loses less than other plans. But all plans lose much, since equal shares are made for equal ranks.
-# A planner for unequal ranks would give the slow host fewer rows, or fewer blocks (lab 10's
-# `shares`).
+# **What to notice:** the first plan is still the fastest, but the order of the other plans has
+# changed: a pipeline of small micro-batches slows down less than other plans. All plans slow down a
+# lot, because they give equal shares of the work to unequal ranks. A planner for unequal ranks would
+# give the slow host fewer rows, or fewer blocks (lab 10's `shares`).
 
 # %% [markdown]
 # ## Optional: sixteen ranks
 #
-# Run the same program on four hosts of four ranks: 2 replicas, 2 stages, 4 slices.
+# Run the same program on four hosts of four ranks, with 2 replicas, 2 stages and 4 slices.
 
 # %%
 wide = MeshMachine(50e9, 10_000_000, 4, "10 Gbit/s, 20 us", "1 Gbit/s, 200 us")
@@ -534,11 +542,11 @@ print(f"predicted {predicted:.2f} ms, run {step_ms(sixteen):.2f} ms")
 show_mesh(big.shape, rank=5, per_host=4)
 
 # %% [markdown]
-# ## torch's own
+# ## The same in torch
 #
-# torch has the pieces: a mesh with names, tensor parallelism along one dimension (lab 12), and
-# `fully_shard` along a second dimension. `fully_shard` also shards parameters and gradients, and
-# gathers each block before the block is used.
+# torch has all parts of such a plan: a mesh with names, tensor parallelism along one dimension (lab
+# 12), and `fully_shard` along a second dimension. `fully_shard` also shards parameters and
+# gradients, and gathers each block before the block is used.
 #
 # **Predict:** take two replicas of two slices, as in your planner's plan. Is torch's version faster
 # or slower?
@@ -607,13 +615,14 @@ if None not in run.results:  # a job may have fewer ranks
 # %% [markdown]
 # **What to notice:** torch has the same groups, and the same losses as your planner's plans above.
 # torch's version is slower here: `fully_shard` gathers parameters between the hosts, before forward
-# and again before backward (lab 13), and on a CPU hides nothing. torch's version sends more, and
-# holds less.
+# and again before backward (lab 13), and hides none of these gathers on a CPU. torch's version sends
+# more bytes, and holds fewer bytes in memory.
 
 # %% [markdown]
 # ## The way out
 #
-# Slices and replicas in plain torch: a mesh, and each technique along one of its dimensions.
+# This program combines slices and replicas in plain torch. Each technique uses one dimension of a
+# mesh.
 #
 # ```python
 # import torch, torch.distributed as dist
@@ -641,13 +650,15 @@ if None not in run.results:  # a job may have fewer ranks
 # %% [markdown]
 # ## In this lab you have
 #
-# - laid out ranks as a mesh, and seen why slices stand nearest;
-# - put four labs' formulas into one, and a rank's memory into a second formula;
-# - written a planner, and run its plan beside the next five plans;
-# - learned how far to trust a formula: a formula sorts plans, and a simulator or a run decides.
+# - laid out ranks as a mesh, and seen why the ranks of slices should be neighbours;
+# - combined the formulas of four labs into one formula, and written a second formula for a rank's
+#   memory;
+# - written a planner, and compared its plan with the next five plans;
+# - learned the limits of a formula: a formula sorts plans, and a simulator or a run decides.
 #
 # **Next:** lab 15, where you make a slow program fast.
 
 # %% [markdown]
-# **Before you hand in:** save, and run `ddpkit check --as-graded 14_plans.ipynb` in a terminal. It
-# goes the grader's way, with inputs of its own, and says what the grader will.
+# **Before you hand in:** save, and run `ddpkit check --as-graded 14_plans.ipynb` in a terminal. This
+# command checks your notebook in the same way as the grader, with other inputs, and shows the
+# grader's result.

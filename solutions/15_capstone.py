@@ -18,10 +18,10 @@
 # # 15 · Capstone
 #
 # **You will build** a fast training. The lab gives you a script that trains a small transformer on
-# four ranks, each with a shard of the text. The script is correct, and slow. You find the reasons in
-# its trace, arrive at the same model sooner, and get a score.
+# four ranks, each with a shard of the text. The script is correct, but slow. You find the reasons in
+# the trace of the script, write a faster training of the same model, and get a score.
 #
-# **You need** labs 05 and 06; all others help. About 90 minutes, and as long as you like.
+# **You need** labs 05 and 06; all others help. About 90 minutes, or as long as you like.
 
 # %%
 import torch, torch.distributed as dist
@@ -39,8 +39,8 @@ unflatten = carry("unflatten")
 # ## The cluster
 #
 # There are two hosts, each with two small computers. Inside a host messages are fast. Between the
-# hosts is one thin cable, which both computers of a host share. Compute is counted, so your numbers
-# are the same as on every other laptop.
+# hosts is one thin cable, which both computers of a host share. ddpkit counts the operations and
+# does not time them, so your numbers are the same as on every other laptop.
 
 # %%
 print("machine:", MACHINE)
@@ -51,13 +51,13 @@ cluster = Cluster(4, machine=MACHINE, link=LINK)
 # ## The language and the model
 #
 # The text is of a language that nobody has read before: each `TextTask` makes a new one. The
-# language has four dialects. A dialect has eight letters of its own, and a table: how likely is each
-# next letter after each letter? So the **entropy** of the language is known: no model can have a
-# smaller loss.
+# language has four dialects. A dialect has eight letters of its own, and a table with the
+# probability of each next letter after each letter. So the **entropy** of the language is known: no
+# model can have a smaller loss.
 
 # %% [markdown]
-# Each rank has the text of one dialect, its shard, and no other rank has this text. A model that
-# learns from one shard knows nothing of the other dialects.
+# Each rank has a **shard**, the text of one dialect, and no other rank has this text. A model that
+# learns from only one shard learns nothing about the other dialects.
 
 # %%
 from ddpkit.capstone.language import ALPHABET
@@ -70,11 +70,11 @@ print(f"entropy: {task.language.entropy:.2f} nats a letter")
 
 # %% [markdown]
 # A shard has a list of stretches for each of eight steps. Above you see the first stretch of each
-# rank, and the lengths of the stretches of its first step: 256 letters on each rank. Rank 3's
-# stretches differ in length.
+# rank, and the lengths of all stretches of the rank's first step. Each rank has 256 letters in this
+# step. Rank 3's stretches differ in length.
 #
-# The model reads letters and guesses the next letter. The model has two blocks of attention, in
-# forty lines of `ddpkit/capstone/model.py`. Here is its class:
+# The model reads letters and predicts the next letter. The model has two blocks of attention, in
+# forty lines of `ddpkit/capstone/model.py`. The next cell prints the class of the model:
 
 # %%
 import inspect
@@ -168,7 +168,7 @@ show(given, step=1)
 # %% [markdown]
 # **What to notice:** rank 0 begins the step with a report, and rank 3 computes longer than ranks 1
 # and 2: a third of rank 3's tables is padding. The other ranks wait meanwhile, and no byte moves.
-# After each of the two backwards comes a long row of small all-reduces.
+# After each of the two backwards, there is a long row of small all-reduces.
 
 # %%
 print(given.traffic.table())
@@ -179,20 +179,21 @@ for rank, parts in given.trace.breakdown().items():
 # %% [markdown]
 # ## Six words
 #
-# A colleague gives you a trace of an unknown run. Which fault should you mend first? Look at the rank
-# with the least exposed communication (`exposed_ns`): all other ranks wait for that rank. Its time is
-# the time of the step. Cut this time into six parts:
+# A colleague gives you a trace of an unknown run. Which fault should you correct first? Look at the
+# rank with the least exposed communication (`exposed_ns`): all other ranks wait for this rank, so
+# the time of this rank is the time of the step. Cut this time into six parts:
 
 # %% [markdown]
-# - **compute**, the usual compute time of the ranks, and **straggler**, the compute time beyond;
-# - **input**: spans with the name `input`, and **idle**: no span at all;
-# - exposed communication: **latency**, the fixed cost of each all-reduce, and **bandwidth**, the
-#   rest.
+# - **compute**, the usual compute time of the ranks, and **straggler**, the rank's additional
+#   compute time;
+# - **input**, the time of spans with the name `input`, and **idle**, the time without any span;
+# - two parts of the exposed communication: **latency**, the fixed time of each all-reduce, and
+#   **bandwidth**, the rest.
 
 # %% [markdown]
-# How much time does an all-reduce without data take? The shortest all-reduce of the trace shows this
-# time, counted from `ready_ns`, when all ranks are there. An all-reduce that no rank waits for
-# (`blocked_ns` is None) costs the step nothing.
+# How much time does an all-reduce without data take? Take the shortest all-reduce of the trace, and
+# count from `ready_ns`, when all ranks have started the all-reduce. An all-reduce that no rank waits
+# for (`blocked_ns` is None) does not make the step longer.
 #
 # `trace.breakdown()[rank]` has `compute_ns` (all spans but communication, so `input` spans too),
 # `exposed_ns` and `idle_ns`. `trace.of(rank)` has the spans.
@@ -249,7 +250,7 @@ if given.trace.spans:
 # 3. rank 0 reports nothing.
 
 # %% [markdown]
-# And how much do changes 1 and 3 save together?
+# How many ms a step do changes 1 and 3 save together?
 
 # %% guess="even_ms"
 even_ms = 35  # your prediction, in ms a step
@@ -285,9 +286,9 @@ beside(silent_ms, saved_ms(reports=False), "ms: no reports")
 beside(both_ms, saved_ms(cut=even, reports=False), "ms: equal lengths and no reports")
 
 # %% [markdown]
-# **What to notice:** which of your numbers was farthest off? Two changes together can save more than
-# the sum of both: while rank 0 reports, rank 3 still computes its padding. If you mend only one of
-# the two, the ranks wait for the other.
+# **What to notice:** which of your predictions had the largest error? Two changes together can save
+# more time than the sum of both savings. While rank 0 reports, rank 3 computes its padding. If you
+# correct only one of these two faults, the ranks still wait for the other fault.
 #
 # Two faults are left: the script all-reduces one parameter at a time, and sends four bytes for each
 # number over the thin cable.
@@ -295,9 +296,9 @@ beside(both_ms, saved_ms(cut=even, reports=False), "ms: equal lengths and no rep
 # %% [markdown]
 # ## Your turn: train_fast
 #
-# Now write your own training. It takes the same steps, and arrives at the same model. The way there
-# is yours: the micro-batches, the messages and their times; your `DistributedDataParallel`, ZeRO,
-# slices, stages.
+# Now write your own training. The training must take the same optimizer steps, and arrive at the
+# same model. You decide everything else: the micro-batches, and the messages and their times. You
+# may use your `DistributedDataParallel`, ZeRO, slices or stages.
 
 # %% [markdown]
 # These are the rules:
@@ -305,18 +306,21 @@ beside(both_ms, saved_ms(cut=even, reports=False), "ms: equal lengths and no rep
 # - `train_fast` trains the given model in place, and all ranks end with the same model;
 # - for each list of stretches, AdamW takes one step with a rate of 0.01, with the mean gradient of
 #   all letters of all ranks;
-# - torch computes, in the main thread. torch's own `DistributedDataParallel` and callbacks wait
-#   where the kit cannot compute their time again, and get no points. Your class of lab 06 is fine.
+# - torch does all computation, in the main thread. torch's own `DistributedDataParallel` and
+#   callbacks get no points, because the kit cannot compute the time of their waits. You may use your
+#   class of lab 06.
 
 # %% [markdown]
-# How is your training judged? The kit trains the model once more, in one process with the text of
-# all ranks, and compares the parameters: the distance has to be at most 6 % of the way from the start.
-# Sums of fewer bits, such as bfloat16, are near enough.
+# The kit judges your training by the trained model. It trains the model once more, in one process
+# with the text of all ranks, and compares the parameters: the distance between the two models must
+# be at most 6 % of the distance from the start to the trained model. Sums with fewer bits, such as
+# bfloat16, are accurate enough.
 
 # %% [markdown]
-# The kit adds up the time from the actions of the ranks, and believes no clock. Each check has a
-# different language. A correct training gets 4 points if it is a tenth faster than the given script,
-# 2 more each for 1.5 and 1.8 times as fast, and the last 2 for 2.1 times as fast in little memory.
+# The kit computes the time from the actions of the ranks, and uses no clock. Each check has a
+# different language. A correct training gets 4 points if it is a tenth faster than the given script.
+# It gets 2 more points if it is 1.5 times as fast, and 2 more if it is 1.8 times as fast. The last 2
+# points are for a training that is 2.1 times as fast and holds little memory.
 
 # %%
 print(f"given script {GIVEN_MS:,.0f} ms, floor {floor_ms():,.0f} ms, memory {MEMORY / 1e6:.0f} MB")
@@ -354,13 +358,14 @@ check(train_fast)
 # %% [markdown]
 # ## Your score
 #
-# The score is of two languages, with the worse loss of texts that no rank has trained
-# on, from all four dialects.
+# `score` runs your training with two languages, and shows the worse of two losses. The losses are
+# those of texts in all four dialects, which no rank has trained on.
 
 # %% [markdown]
-# Beside the time stands the cost: the bytes that moved, and the most
-# memory that a rank held. Time alone says little: a training with half the bytes may win on a
-# different cluster. A star marks a row that no other row beats in all three.
+# The table shows the time, the bytes that moved, and the most memory that a rank held. A training
+# that sends half the bytes may be faster on a different cluster. A star marks a row that no other
+# row beats. To beat a row, a different row must be as good in time, bytes and memory, and better in
+# one of them.
 #
 # **Predict:** how many times as fast as the given script is your training?
 
@@ -373,15 +378,15 @@ beside(times_as_fast, GIVEN_MS / mine.ms if not mine.why else None, "times")
 
 # %% [markdown]
 # **What to notice:** the floor is a lower bound: the matrix products of all letters, divided by four
-# ranks, without communication. The loss is near the language's entropy; it is the loss of the given
-# script, too. Scores less than 3 % apart count as equal.
+# ranks, without communication. The loss is near the language's entropy, and is the same as the loss
+# of the given script. Times that differ by less than 3 % count as equal.
 
 # %%
 show_costs()
 
 # %% [markdown]
-# **What to notice:** time grows to the right, bytes grow upwards, and a larger dot needs more memory.
-# A filled dot is beaten by no other: this is the **Pareto front**.
+# **What to notice:** time grows to the right, bytes grow upwards, and a larger dot needs more
+# memory. A dot is filled if no other dot beats it. The filled dots are the **Pareto front**.
 #
 # Try a different training, and give the training a name: `score(train_fast, "sharded")`. The table
 # stays in `.ddpkit/capstone.json`.
@@ -401,8 +406,8 @@ if run.trace.spans:
 show(run, step=1)
 
 # %% [markdown]
-# **In words:** which fault cost most, and how did you see it? What would you change next, and how
-# much can this change save at most?
+# **In words:** which fault cost the most time, and how did you see this fault? Which part would you
+# change next, and how many ms can this change save at most?
 
 # %% [markdown]
 # *Your words:*
@@ -410,7 +415,8 @@ show(run, step=1)
 # %% [markdown]
 # ## The way out
 #
-# The same in plain torch, with torch's own class, which may also hide the bytes below backward.
+# This program trains a small model in plain torch. torch's own `DistributedDataParallel` averages
+# the gradients, and can send them while the backward still computes.
 #
 # ```python
 # import torch, torch.distributed as dist
@@ -435,19 +441,20 @@ show(run, step=1)
 
 # %% [markdown]
 # `ddpkit script 15` writes this lab, with your `train_fast`, as a program for torchrun on your own
-# machines. There `score` shows the real time of a run. The real time is not ranked: times differ
-# from machine to machine.
+# machines. There `score` shows the real time of a run. These real times get no rank in the table,
+# because times differ from machine to machine.
 
 # %% [markdown]
 # ## In this lab you have
 #
 # - named a bottleneck from a trace, by one of six words;
 # - predicted the cost of faults before you mended them, and seen how far off you were;
-# - arrived at the given script's model on four ranks, in less than half of its time;
+# - trained the given script's model on four ranks, in less than half of the script's time;
 # - got a score that anyone can compute again.
 #
-# **Next:** use the kit on your own work: `ddpkit run` shows the same for a script of your own.
+# **Next:** use the kit on your own work: `ddpkit run` shows such a trace for a script of your own.
 
 # %% [markdown]
-# **Before you hand in:** save, and run `ddpkit check --as-graded 15_capstone.ipynb` in a terminal. It
-# goes the grader's way, with inputs of its own, and says what the grader will.
+# **Before you hand in:** save, and run `ddpkit check --as-graded 15_capstone.ipynb` in a terminal.
+# This command checks your notebook in the same way as the grader, with other inputs, and shows the
+# grader's result.

@@ -368,7 +368,8 @@ print(f"{held(overlapped.trace):.1f} MB at most on a rank")
 # **What to notice:** the ring sends as many bytes as the all-gather, and hides all its messages
 # behind the computation. A rank holds two shares of keys: it computes with one share, and receives
 # the other share.
-#
+
+# %% [markdown]
 # ## How long must a share be?
 #
 # A share has $c$ tokens, and $h$ heads of $w$ features. A device computes $F$ FLOP/s, and a link
@@ -707,7 +708,7 @@ def causal_back(places, out, lse, of_out):
 #
 # The gradient of q stays at home. Follow the gradient of rank 0's keys: rank 0 computes the first
 # part, and keeps that part. Rank 1 gets the keys, and starts a sum. Ranks 2 and 3 add a part each,
-# and rank 3 passes the sum home, to rank 0. The sum makes each hop one round later than the keys.
+# and rank 3 passes the sum home, to rank 0. The sum starts its way one hop later than the keys.
 
 
 # %% exercise="ring_gradients"

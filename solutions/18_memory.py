@@ -691,15 +691,14 @@ beside(stages_ms, runs["all again"].trace.duration_ms, "ms with all again")
 show_held(runs, kind=None, limit=20e6)
 
 # %% [markdown]
-# **What to notice:** without a plan the first stage needs 50 MB; with the plan 19 MB fit into 20 MB,
-# and all stages are about equally full. The loss is the same for all plans. The first stage computes
-# five blocks again, and the last stage computes one block again, so now the first stage is the
-# slowest. Which work could the first stage give away?
+# **What to notice:** without a plan, the first stage needs 50 MB; with the plan, 19 MB are enough,
+# and all stages are about equally full. The loss is always the same. The first stage computes five
+# blocks again, and the last stage only one. So now the first stage is the slowest. Which work could
+# the first stage give away?
 #
 # <details><summary>An answer</summary>
 #
-# The first stage could give away blocks: put 5, 6, 6 and 7 blocks on the stages, in place of 6
-# blocks on each.
+# It could give away a block: the stages would have 5, 6, 6 and 7 blocks.
 #
 # </details>
 

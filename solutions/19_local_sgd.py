@@ -418,7 +418,8 @@ tell("the same, own digits", four.run(losses, trained, 16, 128, own=True).result
 # **What to notice:** in the same time, local SGD takes six times as many steps, and reaches a much
 # lower loss. If each site has digits of its own, the loss is several times as large: this is the
 # price of the drift.
-#
+
+# %% [markdown]
 # Does the outer optimizer help? The next cell makes 32 exchanges. Each site has digits of its own,
 # and there is one seed.
 #
@@ -608,7 +609,8 @@ beside(byte_ms, by_bytes.trace.duration_ms, "ms")
 # all-gather sends each line to all ranks. With eight ranks or more, this exchange sends as many
 # bytes as the all-reduce, or more. Then an exchange in two steps is better, as in torchft
 # ([#201](https://github.com/pytorch/torchft/pull/201)).
-#
+
+# %% [markdown]
 # With 2 bits, the levels are −1, 0 and 1 times the largest number.
 #
 # **Predict:** with 2 bits, which percentage of the numbers of a line is not 0?
@@ -953,11 +955,11 @@ beside(sites_ms, two_sites.run(in_sites, 16).trace.duration_ms / 16, "ms a step"
 # %% [markdown]
 # ## Rollouts, optional
 #
-# Reinforcement learning on texts has slow links of another kind. Eight ranks generate **rollouts**,
-# texts of very different lengths. Rank 0 trains on eight rollouts a step, and sends its new weights
-# with each request. The **age** of a rollout is the number of versions by which its weights are old
-# when rank 0 trains on the rollout. `bound` limits the age: rank 0 requests a rollout only for one
-# of the next `bound` steps, or for the current step.
+# In reinforcement learning on texts, ranks also wait for each other. Eight ranks generate
+# **rollouts**, texts of very different lengths. Rank 0 trains on eight rollouts a step, and sends
+# its new weights with each request. The **age** of a rollout is the number of steps between the
+# request and the training on the rollout. `bound` limits the age: rank 0 requests rollouts only for
+# the current step and the next `bound` steps.
 
 # %%
 import random
@@ -1075,9 +1077,9 @@ beside(sync_ms, found[0], "ms a step")
 #
 # - replaced a sum in every step by an exchange every 16 steps;
 # - seen replicas drift apart, with the same data and with data of their own;
-# - taken steps with an outer optimizer, and hidden exchanges of fragments;
+# - used an outer optimizer, and hidden exchanges of fragments;
 # - sent one byte a number, and carried the error on;
-# - let a slow site take fewer steps, and let replicas leave and come back.
+# - let a slow site take fewer steps, and replicas leave and return.
 #
 # **Next:** a model of your own, under `ddpkit run`, on a cluster that you name.
 

@@ -734,7 +734,8 @@ for rate in (450e9, 50e9):
 # GPU trains 5,762 tokens a second, and 82.4 GiB are *reserved*. ddpkit has fitted the machine `"H100
 # 96GB"` to different rows, MosaicML's rows of MPT on H100. On this machine, products reach 0.64 of
 # the peak, and attention reaches 0.35.
-#
+
+# %% [markdown]
 # **Predict:** a step has 0.82 PFLOP of products, 0.25 PFLOP of attention, and 0.8 s of work that
 # waits for memory. How many tokens a second does a GPU train?
 
@@ -774,7 +775,8 @@ if mpt:
 # Now a whole *host* has 400 Gbit/s in place of 3,200 Gbit/s, so the ring has 50 GB/s in place of 400
 # GB/s. Take MPT 70B on 512 ranks with 16,384 tokens each, and Llama 8B on 64 ranks with 8,192 tokens
 # each.
-#
+
+# %% [markdown]
 # **Predict, for each:** does a step take as long as before, a tenth longer, or half as long again?
 # How many ms do the messages take during the backward of one MPT block?
 
