@@ -109,8 +109,8 @@ run = cluster.run(pass_on)
 run.results
 
 # %% [markdown]
-# One message, from rank 0 to rank 1. Ranks 2 and 3 got nothing. ddpkit, the kit that runs these labs,
-# has counted the bytes: one float32 number has 4 bytes.
+# There was one message, from rank 0 to rank 1. Ranks 2 and 3 got nothing. ddpkit, the kit that runs
+# these labs, has counted the bytes: one float32 number has 4 bytes.
 
 # %%
 print(run.traffic)
@@ -168,8 +168,8 @@ check(token_ring)
 # %% [markdown]
 # The kit draws a row for each rank; time runs to the right.
 #
-# **Predict:** a token of 4 MB goes around. Which shape will the bars in the four rows make? How long
-# will the whole way take? Write the time in place of the dots.
+# **Predict:** a token of 4 MB travels around the ring. Which shape will the bars in the four rows
+# form? How long will the whole trip take? Write the time in place of the dots.
 
 # %% guess="token_ms"
 token_ms = 4 * 32.2  # your prediction, in ms
@@ -187,9 +187,10 @@ show(run)
 beside(token_ms, run.trace.duration_ms, "ms")
 
 # %% [markdown]
-# **What to notice:** a staircase. A faint bar shows a rank that waits for its peer, and a solid bar
-# shows a message on its way; a rank is done where its row has no more bars. The four messages move
-# one after the other, each between two ranks. Meanwhile the two other ranks wait, or are done.
+# **What to notice:** the bars form a staircase. A faint bar shows a rank that waits for its peer,
+# and a solid bar shows a message on its way; a rank is done where its row has no more bars. The four
+# messages move one after the other, each between two ranks. Meanwhile the two other ranks wait, or
+# are done.
 
 # %% [markdown]
 # The run takes a little longer than 4 × 32.2 ms, because the ranks also compute: they make tensors
@@ -243,7 +244,8 @@ run = cluster.run(vanish, expect_error=True)
 # %% [markdown]
 # ## When everybody waits
 #
-# Two ranks want to swap their numbers. Each waits for the other's number, and then sends its own.
+# Two ranks want to swap their numbers. Each rank first waits for the number of the other rank, and
+# then sends its own number.
 #
 # **Predict:** what happens?
 
@@ -258,9 +260,9 @@ def after_you():
 run = Cluster(2).run(after_you, expect_error=True)
 
 # %% [markdown]
-# A **deadlock**. Neither rank raised an error, and neither used CPU time: on a real cluster, such a
-# job costs money all night and does nothing. Read the explanation from the top: which ranks wait, in
-# which call, in which line, and why the waiting cannot end.
+# This is a **deadlock**. Neither rank raised an error, and neither used CPU time: on a real cluster,
+# such a job costs money all night and does nothing. Read the explanation from the top: which ranks
+# wait, in which call, in which line, and why the waiting cannot end.
 #
 # Does it help if both ranks send first?
 
@@ -340,7 +342,7 @@ show(run)
 beside(shift_ms, run.trace.duration_ms, "ms")
 
 # %% [markdown]
-# **What to notice:** the picture is no staircase. First the even ranks send and the odd ranks
+# **What to notice:** the bars do not form a staircase. First the even ranks send and the odd ranks
 # receive, then the odd ranks send and the even ranks receive. So any even number of ranks needs only
 # two rounds. (Is your picture a staircase? Then one rank receives first and all others send first:
 # this program ends too, but only one message moves at a time.)

@@ -30,8 +30,8 @@ from ddpkit import Cluster, beside, check, show
 # %% [markdown]
 # ## The data
 #
-# 1,797 handwritten digits of 8 × 8 pixels. Each image is a row of 64 numbers between 0 and 1, and
-# each label says which digit it shows.
+# The data are 1,797 images of handwritten digits, with 8 × 8 pixels each. Each image is a row of 64
+# numbers between 0 and 1, and each label says which digit it shows.
 
 # %%
 from ddpkit.data import load_digits
@@ -193,11 +193,11 @@ for small, large, a, b in zip(sizes, sizes[1:], noises, noises[1:]):
 beside(per_cent, 100 * noises[2] / noises[1], "per cent, from 4 to 16 images")
 
 # %% [markdown]
-# **What to notice:** four times the images, half the noise: with $B$ images, the noise falls as
-# $1/\sqrt{B}$. (The last point lies even lower, because 256 images are a good part of all 1,797
-# images.) So small batches give cheap progress. Large batches soon give little for their price: four
-# times the work for half the noise. [Goyal and others](https://arxiv.org/abs/1706.02677) show how
-# large a batch can be.
+# **What to notice:** with four times as many images, the noise is half as large: with $B$ images,
+# the noise falls as $1/\sqrt{B}$. (The last point lies even lower, because 256 images are a good
+# part of all 1,797 images.) So small batches give cheap progress. Large batches soon give little for
+# their price: four times the work for half the noise. [Goyal and
+# others](https://arxiv.org/abs/1706.02677) show how large a batch can be.
 
 # %% [markdown]
 # ## Your turn: the step
@@ -305,7 +305,9 @@ check(accumulate)
 # %% [markdown]
 # <details><summary>An answer</summary>
 #
-# No. The gradient of 64 images is $\frac{48}{64} g_1 + \frac{16}{64} g_2$: each part counts by its length. The plain mean would give each image of the short part three times the weight of an image of the long part.
+# No. The gradient of 64 images is $\frac{48}{64} g_1 + \frac{16}{64} g_2$: each part has a weight by
+# its length. The plain mean would give each image of the short part three times the weight of an
+# image of the long part.
 #
 # </details>
 
@@ -341,9 +343,9 @@ def three_steps():
 show(Cluster(1, machine="laptop core").run(three_steps))
 
 # %% [markdown]
-# **What to notice:** backward takes about twice as long as forward. For each weight, forward computes
-# one matrix product, and backward computes two: one for the gradient of the weight, and one for the
-# gradient that goes on to the layer before.
+# **What to notice:** backward takes about twice as long as forward. For each weight, forward
+# computes one matrix product, and backward computes two: one for the gradient of the weight, and one
+# for the gradient that goes on to the previous layer.
 
 # %% [markdown]
 # The steps form a chain. Step $t$ needs the parameters that step $t - 1$ has made; within a step,

@@ -45,8 +45,8 @@ from ddpkit import Cluster, beside, check, show, span
 # %% [markdown]
 # Rank 0 sends 2 MB, which take 161 ms on the link below, and has 100 ms of work to do.
 #
-# **Predict:** how long do the message and the work take together, with `send`? And with `isend`?
-# Write your numbers in place of the dots.
+# **Predict:** how long do the message and the work take together with `send`, and how long with
+# `isend`? Write your numbers in place of the dots.
 
 # %% guess="send_ms"
 send_ms = 161 + 100  # your prediction, in ms
@@ -214,8 +214,8 @@ print(f"αβ = {latency * bandwidth / 1e3:.0f} kB")
 # Before training, all ranks need the same parameters, so rank 0 sends its parameters to all others.
 # This collective is a **broadcast**. The simple way is to send to one rank after the other.
 #
-# **Predict:** 1 MB takes 81 ms from rank to rank. How long does this broadcast take on four ranks?
-# And on eight?
+# **Predict:** 1 MB takes 81 ms from rank to rank. How long does this broadcast take on four ranks,
+# and how long on eight ranks?
 
 # %% guess="star_ms"
 star_ms = 3 * 81  # your prediction for four ranks, in ms
@@ -250,7 +250,7 @@ from ddpkit.view import play
 play(schedule("broadcast", 8, length=8))
 
 # %% [markdown]
-# **Predict:** how many rounds do 5 ranks need? And 1000 ranks?
+# **Predict:** how many rounds do 5 ranks need, and how many do 1000 ranks need?
 
 # %% [markdown]
 # <details><summary>An answer</summary>
@@ -262,12 +262,12 @@ play(schedule("broadcast", 8, length=8))
 # %% [markdown]
 # ## Your turn: broadcast
 #
-# Let rank 0 be the root, the rank that has the tensor. In the round with `far` = 1, 2, 4, … each rank
-# `r` below `far` sends to rank `r + far`, if this rank exists.
+# Let rank 0 be the root, the rank that has the tensor. In the round with `far` = 1, 2, 4, … each
+# rank `r` below `far` sends to rank `r + far`, if this rank exists.
 #
-# With another root, use places instead of ranks. The *place* of a rank is its distance behind the
-# root, around the circle: the root has place 0, and the next rank has place 1. The rule above then
-# holds for places.
+# With another root, use places instead of ranks. The *place* of a rank counts from the root on,
+# around the circle: the root has place 0, and the next rank has place 1. The rule above then holds
+# for places.
 
 # %% [markdown]
 # Give each `recv` the rank that sends, here and below. Without this rank, `recv` takes the first
@@ -568,7 +568,7 @@ beside(ring_ms, run.trace.duration_ms, "ms")
 # In each round, let every rank send to the rank at distance `far` = 1, 2, 4, … to the right. A
 # message means: the sender has come, and so have all ranks of which the sender has heard.
 #
-# **Predict:** after round 1, of how many other ranks has each rank heard? And after round 2?
+# **Predict:** after round 1, of how many other ranks has each rank heard? Of how many after round 2?
 
 # %% [markdown]
 # <details><summary>An answer</summary>

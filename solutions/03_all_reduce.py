@@ -64,7 +64,7 @@ cluster.run(torch_sum).results
 # %% [markdown]
 # ## Two prices
 #
-# A message takes a **latency** $\alpha$, and then its bytes pass at the **bandwidth** $\beta$. For
+# A message takes a **latency** $\alpha$, and then its bytes move at the **bandwidth** $\beta$. For
 # $S$ bytes, we write $t = S/\beta$. So two counts give the time of an all-reduce:
 #
 # - latencies: the number of messages in a row, each waiting for the previous message;
@@ -148,7 +148,7 @@ beside(all_to_all_ms, run.trace.duration_ms, "ms")
 # %% [markdown]
 # ## 2 · One after the other
 #
-# In round 1, every rank sends `x` to the next rank and receives from the rank before; in round 2,
+# In round 1, every rank sends `x` to the next rank and receives from the previous rank; in round 2,
 # every rank sends to the rank after the next; and so on. After n − 1 rounds, a rank has received the
 # tensors of all other ranks. Memory holds only one received tensor, so add each tensor when it
 # arrives.
@@ -231,10 +231,10 @@ show(run)
 beside(master_ms, run.trace.duration_ms, "ms")
 
 # %% [markdown]
-# **What to notice:** the time is $2\alpha + 2(n - 1)\,t$. All bytes pass the master's link, first in,
-# then out, and each worker waits for about a third of the time. For large tensors, the master and its
-# workers are the slowest of the six ways, and each further rank costs more time. But they send only
-# $2(n - 1)$ messages in all: good enough for three numbers at the end of an epoch.
+# **What to notice:** the time is $2\alpha + 2(n - 1)\,t$. All bytes go through the master's link,
+# first in, then out, and each worker waits for about a third of the time. For large tensors, the
+# master and its workers are the slowest of the six ways, and each further rank costs more time. But
+# they send only $2(n - 1)$ messages in all: good enough for three numbers at the end of an epoch.
 
 # %% [markdown]
 # ## 4 · A tree
@@ -297,7 +297,7 @@ beside(tree_ms, slow.run(tree, x).trace.duration_ms, "ms")
 # %% [markdown]
 # <details><summary>An answer</summary>
 #
-# 2 rounds on 4 ranks, and 10 on 1024, which is $2^{10}$.
+# The butterfly needs 2 rounds on 4 ranks, and 10 rounds on 1024 ranks, because 1024 is $2^{10}$.
 #
 # </details>
 
@@ -359,8 +359,8 @@ check(butterfly)
 # %% [markdown]
 # ## 6 · A ring, first the wrong way
 #
-# The ranks stand in a circle, and each rank sends to the right and receives from the left. The
-# obvious program passes whole tensors on:
+# The ranks form a circle, and each rank sends to the right and receives from the left. The obvious
+# program passes whole tensors on:
 
 
 # %%
@@ -390,13 +390,14 @@ print(cluster.run(pass_around, torch.ones(8)).traffic.table())
 # ## A ring, the right way
 #
 # Cut the tensor into n chunks. **Share-reduce:** (a reduce-scatter) in each round, every rank sends
-# one chunk to the right, and adds the chunk that arrives to its own. After $n - 1$ rounds, each rank
-# has one finished chunk: the sum over all ranks. **Share only:** (an all-gather) in $n - 1$ more
-# rounds, the finished chunks go around, and the ranks copy these chunks. ([Patarasuk and
+# one chunk to the right, and adds the arriving chunk to its own. After $n - 1$ rounds, each rank has
+# one finished chunk: the sum over all ranks. **Share only:** (an all-gather) in $n - 1$ more rounds,
+# the finished chunks travel around the ring, and the ranks copy these chunks. ([Patarasuk and
 # Yuan](https://doi.org/10.1016/j.jpdc.2008.09.002) show that no all-reduce sends fewer bytes.)
 
 # %% [markdown]
-# **Predict:** how many times $S$ does each rank send, with four ranks? And with 1000?
+# **Predict:** how many times $S$ does each rank send with four ranks, and how many times $S$ with
+# 1000 ranks?
 
 # %% [markdown]
 # <details><summary>An answer</summary>
@@ -456,7 +457,7 @@ play(cluster.run(ring, PerRank([torch.full((8,), 10.0**rank) for rank in range(4
 # %% [markdown]
 # Now run the ring on the slow link, on which each message takes time.
 #
-# **Predict:** `all_to_all` takes 320 ms. How long does the ring take? And which ranks will wait?
+# **Predict:** `all_to_all` takes 320 ms. How long does the ring take, and which ranks will wait?
 
 # %% guess="ring_ms"
 ring_ms = 6 * 5 + 1.5 * 105  # your prediction, in ms
@@ -467,25 +468,26 @@ show(run)
 beside(ring_ms, run.trace.duration_ms, "ms")
 
 # %% [markdown]
-# **What to notice:** $2(n - 1)\,\alpha + 2\,\frac{n - 1}{n}\,t$. Every link is busy all the time, in
-# both directions, and no rank sends a byte without need. For any number of ranks, each rank sends
-# less than $2S$. Therefore large models use the ring for their gradients
+# **What to notice:** the time is $2(n - 1)\,\alpha + 2\,\frac{n - 1}{n}\,t$. Every link is busy all
+# the time, in both directions, and no rank sends a byte without need. For any number of ranks, each
+# rank sends less than $2S$. Therefore large models use the ring for their gradients
 # ([Horovod](https://arxiv.org/abs/1802.05799) made the ring common). The price of the ring is $2(n -
 # 1)$ latencies.
 
 # %% [markdown]
 # ## What does it cost?
 #
-# The formulas above give the time of each of the six ways. Now write them as a function: from latency
-# and bandwidth to seconds.
+# The formulas above give the time of each of the six ways. Now write them as a function: from
+# latency and bandwidth to seconds.
 #
-# **Predict:** take four ranks, a latency of 5 ms, and a tensor with $t = 105$ ms. Which of the six is
-# the fastest? And which is the fastest for a tensor of 1 kB?
+# **Predict:** take four ranks, a latency of 5 ms, and a tensor with $t = 105$ ms. Which of the six
+# all-reduces is the fastest? Which is the fastest for a tensor of 1 kB?
 
 # %% [markdown]
 # <details><summary>An answer</summary>
 #
-# The ring, with 188 ms. A tensor of 1 kB has $t = 0.4$ ms: here almost only the latencies count, and `all_to_all` has only one latency.
+# The ring is the fastest, with 188 ms. A tensor of 1 kB has $t = 0.4$ ms, so nearly all of its time
+# is latency. For this tensor, `all_to_all` is the fastest: it has only one latency.
 #
 # </details>
 
@@ -519,7 +521,7 @@ def predict(
 check(predict)
 
 # %% [markdown]
-# ## Is it true?
+# ## Are the predictions right?
 #
 # The next cells run all six on the slow link, for several sizes and numbers of ranks. `span` names a
 # stretch of a rank's work: the trace keeps the beginning and the end of this stretch.
@@ -658,7 +660,9 @@ for n in (4, 32, 256, 2048):
 # small tensor takes $2(n - 1)$ latencies. This is one reason to send gradients in buckets (lab 05).
 
 # %% [markdown]
-# **In words:** eight GPUs on the network with 100 Gbit/s and 10 µs sum gradients of 1 GB in each step, and one number, the loss, at the end of each epoch. Which of the six would you take for the gradients, and which for the loss? Say why, with numbers from `predict`.
+# **In words:** eight GPUs on the network with 100 Gbit/s and 10 µs sum gradients of 1 GB in each
+# step, and one number, the loss, at the end of each epoch. Which of the six all-reduces would you
+# take for the gradients, and which for the loss? Say why, with numbers from `predict`.
 
 # %% [markdown]
 # *Your words:*
@@ -670,7 +674,7 @@ for n in (4, 32, 256, 2048):
 # ranks sums up the gradients in every step.
 #
 # **Predict:** eight ranks use a ring, on links of 100 Gbit/s, which is 12.5 GB/s. How many seconds
-# does the all-reduce take in each step? And on links of 1 Gbit/s?
+# does the all-reduce take in each step? How many seconds does it take on links of 1 Gbit/s?
 
 # %% guess="gradients_s"
 gradients_s = 2 * 7 / 8 * 14 / 12.5  # your prediction, in s, with 100 Gbit/s

@@ -18,7 +18,7 @@
 # # 04 · Data parallel: one model on many ranks
 #
 # **You will build** distributed SGD. Four ranks share the work of each batch and average their
-# gradients, in three ways, each faster than the way before. In the end, the four ranks have the
+# gradients, in three ways, each faster than the previous way. In the end, the four ranks have the
 # parameters that one process would have.
 #
 # **You need** lab 01, and the cost of an all_reduce (lab 03). No GPU and no network. About 70
@@ -204,15 +204,15 @@ beside(served_bytes, server.traffic.sent(0), "bytes")
 
 # %% [markdown]
 # **What to notice:** the server sends all images of the other ranks: in every epoch, $\frac{n-1}{n}$
-# of the data leave one machine. If the data grow with the number of ranks, these bytes grow too. With
-# partitioned data, the ranks send no images. The price: each rank must be able to read every image,
-# or always trains on the same part.
+# of the data leave one machine. If the data grow with the number of ranks, these bytes grow too.
+# With partitioned data, the ranks send no images. But then each rank must be able to read every
+# image, or always trains on the same part.
 
 # %% [markdown]
 # ## The same list on all ranks
 #
-# To average the gradients looks simple: all_reduce each gradient. But below, the two ranks use
-# different layers of one model.
+# Averaging the gradients looks simple: call all_reduce for each gradient. But below, the two ranks
+# use different layers of one model.
 #
 # **Predict:** what happens?
 
@@ -236,7 +236,7 @@ run = Cluster(2).run(two_ways, expect_error=True)
 # ## Your turn: which gradients?
 #
 # Each rank must go through the same list of gradients, no matter which layers its own forward has
-# used. A missing gradient counts as zeros.
+# used. A missing gradient is replaced by zeros.
 
 
 # %% exercise="gradients_of"
@@ -262,7 +262,7 @@ check(gradients_of)
 # %% [markdown]
 # ## Your turn: average, through rank 0
 #
-# The first way that comes to mind: for each parameter, rank 0 *gathers* the gradients of all ranks,
+# This is the most obvious way: for each parameter, rank 0 *gathers* the gradients of all ranks,
 # computes the mean, and *scatters* the mean to all ranks. `gradients_of` lists the gradients to
 # average.
 #
@@ -272,7 +272,7 @@ check(gradients_of)
 # %% [markdown]
 # <details><summary>An answer</summary>
 #
-# $(n - 1) S$ bytes go in, and as many go out again.
+# $(n - 1) S$ bytes go into rank 0, and $(n - 1) S$ bytes go out.
 #
 # </details>
 
@@ -421,7 +421,7 @@ def average_flat(module: nn.Module) -> None:
 check(average_flat)
 
 # %% [markdown]
-# ## Three rungs of a ladder
+# ## Three ways compared
 #
 # **Predict:** one all_reduce instead of six saves five times $2(n - 1)$ latencies. How many
 # milliseconds does this save here?
@@ -566,7 +566,7 @@ print(f"right after 3 epochs: {right:.0%} of the digits")
 # %% [markdown]
 # ## Where the time goes
 #
-# Now on the network.
+# Now train on the emulated network.
 #
 # **Predict:** which share of the communication is hidden behind compute?
 
@@ -575,10 +575,10 @@ trained = slow.run(train_mlp, epochs=1)
 show(trained, step=4)
 
 # %% [markdown]
-# **What to notice:** no communication is hidden. A step is forward, backward, and only then the
-# network. While the network is busy nobody computes, and while the ranks compute the network does
-# nothing. All of the communication is *exposed*. (The thin bar at the start of a step is the
-# all_reduce that counts the images: 8 bytes, at the cost of $2(n - 1)$ latencies.)
+# **What to notice:** no communication is hidden. A step has a forward and a backward, and only then
+# the communication. While the network is busy nobody computes, and while the ranks compute the
+# network does nothing. All of the communication is *exposed*. (The thin bar at the start of a step
+# is the all_reduce that counts the images: 8 bytes, at the cost of $2(n - 1)$ latencies.)
 
 # %% [markdown]
 # The next picture shows the whole run: click, then turn the wheel to zoom, drag to move, or point at
@@ -634,8 +634,8 @@ def formula(images, n):
 
 
 # %% [markdown]
-# **Predict:** 16 ranks share 1,024 images. By which factor do the 16 ranks process more images per
-# second than one rank alone? And by which factor if each of the 16 ranks has 512 images? Use the
+# **Predict:** 16 ranks share 1,024 images. How many times as many images per second as one rank do
+# the 16 ranks process? How many times as many if each of the 16 ranks has 512 images? Use the
 # numbers above; the bandwidth alone gives 1 ms for $S$ bytes.
 
 # %% guess="strong_16"
@@ -692,7 +692,9 @@ for n in measured[True]:
 # 256 GPUs.)
 
 # %% [markdown]
-# **In words:** 16 ranks with 1,024 images are not 16 times as fast as one rank. How many times as fast are they, and where has the rest of the time gone? Say how many ms of a step are compute and how many are communication.
+# **In words:** 16 ranks with 1,024 images are not 16 times as fast as one rank. How many times as
+# fast are they? Explain the lost time: how many ms of a step are compute, and how many ms are
+# communication?
 
 # %% [markdown]
 # *Your words:*
@@ -741,11 +743,11 @@ explore_scaling(step_of_512, world_size=16)
 #
 # - given all ranks the same start, and each rank its part of every batch;
 # - averaged gradients in three ways, and measured the cost of bytes and latencies;
-# - trained on four ranks to the parameters of one process, uneven batches included;
+# - trained on four ranks and got the parameters of one process, even with uneven batches;
 # - predicted and measured how far the training scales.
 #
-# **Next:** all communication was exposed. Lab 05 puts gradients into buckets, so that lab 06 can send
-# the first buckets while backward still computes.
+# **Next:** all communication was exposed. Lab 05 puts gradients into buckets, so that lab 06 can
+# send the first buckets while backward still computes.
 
 # %% [markdown]
 # **Before you hand in:** save, and run `ddpkit check --as-graded 04_data_parallel.ipynb` in a

@@ -644,13 +644,13 @@ class DistributedDataParallel(torch.nn.Module):
 check(DistributedDataParallel)
 
 # %% [markdown]
-# ## Beside torch's
+# ## Your class and torch's class
 #
 # Now the training loop is an ordinary loop; only the model is wrapped. The next cells run your class
 # and torch's class with the same data, the same caps and the same link.
 #
-# **Predict:** divide the time of a step with your class by the time of a step with torch's class. How
-# large is the quotient? Will the gradients be equal?
+# **Predict:** divide the time of a step with your class by the time of a step with torch's class.
+# How large is the quotient? Will the gradients be equal?
 
 # %% guess="times_as_long"
 times_as_long = 1  # your prediction
@@ -756,12 +756,12 @@ for run, steps in ((ours, 8), (slow.run(train_half), 1)):
 # ## What if?
 #
 # ddpkit has recorded when each gradient was ready, and knows the latency and the bandwidth of the
-# link. So ddpkit's simulator can play your typical step again: unchanged, with one bucket, and on a
-# slower network.
+# link. So ddpkit's simulator can compute your step under different conditions: unchanged, with one
+# bucket, and on a slower network.
 #
-# **Predict:** backward takes 50 ms, and 11 of its 12 parts are left when the first bucket starts. On
-# a link of a tenth of the bandwidth, the communication takes 258 ms. How many per cent of the
-# communication can be hidden?
+# **Predict:** backward takes 50 ms. When the first bucket starts, 11/12 of the backward remain. With
+# a tenth of the bandwidth, the communication takes 258 ms. How many percent of the communication can
+# be hidden?
 
 # %% guess="hidden_per_cent"
 hidden_per_cent = 100 * (11 / 12 * 50) / 258  # your prediction
@@ -883,7 +883,7 @@ heat_map(mine)
 # ## In this lab you have
 #
 # - hidden all-reduces behind backward, bucket by bucket, in an order on which all ranks agree;
-# - kept the training of a model with unused parameters from hanging, by walking the model's graph;
+# - trained a model with unused parameters without a hang, by walking the model's graph;
 # - built a `DistributedDataParallel` from these parts, with the gradients and the speed of torch's
 #   class;
 # - replayed a step on networks that you do not have;

@@ -982,8 +982,8 @@ check(gossip_hook)
 
 # %% [markdown]
 # On four ranks, a ring all-reduce of $S$ bytes takes $6\alpha + 1.5\,S/\beta$. **Predict:** how long
-# does the all-reduce of a pair take, with 1.2 MB on a link of 100 Mbit/s ($S/\beta$ = 96 ms) and 1
-# ms? How long does the all-reduce of a pair take if there are 64 ranks?
+# does the all-reduce of a pair take, with 1.2 MB on a link of 100 Mbit/s ($S/\beta$ = 96 ms) and a
+# latency of 1 ms? How long does the all-reduce of a pair take if there are 64 ranks?
 
 # %% guess="pair_ms"
 pair_ms = 2 * 1 + 96  # your guess, in ms

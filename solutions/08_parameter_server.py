@@ -17,8 +17,8 @@
 # # 08 · Parameter server
 #
 # **You will build** both sides of a **parameter server**. An all-reduce waits for all ranks. In this
-# lab, a few ranks hold the parameters, and the remaining ranks come and go: push, pull, wait. Then
-# you build three rules that decide when a worker may go on, and use several servers.
+# lab, a few ranks hold the parameters, and the remaining ranks push, pull and wait. Then you build
+# three rules that decide when a worker may go on, and use several servers.
 #
 # **You need** labs 01, 03, 04 and 05. About 100 minutes.
 
@@ -199,14 +199,14 @@ def serve(rule, length: int, workers) -> None:
 
 
 # %% [markdown]
-# In the check, the workers come in a fixed order: each worker acts when the worker before has
-# finished. The title of a case says what happens.
+# In the check, the workers come in a fixed order: each worker acts when the previous worker has
+# finished. The title of a case describes the order.
 
 # %% check="serve"
 check(serve)
 
 # %% [markdown]
-# ## Who comes when?
+# ## In which order do the workers come?
 #
 # The whole lab uses the job below: the first k ranks are servers, and the remaining ranks are
 # workers.
@@ -275,12 +275,12 @@ print("pushed:", run.results[0] and run.results[0].guests)
 # %% [markdown]
 # **What to notice:** all three workers ask at once. The server answers one worker after the other,
 # because its link carries one message at a time. So the workers begin to compute one after the
-# other, and come back one after the other: the queue has sorted itself.
+# other, and also push one after the other. After the first round, no worker waits in a queue.
 
 # %% [markdown]
-# The server's row is all communication. A server must never wait for one certain worker, because all
-# other workers would wait too. ("Waits for worker 1" names the rank that came. The server's `recv`
-# had named no rank.)
+# The server's row shows only communication. A server must never wait for one particular worker,
+# because all other workers would wait too. ("Waits for worker 1" names the rank that came. The
+# server's `recv` had named no rank.)
 
 # %% [markdown]
 # ## Your turn: everybody waits
@@ -340,7 +340,7 @@ class Synchronous:
 check(Synchronous)
 
 # %% [markdown]
-# ## Is it Algorithm 1?
+# ## Is it the training of lab 04?
 #
 # Lab 04's `train` averages by all-reduce. Here, the same model takes five steps with a server, on
 # the same parts of the same batches.
@@ -434,16 +434,17 @@ def one_round(workers, servers=1):
 beside(round_ms, one_round(3), "ms")
 
 # %% [markdown]
-# **What to notice:** with $W$ workers, a round does not take $C + 2Wt$, as many predict: the times
-# of pulls and pushes do not add up. While the third worker waits for its parameters, the first
-# worker computes. When the third worker pushes, the server already has the other two pushes. The
-# answers, one after the other, and the last push remain:
+# **What to notice:** with $W$ workers, many readers predict $C + 2Wt$, but a round is shorter,
+# because pulls and pushes overlap with compute. While the third worker waits for its parameters, the
+# first worker computes. When the third worker pushes, the server already has the other two pushes.
+# So a round takes the compute, the answers to all workers one after the other, and the last push:
 #
 # $$C + 3\alpha + (W - 1)\,t + 2t$$
 
 # %% [markdown]
 # **Predict:** a ring all-reduce takes $2(W - 1)(\alpha + t/W)$ in addition to $C$ (lab 03). For
-# which numbers of workers is one server faster? And as many servers as workers?
+# which numbers of workers is one server faster than the ring? For which numbers are as many servers
+# as workers faster?
 
 
 # %%
@@ -475,10 +476,10 @@ plt.xlabel("workers"), plt.ylabel("ms a round")
 plt.show()
 
 # %% [markdown]
-# **What to notice:** all $W \cdot S$ bytes pass the link of the single server, in each direction. In
-# a ring, each link carries $2(W-1)/W \cdot S$, less than $2S$ for any $W$. A single server is lab
-# 03's `master_worker`, and as slow. With as many servers as workers, a round hardly grows with $W$,
-# while a ring adds up latencies.
+# **What to notice:** all $W \cdot S$ bytes go through the link of the single server, in each
+# direction. In a ring, each link carries $2(W-1)/W \cdot S$, less than $2S$ for any $W$. A single
+# server works like lab 03's `master_worker`, and is as slow. With as many servers as workers, a
+# round hardly grows with $W$, while a ring adds up latencies.
 
 # %% [markdown]
 # In the simulator, the server receives while it sends an answer. If your `serve` waits for each
@@ -601,8 +602,8 @@ plt.show()
 # **What to notice:** the slow worker no longer holds up the other workers. But the age of each of
 # its gradients is the number of pushes by other workers during its round.
 #
-# *Here* is the answer to the first question. The server has a value and a version; a worker has a
-# copy, and the copy has an age. "The" parameters are the server's.
+# This also answers the first question of the lab. "The" value of the parameters is the server's
+# value, which has a version. A worker has only a copy, and the copy has an age.
 
 # %% [markdown]
 # The pictures below show both rules, for a quarter of a second. **Predict:** where will workers 1
@@ -621,7 +622,7 @@ show(four.run(job, asynchronous, numbers, straggling, **short), names=names)
 # worker 3.
 
 # %% [markdown]
-# ## What does age cost?
+# ## How does age change the training?
 #
 # We take the smallest possible model: minimise $w^2/2$, with gradient $w$. The gradient is $\tau$
 # steps old: $w \leftarrow w - a\, w_{\tau \text{ steps ago}}$.
@@ -681,12 +682,12 @@ for step in (0.05, 0.375, 1.5):
             print(f"step per gradient {step:5}  {made.__name__:13} loss {loss_of(server):.2f}")
 
 # %% [markdown]
-# **What to notice:** with the two smaller steps, old gradients reach the lower loss, because no worker
-# waits, and more gradients arrive in 1.5 s. With the largest step, neither rule learns: 2.31 is the
-# loss of guessing, $\ln 10$. With equal *learning rates* of 1.5, `Synchronous` reaches 0.50 (its step
-# per gradient is 0.375), and age ruins `Asynchronous`. Three changes help: smaller steps; steps of
-# $a / (1 + \text{age})$ (Zhang and others,
-# [Staleness-aware Async-SGD](https://arxiv.org/abs/1511.05950), 2015); or waiting a little.
+# **What to notice:** with the two smaller steps per gradient, `Asynchronous` reaches the lower loss,
+# because more gradients arrive in 1.5 s. With the largest step, neither rule learns: 2.31 is about
+# the loss of guessing, $\ln 10$. With a *learning rate* of 1.5 for both rules, `Synchronous` reaches
+# 0.50 (its step per gradient is 0.375), and `Asynchronous` learns nothing. Three changes help:
+# smaller steps; steps of $a / (1 + \text{age})$ (Zhang and others, [Staleness-aware
+# Async-SGD](https://arxiv.org/abs/1511.05950), 2015); or waiting a little.
 
 # %% [markdown]
 # ## Your turn: wait a little
@@ -747,11 +748,11 @@ check(Bounded)
 # </details>
 
 # %% [markdown]
-# ## What does waiting a little buy?
+# ## When does a bound help?
 #
 # **Predict:** worker 3 is always four times slower. With bounds of 0, 1, 3 and ∞, how many gradients
-# arrive in a second, and how old is the oldest gradient? And if instead *any* worker is slow now and
-# then?
+# arrive in a second, and how old is the oldest gradient? How do both numbers change if any worker
+# may be slow in any round, but none is always slow?
 
 
 # %%
@@ -775,8 +776,8 @@ for bound in (0, 1, 3, math.inf):
 # %% [markdown]
 # **What to notice:** against a *permanent* straggler, a bound only delays the waiting. In the end,
 # all workers go at the pace of the straggler, with any finite bound. A bound does hide short delays
-# that hit every worker now and then: no worker waits as long as its own lead lasts. Most texts leave
-# out the first half.
+# that hit every worker now and then: a worker waits only when it is `bound` pushes ahead. Most texts
+# do not mention that a bound fails against a permanent straggler.
 
 # %% [markdown]
 # ## Your turn: how many servers?
@@ -817,10 +818,11 @@ plt.ylim(0, 90), plt.xlabel("servers"), plt.ylabel("ms a round"), plt.legend()
 plt.show()
 
 # %% [markdown]
-# **What to notice:** only the part of the *other* workers falls with k. A worker's own $2t$ stay; in
-# a ring, this part is $2(W-1)/W \cdot t$. If pushes of one chunk overlapped pulls of another chunk,
-# only $t$ would be left, half of the ring's time: servers can win (BytePS: Jiang and others, [A
-# Unified Architecture](https://www.usenix.org/conference/osdi20/presentation/jiang), 2020).
+# **What to notice:** more servers shorten only the time in which the servers answer the *other*
+# workers. The $2t$ of a worker's own pull and push remain; in a ring, this part is $2(W-1)/W \cdot
+# t$. If pushes of one chunk overlapped pulls of another chunk, only $t$ would be left, half of the
+# ring's time: servers can win (BytePS: Jiang and others, [A Unified
+# Architecture](https://www.usenix.org/conference/osdi20/presentation/jiang), 2020).
 
 # %% [markdown]
 # **Predict:** asynchronous workers have no rounds. A server's link is full when the workers ask for
@@ -844,14 +846,16 @@ for k, each in rates.items():
 beside(enough, next(k for k in rates if rates[k] > 0.9 * rates[8]), "servers")
 
 # %% [markdown]
-# **What to notice:** with fewer servers, the servers' links set the rate, and more servers help in
-# proportion. With more servers, the workers set the rate, and more servers hardly help.
+# **What to notice:** if there are few servers, their links limit the rate, and twice as many servers
+# double the rate. If there are enough servers, the workers limit the rate, and more servers hardly
+# help.
 
 # %% [markdown]
 # ## Parameters instead of gradients
 #
 # A worker may also take steps by itself, and push its *parameters* every eighth step. The server
-# then takes the mean of all workers' parameters. The rule stays the same, with another update.
+# then takes the mean of all workers' parameters. The rule stays the same; only the update is
+# different.
 #
 # **Predict:** how many bytes does this save, and what happens to the loss?
 
@@ -879,10 +883,10 @@ for name, run in {"each step": each, "every 8th": eighth}.items():
 
 # %% [markdown]
 # **What to notice:** the workers send an eighth of the bytes, and on these digits the loss is as
-# low. *When to synchronise* is a choice, and *updates or parameters* is a choice too.
+# low. So you can choose the time of an exchange, and you can choose to send gradients or parameters.
 
 # %% [markdown]
-# ## Which when?
+# ## All-reduce or servers?
 #
 # | | all-reduce | server |
 # |---|---|---|
@@ -893,7 +897,7 @@ for name, run in {"each step": each, "every 8th": eighth}.items():
 # Today one job often has both: tables on servers, and the dense part in DDP.
 
 # %% [markdown]
-# **In words:** a server dies. What is lost? And if a worker dies?
+# **In words:** which data is lost if a server dies? Which data is lost if a worker dies?
 
 # %% [markdown]
 # *Your words:*
@@ -906,7 +910,7 @@ for name, run in {"each step": each, "every 8th": eighth}.items():
 # </details>
 
 # %% [markdown]
-# ## Optional: call a function over there
+# ## Optional: call a function on the server
 #
 # The rest is a second part, of about 25 minutes: you may stop here, and go on to "The way out".
 #
@@ -1034,7 +1038,7 @@ for rank, found in enumerate(Cluster(3).run(over_there).results):
 
 # %% [markdown]
 # **Predict:** how many kB of the table travel for a worker's step, as rows and as the gradient of
-# the rows? And if the table were a parameter in DDP?
+# the rows? How many kB would travel if the table were a parameter in DDP?
 
 # %% guess="kilobytes"
 kilobytes = (2 * 64 * 16 * 4 + 64 * 8 + 1000) / 1000  # rows, gradient, ids, and what pickle adds
@@ -1098,7 +1102,7 @@ class RemoteRows(torch.autograd.Function):
 check(RemoteRows)
 
 # %% [markdown]
-# ## Dense here, sparse there
+# ## A dense part and a sparse part
 #
 # One job now has both kinds of parallelism: the dense part in DDP, on the group of the two trainers,
 # and the table on rank 0. Each part has its own optimizer. The optimizer of the table steps when the
@@ -1152,9 +1156,9 @@ print(f"as a parameter in DDP: {100_000 * 16 * 4 / 1000:,.0f} kB, all-reduced")
 # this structure: DDP for the dense part, servers for the sparse part.
 
 # %% [markdown]
-# torch has these parts too: `RemoteModule` is your table, `dist_autograd` your `RemoteRows`, and
-# `DistributedOptimizer` steps each parameter on the rank that holds the parameter. torch's RPC takes
-# a few seconds to start.
+# torch has these parts too: `RemoteModule` works like your table, `dist_autograd` works like your
+# `RemoteRows`, and `DistributedOptimizer` steps each parameter on the rank that holds the parameter.
+# torch's RPC takes a few seconds to start.
 
 
 # %%

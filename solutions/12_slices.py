@@ -472,7 +472,7 @@ if None not in strips.results:  # a job may have fewer ranks
 # %% [markdown]
 # ## The rest is computed four times
 #
-# Between the sliced MLPs of a transformer stand a LayerNorm, a dropout and a sum. With `Copied` and
+# Between its sliced MLPs, a transformer has a LayerNorm, a dropout and a sum. With `Copied` and
 # `Summed`, every rank computes these operations for all tokens: all ranks do the same work, and
 # every rank keeps the activations for the backward.
 
@@ -579,7 +579,8 @@ def two_blocks(enter, leave, in_parts):
 
 
 # %% [markdown]
-# **Predict:** which way sends more bytes? Which way holds more activations, and how many more?
+# **Predict:** which of the two ways sends more bytes? In which way does a rank hold more
+# activations, and how many times as many?
 
 # %%
 whole = cluster.run(two_blocks, Copied, Summed, False)
@@ -590,17 +591,16 @@ for about, run in (("whole", whole), ("parts", parts)):
         print(f"       {max(held) / 1e6:.2f} MB of activations at most")
 
 # %% [markdown]
-# **What to notice:** both ways send exactly the same number of bytes, and parts hold fewer
-# activations. But parts have a price: a LayerNorm's own weights now see only a part of the tokens.
-# So each rank has only a part of the gradients of these weights, and the ranks have to add up the
-# parts.
+# **What to notice:** both ways send exactly as many bytes, and with parts of the tokens, ranks hold
+# fewer activations. But a LayerNorm's own weights now see only a part of the tokens. So each rank
+# has only a part of their gradients, and the ranks have to add up the parts.
 
 # %% [markdown]
-# ## The norm of it all
+# ## The norm of the whole gradient
 #
-# A training often clips gradients: if the norm of the gradients is above 1, the training divides all
-# gradients by the norm. This norm is the norm of the *whole* model. Each rank has slices of some
-# parameters, and the whole of others.
+# A training often clips gradients: if the norm is above 1, the training divides all gradients by the
+# norm. This norm is that of the gradients of the *whole* model. Each rank has slices of some
+# parameters, and the other parameters whole.
 #
 # **Predict:** a rank takes the norm of all its own gradients. Which norm does the rank find? Which
 # norm do the ranks find if they add up the squares of all ranks?
@@ -664,7 +664,7 @@ print(f"one process: {whole_norm:.3f}")
 # error is small here, but large in a model with whole embeddings on every rank.
 
 # %% [markdown]
-# ## torch's own
+# ## The same in torch
 #
 # torch cuts a model in the same way, layer by layer: `ColwiseParallel` and `RowwiseParallel`. Each
 # parameter then is a **DTensor**, a tensor that knows its **placement**, the way in which ranks hold
@@ -742,8 +742,8 @@ if run.results[0] is not None:  # a job may have fewer ranks
 #
 # No. The broadcasts and the scatter hand out weights and image; then no rank asks a neighbour for a
 # row. Each rank has convolved its own strip, and calls this strip the whole result (`Replicate`).
-# The shape, a twin in one process and the table of messages show the mistake: look at all three
-# before you trust a library.
+# Before you trust a library, look at the shape of the result, the result of one process, and the
+# messages.
 #
 # </details>
 
@@ -769,7 +769,7 @@ def attend(qkv, head_dim):
 # then the rows of all keys, then the rows of all values. Head 0 has the first `head_dim` rows of
 # each of the three.
 #
-# **Predict:** which tensor travels, and how many bytes?
+# **Predict:** which tensor travels, and how many bytes does this tensor have?
 
 
 # %% exercise="SlicedAttention"
@@ -858,7 +858,7 @@ print(run.traffic.table())
 # - cut an MLP by columns, then by rows, so that one sum travels;
 # - found the batch at which slices and replicas send equally many bytes;
 # - given image strips a halo, and the halo's gradient back to the lenders;
-# - taken an all-reduce apart, to save activations without a byte more;
+# - taken an all-reduce apart, to hold fewer activations without sending more bytes;
 # - measured the norm of a gradient that no rank holds whole.
 #
 # **Next:** can each rank compute with whole layers, but keep a part of each?

@@ -37,8 +37,8 @@ average_flat = carry("average_flat")
 # %% [markdown]
 # ## What a rank holds
 #
-# In data-parallel training all ranks hold the same. In mixed precision a rank holds, for each
-# parameter:
+# In data-parallel training, all ranks hold the same tensors. In mixed precision a rank holds, for
+# each parameter:
 #
 # - 2 bytes for the parameter and 2 for its gradient, in bfloat16 or float16;
 # - 12 bytes for Adam: a copy of the parameter in float32, a momentum and a variance.
@@ -48,7 +48,7 @@ average_flat = carry("average_flat")
 
 # %% [markdown]
 # **Predict:** a model of 7.5 billion parameters trains on 64 ranks. How many GB does each rank hold
-# if nothing is shared out? And in stage 3?
+# if nothing is shared out? How many GB does each rank hold in stage 3?
 
 # %% guess="whole_gb"
 whole_gb = 7.5 * (2 + 2 + 12)  # your prediction
@@ -166,8 +166,8 @@ def tell(**runs):
 
 
 # %% [markdown]
-# **Predict:** how many megabytes of state does Adam keep on each rank? How many does a rank send in a
-# step?
+# **Predict:** how many megabytes of state does Adam keep on each rank? How many megabytes does a
+# rank send in a step?
 
 # %% guess="adam_mb"
 adam_mb = 2 * 12.6  # your prediction
@@ -192,9 +192,9 @@ full = small.run(whole, expect_error=True)
 
 # %% [markdown]
 # **What to notice:** forward and backward fit. The run fails in the first step of the optimizer,
-# when Adam allocates its state: 14.7 of the 25.2 MB are allocated when memory ends. No tensor here
-# is large by itself, but all four ranks hold the same tensors. By the end of this lab the same
-# training runs on this machine.
+# when Adam allocates its state: Adam has allocated 14.7 of the 25.2 MB when the memory is full. No
+# tensor here is large by itself, but all four ranks hold the same tensors. By the end of this lab
+# the same training runs on this machine.
 
 # %% [markdown]
 # ## Chunks of a line
@@ -377,7 +377,7 @@ beside(first_mb, megabytes(first), "MB sent by each rank")
 # bytes. Are these extra bytes necessary? An all-reduce gives every rank the mean of *all* gradients.
 
 # %% [markdown]
-# ## Your turn: who needs the mean of which gradient?
+# ## Your turn: the mean for the owner alone
 #
 # Only the owner needs the mean of a gradient: the owner is the rank that steps the parameter.
 
@@ -593,8 +593,8 @@ class FullyShard(nn.Module):
 check(FullyShard)
 
 # %% [markdown]
-# **Predict:** how many megabytes does a rank send in a step? And how many of the 12.6 MB of
-# parameters does a rank hold at most?
+# **Predict:** how many megabytes does a rank send in a step? How many of the 12.6 MB of parameters
+# does a rank hold at most?
 
 # %% guess="third_mb"
 third_mb = 3 * 3 / 4 * 12.6  # your prediction
@@ -637,7 +637,7 @@ show(third, step=1)
 # **What to notice:** the training runs. But no rank computes while a block's parameters travel: a
 # rank asks for the parameters only when the block is due to compute, and then waits for the network.
 #
-# **Predict:** which gathers could have started earlier? When?
+# **Predict:** which gathers could start earlier, and at which moment?
 
 # %% [markdown]
 # ## Your turn: gather the next one
@@ -672,7 +672,8 @@ check(prefetch)
 # A block computes 4 ms forward and 8 ms backward. A gather of one block takes 2.7 ms. The
 # reduce-scatter of a block's gradients also takes 2.7 ms, and `ready` waits for the reduce-scatter.
 #
-# **Predict:** without prefetching, 96 ms of a step are exposed. How many with prefetching?
+# **Predict:** without prefetching, 96 ms of a step are exposed. How many ms are exposed with
+# prefetching?
 
 # %% guess="exposed_ms"
 exposed_ms = 2 * 2.7 + 12 * 2.7  # your prediction
@@ -698,27 +699,28 @@ beside(exposed_ms, exposed(prefetched), "ms exposed")
 tell(third=third, prefetched=prefetched)
 
 # %% [markdown]
-# **What to notice:** the gathers now run below the blocks that compute, except for the first gather
-# of forward and the first of backward. The price is a second block in memory. The reduce-scatters
-# are still exposed. Only the optimizer needs their results: a rank could wait for all
-# reduce-scatters once, at the end, instead of in each block.
+# **What to notice:** the gathers now run while the blocks compute, except for the first gather of
+# forward and the first of backward. The price is a second block in memory. The reduce-scatters are
+# still exposed. Only the optimizer needs their results: a rank could wait for all reduce-scatters
+# once, at the end, instead of in each block.
 
 # %% [markdown]
-# **In words:** DDP hides its communication below backward alone. Where does a fully sharded model
-# hide its communication? What must be true of a block's compute and bytes for the hiding to succeed?
+# **In words:** DDP hides its communication only behind the backward. Where does a fully sharded
+# model hide its communication? Which condition must the compute time and the bytes of a block meet,
+# so that all communication is hidden?
 
 # %% [markdown]
 # *Your words:*
 
 # %% [markdown]
-# ## torch's own
+# ## The same in torch
 #
 # [`fully_shard`](https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html) does all of
 # these steps: units, hooks, resized memory, prefetching, and one wait for the reduce-scatters at the
 # end. With `reshard_after_forward=False`, a rank keeps parameters from forward to backward.
 #
-# **Predict:** how many bytes does a rank send with either setting? And with
-# `ZeroRedundancyOptimizer`, torch's version of your `ShardedOptimizer`?
+# **Predict:** how many bytes does a rank send with each of the two settings? How many bytes does it
+# send with `ZeroRedundancyOptimizer`, torch's version of your `ShardedOptimizer`?
 
 
 # %%
@@ -792,8 +794,7 @@ for name, run in (("sharded", own), ("hybrid", hybrid)):
 # of the three ranks needs numbers from one or two of the old shards.
 #
 # A shard is a chunk as torch cuts it (`Tensor.chunk`, DTensor's `Shard(0)`): each shard has $\lceil
-# \text{length} / n \rceil$ numbers until the line ends. The last shards may have fewer numbers, or
-# none.
+# \text{length} / n \rceil$ numbers, and the last shards have the numbers that are left, or none.
 
 
 # %% exercise="pieces"
@@ -929,10 +930,11 @@ tell(third=third, half=half)
 # %% [markdown]
 # ## Optional: compute again
 #
-# Activations are left. **Checkpointing** keeps only a unit's input, and computes the unit's
-# activations again in backward. Here a unit has three blocks.
+# The activations still take memory. **Checkpointing** keeps only a unit's input, and computes the
+# unit's activations again in backward. Here a unit has three blocks.
 #
-# **Predict:** how much more does a rank compute? How much less does a rank hold?
+# **Predict:** by how many percent does the compute time of a rank grow? By how many MB do the
+# activations shrink?
 
 
 # %%
@@ -960,8 +962,9 @@ for kind in (nn.Sequential, Again):
         )
 
 # %% [markdown]
-# **What to notice:** a rank computes one more forward, so a third more than forward and backward. A
-# rank holds the inputs of the units, and the activations inside the unit whose backward runs.
+# **What to notice:** a rank computes one more forward. A backward takes as long as two forwards, so
+# the compute time grows by a third. A rank holds the inputs of the units, and the activations inside
+# the unit whose backward runs.
 
 # %% [markdown]
 # ## The way out
@@ -997,10 +1000,10 @@ for kind in (nn.Sequential, Again):
 # - counted the bytes that a rank holds for each parameter: 16, or fewer in each stage of ZeRO;
 # - shared out an optimizer's state, and saved half of the all-reduce's bytes;
 # - shared out gradients and parameters, and trained on a machine that was too small before;
-# - hidden most of the gathers below compute;
+# - hidden most of the gathers behind compute;
 # - loaded the shards of four ranks on three.
 #
-# **Next:** replicas, slices, stages, shards: which of them, when?
+# **Next:** when should you use replicas, slices, stages or shards?
 
 # %% [markdown]
 # **Before you hand in:** save, and run `ddpkit check --as-graded 13_shards.ipynb` in a terminal.

@@ -572,10 +572,10 @@ if runs[1].trace.duration_ms:
     beside(reached, 100 * runs[1].trace.duration_ms / runs[0].trace.duration_ms, "% of its speed")
 
 # %% [markdown]
-# **What to notice:** for the forward of a ring in order, the README says 52.1 % on eight H800 and
-# 51.4 % on eight A100. In zigzag, the numbers are 85.2 % and 81.7 %. The uneven shares of work
-# explain the numbers of the ring in order, up to a few percent. The loss of zigzag must have further
-# causes, such as communication that is not hidden.
+# **What to notice:** with shares in order, the forward reaches 52.1 % of the ideal speed on eight
+# H800, and 51.4 % on eight A100, says the README. In zigzag, the numbers are 85.2 % and 81.7 %. The
+# uneven shares of work explain the numbers of the ring in order, up to a few percent. The loss of
+# zigzag must have further causes, such as communication that is not hidden.
 
 # %% [markdown]
 # ## Backward, and the memory of autograd
@@ -1027,10 +1027,10 @@ for name, (losses, found) in zip(WAYS_TO_TRAIN, four.run(all_trainings).results[
 # %% [markdown]
 # ## Your turn: to heads and back
 #
-# The exchange is a single `all_to_all_single`: a flat tensor goes in parts to the ranks. Two lists
-# give the sizes of the incoming and of the outgoing parts. (`dist.all_to_all` takes lists of
-# tensors, but with gloo all tensors need the same size.) `ByTokens`, the class after yours, calls
-# your `backward` without your `forward`: then `ctx` has only `sizes`.
+# The exchange is a single `all_to_all_single`: each rank sends one part of a flat tensor to each
+# rank. Two lists give the sizes of the incoming and of the outgoing parts. (`dist.all_to_all` takes
+# lists of tensors, but with gloo all tensors need the same size.) `ByTokens`, the class after yours,
+# calls your `backward` without your `forward`: then `ctx` has only `sizes`.
 
 
 # %% exercise="ByHeads"

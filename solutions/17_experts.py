@@ -839,9 +839,9 @@ for about, average in (("yours", average_gradients), ("divided by `same`", by_sa
 # %% [markdown]
 # ## A second home
 #
-# A trained model answers questions, and no bias moves any more. A hot expert can get several
-# **copies** instead, which share its rows. A **slot** is the room for one copy on a rank. With three
-# slots on each of four ranks, one copy of each of eight experts leaves four slots for more copies.
+# When a model is trained and in use, no bias moves any more. Instead, a hot expert can get several
+# **copies**, which share its rows. A **slot** is the room for one copy on a rank. With three slots
+# on each of four ranks, one copy of each of eight experts leaves four slots for more copies.
 #
 # **Predict:** expert 0 has half of all rows. How many of the 12 slots should expert 0 get?
 

@@ -17,7 +17,8 @@
 # # 19 · Local SGD
 #
 # **You will build** a training over slow links: an outer optimizer, fragments that travel while the
-# ranks compute, exchanges of one byte a number, and a training that replicas leave and join.
+# ranks compute, exchanges with one byte for each number, and a training that replicas leave and
+# join.
 #
 # **You need** labs 02, 04, 07 and 10. About 90 minutes.
 
@@ -179,9 +180,8 @@ beside(step_ms, with_sum.trace.duration_ms, "ms")
 # are nearly all of this time. The overlap of lab 06 cannot hide 124 ms of communication behind 14 ms
 # of computation.
 #
-# **Local SGD** takes many inner steps between two exchanges, and each exchange averages the
-# *parameters* ([Stich 2019](https://arxiv.org/abs/1805.09767)). An exchange is the communication
-# between two such groups of inner steps.
+# In **local SGD**, each site takes many inner steps, and then all sites average their *parameters*
+# ([Stich 2019](https://arxiv.org/abs/1805.09767)). This communication is called an exchange.
 
 # %% [markdown]
 # ## Your turn: steps between exchanges
@@ -1078,7 +1078,7 @@ beside(sync_ms, found[0], "ms a step")
 # - replaced a sum in every step by an exchange every 16 steps;
 # - seen replicas drift apart, with the same data and with data of their own;
 # - used an outer optimizer, and hidden exchanges of fragments;
-# - sent one byte a number, and carried the error on;
+# - sent one byte for each number, with error feedback;
 # - let a slow site take fewer steps, and replicas leave and return.
 #
 # **Next:** a model of your own, under `ddpkit run`, on a cluster that you name.

@@ -728,7 +728,7 @@ for rate in (450e9, 50e9):
 # tokens hides the messages. Therefore slices stay inside a host.
 
 # %% [markdown]
-# ## Beside published measurements
+# ## Comparison with published measurements
 #
 # In torchtitan's row, Llama 3.1 8B trains on 8 × H100 of 96 GB, with selective checkpointing. Each
 # GPU trains 5,762 tokens a second, and 82.4 GiB are *reserved*. ddpkit has fitted the machine `"H100
