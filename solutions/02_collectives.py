@@ -363,19 +363,20 @@ print(run.traffic)
 # $\lceil \log_2 n \rceil \, (\alpha + S/\beta)$.
 
 # %% [markdown]
-# ## To each its own
+# ## One chunk for each rank
 #
 # **Scatter:** rank `src` has a list of tensors, the *chunks*, and gives each rank one chunk. For
-# example, a scatter hands out the parts of a batch. **Gather** is the way back: rank `dst` collects a
-# chunk from each rank.
+# example, a scatter hands out the parts of a batch. **Gather** is the way back: rank `dst` collects
+# a chunk from each rank.
 #
-# **Predict:** the root could also broadcast the whole list, and each rank would take its chunk out of
-# the list. On four ranks, by which factor does the broadcast send more bytes than the scatter?
+# **Predict:** the root could also broadcast the whole list, and each rank would take its chunk out
+# of the list. On four ranks, by which factor does the broadcast send more bytes than the scatter?
 
 # %% [markdown]
 # <details><summary>An answer</summary>
 #
-# Four times as many. Each of the three other ranks receives the whole list instead of a quarter of the list. With $n$ ranks, the ranks send $n$ times as many bytes.
+# The broadcast sends four times as many bytes. Each of the three other ranks receives the whole list
+# instead of a quarter of the list. With $n$ ranks, the ranks send $n$ times as many bytes.
 #
 # </details>
 

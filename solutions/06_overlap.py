@@ -442,8 +442,8 @@ def share_unused(buckets):
 # ddp(x[1]).sum().backward()       # averages the sum
 # ```
 #
-# torch's `DistributedDataParallel` has a flag for this, `require_backward_grad_sync`, and its forward
-# reads the flag. Your class will have the same flag.
+# For `no_sync`, torch's `DistributedDataParallel` has a flag, `require_backward_grad_sync`, and the
+# forward reads the flag. Your class will have the same flag.
 
 
 # %% exercise="no_sync"
@@ -821,8 +821,8 @@ if mine.results[0] is not None:  # a job may have another number of ranks
 # ## The way out
 #
 # This script uses torch's class. Save the script in a file `train.py`. To use your class instead,
-# copy it, with the functions and classes that it calls, from the file that `ddpkit script 06` writes:
-# the file contains this lab with your answers.
+# run `ddpkit script 06`. This command writes a file with your answers to this lab. From this file,
+# copy your class, and the functions and classes that your class calls.
 #
 # ```python
 # import torch, torch.distributed as dist

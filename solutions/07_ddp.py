@@ -860,7 +860,7 @@ show(on_ring, step=3)
 # %% [markdown]
 # ## The way out
 #
-# This script has float16 by torch's hook, and uneven inputs with torch's join:
+# This script sends float16 by torch's hook, and trains on uneven inputs with torch's `join`:
 #
 # ```python
 # import torch, torch.distributed as dist

@@ -1214,7 +1214,7 @@ print(torchs)
 # %% [markdown]
 # ## The way out
 #
-# One server, asynchronous, in plain torch, for `torchrun`:
+# This program for `torchrun` has one asynchronous server in plain torch:
 #
 # ```python
 # import torch, torch.distributed as dist

@@ -419,8 +419,8 @@ shares = efficiency["ring_price"]
 beside(ranks_at_80, next(n for n, share in zip(worlds, shares) if share < 0.8), "ranks")
 
 # %% [markdown]
-# **What to notice:** with rings, latency limits weak scaling, not the bytes: the curve falls when
-# $2(n-1)\alpha$ is as long as the time that backward can hide.
+# **What to notice:** with rings, latency limits weak scaling, and the bytes do not: the curve falls
+# when $2(n-1)\alpha$ is as long as the time that backward can hide.
 #
 # Also, ranks are never equally fast. Suppose that in every step, each rank is slower by a few
 # percent, at random. Then all ranks wait for the slowest rank of the step.

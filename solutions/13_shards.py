@@ -130,8 +130,9 @@ cluster = Cluster(4, link=LINK, machine="laptop core")
 # all-gather sends three times its input, and a reduce-scatter sends $\frac{3}{4}$ of its input.
 
 # %% [markdown]
-# In lab 12 the factor of a reduce-scatter was 3: given a list, torch reports the bytes of one part,
-# and given one tensor, the bytes of all four. Both factors count three parts.
+# In lab 12, the factor of a reduce-scatter was 3. If a call gets a list, torch reports the bytes of
+# one part; if a call gets one tensor, torch reports the bytes of all four parts. In both cases, the
+# result is the bytes of three parts.
 
 
 # %%
@@ -761,11 +762,11 @@ if zero.trace.steps:
 # %% [markdown]
 # **What to notice:** `fully_shard` sends the same bytes as your version. With
 # `reshard_after_forward=False` a rank sends as many bytes as a replica, but holds whole parameters
-# between forward and backward. torch's optimizer sends more bytes than yours: each rank owns whole
-# parameters, and broadcasts each of them.
+# between forward and backward. torch's optimizer sends more bytes than your optimizer: each rank
+# owns whole parameters, and broadcasts each of them.
 #
-# Your version is faster here, but only here: `fully_shard` overlaps on streams of a GPU, and a CPU
-# has no streams.
+# Your version is faster here, but not on a GPU: `fully_shard` overlaps communication on streams of a
+# GPU, and a CPU has no streams.
 
 # %% [markdown]
 # On many hosts, training often shards inside a host, where links are fast, and keeps replicas
@@ -969,7 +970,7 @@ for kind in (nn.Sequential, Again):
 # %% [markdown]
 # ## The way out
 #
-# The same in plain torch:
+# This program shards a model in plain torch:
 #
 # ```python
 # import torch, torch.distributed as dist

@@ -330,7 +330,7 @@ beside(even_ms, evenly.trace.duration_ms, "ms")
 # from the prediction is latency: an all-to-all of four ranks takes three rounds.
 
 # %% [markdown]
-# ## Or replicas?
+# ## Experts or replicas?
 #
 # Lab 06 kept the whole model on every rank and summed the *gradients*. Here only *rows* travel:
 # there and back in the forward, and there and back in the backward. With $T$ tokens on each of $n$
@@ -339,7 +339,7 @@ beside(even_ms, evenly.trace.duration_ms, "ms")
 # $$ \text{replicas: } 2\cdot\tfrac{n-1}{n}\cdot 8 \cdot 2 \cdot 256 \cdot 1024 \cdot 4\,\text{B}
 #    \qquad \text{experts: } 4 \cdot \tfrac{n-1}{n}\cdot 2 T \cdot 256 \cdot 4\,\text{B} $$
 #
-# **Predict:** at how many tokens on each rank do both ways send equally many bytes?
+# **Predict:** at how many tokens on each rank do both send equally many bytes?
 
 # %% guess="balance"
 balance = 8 * 1024 / 2  # your prediction, in tokens
@@ -1109,7 +1109,7 @@ print(f"{61 * a_layer * 1e3:.2f} ms for each token, {1 / (61 * a_layer):.1f} tok
 # %% [markdown]
 # ## The way out
 #
-# A mixture of experts in plain torch, one expert on each rank:
+# This program trains a mixture of experts in plain torch, with one expert on each rank:
 #
 # ```python
 # import torch, torch.distributed as dist

@@ -1002,10 +1002,10 @@ for way, seeds in TRIED:
     )
 
 # %% [markdown]
-# **What to notice:** in bfloat16 weights with small gradients never move. Rounded at random they move on
-# average, but ranks with other random numbers drift apart: replicas need the same random numbers. Most
-# programs keep **masters**: the optimizer moves weights in float32, and the model computes with a copy
-# of these weights in bfloat16.
+# **What to notice:** in bfloat16, weights with small gradients never move. If weights are rounded up
+# or down at random, they move by the right amount on average. But then replicas need the same random
+# numbers, or they drift apart. Most programs keep **masters**: the optimizer moves weights in
+# float32, and the model computes with a copy of these weights in bfloat16.
 
 # %% [markdown]
 # ## One byte a number
