@@ -718,12 +718,13 @@ for f, sums in zip(SIX, zip(*filter(None, results))):  # a job may have fewer ra
     print(f"{f.__name__:14}", *sums, same)
 
 # %% [markdown]
-# **What to notice:** each line is one of the six, each bracket the four elements of a rank's sum.
+# **What to notice:** each line shows one of the six all-reduces, and each bracket shows the four
+# elements of a rank's sum.
 #
 # - The sums differ, because the six add in four different orders.
 # - In the ring, the elements differ: each chunk's sum starts on a different rank.
 # - If one rank adds and the others copy, or if two partners add the same two numbers, all get the
-#   same bits. In `round_robin`, each rank begins with its own number, so the sums differ.
+#   same bits. In `round_robin`, each rank begins with its own number.
 
 # %% [markdown]
 # This is the problem of `round_robin`, in which each rank adds in its own order. The ranks train

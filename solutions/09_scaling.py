@@ -249,7 +249,7 @@ print(f"a step: {fixed * 1000:.1f} ms, and {per_sample * 1e6:.0f} us for each sa
 # ## Are the predictions right?
 #
 # A model is worth as much as its predictions for *unseen* runs. All inputs of our model came from
-# one run with a cap of 0.5 MB. The next cell **predicts** six other runs before these runs start:
+# one run with a cap of 0.5 MB. The next cell predicts six other runs before these runs start:
 
 
 # %%
@@ -494,8 +494,8 @@ beside(ceiling, max(gain(share, 5) for share in shares), "%")
 # A percentage says little if nobody states its base.
 
 # %% [markdown]
-# Gloo's gain is smaller, but gloo does not hide less: the same backward hides communication, in a
-# longer step.
+# With gloo, overlap saves a smaller percentage, but as much time: the backward hides as much
+# communication as with NCCL, but the whole step is longer.
 
 # %% [markdown]
 # **In words:** a colleague says: "overlap gave us 38 %". Which questions do you ask before you expect

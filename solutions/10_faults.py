@@ -610,7 +610,7 @@ from ddpkit.faults import CAUSES, RUNS_WITH, patient
 print(RUNS_WITH)
 
 # %% [markdown]
-# For each program, find the cause of the fault and the rank at fault, and write a **mend**, a
+# For each program, find the cause of the fault and the rank at fault, and write a *mend*, a
 # correction of the program. The possible causes are:
 
 # %%

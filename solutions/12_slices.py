@@ -308,8 +308,8 @@ show(slices)
 beside(summed_mb, megabytes(slices), "MB, forward and backward")
 
 # %% [markdown]
-# **What to notice:** the 512 × 1,024 hidden numbers, the largest tensor of all, never travel.
-# The forward alone sends 2.5 times less than the columns did.
+# **What to notice:** the 512 × 1,024 hidden numbers, the largest tensor of all, never travel. With
+# columns alone, the forward sent 2.5 times as many bytes.
 
 # %% [markdown]
 # ## Slices, or replicas?

@@ -56,7 +56,7 @@ cluster = Cluster(4, machine=MACHINE, link=LINK)
 # model can have a smaller loss.
 
 # %% [markdown]
-# Each rank has a **shard**, the text of one dialect, and no other rank has this text. A model that
+# Each rank has a shard, the text of one dialect, and no other rank has this text. A model that
 # learns from only one shard learns nothing about the other dialects.
 
 # %%

@@ -213,7 +213,8 @@ def as_one_process(run, right, places=None):
 #
 # <details><summary>An answer</summary>
 #
-# Keys and values: every query needs every key and every value. Queries stay at home.
+# Keys and values have to travel, because every query needs every key and every value. Queries stay
+# at home.
 #
 # </details>
 

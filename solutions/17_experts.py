@@ -1068,8 +1068,8 @@ beside(saved_ms, step_ms(after) - step_ms(meanwhile), "ms saved")
 #
 # <details><summary>An answer</summary>
 #
-# The attention of another micro-batch: DualPipe runs the forward of one micro-batch at the same time
-# as the backward of another micro-batch (lab 11).
+# The attention of another micro-batch could hide the combine: DualPipe runs the forward of one
+# micro-batch at the same time as the backward of another micro-batch (lab 11).
 #
 # </details>
 

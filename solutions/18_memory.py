@@ -587,8 +587,8 @@ compare(*by_link["10 Gbit/s, 5 us"], labels=["kept", "again"], step=1)
 # ## A limit, and a plan
 #
 # A block that is computed again takes the time of one more forward. A kept block takes memory. A
-# **plan** says which blocks are computed again. In a pipeline (lab 11), the stages need different
-# plans: with 1F1B, the first of four stages holds four micro-batches, and the last stage holds one
+# plan says which blocks are computed again. In a pipeline (lab 11), the stages need different plans:
+# with 1F1B, the first of four stages holds four micro-batches, and the last stage holds one
 # micro-batch.
 #
 # **Predict:** which stage runs out of memory first?

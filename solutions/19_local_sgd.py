@@ -443,7 +443,7 @@ for lr, momentum in ((1.0, 0.0), (0.7, 0.9)):
 #
 # Now the link is slower, with 10 Mbit/s, and the sites make an exchange every 64 steps. The sites
 # begin an exchange, take some more inner steps, and then end the exchange. The number of these steps
-# is the **delay**.
+# is the *delay*.
 
 # %%
 thin = Cluster(4, machine="1 GFLOP/s", link="10 Mbit/s, 20 ms")

@@ -68,8 +68,8 @@ class Sizes:
 
 
 # %% [markdown]
-# A shape adds counts to the sizes: `block` has the parameters of one block, and `root` the parameters
-# outside the blocks, which are the embedding, the head and the last norm.
+# A shape adds counts to the sizes: `block` is the number of parameters in one block, and `root` is
+# the number of parameters outside the blocks, which are the embedding, the head and the last norm.
 
 
 # %% tags=["answers"]
