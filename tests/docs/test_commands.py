@@ -144,7 +144,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def sh(command: str, folder: Path, limit: float = 200) -> str:
-    """Run a line as it stands there, with the commands of this environment; returns its output."""
+    """Run a line as it stands there, with the commands of this environment; return the output."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     ran = subprocess.run(
         ["bash", "-c", command],
