@@ -13,7 +13,7 @@ Link = tuple[float, float]  # latency in seconds, bandwidth in bytes per second
 
 
 def line(nbytes: Sequence[float], seconds: Sequence[float]) -> Link:
-    """Return latency and bandwidth of the line seconds = latency + nbytes / bandwidth."""
+    """Return latency and bandwidth of the line `seconds = latency + nbytes / bandwidth`."""
     slope, intercept = linear_regression(nbytes, seconds)
     return intercept, 1 / slope
 

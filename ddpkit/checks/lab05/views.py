@@ -31,7 +31,7 @@ class Layout:
 
 
 def drawn_layout(rng: random.Random, dtype: str) -> Layout:
-    """Draw three parameters in two buckets."""
+    """Draw a layout: three parameters, divided between two buckets."""
     a, b, c = (rng.randrange(2, 5) for _ in range(3))
     first, *others = rng.sample(range(3), 3)
     return Layout(

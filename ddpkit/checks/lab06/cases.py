@@ -31,7 +31,7 @@ KB = 1024
 
 @exercise("average", lab="06", points=1)
 def average(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """The mean over the ranks, started without waiting."""
+    """The start of an average over the ranks; the answer does not wait for the all-reduce."""
     import torch
 
     from ddpkit.checks.lab06.on_ranks import started

@@ -88,9 +88,10 @@ def _nbytes(module: nn.Module) -> int:
 
 
 def _enough(module: nn.Module, steps: int) -> int:
-    """Return bytes for `steps`: the start, buffers before each forward, and gradients.
+    """Return the most bytes that an answer may send in `steps` steps.
 
-    Twice as many are allowed, and 4 kB for an order of buckets and for unused parameters.
+    A right answer sends the state at the start, and in each step the buffers and the gradients.
+    The limit is twice these bytes, and 4 kB for the order of the buckets and unused parameters.
     """
     state: int = sum(tensor.nbytes for tensor in module.state_dict().values())
     return 2 * (state + 3 * steps * (state + _nbytes(module))) + 4096

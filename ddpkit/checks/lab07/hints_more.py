@@ -25,7 +25,7 @@ def lists(s: Seen, of: Any) -> list[list[int]]:
 
 
 def in_vain(s: Seen) -> list[tuple[list[int], float]]:
-    """Return the list and the seconds of each visit that ended in a list of ranks."""
+    """Return, for each visit that ended with a list of ranks, the list and the seconds."""
     pairs = [pair for both in zip(s.ends, s.took, strict=True) for pair in zip(*both, strict=True)]
     return [(end, seconds) for end, seconds in pairs if isinstance(end, list)]
 

@@ -215,7 +215,7 @@ RAISE = {"fail": "ValueError", "refuse": "Error"}  # function -> class of its ex
 def _drawn(
     plot: Sequence[Any], rng: random.Random
 ) -> tuple[list[Any], list[int], int, list[tuple[int, list[Any]]]]:
-    """Draw a story's numbers.
+    """Draw the numbers of a story of remote calls.
 
     Return the story, its clients, the last total and each call's result.
     """

@@ -23,7 +23,7 @@ class Attempts(NamedTuple):
 
     title: str
     ends: Sequence[End]
-    arguments: tuple[int, ...]  # ranks, most restarts, least ranks
+    arguments: tuple[int, ...]  # ranks, most restarts, smallest number of ranks
     started: list[list[int]]  # [ranks, attempt]
     ended: str
 

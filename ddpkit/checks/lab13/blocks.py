@@ -73,9 +73,9 @@ def chunk(tensors: Sequence[Any], rank: int, n: int) -> Any:
 
 
 class Learning:
-    """Blocks that learn in one process from all ranks' inputs, and the right results on ranks.
+    """Blocks trained in one process on the inputs of all ranks, and the right results of ranks.
 
-    Each step has `backwards` backwards, each with its own inputs.
+    Each step runs the backward `backwards` times, each time for other inputs.
     """
 
     def __init__(self, seed: int, n: int, kinds: Sequence[str], backwards: int = 1) -> None:

@@ -198,7 +198,7 @@ def combine(answer: Answer, rng: random.Random) -> Iterator[Case]:
 
 @exercise("within_capacity", lab="17", points=2)
 def within_capacity(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """The choices for which experts have room, first choices first."""
+    """The choices that the experts have room for; first choices get places before second ones."""
     from ddpkit.checks.lab17.routing import IDEAS, drawn_choices, limited
     from ddpkit.checks.lab17.routing import within as right
 

@@ -202,7 +202,7 @@ def by_policy(
 
 
 def mean(answer: Answer, flat: Any) -> dict[str, Any]:
-    """Return the mean by an answer, and whether its argument is unchanged."""
+    """Return the mean that an answer computes, and True if the answer kept its argument."""
     mine = flat.clone()
     with span(FORWARD):
         found = returning(answer)(mine)

@@ -1,4 +1,4 @@
-"""Lab 18: the time and the memory of plans, the best plan, and plans by wrong ideas."""
+"""Lab 18: the time and the memory of plans, the best plan, and the plans that wrong ideas give."""
 
 from __future__ import annotations
 

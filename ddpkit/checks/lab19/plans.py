@@ -49,7 +49,7 @@ def ideas(plan: Plan) -> dict[str, float]:
 
 
 def drawn_plan(rng: random.Random, *, gbit: float) -> Plan:
-    """Return a plan for which each mistake leads to another number of steps."""
+    """Return a plan for which each mistake leads to a different, wrong number of steps."""
     while True:
         n = rng.randrange(3, 17)
         nbytes = n * rng.randrange(20_000, 900_000)

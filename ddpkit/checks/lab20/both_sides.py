@@ -1,8 +1,9 @@
 """Lab 20: eight stretches on ranks without values, on both sides of a limit of tokens.
 
-On the device only products cost time, so the exposed time of a step is its length less the
-arithmetic, and less the messages that nothing can hide: the first gather and the last scatter of
-shards, the last all-reduce of copies, and each half's last all-reduce of slices.
+On the device only products cost time. So the exposed time of a step is the length of the step minus
+the time of the arithmetic, minus the time of the messages that nothing can hide. These messages are
+the first gather and the last scatter of shards, the last all-reduce of copies, and the last
+all-reduce of slices of each half of the batch.
 """
 
 from __future__ import annotations

@@ -174,7 +174,7 @@ FITS = (
 
 
 def _ends(idea: str) -> Callable[[Seen], bool]:
-    """True if the end is that of a wrong idea, which differs from the right end."""
+    """Return a condition: the answer's end is wrong, and equals the end that a wrong idea gives."""
 
     def fits(s: Seen) -> bool:
         idea_us = Close(1e6 * s.ideas[idea], digits=5)

@@ -136,7 +136,7 @@ MPT_70B = Shape(80, 8192, 64, 64, 32768, 50368, **_MPT)
 MPT_30B = Shape(48, 7168, 56, 56, 28672, 50368, **_MPT)
 MPT_7B = Shape(32, 4096, 32, 32, 16384, 50368, **_MPT)
 MPT_1B = Shape(24, 2048, 16, 16, 8192, 50368, **_MPT)
-# The most bytes that a rank held in a run without values; tests/labs/lab20/test_peaks.py runs them.
+# The most bytes that a rank held in a run without values; test_peaks.py of lab 20 repeats the runs.
 PEAKS: Mapping[Step, int] = {
     Step(LLAMA_8B, 8, 2, 8192, "selective", "Llama 8B"): 72_984_641_716,
     Step(LLAMA_8B, 8, 2, 8192, "full", "Llama 8B"): 43_926_503_604,
