@@ -144,7 +144,7 @@ class Agent(threading.Thread):
     """
 
     BEAT = 0.2  # seconds
-    BUSY = 0.01  # CPU seconds per second, above which a thread computes; a waiting thread uses none
+    BUSY = 0.01  # CPU seconds per second: a thread that uses more is computing
 
     def __init__(self, recorder: Recorder, box: BlackBox) -> None:
         super().__init__(name="ddpkit-agent", daemon=True)
@@ -268,7 +268,8 @@ class Agent(threading.Thread):
             making = frame.f_locals if function == "_make" else {}
             group, members = making.get("name", ""), making.get("members", ())
             return RecordedCall(Call(via, group, where, members=members))
-        # loops over is_set(), DTensor, FSDP and hooks of DDP compute inside torch's code
+        # A rank can compute inside torch's code too: in DTensor, FSDP, DDP's hooks, or a loop over
+        # is_set().
         if computes:
             return None
         if os.path.basename(filename) == "threading.py":  # joining a communicating thread

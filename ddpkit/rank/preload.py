@@ -191,7 +191,7 @@ def _end_unless_a_rank() -> None:
         signal.setitimer(signal.ITIMER_REAL, ORPHAN)
 
 
-# Imported by name, because a rank needs none of the exercises.
+# A loop over names imports only the modules that every rank needs: not the exercises.
 for name in EACH_RANK:
     with suppress(UnsupportedTorch):  # a rank raises the error when the rank needs the module
         importlib.import_module(name)

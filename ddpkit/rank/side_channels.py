@@ -52,7 +52,7 @@ STORES = ("set", "add", "append", "compare_set", "multi_set", "queue_push")
 
 
 class SideChannel(RuntimeError):
-    """A rank used a way past torch.distributed."""
+    """Raised if the code of a rank could exchange data without torch.distributed."""
 
     def __init__(self, does: str) -> None:
         super().__init__(

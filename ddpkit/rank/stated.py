@@ -12,12 +12,12 @@ if TYPE_CHECKING:
 
 
 def stated(tensor: torch.Tensor, values: Any) -> torch.Tensor:
-    """Return a tensor; on a rank without values, return the stated values in its place.
+    """Return `tensor`; on a rank without values, return a tensor of the stated `values` instead.
 
     `counts = stated(counts, [20, 12, 40, 56])` lets the shapes of later tensors depend on `counts`.
-    The values are a number, nested lists or a tensor, of the tensor's shape or broadcast to it;
-    they get its dtype. In all other runs the function returns the tensor itself. It takes no
-    emulated time.
+    `values` is a number, nested lists or a tensor. `values` must have the shape of `tensor`, or be
+    broadcast to that shape, and gets the dtype of `tensor`. In a run with values, `stated` returns
+    `tensor` itself. The call takes no emulated time.
 
     Raises ValueError for values of another shape.
     """

@@ -79,8 +79,8 @@ def check(machine: str, name: str, args: tuple[Any, ...]) -> None:
         low = next((each.dtype for each in tensors if "float8" in str(each.dtype)), None)
         if low is not None:
             raise RuntimeError(
-                f'"{name}" is not implemented for {low} on a GPU ({machine}): torch multiplies 8 '
-                "bits only by torch._scaled_mm, with scales; or convert to bfloat16 first"
+                f'"{name}" is not implemented for {low} on a GPU ({machine}). Call '
+                "torch._scaled_mm with scales, or convert the tensors to bfloat16 first"
             )
     elif asked and not {*asked[-1]} - {"FLASH_ATTENTION", "CUDNN_ATTENTION"}:
         kernels = " and ".join(asked[-1])

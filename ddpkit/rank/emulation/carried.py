@@ -43,9 +43,9 @@ class CarriedTensors:
     def add(
         self, tensors: Iterable[torch.Tensor], operation: Carrying, *, reduces: bool = False
     ) -> None:
-        """Note tensors that gloo may still carry, after a stream has been told to wait for gloo.
+        """Note tensors that gloo may still carry; a stream of the device already waits for gloo.
 
-        reduces  True for a bucket of DDP's reducer: the stream follows at the first touch
+        reduces  True for a bucket of DDP's reducer: no stream waits before the first touch
         """
         for tensor in tensors:
             self._carrying.setdefault(

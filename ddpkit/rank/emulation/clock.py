@@ -19,11 +19,13 @@ from ddpkit.protocol.emulation import GOING, After, ClockPage
 from ddpkit.rank.record.clock import DeviceMoment, Ends, Later, Mark, Moment
 
 _cpu_ns = time.thread_time_ns
-FREE_LOOKS = 16  # that a thread may take at a clock that stands
-LOOK_NS = 1_000  # what each further look costs, and
-SHARE = 256  # this part of the time that has passed in looking, but
-POLL_NS = 100_000  # between two looks of one loop, at most
-LOOK_AT_MOST_NS = 1_000_000_000  # no more, so that the clock of a loop without end stays a number
+FREE_LOOKS = 16  # the first readings of a clock that stands still are free
+# Each later reading costs LOOK_NS plus 1/SHARE of the time since the first reading of the row, but
+# at most LOOK_AT_MOST_NS, so that the clock of an endless loop stays a finite number.
+LOOK_NS = 1_000
+SHARE = 256
+LOOK_AT_MOST_NS = 1_000_000_000
+POLL_NS = 100_000  # polls that are further apart do not belong to one loop
 
 
 class ThreadClock:

@@ -324,7 +324,7 @@ class Counted:
                 blocks.enter_context(self.here(recorder.loose))
                 yield
         except BaseException:
-            # What callbacks follow may never be done now.
+            # After a failure, operations that callbacks wait for may never be done: use the clock.
             read = lambda moment: moment if isinstance(moment, int) else self._clocks.main.now()  # noqa: E731
             raise
         finally:

@@ -10,14 +10,14 @@ microseconds, and a message to another process ten. So the rank collects launche
 before any action that the timekeeper sees: a post, a question, a time on the clock's page. The page
 must never show a time before which a launch has not been sent.
 
-A moment on the device is an event, as on a GPU: the later of the host's clock and the ends of the
-current stream's items. The recorder reads the moment's time when the run is over.
+A moment on the device is an event, as on a GPU: its time is the host's clock, or the end of the
+current stream's last item if that end is later. The recorder reads the time after the run.
 
-Values are real here, and a GPU's host does not wait for values. So the rank waits for gloo when an
-operation touches a tensor that gloo carries, and no sooner: ranks with streams in order must not
-wait for each other. A host cannot touch values that a peer has not posted yet. The host goes on
-when all members' hosts have posted, at the latest of their clocks; a GPU's host would be ahead of
-that clock. Its next launches follow the operation anyway, which ends later still.
+Values are real here, and a GPU's host does not wait for values. So the rank waits for gloo only
+when an operation touches a tensor that gloo carries: ranks with streams in order must not wait for
+each other. A host cannot touch values that a peer has not posted yet. The host goes on when the
+hosts of all members have posted, at the latest of their clocks; a GPU's host would go on earlier.
+The next launches follow the operation anyway, and the operation ends later than that clock.
 """
 
 from __future__ import annotations

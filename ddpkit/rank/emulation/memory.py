@@ -323,7 +323,10 @@ class Memory:
 
     def _resizing(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def resize_(storage: Any, nbytes: Any) -> Any:
-            """FSDP frees what it has gathered so: no operation, and no tensor is gone."""
+            """Resize a storage, as FSDP frees gathered parameters, and count the changed bytes.
+
+            No operation runs and no tensor dies, so no other hook of this class sees the change.
+            """
             result = original(storage, nbytes)
             held = self._held.get(torch_private.storage_id(storage))
             if held is not None:

@@ -139,7 +139,7 @@ is_traced = cache(torch_private.is_traced)
 
 
 def nbytes(value: Any) -> int:
-    """The bytes of a tensor, or of those in a list, at their full shapes; of another value 0."""
+    """Return the bytes of a tensor, or of the tensors in a list; 0 for any other value."""
     if isinstance(value, torch.Tensor):
         return value.numel() * value.element_size()
     if isinstance(value, list | tuple):
@@ -148,7 +148,7 @@ def nbytes(value: Any) -> int:
 
 
 def first_tensor(value: Any) -> torch.Tensor | None:
-    """The first tensor among values, floating-point where there is one."""
+    """Return the first floating-point tensor among values; without one, the first tensor."""
     found = None
     for each in value:
         tensor = first_tensor(each) if isinstance(each, list | tuple) else each

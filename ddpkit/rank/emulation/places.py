@@ -65,7 +65,7 @@ class Places:
     # Called by the script's functions of torch
 
     def tell_apart(self) -> None:
-        """Count the host's memory apart: the script uses a GPU."""
+        """Count the host's memory separately from the device's, because the script uses a GPU."""
         self._memory.tell_apart()
 
     @contextmanager
@@ -171,7 +171,7 @@ class Places:
         return DEVICE
 
     def first_of_host(self, values: Iterable[Any]) -> torch.Tensor | None:
-        """Return the first of a call's tensors that lies in the host's memory for certain."""
+        """Return the first tensor of a call that is known to lie in the host's memory, or None."""
         if self._memory.apart:
             for tensor in self._memory.tensors_in(values):
                 if self._memory.place_of(tensor) in (HOST, PINNED):

@@ -38,7 +38,7 @@ class Absent:
         if len({*sends, *takes}) > 1:
             raise ValueError(
                 f"{op} has unequal parts, but only {self.present} of the {self.size} ranks run, so "
-                "the parts of the other ranks are unknown. Give equal parts, or run without alike"
+                "the parts of the other ranks are unknown. Give equal parts, or leave out alike="
             )
 
     def check(self, op: str, rank: int | None) -> None:

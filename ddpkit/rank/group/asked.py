@@ -71,7 +71,7 @@ class AskedGroups:
         *more: Any,
         **kwargs: Any,
     ) -> Any:
-        """Make a group of the kit's, or one of torch's where the backend is none of ours."""
+        """Make a recorded group; torch makes the group of a backend that ddpkit cannot record."""
         if backend and not self.is_ours(backend):  # torch makes groups of backend "fake" for itself
             return self._new_group(ranks, timeout, backend, pg_options, *more, **kwargs)
         kwargs.pop("device_id", None)
@@ -102,7 +102,10 @@ class AskedGroups:
     def monitored_barrier(
         self, group: Any = None, timeout: Any = None, wait_all_ranks: bool = False
     ) -> None:
-        """Make a barrier, as every one is monitored here. Raises ValueError where torch does."""
+        """Make a plain barrier, because ddpkit monitors every barrier.
+
+        Raises ValueError if the backend of the group is not gloo, as torch does.
+        """
         if not isinstance(group or dist.group.WORLD, RecordedGroup):  # a group without this rank
             self._monitored_barrier(group, timeout, wait_all_ranks)
             return

@@ -54,7 +54,7 @@ class EmulatedFuture(torch.futures.Future[Any]):
             self.follows = ((operation.number, 0),)
         self.is_results = machine.device is not None and bool(results)  # the value is not gloo's
         if self.is_results:
-            # DDP's reducer waits for it in C++, which on a GPU holds a stream and not the host.
+            # DDP's reducer waits for this future in C++; on a GPU, only a stream would wait.
             self.set_result(self._results)
         elif inner is not None:
             self._take_from(inner)

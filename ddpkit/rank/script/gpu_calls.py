@@ -103,7 +103,7 @@ def _refused_class(call: str, reason: str, original: type) -> type:
 
 def _refuse_symmetric_memory(module: Any) -> None:
     for name in ("empty", "rendezvous", "enable_symm_mem_for_group"):
-        setattr(module, name, _refuses(f"symmetric memory ({name})", NO_SYMMETRIC))
+        setattr(module, name, _refuses(f"symmetric_memory.{name}", NO_SYMMETRIC))
 
 
 def _random_numbers(cuda: Any, count: int) -> None:

@@ -48,7 +48,7 @@ class LaunchedScript:
         return name, "" if self.is_module else os.path.abspath(self.target), 1
 
     def count_as_users(self) -> None:
-        """Count the script's code as the reader's in this process, even an installed script's."""
+        """Treat the script's code as user code in this process, even if it is installed."""
         if not self.is_module:
             add_user_files(os.path.abspath(self.target))
         elif spec := _found(self.target.partition(".")[0]):
