@@ -205,7 +205,7 @@ def _local_groups(making: Mapping[int, Call]) -> str:
 def _why_returned(
     calls: Mapping[int, Call], needs: Needs, returned: Collection[int], made: Mapping[int, int]
 ) -> str:
-    """Return the sentence about ranks that wait for a returned rank, all in the same call."""
+    """Return the sentence about ranks that wait, all in one call, for ranks that returned."""
     alone = causes.left_alone(calls, needs, returned)
     first = next(iter(alone))
     gone = alone[first]

@@ -76,7 +76,7 @@ def _arguments(call: Call) -> Iterable[str]:
 def waits(rank_list: Iterable[int], waiting: Waiting) -> str:
     """Return two lines of a report: the waiting ranks with their call, and the line of code.
 
-    A call that was posted in another cell or file than the one that waits is named with its place.
+    If the call was posted in a different line from the line that waits, the text names both lines.
     """
     numbers, text = sorted(rank_list), describe(waiting.call)
     verb = "waits" if len(numbers) == 1 else "wait"

@@ -162,9 +162,10 @@ class Actors:
         return limit, actor
 
     def present_ns(self, network_ns: int) -> int:
-        """Return the certain time: the moment at which a change from outside all clocks counts.
+        """Return the emulated time of a change at a store, if the change has no time.
 
-        ``network_ns`` is the time up to which messages have moved.
+        The change gets the earliest clock of a computing rank, but no time before ``network_ns``.
+        Messages have moved up to ``network_ns``.
         """
         computing = self.first_that_computes()
         return network_ns if computing == math.inf else max(network_ns, int(computing))

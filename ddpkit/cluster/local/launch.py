@@ -107,7 +107,7 @@ def _server() -> list[int]:
 
 
 def _content(file: str) -> bytes:
-    with suppress(OSError, ValueError):  # not to be read, or no file's name
+    with suppress(OSError, ValueError):  # the file cannot be read, or the text is no file's name
         if os.path.isfile(file):  # a pipe can be read only once
             with open(file, "rb") as stream:
                 return stream.read(MOST_READ)
@@ -128,10 +128,10 @@ class RankProcess:
     stack_text: bytes = b""
 
     def kill(self) -> None:
-        """End the rank and its children at once, in spite of any code of theirs."""
+        """Kill the rank and the rank's children."""
         pid = self.process.pid
         if os.name == "posix" and pid is not None and not self.killed:
-            # Necessary even for a rank that has ended: its children may live on in its group.
+            # Kill the group even if the rank has ended, because children of the rank may live on.
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(pid, signal.SIGKILL)
         self.killed = True
@@ -241,11 +241,11 @@ def read_bytes(connection: Connection) -> bytes:
 
 
 def _widen(pipe: Connection) -> None:
-    """Let large results come in fewer pieces: 1 MB at a time instead of 64 kB, where that goes."""
+    """Let large results come in pieces of 1 MB instead of 64 kB, if Linux allows."""
     if sys.platform.startswith("linux"):
         import fcntl
 
-        with suppress(OSError):  # there is a limit on all pipes of a user
+        with suppress(OSError):  # Linux limits the total size of a user's pipes
             fcntl.fcntl(pipe.fileno(), fcntl.F_SETPIPE_SZ, 1 << 20)
 
 
