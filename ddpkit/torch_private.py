@@ -150,9 +150,9 @@ def _alone() -> Any:
 
 
 def register_backend(group: Any, device: str, inner: Any) -> None:
-    """Make `inner` the backend of a group for "cpu" (gloo's) or for "cuda" (NCCL's).
+    """Make `inner` the backend of a group: gloo for the device "cpu", NCCL for "cuda".
 
-    torch 2.15 asks each new group for a default backend: the CPU's.
+    torch 2.15 asks each new group for a default backend; the backend of the CPU is the default.
     """
     import torch
     import torch.distributed as dist

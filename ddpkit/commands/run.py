@@ -368,7 +368,7 @@ def _say(text: str) -> None:
 
 
 def _stopped(error: KeyboardInterrupt, signals: list[int]) -> str:
-    """Return the text of a stopped run; the first of the signals stopped it, if there are any."""
+    """Return the text of a stopped run; without `signals`, the user stopped the run."""
     from ddpkit.cluster import stopped
 
     by = signal.Signals(signals[0]).name if signals else "you"

@@ -34,7 +34,7 @@ def own(answer: Any) -> Any:
 
 
 def _is_the_kits(made: Any) -> bool:
-    """Return True for a function or class of the kit; the course's answers are the reader's."""
+    """True for a function or class of the kit, but not for one from the course's answers."""
     module = str(getattr(made, "__module__", ""))
     return module.startswith("ddpkit.") and not module.startswith("ddpkit.answers.")
 

@@ -21,7 +21,7 @@ from ddpkit.exercises.verdict import Verdict
 from ddpkit.files import write_whole
 
 FORMAT = 1
-ABOVE = 3  # folders above a notebook's in which answers may be meant for it; /tmp/.ddpkit is not
+ABOVE = 3  # parent folders searched for earlier answers: few, so that /tmp/.ddpkit is not found
 
 
 @dataclass(frozen=True)

@@ -25,12 +25,12 @@ KINDS: tuple[tuple[str, str], ...] = (
     ("modes off", r"hides operations from the kit"),
     ("side channel", r"ranks could exchange data past torch\.distributed"),
     ("in flight", r"a tensor in flight: the "),
-    ("empty from anybody", r"offset < this->size"),  # gloo, of an empty message to recv(src=None)
+    ("empty from anybody", r"offset < this->size"),  # gloo: empty message to recv(src=None)
     (
         "to itself",
         r"exchange messages with itself|should not be the same as the rank of the current",
     ),
-    ("no bucket", r"KeyError: 'bucket'$"),  # torch's DDP, of the parameters of a hook
+    ("no bucket", r"KeyError: 'bucket'$"),  # torch's DDP: a hook has wrong parameters
     ("no such rank", r"this group has rank"),
     ("out of range", r"should be within the world_size|[Rr]ank \d+ is out of range"),
     ("not contiguous", r"has to be contiguous"),
@@ -154,10 +154,10 @@ def _type(error: BaseException) -> str:
 
 
 def _texts(error: BaseException) -> Iterator[str]:
-    """Yield messages without line breaks: those of the ranks' exceptions, or the exception's own.
+    """Yield messages without line breaks: of the ranks' exceptions, and of `error` itself.
 
-    A failed run's own message is left out: it is ddpkit's, with fields of its own, and also quotes
-    lines of code with any words in them.
+    The message of a `RunFailed` is left out. ddpkit wrote this message, and its facts are in the
+    fields of the error; the message also quotes lines of code, which may contain any words.
     """
     raised = _raised(error).values()
     yield from (" ".join(f"{each.type}: {each.message}".split()) for each in raised)

@@ -32,9 +32,10 @@ def source_of(thing: Any) -> str | None:
 
 
 def _class_source(cls: type) -> str | None:
-    """`inspect.getsource` does not find classes of cells; the code of their methods is found.
+    """Return the source of a class; None if no source, or more than one, is found.
 
-    A class without methods may be in any cell; then only a single candidate will do.
+    `inspect.getsource` does not find a class of a notebook's cell, but the code of a method names
+    the file of its cell. For a class without methods, this function searches all cells.
     """
     found = {_cut_class(name, cls) for name in _files_of(cls)} - {None}
     if not found:

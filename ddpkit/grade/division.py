@@ -47,8 +47,9 @@ class ClassShare:
     def holds(self, name: str) -> bool:
         """True if the submission with this name belongs to the part.
 
-        The name alone decides, so all hosts split a class alike: later submissions change no part,
-        and neither does a file system's form of letters with accents.
+        Only the name decides, so all hosts split a class in the same way. Later submissions do not
+        change the parts. File systems may store accented letters in two forms; both forms belong
+        to the same part.
         """
         plain = unicodedata.normalize("NFC", name).encode(errors="surrogatepass")
         return int(hashlib.sha256(plain).hexdigest(), 16) % self.of == self.number - 1

@@ -154,7 +154,7 @@ def _names_in(cell: str) -> set[str]:
 
 
 def _named(body: Iterable[ast.AST]) -> set[str]:
-    """Names that statements import: `from a import b` asks for a.b, whether module or thing."""
+    """Return the names that statements import; for `from a import b`, the name "a.b"."""
     found: set[str] = set()
     for node in _runnable(body):
         if isinstance(node, ast.Constant):

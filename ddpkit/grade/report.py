@@ -16,7 +16,7 @@ from ddpkit.grade.page import page
 from ddpkit.grade.store import Result
 from ddpkit.text import visible
 
-# XML 1.0 knows no other characters; a student may have printed any.
+# The characters that XML 1.0 forbids; a student's output may contain them.
 _NO_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 FAILED = {"fail"}  # the answer is wrong; every other status but pass is an error of the run
 

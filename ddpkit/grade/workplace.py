@@ -28,7 +28,7 @@ def workplace() -> Iterator[Path]:
     folder = top / f"{PREFIX}{made.name.removeprefix('.ddpkit-')}"
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        made.rename(folder)  # before the lock, the name hides the folder from other graders' sweeps
+        made.rename(folder)  # until the folder is locked, its first name hides it from other sweeps
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)

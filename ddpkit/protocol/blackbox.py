@@ -38,8 +38,8 @@ TEXTS, SLOT = 1024, 1024  # texts kept, bytes of each
 MAKING, REFUSED = 1 << 63, 1 << 62  # bits of a call's number
 HELD = 0.1  # seconds for which a reader waits for a call that the backend has not taken yet
 STATUS = 8192  # bytes of a status; two are kept, and written in turn
-# The file begins with numbers of 8 bytes: the counts of written calls, statuses and texts, each
-# count from a thread of its own, and for each call its number and its text's number.
+# The file begins with numbers of 8 bytes: three counts, of written calls, statuses and texts, then
+# for each call its number and the number of its text. Each count has its own writing thread.
 CALLS_WRITTEN, STATUSES_WRITTEN, TEXTS_WRITTEN, AT_CALL = range(4)
 AT_STATUS = 8 * (AT_CALL + 2 * SLOTS)
 AT_TEXT = AT_STATUS + 2 * STATUS

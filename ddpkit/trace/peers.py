@@ -1,7 +1,7 @@
 """Operations of different ranks that belong together, and the moment of their last post.
 
-A rank alone knows only the post and the end of an operation. The spans of all ranks together divide
-this time into the wait for a slower peer, and the time in which bytes moved.
+One rank knows only when it posted an operation, and when the operation ended. With the spans of all
+ranks, this time can be divided into the wait for a slower peer and the time in which bytes moved.
 """
 
 from collections import defaultdict

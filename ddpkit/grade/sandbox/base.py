@@ -166,7 +166,7 @@ def environment(
         "HOME": str(home),
         "TMPDIR": str(tmp),
         "LANG": "C.UTF-8",
-        "PYTHONPATH": f"{course / BARE}{os.pathsep}{course}",  # the kernel gets the second alone
+        "PYTHONPATH": f"{course / BARE}{os.pathsep}{course}",  # the kernel gets only the second
         "PYTHONDONTWRITEBYTECODE": "1",
         "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",  # an installed plugin may change the order of cells
         "JUPYTER_RUNTIME_DIR": str(tmp / "j"),

@@ -321,7 +321,7 @@ class Network:
     # Collectives
 
     def _go_on_at(self, part: Part, ns: int, round: int = 0) -> None:
-        """Let a rank take the next of its steps at a time."""
+        """Plan the next step of a rank for the time `ns`."""
         self._posted(ns, part.rank, part.number, partial(self._take_steps, part=part), round)
 
     def _take_steps(self, now: int, part: Part) -> None:

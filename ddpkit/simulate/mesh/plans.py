@@ -133,10 +133,9 @@ class MeshMachine:
         return 2 * (ranks - 1) * max(hop, occupied if crossing else 0.0)
 
     def message(self, nbytes: int, ranks: int, stride: int) -> float:
-        """Return the seconds of a message to the next of ``ranks`` ranks in a line, ``stride``
-        apart.
+        """Return the mean seconds of a message from a rank to the next rank of a line.
 
-        The time is the mean of all messages along the line.
+        The line has ``ranks`` ranks, whose numbers are ``stride`` apart.
         """
         if ranks == 1:
             return 0.0

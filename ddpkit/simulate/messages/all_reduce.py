@@ -16,7 +16,7 @@ from ddpkit.simulate.messages.schedules import Recv, RecvReduce, Send, Step, Ste
 
 def all_to_all(n: int, length: int, root: int = 0) -> Steps:
     """Every rank sends every rank its whole vector, all at once; each adds up the vectors."""
-    for far in range(1, n):  # to the right neighbour first: nobody is sent to by two at a time
+    for far in range(1, n):  # distance 1 first, then 2, ...: no rank receives from two at a time
         for rank in range(n):
             yield Send(rank, (rank + far) % n, (0, length), 0, original=True)
     for far in range(1, n):

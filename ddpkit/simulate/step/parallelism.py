@@ -17,8 +17,8 @@ from ddpkit.simulate.step.recorded import after_warm_up
 from ddpkit.text import count, size
 from ddpkit.trace import Count, Span, Trace
 
-SHARE_OF_STEP = 0.05  # share of a step below which calls change no forecast much
-SHARE_OF_BYTES = 0.1  # the same, compared with the bytes of gradients
+SHARE_OF_STEP = 0.05  # calls with a smaller share of a step hardly change a forecast
+SHARE_OF_BYTES = 0.1  # the same limit for bytes, as a share of the bytes of gradients
 FORWARD, BACKWARD, AFTER = "in the forward", "in the backward", "after the backward"
 
 

@@ -198,7 +198,7 @@ class _Writer:
             yield {"ph": "C", "name": "memory (bytes)", "pid": self.rank, "ts": at, "args": args}
 
     def counted(self) -> Iterator[_Event]:
-        """Yield the times of `Activity`, as kernels."""
+        """Yield the intervals of `Activity` as events that look like kernels of a GPU."""
         first = _COUNTED["compute"] * _PLACES
         yield from self._name_row(first, "counted: compute")
         for edge in self.window:

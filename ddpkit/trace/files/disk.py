@@ -56,13 +56,13 @@ def _unpacked(path: Path) -> bytes:
         file.seek(0)
         if packed:
             with gzip.open(file) as inside:
-                data = inside.read(MAX_BYTES + 1)  # a small file may unpack to more than fits
+                data = inside.read(MAX_BYTES + 1)  # a small file may unpack to very many bytes
         else:
             data = file.read(MAX_BYTES + 1)
     if len(data) > MAX_BYTES:
         raise TraceError(
             f"{path} holds more than {MAX_BYTES / 1e9:g} GB of JSON, too much to read at once: "
-            "record fewer steps (torch.profiler.schedule), and without with_stack"
+            "record fewer steps (torch.profiler.schedule), and do not set with_stack=True"
         )
     return data
 

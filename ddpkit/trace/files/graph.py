@@ -78,7 +78,7 @@ def _steps(span: Span) -> bool:
 def _waits(
     operations: Sequence[Span], exposed: Sequence[Interval], optimizers: Sequence[int]
 ) -> dict[int, int]:
-    """Return the moment at which the rank has waited for each operation, by its id.
+    """Return the moment at which the wait for each operation ends, by the id of its span.
 
     An operation without a wait has no entry.
     """

@@ -69,7 +69,7 @@ def parse(top: Any) -> BaseTrace:
     world_size: Any = top.get("world_size")
     facts: Any = top.get("facts")
     if not _is_int(world_size) or not 1 <= world_size <= MAX_RANKS:
-        raise TraceError(f"the number of ranks (world_size) is missing, or not 1 to {MAX_RANKS}")
+        raise TraceError(f"the number of ranks (world_size) is missing or is not 1 to {MAX_RANKS}")
     if not _is_facts(facts):
         raise TraceError("the facts of the run are missing or damaged")
     if version == VERSION:
@@ -175,9 +175,11 @@ def _bounds(raw: Any, world_size: int) -> dict[int, Interval]:
     try:
         pairs = {ranks[rank]: (start, end) for rank, (start, end) in raw.items()}
     except (AttributeError, KeyError, TypeError, ValueError):
-        raise TraceError('the "bounds", when each rank began and ended, are damaged') from None
+        raise TraceError(
+            'the "bounds", the times of each rank\'s begin and end, are damaged'
+        ) from None
     if not all(_is_int(start) and _is_int(end) and start <= end for start, end in pairs.values()):
-        raise TraceError('the "bounds", when each rank began and ended, are damaged')
+        raise TraceError('the "bounds", each rank\'s begin and end, are damaged')
     return pairs
 
 

@@ -64,7 +64,7 @@ def _read(paths: Sequence[Path]) -> BaseTrace:
         if not kineto.is_recording(top):
             raise TraceError(
                 f"{path} is neither a trace saved by ddpkit nor a recording of torch.profiler "
-                "(export_chrome_trace): name such a file"
+                "(export_chrome_trace): name one of these two"
             )
         recordings.append(kineto.parse(top, str(path), alone=alone))
     return merge(recordings)

@@ -29,10 +29,10 @@ _DARK = (
     '[data-jp-theme-light="false"]', "html[theme=dark]", "body.vscode-dark", "body.dark", ".dark",
     'body[data-theme="dark"]',
 )  # fmt: skip
-# The PNG of a drawing is hidden while the drawing is there. In a dark theme other pictures in
-# the same notebook are turned over, and keep their hues.
-# The text below a picture has tables: lines must not be broken. In a narrow page letters are
-# smaller, and 88 letters fit; a wider table can be moved from side to side.
+# The rules hide the PNG of a picture if the front end shows the drawing. In a dark theme, the rules
+# invert the notebook's pictures that ddpkit did not draw, and keep the hues.
+# The text below a picture contains tables, and lines of tables must not be broken. On a narrow page
+# 88 letters fit, because the letters are smaller; the reader can scroll a wider table sideways.
 RULES = f"""<style class="ddpkit-drawing">
 .ddpkit-figure {{ margin: 0; }}
 :is(.ddpkit-figure, .ddpkit-shown) {{ color-scheme: light; }}

@@ -47,9 +47,10 @@ def assign_lanes(spans: Iterable[Span]) -> list[list[Span]]:
 def merge_small(bars: Iterable[Rough], pixel_ns: float, least: float = 0.0) -> list[Bar]:
     """Join bars that are too small to be seen apart, so that 100,000 spans draw like 1,000.
 
-    Bars under half a pixel become one bar a pixel, of the kind that fills most of the pixel, or no
-    bar if all together fill less than the fraction ``least`` of the pixel. Such bars of one kind
-    side by side become one bar again. Numbers never come from bars.
+    Bars shorter than half a pixel become one bar for each pixel. This bar has the kind that fills
+    most of the pixel; if all small bars together fill less than the fraction ``least`` of the
+    pixel, there is no bar. Neighbouring bars of one kind, made in this way, are joined again. Only
+    drawings use these bars: all numbers come from spans.
     """
     drawn: list[Bar] = []
     small: list[Rough] = []  # small bars of one pixel

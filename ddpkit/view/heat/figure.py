@@ -16,7 +16,7 @@ from ddpkit.view.drawing.page import Page
 from ddpkit.view.drawing.words import ms
 from ddpkit.view.heat.model import Heat
 
-LEFT, WIDE, GAP = 0.8, 4.72, 0.4  # inches: margin with names, width of a map, between the two
+LEFT, WIDE, GAP = 0.8, 4.72, 0.4  # inches: margin with names, width of a map, gap between two maps
 TOP, BOTTOM = 1.2, 0.62
 EDGED = 60  # columns: with more columns, white edges would hide the cells
 

@@ -84,7 +84,7 @@ def limits_picture(
     found = []
     for label, (tokens, shares) in lines.items():
         if len(tokens) != len(shares) or not tokens:
-            raise ValueError(f"{label!r}: give as many shares as numbers of tokens, at least one")
+            raise ValueError(f"{label!r}: give one share for each number of tokens, at least one")
         if list(tokens) != sorted(set(tokens)) or tokens[0] <= 0:
             raise ValueError(f"{label!r}: numbers of tokens must rise, from above 0")
         if not all(0 <= share <= 1 for share in shares):

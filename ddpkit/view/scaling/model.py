@@ -74,9 +74,9 @@ def scaling_model(
     """Weak and strong scaling of ``step``, with the step on ``ranks`` ranks in view.
 
     ``batch=2``: each sample takes as long as in ``step``, and the batch has twice as many samples.
-    ``algorithm`` is that of the all_reduces, as by `price_of`.
+    ``algorithm`` is the algorithm of all all_reduces, a name that `price_of` takes.
 
-    Raises ValueError for a batch that is not above 0, or for another algorithm.
+    Raises ValueError for a batch that is not above 0, or for an unknown algorithm.
     """
     if not batch > 0:
         raise ValueError(f"a batch must be above 0: {batch=}")

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 BILLIONS = (0.125, 0.35, 1.5, 7.5, 13, 70, 175, 405, 1000)
-GIGABYTES = (16, 24, 40, 80, 141, 192)  # memories of GPUs that are sold
+GIGABYTES = (16, 24, 40, 80, 141, 192)  # memory sizes of GPUs on the market
 
 
 def explore_state(
