@@ -255,7 +255,7 @@ class Agent(threading.Thread):
         return next(left, None) if stood else None
 
     def _hidden_wait(self, frame: Stand | None, *, computes: bool = False) -> RecordedCall | None:
-        """A wait that passes no Python of ours: for a store, a future, or in DDP's C++ reducer."""
+        """Return a wait outside ddpkit's Python: for a store, a future, or in DDP's C++ reducer."""
         if frame is None:
             return None
         filename, function = frame.f_code.co_filename, frame.f_code.co_name

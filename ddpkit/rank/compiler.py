@@ -51,7 +51,7 @@ def is_loaded() -> bool:
 
 
 def loaded_parts() -> set[str]:
-    """Which of `PARTS` are there."""
+    """Return the loaded parts among `PARTS`."""
     return {part for part in PARTS if (is_loaded() if part == COMPILER else part in sys.modules)}
 
 

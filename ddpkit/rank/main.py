@@ -38,7 +38,7 @@ def main(mine: Assignment, settings: ProcessSettings, pipes: RankPipes) -> None:
     process.set_up(mine, settings, pipes)
     box = BlackBox(settings.folder / f"rank{mine.rank}")
     recorder = Recorder(mine.rank, box, Past(settings.folder / f"past{mine.rank}"), groups=[])
-    if hasattr(os, "register_at_fork"):  # a child's compute is not the rank's
+    if hasattr(os, "register_at_fork"):  # compute of a child process is not compute of the rank
         os.register_at_fork(after_in_child=recorder.keep_no_more)
     agent = Agent(recorder, box)
     agent.start()

@@ -110,7 +110,7 @@ def _in_huge_pages() -> None:
         maps = Path("/proc/self/maps").read_text("utf-8", "replace").splitlines()
     except OSError:  # no Linux
         return
-    until = time.monotonic() + ENOUGH  # where memory is short, each page has to be made room for
+    until = time.monotonic() + ENOUGH  # if memory is short, each new page costs time
     madvise = ctypes.CDLL(None).madvise
     madvise.argtypes = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
     for where, rights, _, _, inode, *name in map(str.split, maps):
@@ -121,7 +121,7 @@ def _in_huge_pages() -> None:
 
 
 _importing = threading.Lock()
-_asked = False  # for all parts at once
+_asked = False  # True once all parts are asked for
 
 
 def _import_parts(number: int, _: object) -> None:

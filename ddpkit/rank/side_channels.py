@@ -98,9 +98,10 @@ def _of_a_file(event: str, args: tuple[Any, ...]) -> str:
 
 
 def _of_python_or_torch(frame: FrameType | None) -> bool:
-    """Return True if an import, tempfile or torch's compiler writes, below a line of the user's.
+    """True if the write comes from an import, from tempfile or from torch's compiler.
 
-    An import keeps bytecode. The compiler keeps files, and starts processes.
+    Such writes are allowed, also if the user's code caused the import: an import writes bytecode,
+    and the compiler writes files and starts processes.
     """
     return any(
         compiles(each) or (each.f_code.co_filename, each.f_code.co_name) in (IMPORTS, TEMPORARY)
@@ -110,7 +111,7 @@ def _of_python_or_torch(frame: FrameType | None) -> bool:
 
 @contextmanager
 def no_side_channels() -> Iterator[None]:
-    """Raise `SideChannel` in the block, in any thread, where a line of the user's opens a way."""
+    """A block in which user code that opens such a way, in any thread, raises `SideChannel`."""
     writer, storage, store = file_writer(), torch.UntypedStorage, dist.Store
     usual: list[tuple[Any, str, Any]] = [
         (writer, "__init__", _to_a_path(writer.__init__)),
@@ -149,9 +150,9 @@ def _refused(does: str) -> Callable[..., Any]:
 
 
 def _by_hand(method: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the method of a store, but for calls from a line of the user's.
+    """Return the method of a store, changed to be refused if user code calls it.
 
-    torch keeps values in the store to make a group.
+    torch's own calls are allowed, because torch needs the store to make a group.
     """
 
     @functools.wraps(method)

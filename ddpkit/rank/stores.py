@@ -150,7 +150,7 @@ class Stores:
     def _barrier(
         self, name: str, original: Any, store: Any, key: str, world_size: int, *args: Any, **kw: Any
     ) -> None:
-        """Wait for `world_size` ranks; torch's barrier would wait in C++, where no clock goes."""
+        """Wait for `world_size` ranks; torch's barrier would wait in C++, without emulated time."""
         given = args[0] if args else kw.get("timeout")
         limit = given if isinstance(given, timedelta) else store.timeout
         emulated = self._emulated()

@@ -20,18 +20,18 @@ if TYPE_CHECKING:  # loads a part of torch that other machines do not need
 class Awaited(Ends, Protocol):
     """An operation with a future that DDP's reducer, or other code, has taken."""
 
-    call: Any  # the record of it
+    call: Any  # the record of the operation
     answer: Any  # the timekeeper's answer after the first wait; None before
 
     @property
     def over_ns(self) -> int:
-        """When it is done, and all callbacks that follow it."""
+        """The time at which the operation and all its callbacks are done."""
 
     def follows(self) -> After:
         """Return the operations that a waiting stream follows: this operation and its callbacks."""
 
     def release(self) -> None:
-        """Let go of its future, which nobody will ask it for again."""
+        """Drop the operation's future, which no code will ask for again."""
 
 
 class EmulatedBackward:
@@ -146,10 +146,10 @@ class EmulatedBackward:
 
 
 def _in_python(original: Callable[..., Any]) -> Callable[..., Any]:
-    """A registration of C++'s hooks that takes Python's where the one in C++ has a callback.
+    """Return a registration of built-in hooks that replaces the C++ hook for float16 by Python's.
 
-    C++ would run that in gloo's thread, at no emulated time, and on a value of C++'s own alone. The
-    other hook, a plain all_reduce, has none.
+    The C++ hook has a callback, which gloo's thread would run at no emulated time. The other
+    built-in hook, a plain all_reduce, has no callback.
     """
 
     @functools.wraps(original)

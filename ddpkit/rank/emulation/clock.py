@@ -36,7 +36,7 @@ class ThreadClock:
     def __init__(self, speed: float, ns: int = 0, page: ClockPage | None = None) -> None:
         self._speed, self._page = speed, page
         self._ns, self._cpu_ns = ns, 0
-        self._inside = 1  # how often the kit has been entered: the clock stands
+        self._inside = 1  # depth of calls into the kit; above 0 the clock stands still
         self._looks, self._looking_since = 0, 0
         self._polls, self._polling_since, self._polled_ns = 0, 0, 0
         self.before_page: Callable[[], None] | None = None  # called before the page shows a time
@@ -79,12 +79,12 @@ class ThreadClock:
             self._page.go(self._ns, self._cpu_ns, self.how)
 
     def forget_page(self) -> None:
-        """Write on no page any more: it is another process's."""
+        """Stop writing to the page, in a child process: the page belongs to the parent."""
         self._page = self.before_page = None
 
     @contextmanager
     def stopped(self) -> Iterator[None]:
-        """A block in which the clock stands."""
+        """A block in which the clock stands still."""
         self.enter()
         try:
             yield
@@ -93,7 +93,7 @@ class ThreadClock:
 
     @property
     def stands(self) -> bool:
-        """True while the kit works: then the clock stands."""
+        """True while the clock stands still, because the kit works."""
         return self._inside > 0
 
     def advance(self, ns: int) -> None:
@@ -109,20 +109,21 @@ class ThreadClock:
         self._looks = 0
 
     def jump(self, ns: int) -> None:
-        """Put the standing clock forward to a time, unless it is past that."""
+        """Put the clock, which stands still, forward to a time, unless the time has passed."""
         if ns > self._ns:
             self._ns, self._looks = ns, 0
 
     def pass_by(self, ns: int) -> None:
-        """Let so much time pass: a sleep, or work that is stated."""
+        """Put the clock forward by `ns`, for a sleep or for work of a stated length."""
         with self.stopped():
             self._ns += ns
             self._looks = 0
 
     def poll(self) -> None:
-        """Let a look at what others may change cost a little, after some looks in a row.
+        """Charge a little time for a poll of a state that other ranks may change.
 
-        At any speed: the clock stands while the kit looks, and the loop around it is short.
+        The first polls in a row are free. Polls cost time at any speed, because the clock stands
+        still while the kit looks, and the loop around the poll is short.
         """
         if self.now() - self._polled_ns > POLL_NS:
             self._polls, self._polling_since = 0, self.now()
@@ -151,7 +152,7 @@ class ThreadClock:
 
 
 class LaterClock(ThreadClock):
-    """The clock of a thread that runs callbacks. Its times are counted from ends of operations."""
+    """The clock of a thread that runs callbacks; it counts time from the ends of operations."""
 
     is_later = True
 
@@ -178,19 +179,19 @@ class LaterClock(ThreadClock):
 
 
 class Clocks:
-    """The clocks of all threads of a rank: a recorder's clock, and where the kit stops them."""
+    """The clocks of all threads of a rank. The recorder reads the clocks; the kit stops them."""
 
     def __init__(self, speed: float, page: ClockPage) -> None:
         self.speed = speed
         self.main = ThreadClock(speed, page=page)
         self._main_thread = threading.main_thread().ident
         self._others = threading.local()
-        # On an emulated device: hears of each reading of the clock by the user's code.
+        # On an emulated device: called at each reading of the clock by the user's code.
         self.looked: Callable[[FrameType], None] | None = None
 
     @property
     def mine(self) -> ThreadClock:
-        """The clock of the thread that asks. A thread's begins with the main thread's time."""
+        """The clock of the calling thread; a new clock begins at the main thread's time."""
         if threading.get_ident() == self._main_thread:
             return self.main
         clock: ThreadClock | None = getattr(self._others, "clock", None)
@@ -209,7 +210,7 @@ class Clocks:
         return clock.moment() if isinstance(clock, LaterClock) else clock.now()
 
     def moment(self) -> int | Later:
-        """This moment; in a thread without a clock, such as gloo's, the main thread's."""
+        """Return the present moment; the main thread's for a thread without a clock (gloo's)."""
         return self.now() if self.is_mine else self.main.now()
 
     @property

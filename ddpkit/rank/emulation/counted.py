@@ -109,7 +109,7 @@ class Counting(PlainMode):
         # gloo's threads have the mode of the thread that has posted, and copy what they receive.
         self._thread = threading.get_ident()
         self.on = True
-        self.loose: LooseOperations | None = None  # on the main thread, while compute is recorded
+        self.loose: LooseOperations | None = None  # on the main thread, in a recorded run
         self.places: Places | None = None  # tells the places of a script's tensors
 
     def __torch_dispatch__(
@@ -131,7 +131,7 @@ class Counting(PlainMode):
         else:
             out = func(*args, **kwargs)
         if counts:
-            if func.is_view:  # a view has a known storage, unless it is a parameter's
+            if func.is_view:  # a view has a known storage, unless it is a view of a parameter
                 if type(args[0]) is torch.nn.Parameter:
                     self._memory.see(args[:1])
                 elif func is _MADE_OF_DATA and self._device is not None:
@@ -287,10 +287,10 @@ class Counted:
 
     @contextmanager
     def workers_free(self) -> Iterator[None]:
-        """A block in which the clock stands while a DataLoader's batch is awaited from a worker.
+        """A block in which the clock stands still while a DataLoader waits for a worker's batch.
 
         Workers are processes, which finish in an order of real time. So a batch counts as alive
-        when the program has it, and not when it came.
+        when the program takes the batch, and not when the batch arrives.
         """
         kind: Any = torch_private.batches_of_workers()
         original = getattr(kind, torch_private.GET_DATA)
@@ -354,6 +354,6 @@ class Counted:
         return {**self.meter.work.facts(), **host}
 
     def stop(self) -> None:
-        """Count no more, for good: this process is another one than the rank's."""
+        """Stop counting forever, in a process that the rank has forked."""
         for mode in self._modes:
             mode.on = False

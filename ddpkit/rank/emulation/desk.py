@@ -1,7 +1,7 @@
 """The rank's side of the timekeeper: it posts, asks, and hands answers to the threads that wait.
 
-The main thread has a connection of its own. The other threads share one, which a thread of the
-kit's reads: it knows from an answer whose it is.
+The main thread has a connection of its own. The other threads share a second connection, which a
+thread of the kit reads. Each answer on this connection names the thread for which it is.
 """
 
 from __future__ import annotations
@@ -82,9 +82,9 @@ class Desk:
     def ask_for_change(
         self, ns: int, limit_ns: int | None, is_there: Callable[[], bool], look: float
     ) -> Due:
-        """When a store is changed; waits for that, or until the limit.
+        """Wait until a store is changed, or until the limit; return the time of the change.
 
-        Every ``look`` real seconds it is looked whether somebody has made the change unseen.
+        Every ``look`` real seconds the rank looks for a change that no rank has reported.
         """
         with self._actor() as actor:
             ask = Ask(actor, (), ns, limit_ns, next(self._questions), CHANGE)
@@ -92,7 +92,7 @@ class Desk:
 
     @contextmanager
     def _actor(self) -> Iterator[int]:
-        """The actor that this thread is: the main one, or one for a while."""
+        """Yield the actor of this thread: the main actor, or one for the block alone."""
         if threading.get_ident() == self._main_thread:
             yield MAIN
             return
@@ -103,7 +103,7 @@ class Desk:
             yield actor
         finally:
             del self._answers[actor]
-            self.tell(Left(actor))  # nobody knows when the user's own thread ends
+            self.tell(Left(actor))  # the end of a thread of the user's is unknown
 
     def _ask(
         self, ask: Ask, is_there: Callable[[], bool] | None = None, look: float = math.inf
@@ -121,7 +121,7 @@ class Desk:
                 is_there = None
 
     def _answer(self, actor: int, seconds: float | None) -> Due | None:
-        """The next answer to an actor of this thread; None if there is none after some seconds."""
+        """Return the next answer to an actor of this thread; None if `seconds` pass without one."""
         if actor != MAIN:
             with suppress(queue.Empty):
                 return self._answers[actor].get(timeout=seconds)
@@ -148,12 +148,12 @@ class Desk:
                 return answer
 
     def when_found(self, number: int, act: Callable[[int], None]) -> None:
-        """Call `act`, in a thread of the kit's, with a receive's source once that is known."""
+        """Call `act`, in a thread of the kit, with the source of a receive once it is known."""
         self._from_anybody[number] = act
         self._read_answers()
 
     def follow(self, number: int) -> int:
-        """Say that something will be done when an operation is; the actor that will have `left`."""
+        """Announce work that begins when an operation ends; return the actor of this work."""
         actor = next(self._actors)
         self.tell(Follow(actor, number))
         return actor

@@ -75,7 +75,7 @@ class Device:
         self._last_moment = DeviceMoment(0)
         self._batch: dict[str, tuple[int, After, list[Number]]] | None = None
         self.carried = CarriedTensors(self.follow, clocks)
-        self._unwaited: dict[int, Carrying] = {}  # for which no stream waits, by number
+        self._unwaited: dict[int, Carrying] = {}  # operations for which no stream waits, by number
         self._times: dict[int, tuple[int, int]] = {}
         self._over = DeviceTimes(0, {})  # stretches of compute, once the run is over
         self.meter: Meter | None = None  # counts the work of launches
@@ -283,10 +283,7 @@ class Device:
         return self._clocks.mine.stands
 
     def wait(self, follows: After | None = None, why: str = "") -> None:
-        """Let the host wait for operations, by default for the current stream's.
-
-        why  the call that waits, in the row of the host
-        """
+        """Let the host wait, in a call `why`, for operations: by default, the current stream's."""
         self.stretch_ends()
         follows = self.queues.tail() if follows is None else follows
         if not follows:
@@ -312,7 +309,7 @@ class Device:
         self._take_everything()
 
     def is_done(self, follows: After) -> bool:
-        """True if operations are done by now. A look costs a little: a loop must not stand."""
+        """True if operations are done by now. A look costs a little, so a loop of looks ends."""
         clock = self._clocks.mine
         if not follows:
             return True

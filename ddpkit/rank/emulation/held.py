@@ -18,7 +18,7 @@ class Held:
     nbytes: int
     kind: str = "activations"
     ref: Any = None
-    collected_ns: int | None = None  # when an operation that carried it was waited for
+    collected_ns: int | None = None  # the end of the wait for an operation that carried the storage
     place: str = UNDECIDED  # beside a device; the place may be decided late
 
 

@@ -47,8 +47,8 @@ if TYPE_CHECKING:  # loads a part of torch that other machines do not need
 class Machine:
     """The machine of a rank during one run. `epoch_ns` is the date at which its clock is 0.
 
-    ``model`` is the modelled machine by which compute is counted, if it is. Without ``values``
-    operations on large tensors are counted only. ``alike`` tells of ranks that do not run.
+    ``model`` is the modelled machine that gives the cost of compute, or None. Without ``values``,
+    operations on large tensors are counted and not computed. ``alike`` names the absent ranks.
     """
 
     def __init__(
@@ -126,7 +126,7 @@ class Machine:
     def running(self, recorder: Recorder) -> Iterator[None]:
         """A block in which the main thread's clock goes.
 
-        Afterwards it is known when the operations were done that nobody has waited for.
+        After the block, the ends of operations without a wait are known too.
         """
         clock = self.clocks.main
         with self.counting() if self._counted is None else self._counted.running(recorder):
@@ -227,7 +227,7 @@ class Machine:
         self.desk.left()
 
     def forked(self) -> None:
-        """Give a child of the rank, which has been forked, real time, and take what is the rank's.
+        """Return to real time in a forked child of the rank, and stop using the rank's machine.
 
         The child shares the rank's clock page and its way to the timekeeper.
         """
@@ -294,9 +294,9 @@ class Machine:
             yield
 
     def wait_for_store(self, is_there: Callable[[], bool], seconds: float, look: float) -> bool:
-        """Wait until something is there in a store; False if it is not after so many seconds.
+        """Wait until `is_there` is true of a store; return False if `seconds` pass before.
 
-        ``look`` is the real time between two looks for what nobody has told of.
+        ``look`` is the real time between two looks for a change that no rank has reported.
         """
         clock = self.clocks.mine
         with clock.stopped():

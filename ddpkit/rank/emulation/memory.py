@@ -69,7 +69,7 @@ class Memory:
 
     @property
     def live(self) -> int:
-        """The bytes in use; beside a host apart, those of the device."""
+        """The bytes in use; only the device's bytes, if the host's memory is counted separately."""
         return self._device.live
 
     @property
@@ -105,7 +105,7 @@ class Memory:
     # What operations make and see
 
     def see(self, values: Iterable[Any], place: str = UNDECIDED) -> None:
-        """Note the storages of tensors, and of those in lists; new storages are in a place."""
+        """Note the storages of tensors, also of tensors in lists; new storages lie in `place`."""
         for value in values:
             if isinstance(value, torch.Tensor):
                 self._see(value, place)
@@ -202,7 +202,7 @@ class Memory:
         self.note_gradients()
         for optimizer in self._optimizers:
             self._note_optimizer(optimizer)
-        unseen = max(0, room.live - live)  # that was there before, such as an optimizer's counters
+        unseen = max(0, room.live - live)  # older storages, such as an optimizer's counters
         parts = dict.fromkeys(MEMORY_KINDS, 0)
         for held in self._in(room):
             parts[held.kind] += held.nbytes
@@ -215,7 +215,7 @@ class Memory:
     # What they are for
 
     def _note(self, tensor: Any, kind: str, *, over: tuple[str, ...] = ("activations",)) -> None:
-        """Say what a tensor's storage is for, unless it is for something else than `over`."""
+        """Give a tensor's storage the kind `kind`, if its kind so far is one of `over`."""
         local = torch_private.local_part(tensor)  # a DTensor's
         if isinstance(local, torch.Tensor):
             held = self._hold(local)
@@ -260,9 +260,10 @@ class Memory:
             self._note(tensor, "buckets")
 
     def note_gradients(self) -> None:
-        """Note what parameters hold as their gradients.
+        """Note the storages of the parameters' gradients.
 
-        One that shares a bucket's storage stays a bucket's; one that fills it was handed on itself.
+        A gradient that is a part of a bucket's storage keeps the kind of the bucket. A gradient
+        that fills the storage is itself what the reducer sent, and counts as a gradient.
         """
         for known in list(self._seen_parameters.values()):
             parameter = known()
@@ -348,8 +349,8 @@ class Memory:
     def levels(self, read: Read) -> list[MemoryLevel]:
         """Return the levels: the bytes alive from each moment on; `read` tells a moment in ns.
 
-        Of one moment there is the last level and, before it, the highest, where that was higher:
-        storages that are made and freed while no time passes.
+        If the bytes change several times at one moment, the last level is kept, and before the last
+        level the highest one: storages can be made and freed while no time passes.
         """
         with self._lock:
             changes = sorted(

@@ -81,12 +81,12 @@ _CONVOLUTION_BACKWARD = torch.ops.aten.convolution_backward.default
 
 @dataclass(frozen=True, slots=True)
 class OperationRule:
-    """The rule by which an operation of torch's is counted: `kind` is one of `machine.KINDS`."""
+    """The rule that counts an operation of torch; `kind` is one of `machine.KINDS`."""
 
     kind: str
     flops: Callable[..., int] | None
     weights: tuple[int, ...]  # how often each argument is read and written, by its place
-    names: dict[str, int]  # for arguments by name, if read and written other than once
+    names: dict[str, int]  # the same for keyword arguments, if the number is not 1
     outputs: int  # how often the results are read and written
 
 

@@ -48,7 +48,7 @@ class Crossing:
 
 
 class Places:
-    """Decides where a script's tensors lie; charges copies over the bus and the host's work."""
+    """Decides the places of a script's tensors, and charges copies and the host's work."""
 
     def __init__(self, memory: Memory, device: Device, meter: Meter, speed: float) -> None:
         self._memory, self._device, self._meter = memory, device, meter
@@ -229,9 +229,9 @@ class Places:
             self._device.wait(why="copy")
 
     def read(self, tensor: torch.Tensor) -> bool:
-        """Let the host read a tensor's values, which it copies from the device; False if unknown.
+        """Let the host read a tensor's values; False if the memory of the tensor is unknown.
 
-        Nobody waits for a tensor in the host's memory.
+        Values on the device are copied to the host first. Values on the host need no wait.
         """
         if not self._memory.apart:
             return False

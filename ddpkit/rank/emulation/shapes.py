@@ -30,7 +30,7 @@ class Shape(NamedTuple):
     strides: tuple[int, ...]
     dtype: torch.dtype
     numel: int
-    base: int | None  # None for a new tensor; else the number of an argument, or of a result
+    base: int | None  # None for a new tensor; for a view, the number of an argument or a result
     offset: int  # elements from the base's first element
     room: int  # elements of a new tensor's storage, if there are more than the tensor has
 
@@ -166,7 +166,7 @@ def _shaped(out: Any, known: list[torch.Tensor], room: int) -> Any:
 
 
 def _faked(value: Any) -> Any:
-    """Return an argument with a tensor of torch's fake mode, which is entered, for each tensor."""
+    """Return an argument with a fake tensor in place of each tensor; the fake mode is on."""
     if isinstance(value, torch.Tensor):
         return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype)
     if isinstance(value, list | tuple):

@@ -84,7 +84,9 @@ def unequal_parts(
 def _splits_of(
     op: str, args: tuple[Any, ...], size: int
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return the numbers that an all-to-all sends to and takes from each rank; () if none fit."""
+    """Return the counts of numbers that an all-to-all sends to, and takes from, each rank.
+
+    Both tuples are empty if the arguments do not fit the group."""
     if op == "all_to_all_single":
         output, input, takes, sends = args[:4]
         return _numbers_in(input, sends, size), _numbers_in(output, takes, size)
@@ -95,7 +97,9 @@ def _splits_of(
 
 
 def _numbers_in(found: torch.Tensor, rows: list[int], size: int) -> tuple[int, ...]:
-    """The numbers in each part of a tensor, of so many rows or of equally many; () if none fit."""
+    """Return the count of numbers in each part of a tensor; () if the parts do not fit.
+
+    ``rows`` has the rows of each part; if it is empty, the parts are equal."""
     if not rows:
         return (found.numel() // size,) * size
     if len(rows) != size or not found.dim() or sum(rows) != found.shape[0]:

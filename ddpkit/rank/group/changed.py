@@ -47,7 +47,7 @@ def versions(what: Call, payload: Any, rank: int) -> Versions:
 
 
 def have_changed(before: Versions) -> bool:
-    """True if a tensor that is all of its storage has another version than `before`."""
+    """True if a tensor that fills its storage no longer has the version in `before`."""
     for known, version in before:
         tensor = known()
         if tensor is not None and tensor._version != version and _is_whole(tensor):

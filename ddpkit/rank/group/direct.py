@@ -36,7 +36,7 @@ class Direct:
 
 
 class Scattered(NamedWork):
-    """A reduce_scatter of gloo's, which has no future and no result of its own."""
+    """The Work of gloo's reduce_scatter, with a future and a result, which gloo's own lacks."""
 
     def __init__(self, inner: Any, outputs: list[torch.Tensor]) -> None:
         super().__init__()

@@ -20,11 +20,11 @@ from ddpkit import torch_private
 # Other code, such as autograd's saved tensors, may have begun to use the tensor meanwhile.
 LONGEST_S = 0.2
 ITS_THREAD = "pt_gloo_runloop"  # torch's name of the thread
-LOOKS, PAUSE_S = 3, 0.001  # in a row in which none of gloo's threads is about to run
+LOOKS, PAUSE_S = 3, 0.001  # looks in a row in which none of gloo's threads is about to run
 
 
 class Carried:
-    """Tensors that gloo is about to carry, and how many uses each has without gloo's."""
+    """Tensors that gloo is about to carry, and their use counts before gloo holds them."""
 
     def __init__(self, tensors: Sequence[torch.Tensor], results: Sequence[torch.Tensor]) -> None:
         self.results = list(results)
@@ -38,7 +38,7 @@ class Carried:
         latest, at_rest = time.perf_counter() + LONGEST_S, 0
         while self._held_by_gloo() and at_rest < LOOKS:
             if time.perf_counter() < latest:
-                time.sleep(0)  # the thread may need the GIL
+                time.sleep(0)  # releases the GIL, which gloo's thread may need
             else:
                 at_rest = 0 if _gloo_gets_no_core() else at_rest + 1
                 time.sleep(PAUSE_S)

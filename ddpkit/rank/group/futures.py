@@ -29,7 +29,7 @@ class Chain:
         self.open = 0  # number of callbacks that have not run
         self.actor = 0
         self.lock = threading.Lock()
-        self.moments: list[Later] = []  # when callbacks were done
+        self.moments: list[Later] = []  # the moments at which callbacks were done
 
 
 class EmulatedFuture(torch.futures.Future[Any]):
@@ -45,14 +45,14 @@ class EmulatedFuture(torch.futures.Future[Any]):
     ) -> None:
         super().__init__()
         self._machine, self._operation = machine, operation
-        self._results = list(results)  # for C++, if the operation fails
+        self._results = list(results)  # raised in C++, if the operation fails
         self._uncarried: list[torch.Tensor] = []
         self.chain = chain or Chain(operation)
         self.moment = Later(((operation, 0),))  # the time at which the future is done
         self.follows: After = ()  # on a device: the operations before the value
         if machine.device is not None:
             self.follows = ((operation.number, 0),)
-        self.is_results = machine.device is not None and bool(results)  # the value is not gloo's
+        self.is_results = machine.device is not None and bool(results)  # the value is not from gloo
         if self.is_results:
             # DDP's reducer waits for this future in C++; on a GPU, only a stream would wait.
             self.set_result(self._results)
@@ -64,7 +64,7 @@ class EmulatedFuture(torch.futures.Future[Any]):
         self._uncarried = getattr(inner, "results", [])  # see `uncarried.Uncarried`
         try:
             inner.get_future().add_done_callback(lambda done: self._take(done.value))
-        except RuntimeError:  # a call with copies of absent ranks has none
+        except RuntimeError:  # a call with copies of absent ranks has no future
             threading.Thread(
                 target=lambda: self._take(lambda: inner.wait() and inner.result()),
                 daemon=True,

@@ -24,7 +24,7 @@ class HiddenGroup(RuntimeError):
 
 @contextmanager
 def no_hidden_groups() -> Iterator[None]:
-    """Inside, a backend of torch's that the kit has not made itself raises `HiddenGroup`."""
+    """A block in which code that makes a torch backend without the kit raises `HiddenGroup`."""
     usual = {kind: kind.__init__ for name in KINDS if (kind := getattr(dist, name, None))}
     for kind, init in usual.items():
         kind.__init__ = _refusing(init)

@@ -1,4 +1,4 @@
-"""Tells if the kit itself is making a backend of torch's."""
+"""A mark that the kit itself is making a torch backend."""
 
 from __future__ import annotations
 

@@ -237,7 +237,7 @@ class EmulatedOperation:
         return self.answer is not None and self.answer.source >= 0
 
     def source_is_known(self, rank: int) -> None:
-        """Hand the receive to gloo, as a receive from a rank. A thread of the kit's calls this."""
+        """Hand the receive to gloo, as a receive from `rank`; a thread of the kit does this."""
         assert self.start_from is not None
         try:
             self._source = self.call.what.members.index(rank)
@@ -261,7 +261,7 @@ class EmulatedOperation:
 
 
 class EmulatedWork(RecordedWork):
-    """The Work of an emulated group's call. The rank's clock stands while the rank waits."""
+    """The Work of an emulated group's call; the rank's clock stands still while the rank waits."""
 
     def __init__(
         self, inner: EmulatedOperation, call: RecordedCall, recorder: Recorder, machine: Machine

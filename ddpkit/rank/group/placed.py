@@ -44,7 +44,7 @@ def is_marked(tensor: torch.Tensor) -> bool:
 def are_of_host(args: Any) -> bool:
     """True if gloo would carry a call with these arguments in a group of two backends.
 
-    Pickled objects are in the host's memory. A barrier is NCCL's.
+    Pickled objects are in the host's memory, so gloo carries them. NCCL carries a barrier.
     """
     if sends_an_object(sys._getframe(1)):
         return True

@@ -38,7 +38,7 @@ from ddpkit.rank.where import user_call
 class RecordedGroup(dist.ProcessGroup):
     """A process group that hands every call to an inner group and records it.
 
-    `inner` is gloo's group; `on_gpu`, if there is one, is NCCL's, for calls with CUDA tensors.
+    `inner` is a gloo group; `on_gpu` is None, or an NCCL group for calls with CUDA tensors.
     `members` are the global ranks of the group, in order; `running` has no absent ranks.
     """
 
@@ -57,7 +57,7 @@ class RecordedGroup(dist.ProcessGroup):
         self._inner, self._start, self._recorder = inner, start, recorder
         self._name, self._members, self._on_gpu = name, members, on_gpu
         self._running, self._described = running or members, described
-        self.of_host: RecordedGroup | None = None  # where the user has asked for two backends
+        self.of_host: RecordedGroup | None = None  # used if the user has asked for two backends
         if recorder.groups is not None:  # kept open, because peers may wait in a destroyed group
             recorder.groups.append(self)
         self._buckets: dict[Any, Known] = {}  # buckets of DDP's reducer
@@ -91,7 +91,7 @@ class RecordedGroup(dist.ProcessGroup):
 
     @property
     def options(self) -> Any:
-        """The options of the backend inside, as groups of torch's own have them."""
+        """The options of the inner backend, an attribute that torch's own groups have."""
         return (self._on_gpu or self._inner).options
 
     @property
@@ -135,7 +135,7 @@ class RecordedGroup(dist.ProcessGroup):
         *options: Any,
         **kwargs: Any,
     ) -> Work:
-        """Start `base` on each pair. Raises ValueError where there are not as many of both."""
+        """Start `base` on each pair. Raises ValueError if the two lists differ in length."""
         pairs = zip(outputs, inputs, strict=True)
         works = [self._collective(base, (*pair, *options), kwargs) for pair in pairs]
         return works[0] if len(works) == 1 else AllOf(works)
@@ -143,7 +143,7 @@ class RecordedGroup(dist.ProcessGroup):
     def _exchange(
         self, outputs: list[torch.Tensor], inputs: list[torch.Tensor], *rest: Any
     ) -> Work:
-        """Post an all_to_all of unequal tensors: gloo takes those as parts of two vectors."""
+        """Post an all_to_all of unequal tensors; gloo takes the tensors as parts of two vectors."""
         takes, sends = ([each.numel() for each in tensors] for tensors in (outputs, inputs))
         leaving = torch.cat([each.detach().reshape(-1) for each in inputs])
         coming = leaving.new_empty(sum(takes), dtype=outputs[0].dtype)
@@ -216,7 +216,7 @@ class RecordedGroup(dist.ProcessGroup):
         works += [self._started(posted[0], call) for call in batch]
 
     def _root(self, group_rank: int | None) -> int | None:
-        """The global rank of a root; None if there is none, as the backend will say."""
+        """Return the global rank of a root; None if the group has no such rank."""
         if group_rank is None or not 0 <= group_rank < len(self._members):
             return None
         return self._members[group_rank]
@@ -277,10 +277,7 @@ class RecordedGroup(dist.ProcessGroup):
         return inner
 
     def _as_nccl(self, args: Any) -> bool:
-        """True if a call follows NCCL's rules, and not gloo's.
-
-        A backend for both devices ("cpu:gloo,cuda:nccl") hands the script's CPU tensors to gloo.
-        """
+        """True if NCCL's rules hold for a call: with two backends, gloo takes the CPU tensors."""
         if self.has_nccl:
             return arguments.on_gpu(arguments.tensor(args), None)
         return self.answers_as == "nccl"

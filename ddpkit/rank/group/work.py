@@ -160,7 +160,7 @@ class AllOf(NamedWork):
         return next((error for work in self._works if (error := work.exception())), None)
 
     def get_future(self) -> Any:
-        """A future of the lists of all. Raises RuntimeError where an operation has none."""
+        """Return a future of all results. Raises RuntimeError if a work has no future."""
         futures = torch.futures.collect_all([work.get_future() for work in self._works])
         return futures.then(
             lambda done: [tensor for each in done.value() for tensor in each.value()]

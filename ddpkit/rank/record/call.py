@@ -26,7 +26,7 @@ class RecordedCall:
     queued: Moment | None = None  # on a device: the stream had reached the call
     collected: Moment | None = None  # end of a wait for it
     holds: str = ""  # the numbers in a short message
-    on_gpu: bool = False  # NCCL runs it, and its moments are the GPU's
+    on_gpu: bool = False  # True if NCCL runs the call, so that its moments are times of the GPU
     work: Any = None  # the backend's own handle, until the end of the call
     future: Any = None  # future of the work, for a collective that may run beside compute
     index: int = 0  # in the black box

@@ -107,7 +107,7 @@ class Log:
         return Dropped(self._gone, self._steps_gone, operations)
 
     def _forget(self) -> None:
-        """Drop the oldest steps, or the oldest entries where no step has ended."""
+        """Drop the oldest steps, or the oldest entries if no step has ended."""
         with self._lock:
             while len(self._entries) + self._more > self._limit:
                 end = next((kind for kind in STEP_ENDS if self._ends[kind]), None)

@@ -37,7 +37,7 @@ class LooseOperations:
         self._ns: dict[Any, int] = {}  # time of each operation
 
     def add(self, operation: Any, start: int, ns: int) -> None:
-        """Add an operation of torch's that took `ns` from `start` on."""
+        """Add an operation of torch that began at `start` and took `ns`."""
         if self._is_covered():
             return
         if start != self._end or not self._ns:

@@ -16,7 +16,7 @@ P = ParamSpec("P")
 
 
 def _warns_without_with(blocks: Callable[P, Any]) -> Callable[P, Any]:
-    """Let a function that makes a block warn where the caller forgets the `with`."""
+    """Return the function, changed to warn if the caller forgets the `with` of its block."""
 
     @functools.wraps(blocks)
     def made(*args: P.args, **kwargs: P.kwargs) -> Any:

@@ -62,10 +62,10 @@ class Recorder:
     pending: dict[int, RecordedCall] = field(default_factory=dict)
     waits: dict[int, RecordedCall] = field(default_factory=dict)  # now, of each thread
     backward: Backward | None = None  # the backward under way
-    watch: Watch | None = None  # hears of works, where a check wants to know
+    watch: Watch | None = None  # called with each work, if a check sets a function
     # memory levels of a modelled machine, filled in when the run ends
     memory: list[MemoryLevel] = field(default_factory=list)
-    # On a rank without values: how often each line of the user's has read a value all the same.
+    # On a rank without values: the number of reads of a missing value, for each line of user code.
     reads: Mapping[tuple[str, int], int] = field(default_factory=dict)
     replicas: list[Replica] = field(default_factory=list)  # models for a comparison
     moved: int = 0  # grows whenever a call is posted or done
@@ -79,7 +79,7 @@ class Recorder:
     timed: Callable[[], str] = str  # lines that measure launches of an emulated device
     more_spans: Callable[[], list[Span]] | None = None  # on an emulated device, after the run
     ends_are_late: bool = False  # on an emulated device: the host hears of an end at some real time
-    host_now: Callable[[], Moment] = time.perf_counter_ns  # for calls that are not on a GPU
+    host_now: Callable[[], Moment] = time.perf_counter_ns  # for calls on the CPU
     _queued: deque[RecordedCall] = field(default_factory=deque)  # a GPU may not be there yet
     _numbers: dict[Any, list[int]] = field(default_factory=dict)
     _free: dict[int, Moment] = field(default_factory=dict)  # since when threads wait no more
@@ -351,5 +351,5 @@ def moment_ns() -> int:
 
 
 def now_here() -> Moment:
-    """Return the present moment, by the clock of this process's run or else of the host."""
+    """Return the present moment, on the clock of this process's run; outside a run, the host's."""
     return HOST.now() if _current is None else _current.clock.now()

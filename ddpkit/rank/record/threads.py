@@ -18,7 +18,7 @@ BEGAN = "_ddpkit_began"  # attribute of a thread: the moment at which it was sta
 
 
 def since(thread: int, free: dict[int, Moment]) -> Moment | None:
-    """Return the earliest time of a thread's next call; None for a thread that is not Python's.
+    """Return the earliest time of a thread's next call; None if Python did not start the thread.
 
     free  the end of each thread's latest wait
     """

@@ -19,7 +19,7 @@ from ddpkit.source import is_user_file
 if TYPE_CHECKING:
     from ddpkit.rank.emulation.places import Places
 
-# Parts of torch's errors for want of a GPU; the script gets an explanation.
+# Parts of torch's errors on a machine without a GPU; ddpkit adds an explanation.
 WANTS_A_GPU = (
     *("Cannot access accelerator device", "Tried to instantiate dummy base class"),
     *("not linked with support for cuda", "Torch not compiled with CUDA", "No CUDA GPUs"),

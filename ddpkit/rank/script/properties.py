@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 from ddpkit.rank.emulation.capability import capability_of
 
-CAPABILITY = (8, 0)  # an A100's, for a machine without a known GPU
+CAPABILITY = (8, 0)  # the numbers of an A100, for a machine without a known GPU
 # Streaming multiprocessors, bytes of the L2 cache: NVIDIA's white papers on Volta, Turing, Ampere
 # and Hopper. A machine without an entry has a single multiprocessor and no cache.
 PROCESSORS = {

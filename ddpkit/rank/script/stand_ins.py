@@ -252,7 +252,7 @@ def _stats(live: int, most: int) -> dict[str, int]:
 
 
 def _memory() -> int:
-    """The host's memory, in bytes; 0 where the system does not tell it."""
+    """Return the host's memory in bytes; 0 if the system does not tell."""
     if not hasattr(os, "sysconf"):
         return 0
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
@@ -311,7 +311,7 @@ class _Seen:
         setattr(home, name, wrapper)
 
     def set_device(self, device: Any) -> None:
-        """Choose a GPU. Raises ValueError if there is none of that number."""
+        """Choose a GPU. Raises ValueError if no GPU has the number."""
         self._gpus.used()
         self._gpus.current = self._number(device)
 

@@ -54,7 +54,7 @@ def show(gpus: Gpus, places: Places) -> None:
 def _answering(
     gpus: Gpus, truth: Callable[..., Any], on_gpu: Callable[[], Any]
 ) -> Callable[..., Any]:
-    """Return a function that tells of a GPU for tensors on a GPU, and else asks torch."""
+    """Return a function that calls `on_gpu` for tensors on a GPU, and asks torch for others."""
 
     def tell(tensor: Any) -> Any:
         if not _is_inner(sys._getframe(1)) and gpus.holds(tensor):
@@ -81,7 +81,7 @@ def _of_host_alone(gpus: Gpus, original: Callable[..., Any]) -> Callable[..., An
 
 
 def _is_inner(frame: FrameType) -> bool:
-    """True for code of torch and of the kit, which must know where a tensor really is."""
+    """True for code of torch and of the kit, which must see the true place of a tensor."""
     return module_of(frame).partition(".")[0] in ("torch", "ddpkit")
 
 
