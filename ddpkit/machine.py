@@ -9,9 +9,8 @@ performance model for multicore architectures", CACM 52(4), 2009), and a launch:
 starting any operation. The peak is that of the operation's dtype. A measured machine has, for each
 kind of operation, its own launch and an efficiency for each size.
 
-A machine may have a device, as each named GPU does. Then a launch costs the host time, and the
-roofline's part costs the device time: host and device work side by side. A bus copies between the
-device's memory and the host's, and the host is a machine of its own.
+A machine may have a device, as each named GPU has. Then a launch takes the host's time, and the
+roofline's part takes the device's: both work side by side. A bus copies between their memories.
 
 Machines are named (`named`, in data/machines.json, each number with its source), given in numbers,
 "1 TFLOP/s, 100 GB/s, 64 MB, 5 us", or read from a file of `ddpkit machine --measure`. "device of"

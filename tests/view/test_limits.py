@@ -54,7 +54,7 @@ def test_lines_that_cannot_be_drawn_are_said() -> None:
         show_limits({})
     with pytest.raises(ValueError, match="'fast', which is no line"):
         show_limits({"slow": SLOW}, {"fast": 3})
-    with pytest.raises(ValueError, match="as many shares"):
+    with pytest.raises(ValueError, match="one share for each"):
         show_limits({"slow": ([1, 2], [0.5])})
     with pytest.raises(ValueError, match="must rise"):
         show_limits({"slow": ([2, 1], [0.5, 0.5])})

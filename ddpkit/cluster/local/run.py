@@ -305,8 +305,7 @@ class LocalRun:
     def _all_is_said(self, seconds: float) -> bool:
         """True if the silent ranks have had the time to report an error or a death.
 
-        A silent rank that is ready to run gets more time, until a core has run the rank for the
-        seconds of `blame.patience`. `seconds` is the time since the first bad news.
+        A rank that waits for a core gets more time. `seconds`: the time since the first bad news.
         """
         patience = blame.patience(self.raised, self.died)
         heard = self.results.keys() | self.raised.keys() | self.died.keys()
