@@ -7,7 +7,7 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
-CGROUPS = Path("/sys/fs/cgroup")  # Linux: where a container's share of the machine is written
+CGROUPS = Path("/sys/fs/cgroup")  # Linux: files with a container's share of the machine
 
 
 def cores() -> int:
@@ -25,7 +25,7 @@ def cores() -> int:
 
 
 def _quota(cgroups: Path) -> float | None:
-    """Cores' worth of time that the control group may use; None where there is no limit."""
+    """Return the number of cores whose time the control group may use; None without a limit."""
     with suppress(OSError, ValueError):  # version 2: "150000 100000", or "max 100000"
         quota, period = map(int, (cgroups / "cpu.max").read_text().split())
         return quota / period

@@ -11,7 +11,7 @@ from ddpkit.errors import ClusterError
 from ddpkit.text import count
 
 DRIVERS = ("/dev/nvidiactl", "/dev/dxg", "/dev/kfd")  # NVIDIA's, WSL's, AMD's
-VARIABLE = "DDPKIT_DEVICE"  # for cells that do not say: the same notebook on a server
+VARIABLE = "DDPKIT_DEVICE"  # the device of a cell that names no device
 
 
 @dataclass(frozen=True)

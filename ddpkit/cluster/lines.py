@@ -34,7 +34,7 @@ AtLines: TypeAlias = Mapping[int, Call]  # ranks and calls of a collective
 
 
 class Lines:
-    """Reads the collectives of a run as they meet, and keeps those from different lines."""
+    """Reads a run's collectives, and keeps the ones that ranks call from different lines."""
 
     def __init__(self) -> None:
         self._by: dict[tuple[str, Place], set[int]] = defaultdict(set)  # ranks by group and place
@@ -57,9 +57,9 @@ class Lines:
                 kept.append(dict(calls))
 
     def first_apart(self, group: str) -> dict[int, Call]:
-        """Return the first calls of a group that met from different lines; {} if none did.
+        """Return the calls of a group's first collective from different lines; {} without one.
 
-        Lines that belong to some ranks alone are the branches of an if, and do not count.
+        A line that only some ranks ever call from is a branch of an `if`, and does not count.
         """
         found = [calls for calls in self._apart[group] if self._is_by_place(calls)]
         mixed = (calls for calls in found if len({call.is_users for call in calls.values()}) > 1)
@@ -74,7 +74,7 @@ class Lines:
         )
 
     def by_luck(self, text: Callable[[Where], str]) -> dict[int, Call]:
-        """Return the first calls of a run that met by luck; {} if none did.
+        """Return the calls of a run's first collective that paired wrong calls; {} without one.
 
         text  gives the text of a line
         """
@@ -100,7 +100,7 @@ def place(call: Call) -> Place:
 def _stretches(
     kept: Sequence[AtLines], one: int, other: int, said: Callable[[Place], str]
 ) -> list[list[AtLines]]:
-    """Return the calls of two ranks from different lines, divided where a call met as usual."""
+    """Return the calls of two ranks from different lines; calls from one line divide the groups."""
     found: list[list[AtLines]] = []
     last = -1
     for calls in kept:

@@ -125,7 +125,7 @@ class Monitor:
         )
 
     def by_luck(self) -> dict[int, Call]:
-        """Return the first calls of the run that met by luck; {} if none did (`Lines`)."""
+        """Return the first wrongly paired calls of the run, as `Lines.by_luck` finds them, or {}."""
         return self._lines.by_luck(_text) if self._complete else {}
 
     def _apart(self, call: Call) -> dict[int, Call]:
@@ -159,7 +159,7 @@ class Monitor:
         return self.statuses[rank].beat if rank in self.statuses else 0
 
     def is_behind(self, rank: int, frame: Where) -> bool:
-        """True if the rank's last status names another line than `frame`, the rank's known line."""
+        """True if the rank's last status does not name `frame`, the known line of the rank."""
         status = self.statuses.get(rank)
         return status is None or status.where != frame
 

@@ -69,7 +69,7 @@ class RankOutput:
         return self.lines - len(self.head) - len(self.tail)
 
     def text(self) -> list[str]:
-        """Return the kept lines, and one line in place of those left out."""
+        """Return the kept lines, and one line in place of the omitted lines."""
         gap = [f"... {self.omitted:,} lines left out ..."] if self.omitted else []
         return [*self.head, *gap, *self.tail, *self.gloos_lines]
 
@@ -142,7 +142,7 @@ class Labelled(io.TextIOBase):
         self.kept.feed(text.encode())
         *whole, self.partial = (self.partial + text).split("\n")
         for line in whole:
-            # In one write: torchrun runs Python unbuffered, and print would write the "\n" apart.
+            # One write, because print would write the "\n" separately: torchrun's Python is unbuffered.
             self.shown.write(f"{self.label}{line}\n")
             self.shown.flush()
         return len(text)

@@ -14,7 +14,7 @@ AT_MOST = 3  # lines of code that the text names
 def unwaited(trace: Trace) -> str:
     """Return "Nobody waited for the all_reduce in line 3 (ranks 0, 1). Keep ...", or "".
 
-    Works that torch's own code posted are left out.
+    The text leaves out operations that torch's own code posted.
     """
     each, more = by_line(trace, UNWAITED)
     if not each:

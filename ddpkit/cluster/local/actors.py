@@ -23,7 +23,7 @@ class Actor:
     ns: int = 0
     asks: Ask | None = None
     absent: bool = False  # stands still: the timekeeper does not wait for the actor
-    stood_still: bool = False  # in the user's code, until its question is answered
+    stood_still: bool = False  # stood still in the user's code; reset when its question is answered
     found: bool = False  # a key is in the store, although no rank has told of a change
 
 
@@ -63,7 +63,7 @@ class Actors:
         return actor
 
     def answer(self, actor: Actor, done_ns: int | None, present_ns: int) -> int:
-        """Let an actor go on; return the present time if its rank must learn the time, or else 0.
+        """Let an actor go on; return the present time if its rank must learn the time; otherwise 0.
 
         ``done_ns`` is the end of everything for which the actor asked; None if the limit comes
         first.

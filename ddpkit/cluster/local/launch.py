@@ -34,7 +34,7 @@ from ddpkit.rank.main import main
 from ddpkit.source import RANK_MAIN, is_user_file
 
 START = "forkserver" if sys.platform.startswith("linux") else "spawn"
-# Ask for a heap in pages of 2 MB, where the kernel has such pages: entries for pages of 4 kB are
+# Ask for a heap in pages of 2 MB, if the kernel has such pages: entries for pages of 4 kB are
 # half of the work of a fork and of an exit. glibc reads the variable when a program begins.
 HUGE_PAGES = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
 # numpy's BLAS has one thread in a rank, as under torchrun; more would spin while torch is imported.
@@ -72,7 +72,7 @@ def warm_up() -> None:
 
 
 def load_compiler_for(call: bytes, file: str, *, values: bool) -> None:
-    """Have the forkserver import torch's compiler, once for all ranks, if these are to need it.
+    """Have the forkserver import torch's compiler, once for all ranks, if the ranks will need it.
 
     call    the pickle of a function and its arguments
     file    where the function is defined: the pickle of a script or a module holds only names
@@ -91,7 +91,7 @@ def load_compiler_for(call: bytes, file: str, *, values: bool) -> None:
 
 
 def load_more_of_compiler() -> None:
-    """Have the forkserver import the next part of torch's compiler, which a run's ranks imported.
+    """Have the forkserver import the next part of torch's compiler, after ranks had to import it.
 
     A function's code does not show every need, for example a `backward` with a gradient.
     """
@@ -123,7 +123,7 @@ class RankProcess:
     output: Connection
     crash: Connection
     lifeline: Connection
-    timekeeping: tuple[Connection, ...] = ()  # for the timekeeper, which closes both
+    timekeeping: tuple[Connection, ...] = ()  # for the timekeeper, which closes both pipes
     killed: bool = False
     stack_text: bytes = b""
 

@@ -205,7 +205,7 @@ class LocalRun:
         return self.monitor.disagreement(self.results)
 
     def _say_if_it_stalls(self) -> None:
-        """Print once where the ranks stand, if none of them has worked for long."""
+        """Print the lines of the ranks once, if no rank has worked for long."""
         pids = [ends.process.pid for ends in self.ranks if ends.process.pid is not None]
         if self.stall.is_new(pids, self.timekeeper.happened if self.timekeeper else 0):
             unfinished = set(range(len(self.ranks))) - self.results.keys()
@@ -340,7 +340,7 @@ class LocalRun:
         return blame.blame(self.raised, deaths, disagreement, self.results)
 
     def _death(self, rank: int) -> Death:
-        """Return the death of a rank with its line, from its last words or else its black box."""
+        """Return the death of a rank with its line, from its last words or from its black box."""
         frame = self.ranks[rank].last_line()
         seen = LastSeen(frame) if frame is not None else self.monitor.last_seen(rank)
         return blame.process_death(self.died[rank], seen or self.request.somewhere)

@@ -1,4 +1,4 @@
-"""The standard input of a script's rank 0, which is the launcher's."""
+"""The standard input of a script's rank 0: the launcher passes on its own standard input."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from ddpkit.protocol.emulation import ClockPage
 
 STANDSTILL = 0.5  # seconds in the user's code
-STANDSTILL_IN_GLOO = 0.02  # where the thread may wait for a peer's post
+STANDSTILL_IN_GLOO = 0.02  # seconds inside gloo, while the thread may wait for a peer's post
 STANDSTILL_FOR_BYTES = 60.0  # if gloo has everything it needs: on busy cores, messages take long
 STANDSTILL_BUT_AGENT = 5.0  # if only the agent goes on: on busy cores the agent is always ready
 LOOKS = 5  # looks in a row: after a long time without a core, a single look proves little
@@ -34,8 +34,8 @@ class ThreadState(NamedTuple):
 def threads(pid: int) -> dict[int, ThreadState]:
     """Return the threads of a process, by native id; none off Linux."""
     folder, found = f"/proc/{pid}/task", {}
-    with suppress(OSError):  # the process has ended, or is on another system than Linux
-        for thread in os.listdir(folder):  # `pathlib` would cost three times as much
+    with suppress(OSError):  # the process has ended, or this is not Linux
+        for thread in os.listdir(folder):  # `pathlib` would take three times as long
             with suppress(OSError), open(f"{folder}/{thread}/stat", "rb") as stat:
                 fields = stat.read().rpartition(b")")[2].split()
                 if fields:
@@ -53,7 +53,7 @@ def is_ready(pid: int) -> bool:
 
 
 def served_ns(pid: int) -> int:
-    """The CPU time that a process's main thread has had; 0 where the system does not tell."""
+    """Return the CPU time of a process's main thread, in ns; 0 if the system does not tell."""
     try:
         return int(Path(f"/proc/{pid}/task/{pid}/schedstat").read_bytes().split()[0])
     except (OSError, IndexError):
@@ -113,7 +113,7 @@ class Watched:
         return reading.ns + int(max(0, used - reading.cpu_ns) / self.speed)
 
     def used_ns(self) -> int | None:
-        """The CPU time of the thread; None where the system does not tell."""
+        """Return the CPU time of the thread, in ns; None if the system does not tell."""
         text = self._tells(f"/proc/{self.pid}/task/{self.pid}/schedstat")
         return int(text.split(b" ", 1)[0]) if text else None
 
