@@ -131,7 +131,7 @@ class BaseTrace:
 
     @cached_property
     def traffic(self) -> Traffic:
-        """Bytes and messages by sender and receiver; an operation counts where it is posted."""
+        """Bytes and messages by sender and receiver, of operations posted inside the trace."""
         every = (span for rank in self.ranks for span in self.row(rank, "comm"))
         comm = (span for span in every if self._posted_inside(span))
         return Traffic.of(comm, self.world_size, self.recorded_ranks)

@@ -22,7 +22,7 @@ def ends_of_steps(spans: Sequence[Span]) -> list[int]:
 
 
 def period(kinds: Sequence[object]) -> int:
-    """Return the length of the cycle of a sequence that repeats at least once; 1 if none does."""
+    """Return the length of the shortest cycle that repeats in a sequence; 1 if nothing repeats."""
     for length in range(1, min(len(kinds) // 2, LONGEST) + 1):
         if all(one == other for one, other in zip(kinds, kinds[length:], strict=False)):
             return length

@@ -15,7 +15,7 @@ def death_fact(rank: int, ns: int) -> dict[str, Scalar]:
 
 
 def died_ns(facts: Mapping[str, Scalar], rank: int) -> int | None:
-    """When a rank died, in ns of the trace; None if it did not."""
+    """Return the time at which a rank died, in ns of the trace; None if the rank did not die."""
     ns = facts.get(_fact(rank))
     return ns if isinstance(ns, int) else None
 

@@ -1,4 +1,4 @@
-"""Which span a moment belongs to, when spans lie inside each other: the innermost."""
+"""The span of each moment: of spans that lie inside each other, the innermost."""
 
 import heapq
 import itertools

@@ -26,8 +26,8 @@ class Count:
 class Traffic:
     """Messages (send, isend) per pair of ranks, and collectives per rank and operation.
 
-    A message counts where it was sent. The messages inside a collective belong to its backend: here
-    a collective counts once per rank, with the rank's input bytes.
+    A message counts once, for its sender. The backend decides the messages inside a collective, so
+    a collective counts once for each rank, with the bytes of the rank's input.
     """
 
     world_size: int
@@ -66,7 +66,7 @@ class Traffic:
         return self._sum(rank).times
 
     def sent(self, rank: int | None = None) -> int:
-        """Return the bytes that the rank sent in messages; without a rank, those of all ranks."""
+        """Return the bytes that the rank sent in messages; without a rank, of all ranks."""
         return self._sum(rank).bytes
 
     def received(self, rank: int) -> int:

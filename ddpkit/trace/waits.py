@@ -8,7 +8,7 @@ from ddpkit.trace.span import Span
 
 
 def waiting(span: Span) -> Interval:
-    """Return the time in which the operation waited for a peer; empty if none, or if unknown."""
+    """Return the time in which the operation waited for a peer; empty without a known wait."""
     ready = span.start_ns if span.ready_ns is None else span.ready_ns
     return span.start_ns, min(max(ready, span.start_ns), span.end_ns)
 

@@ -277,7 +277,7 @@ def _times(span: Span) -> Interval:
 
 
 def _facts(span: Span) -> dict[str, object]:
-    """Return the facts to show for a clicked slice. HTA takes an arg "stream" for a kernel's."""
+    """Return the facts to show for a clicked slice; without "stream", a mark of kernels for HTA."""
     args: dict[str, object] = {k: value for k, value in span.args.items() if k != "stream"}
     if span.is_copy:
         return {**args, "bytes": span.bytes}

@@ -133,11 +133,11 @@ class _RankReader:
             self._compute(event, kind, re.split(r"[<(]", event.name.removeprefix("void "))[0])
 
     def steps(self) -> Iterator[Span]:
-        """Yield the steps: from ``profiler.step()``, or else one for each optimizer's step.
+        """Yield the steps: one for each ``profiler.step()``, or one for each optimizer step.
 
-        On a GPU, the time of a step is that of its kernels, by the GPU's own marks. Files may have
-        no marks, or marks that are far shorter than the CPU's: then a step has the kernels that
-        were launched between the CPU's marks.
+        On a GPU, the GPU's own marks give the time of a step. If a file has no such marks, or marks
+        that are far shorter than the CPU's marks, the time of a step is the time of the kernels
+        that were launched between the CPU's marks.
         """
         for start, end in self._marks(_STEP):
             yield self._step(start, end)
@@ -176,7 +176,7 @@ class _RankReader:
         return [self._kernels_of(*each) for each in cpu]
 
     def _kernels_of(self, start: int, end: int) -> Interval:
-        """Return the time of the kernels launched between two moments; else the two moments."""
+        """Return the time of the kernels launched between two moments, or the two moments."""
         moments = slice(*(bisect_left(self.launches, (at, "")) for at in (start, end)))
         keys = (key for _, key in self.launches[moments])
         times = [self.kernels[key] for key in keys if key in self.kernels]
@@ -305,7 +305,7 @@ def _nested(events: Iterable[Event]) -> Iterator[tuple[Event, list[Event]]]:
 
 
 def _kind(operator: Event, parents: Iterable[Event]) -> str:
-    """Which part of a step an outermost operator belongs to, "span" if that is not known."""
+    """Return the part of a step to which an outermost operator belongs; "span" if it is unknown."""
     annotations = [parent.name for parent in parents if parent.cat == kineto.ANNOTATION]
     if _BACKWARD.match(operator.name):
         return "backward"
