@@ -22,7 +22,7 @@ PHASES = {"ring": 2, "all_gather": 1, "reduce_scatter": 1}  # rounds of a ring t
 
 
 def can_be_folded(operation: str) -> bool:
-    """True if an operation looks alike from each rank: it has no root."""
+    """True if an operation has no root, so that every rank has the same part in it."""
     operation = operation.removesuffix("_coalesced")
     return operation in EXCHANGES or OPERATIONS[operation][0] in {*PHASES, "barrier"}
 

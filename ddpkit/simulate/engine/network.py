@@ -39,7 +39,7 @@ from ddpkit.simulate.messages.schedules import Schedule, Send, elements
 Action: TypeAlias = Callable[[int], None]  # runs at an event; gets the event's time in ns
 # the order of events at one time; END and START are of items
 END, POST, START, MOVE, ARRIVAL = range(5)
-AS_THEY_LEFT: Number = (0, 0)  # one number for all arrivals: the events' own numbers decide
+AS_THEY_LEFT: Number = (0, 0)  # the number of all arrivals: their events decide the order
 
 
 class Network:
@@ -160,7 +160,7 @@ class Network:
 
     @property
     def next_ns(self) -> float:
-        """When the next thing happens, in ns; infinity if nothing more does."""
+        """The time of the next event, in ns; infinity if no event is left."""
         return self._events[0][0] if self._events else math.inf
 
     def advance(self, before_ns: float = math.inf) -> None:
@@ -283,7 +283,7 @@ class Network:
         self._at(now, MOVE, 0, send.rank, send.number, partial(self._carry, out=out))
 
     def _carry(self, now: int, out: Sender) -> None:
-        """Let a side carry the messages that are due by now, and look again for those due later."""
+        """Let a side carry the messages that are due by now, and plan the next look."""
         while (message := out.take_due(now)) is not None:
             self._move(now, message)
             out.find_soonest()

@@ -26,13 +26,13 @@ class End:
     nbytes: int = 0
     round: int = 0
     number: Number = (0, 0)
-    peer: int = UNKNOWN  # for a receive from any rank, known when it is matched
+    peer: int = UNKNOWN  # the peer; for a receive from any rank, unknown until a send matches
     done_ns: int = UNKNOWN  # the sender's side is through; the receiver has the last byte
     then: Callable[[End], None] | None = None  # called once `done_ns` is known
     # for a receive from any rank, called once `peer` is known
     found: Callable[[End], None] | None = None
     withdrawn: bool = False  # taken back before it moved
-    rounds: int = 1  # for which the message stands, in a row
+    rounds: int = 1  # number of equal rounds in a row that this message stands for
 
     def find(self, peer: int) -> None:
         """Note the sender whose message a receive from any rank takes."""
@@ -104,7 +104,7 @@ class Sender(LinkSide):
                 self._soonest = message
 
     def _heads(self, most: int) -> Iterator[tuple[Order, Matched]]:
-        """The first messages of the groups with a patience of at most so many ns."""
+        """Yield the first message of each group with a patience of at most `most` ns."""
         for patience in self._patiences:
             if patience > most:
                 return

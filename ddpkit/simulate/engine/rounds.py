@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
 
 def ring_ends(nbytes: int, links: Links, starts: Sequence[int] | None = None) -> list[int]:
-    """When each rank is done with a ring all_reduce of ``nbytes`` bytes, in ns.
+    """Return the time at which each rank ends a ring all_reduce of ``nbytes`` bytes, in ns.
 
-    ``starts`` is when each rank begins, in ns; all at 0 if not given.
+    ``starts`` has the time at which each rank begins, in ns; by default, all ranks begin at 0.
     """
 
     n = len(links)
@@ -105,10 +105,10 @@ def _equal_rounds(edges: _Edges, at: Times, rounds: int, nbytes: int, period: in
 
 
 def butterfly_ends(nbytes: int, links: Links, starts: Sequence[int] | None = None) -> list[int]:
-    """When each rank is done with recursive doubling of ``nbytes`` bytes, in ns.
+    """Return the time at which each rank ends recursive doubling of ``nbytes`` bytes, in ns.
 
-    Ranks beyond a power of two go first and last. Raises ValueError for ranks that share hosts:
-    their messages meet on the hosts' links.
+    Ranks beyond a power of two act in the first and the last round. Raises ValueError for ranks
+    that share hosts, because their messages share the links of the hosts.
     """
     import numpy as np
 
@@ -167,7 +167,7 @@ class _Edges:
         return out, into
 
     def move(self, sent: Times, awaited: Times, nbytes: Any) -> tuple[Times, Times]:
-        """When each message is received, and when its sending is over."""
+        """Return the times at which each message is received, and at which its sender is free."""
         import numpy as np
 
         out, into = self.wire_ns(nbytes)
@@ -179,7 +179,7 @@ class _Edges:
 
 
 class _Free:
-    """When the sides of the ranks' own links are free, from one round to the next."""
+    """The times at which the sides of the ranks' links are free again, kept between rounds."""
 
     def __init__(self, links: Links) -> None:
         import numpy as np

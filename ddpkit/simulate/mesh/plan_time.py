@@ -20,9 +20,9 @@ from ddpkit.trace import Span, Trace
 
 
 def plan_time(plan: MeshPlan, model: MeshModel, machine: MeshMachine) -> Trace:
-    """The trace of one training step by a plan: every operation and message of every rank.
+    """Return the trace of one training step under a plan: all operations and messages of all ranks.
 
-    Raises ValueError for a plan that does not divide the model. Memory is not looked at.
+    Raises ValueError for a plan that does not divide the model. The function ignores memory.
     """
     trace = play_program(mesh_program(plan, model, machine), machine.link).trace()
     return replace(trace, spans=tuple(_by_stage(trace.spans)))

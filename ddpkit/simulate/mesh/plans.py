@@ -109,7 +109,7 @@ class MeshMachine:
 
     @property
     def machine(self) -> str:
-        """The ``machine=`` of a cluster: FLOP/s and bytes; nothing else takes time."""
+        """The ``machine=`` of a cluster: FLOP/s and memory, so that only FLOPs take time."""
         return f"{self.flops / 1e9:.10g} GFLOP/s, {self.memory / 1e6:.12g} MB"
 
     @property

@@ -125,7 +125,7 @@ def elements(part: Part) -> int:
 
 
 def chunk(length: int, world_size: int, rank: int) -> Part:
-    """Return the rank's chunk of a vector that is cut as by `torch.tensor_split`.
+    """Return the rank's chunk of a vector; the chunks are those of `torch.tensor_split`.
 
     The first ``length % world_size`` chunks have one more element; with fewer elements than ranks
     the last chunks are empty.

@@ -32,8 +32,8 @@ class AllReduce:
     """One bucket's all_reduce. Times in ns from the start of the step, common to all ranks."""
 
     bucket: Bucket
-    ready_ns: int  # when every rank has posted the bucket
-    start_ns: int  # when also the all_reduce before is done
+    ready_ns: int  # time at which the last rank posts the bucket
+    start_ns: int  # time at which the previous all_reduce is done too
     done_ns: int
 
 
@@ -115,7 +115,7 @@ def replay(
         ready_ns = [max(posted) for posted in zip(*posts, strict=True)]
         facts |= {"algorithm": algorithm, "streams": streams}
         done_ns = streamed(steps, links, buckets, ready_ns, algorithm, streams)
-        started = [0] * streams + done_ns  # not before the one before in the same stream is done
+        started = [0] * streams + done_ns  # not before the stream's previous all_reduce is done
         rows = zip(buckets, ready_ns, map(max, ready_ns, started), done_ns, strict=False)
         return Replay(steps, links, tuple(AllReduce(*row) for row in rows), facts)
     free = 0
@@ -146,7 +146,9 @@ def sweep(
 
 
 def posted_ns(step: Step, buckets: Sequence[Bucket]) -> list[int]:
-    """When a rank posts each bucket, from the start of the step: in order, whatever is ready."""
+    """Return the time at which a rank posts each bucket, in ns from the start of the step.
+
+    A rank posts the buckets in order: a bucket that is ready early waits for the others."""
     return _all_posted([step], buckets)[0]
 
 
@@ -169,12 +171,12 @@ def _all_posted(steps: Sequence[Step], buckets: Sequence[Bucket]) -> list[list[i
 
 
 def end_ns(step: Step, all_reduces: Sequence[AllReduce]) -> int:
-    """When a rank is through with the step."""
+    """Return the time at which a rank ends the step, in ns from its start."""
     return _reduced_ns(step, all_reduces) + step.finish_ns + step.optimizer_ns
 
 
 def _reduced_ns(step: Step, all_reduces: Sequence[AllReduce]) -> int:
-    """When backward has all gradients, and all buckets are back."""
+    """Return the time at which the backward is over and all all_reduces are done."""
     done = (reduce.done_ns for reduce in all_reduces)
     return max(step.begin_ns + step.backward_ns, max(done, default=0))
 

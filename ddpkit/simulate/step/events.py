@@ -47,9 +47,9 @@ def step_ends(
     algorithm: str = "ring",
     streams: int = 1,
 ) -> list[int]:
-    """When each rank is through with a step, in ns: that of `step_program`, played.
+    """Play `step_program`, and return the time at which each rank ends the step, in ns.
 
-    Meant for up to some hundred ranks.
+    This function is fast enough for some hundred ranks.
     """
     return list(play_program(step_program(steps, buckets, algorithm, streams), link).ends_ns)
 

@@ -137,7 +137,7 @@ def bert(size: str = "base", length: int = 128) -> ModelTable:
 def gpt(
     blocks: int = 12, width: int = 768, length: int = 1024, vocabulary: int = 50_257
 ) -> ModelTable:
-    """A GPT-2 of so many blocks: 12 of 768, 24 of 1024, 36 of 1280, 48 of 1600 are the paper's."""
+    """Return a GPT-2. The paper has 12 blocks of width 768, 24 of 1024, 36 of 1280, 48 of 1600."""
     layers = [ModelLayer("words", vocabulary * width), ModelLayer("positions", length * width)]
     for block in range(blocks):
         layers += _block(f"block.{block}", width, length)

@@ -76,7 +76,7 @@ def zero_bubble(stage: int, stages: int, micro: int) -> list[Op]:
 
 
 def interleaved(stage: int, stages: int, micro: int, chunks: int = 2) -> list[Op]:
-    """1F1B where a rank has ``chunks`` layers, ``stages`` apart: layer ``chunk * stages + stage``.
+    """Return 1F1B for a rank with ``chunks`` layers: the layers ``chunk * stages + stage``.
 
     Raises ValueError unless ``stages`` divides ``micro``.
     Source: Narayanan et al., Megatron-LM, 2021, section 2.2.
@@ -215,11 +215,11 @@ def op_of(text: str) -> Op | None:
 
 
 def bubbles(trace: Trace) -> list[float]:
-    """The share of the step in which each rank works on no micro-batch, by rank.
+    """Return, by rank, the share of the step in which the rank works on no micro-batch.
 
-    The step is from the first operation of any rank to the last one's end; operations are the spans
-    named as `op_name` does, in a simulated trace or a recorded one. Raises ValueError if there is
-    none.
+    The step lasts from the begin of the first operation to the end of the last operation, of all
+    ranks. Operations are the spans that have names as `op_name` makes them, in a simulated or a
+    recorded trace. Raises ValueError for a trace without operations.
     """
     ops = [span for span in trace.spans if span.is_compute and op_of(span.name)]
     if not ops:

@@ -50,7 +50,7 @@ class Step:
 
     @property
     def begin_ns(self) -> int:
-        """When backward begins, from the start of the step."""
+        """The time at which the backward begins, in ns from the start of the step."""
         return self.other_ns + self.forward_ns
 
     @property
@@ -326,7 +326,7 @@ def bucket_spans(spans: Sequence[Span], backward: Interval) -> list[Span]:
 def posted_at(call: Span) -> int:
     """Return the time at which a rank had posted a call.
 
-    On a device a call may begin later: its communicator has one call after the other.
+    On a device a call may begin later, because a communicator does its calls one after another.
     """
     return int(call.args.get(QUEUED, call.start_ns))
 

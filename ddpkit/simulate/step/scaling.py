@@ -38,11 +38,10 @@ def scaling(
 ) -> list[Scaled]:
     """A step on each number of ranks.
 
-    Strong scaling shares the batch of ``step`` out; weak scaling gives each rank such a batch.
-
-    ``buckets`` are those of torch's default caps if not given; ``algorithm`` as by `price_of`. For
-    the terms: J. L. Gustafson,
-    Reevaluating Amdahl's Law, CACM 31 (1988).
+    Strong scaling divides the batch of ``step`` among the ranks; weak scaling gives each rank the
+    whole batch. Without ``buckets``, torch's default caps make the buckets. `price_of` lists the
+    names for ``algorithm``. The terms are from J. L. Gustafson, Reevaluating Amdahl's Law, CACM 31
+    (1988).
     """
     scaled = []
     for n in world_sizes:

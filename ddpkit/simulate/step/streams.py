@@ -31,12 +31,12 @@ def streamed(
     algorithm: str,
     streams: int,
 ) -> list[int]:
-    """When each bucket's all_reduce is done on all ranks, in ns from the start of the step.
+    """Return the end of each bucket's all_reduce on all ranks, in ns from the start of the step.
 
-    ``posted_ns`` is when the last rank posts each bucket. Up to 64 ranks are played message by
-    message. More of them have to be rings on equal links: one rank then stands for all, each
-    sending to itself, and waits for the last one; chunks are rounded up to the byte. Raises
-    ValueError for other rings and links.
+    ``posted_ns`` has the time at which the last rank posts each bucket. Up to 64 ranks are played
+    message by message. More ranks must use rings on equal links: then one rank, which sends to
+    itself, is played in place of all ranks, with chunks rounded up to whole bytes. Raises
+    ValueError for more than 64 ranks with other algorithms or links.
     """
     if len(links) <= MOST_EVENTS:
         program = step_program(steps, buckets, algorithm, streams)
@@ -73,7 +73,7 @@ def _one_for_all(
 
 @lru_cache(64)
 def _ring_of_one(chunk: int, rounds: int) -> Schedule:
-    """So many rounds, in each of which a rank sends a chunk to itself."""
+    """Return a schedule of `rounds` rounds; in each round a rank sends a chunk to itself."""
     steps: list[Move] = []
     for number in range(rounds):
         steps += [Send(0, 0, (0, chunk), number), Recv(0, 0, (0, chunk), number)]

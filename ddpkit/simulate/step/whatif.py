@@ -111,11 +111,11 @@ def _step(trace: Trace, step: int | None, rank: int, sizes: Sequence[int]) -> St
 
 
 def moved(trace: Trace, among: Sequence[int] | None = None) -> Iterator[Sample]:
-    """Yield the bytes of each all_reduce after the warm-up, and the ns for which it moved them.
+    """Yield the bytes and the time, in ns, of each all_reduce of the first recorded rank.
 
-    The all_reduces are those of the first recorded rank. The time counts from the moment at which
-    all ranks had posted it and the all_reduce before was done; if not all ranks were recorded, from
-    its start. ``among``: use only these steps.
+    The warm-up is left out. The time of an all_reduce begins when all ranks have posted it and the
+    previous all_reduce is done; if not all ranks were recorded, at the start of its span.
+    ``among``: use only these steps.
     """
     rank = trace.recorded_ranks[0]
     every = range(WARM_UP if trace.steps > WARM_UP else 0, trace.steps)
