@@ -87,7 +87,7 @@ MISTAKES: dict[str, Callable[[int], list[int]]] = {  # name -> the result of `ad
 
 
 def only(name: str, s: Seen) -> bool:
-    """True if the surpluses are those of this mistake alone."""
+    """True if the surpluses are equal to the surpluses of this mistake, and of no other."""
     seen = added(s)
     return s.n > 1 and [each for each in MISTAKES if MISTAKES[each](s.n) == seen] == [name]
 

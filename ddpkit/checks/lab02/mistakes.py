@@ -34,12 +34,12 @@ def wrong_ranks(s: Seen) -> list[int]:
 
 
 def first(s: Seen) -> int:
-    """Return the first of `wrong_ranks`; a hint does not fit if there is none (IndexError)."""
+    """Return the first of `wrong_ranks`. Raises IndexError without one, so a hint does not fit."""
     return wrong_ranks(s)[0]
 
 
 def untouched(s: Seen) -> list[int]:
-    """Return `wrong_ranks` if the tensors of all of them are unchanged, else no ranks."""
+    """Return `wrong_ranks` if none of these ranks changed its tensor; otherwise no ranks."""
     ranks, got = wrong_ranks(s), s[written_by(s.op)]
     return ranks if all(same(got[rank], s.before[rank]) for rank in ranks) else []
 

@@ -1,4 +1,4 @@
-"""An epoch, split for every rank by an answer."""
+"""An epoch, which an answer has split among the ranks."""
 
 from __future__ import annotations
 

@@ -231,8 +231,8 @@ AVERAGE = (
     Hint("rounded", lambda s: s.wrong("means") and near(s.means, s.expect["means"], rtol=1e-2),
          "Only the first digits of the means are right, so some step rounds. Add and divide in the "
          "dtype of the gradient."),
-    # At most one number for each gradient. A shared gradient that is averaged twice may be as
-    # short.
+    # The answer sends at most one number for each gradient. An answer that averages a shared
+    # gradient twice may also send this few.
     Hint("counted", lambda s: near(s.means, s.expect["means"]) and not s.shared
          and 0 < besides(s) <= 8 * len(s.sums),
          lambda s: f"Here the means are right, but {besides(s)} bytes were sent in addition to the "

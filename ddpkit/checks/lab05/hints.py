@@ -215,7 +215,7 @@ VIEWS = (
 
 
 def chooses_as(choose: Chooser, s: Seen) -> bool:
-    """True if the answer's caps are those of a wrong way, on problems that identify the way."""
+    """True if the answer's caps are the caps of a wrong way, on problems that identify the way."""
     return s.telling and bool(s.caps == [choose(problem) for problem in s.problems])
 
 

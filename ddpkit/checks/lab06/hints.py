@@ -14,7 +14,7 @@ from ddpkit.exercises.values import Close
 if TYPE_CHECKING:
     from torch import Tensor
 
-PARAMETERS = 7  # no table of seen answers holds all orders of so many parameters
+PARAMETERS = 7  # enough that a table cannot hold all orders of the parameters
 
 
 def have(s: Seen, *buffers: object) -> bool:

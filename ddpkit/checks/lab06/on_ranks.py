@@ -1,4 +1,4 @@
-"""Lab 06: functions that run on each rank: an answer's work, beside torch's."""
+"""Lab 06: functions on each rank that compare an answer's class with torch's class."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ def _steps(ddp: Any, steps: Sequence[Sequence[Part]]) -> tuple[list[Any], int]:
 def beside_torchs(
     answer: Answer, mine: Any, steps: Sequence[Sequence[Part]]
 ) -> tuple[list[Any], list[Any], int]:
-    """Return the results of the answer and of torch's class after these steps.
+    """Return the results of the answer's class and of torch's class after these steps.
 
     The third value is the answer's count of storages; see `_steps`.
     """

@@ -40,7 +40,7 @@ def odd(s: Seen) -> bool:
 
 
 def by_another(s: Seen, name: str) -> bool:
-    """True if the answer's seconds are those of the wrong formula `name`."""
+    """True if the wrong formula `name` gives the answer's seconds."""
     return near(s.seconds, by(OTHERS[name], s.numbers))
 
 

@@ -114,7 +114,7 @@ def other_rules(bound: float) -> Mapping[str, Callable[..., bool]]:
 
 
 def says(s: Seen, rule: str) -> bool:
-    """True if the answers are wrong, and equal to those of the wrong rule `rule`."""
+    """True if the answers are wrong, and the wrong rule `rule` gives the same answers."""
     wrong = leads(s.story, s.workers, other_rules(s.bound)[rule])
     if rule == "less than" and s.bound:
         return False  # an answer with this rule has already failed with bound 0

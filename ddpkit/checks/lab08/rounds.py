@@ -1,4 +1,4 @@
-"""Lab 08: the seconds of a synchronous round, by the right formula and by wrong formulas."""
+"""Lab 08: the right formula, and wrong formulas, for the seconds of a synchronous round."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from ddpkit.protocol.raised import Raised
 from ddpkit.trace import Trace
 
 End = tuple[int, ...] | str  # the ranks that die; or "raised", "well"
-MOST = 9  # a supervisor is stopped after so many starts
+MOST = 9  # the check stops a supervisor after this number of starts
 
 
 class Attempts(NamedTuple):

@@ -26,7 +26,7 @@ OTHERS = {  # step, number of ranks after the slow rank, factor on its work time
 
 @exercise("straggler", lab="10", points=2, returns=False)
 def straggler(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """The rank with the longest own work, if the work takes a fifth longer than the median's."""
+    """The rank with the longest own work, if this work is a fifth longer than the median work."""
     for about, n, factor, kind in (
         ("4 ranks, equal", 4, 1.0, ""),
         ("4 ranks, 3 times as slow", 4, 3.0, ""),

@@ -145,7 +145,7 @@ def _looked_at(name: str, seed: int, seen: Observed) -> Observed:
 
 
 def _talk(name: str, handed_in: list[int]) -> str:
-    """Describe how the bytes by rank compare with the healthy program's."""
+    """Describe the bytes by rank, compared with the bytes of the healthy program."""
     if 0 in (given for given, least in zip(handed_in, LEAST[name], strict=True) if least):
         return "are silent"
     pairs = enumerate(zip(handed_in, LEAST[name], strict=True))

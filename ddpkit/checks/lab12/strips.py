@@ -68,7 +68,7 @@ class Strips:
         return [(sum(sizes[:rank]), size) for rank, size in enumerate(sizes)]
 
     def _instead(self, rank: int | None, own: Any, first: Any, last: Any) -> Any:
-        """Replace a rank's own edge gradients by the neighbours'; with None, replace both edges."""
+        """Replace a rank's own gradients at an edge by the neighbour's; at both edges for None."""
         made = own.clone()
         if rank is None or rank:
             made[:, :, : self.k] = first

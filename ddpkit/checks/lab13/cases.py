@@ -123,7 +123,7 @@ def _training(answer: Answer, n: int, about: str, drawn: Any) -> Case:
         },
         hints=hints.OPTIMIZER,
         given={"n": n, **drawn.models()},
-        trivial=n <= 2,  # on two ranks, copies of a chunk are as large as all state
+        trivial=n <= 2,  # on two ranks, copies of a chunk have as many bytes as the whole state
     )
 
 

@@ -26,7 +26,7 @@ def most(s: Seen) -> str:
 
 
 def other(s: Seen, *, by: Any = None, split: Any = (12, 2, 2), stage: Any = None) -> bool:
-    """True if the bytes are those of a wrong share, a wrong split, or a wrong stage."""
+    """True if a wrong share, a wrong split or a wrong stage gives these bytes."""
     share = -(-s.parameters // s.n) if by is None else by
     asked = s.stage if stage is None else stage
     return bool(s.bytes == s.held(share, asked, split))

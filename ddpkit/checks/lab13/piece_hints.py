@@ -25,7 +25,7 @@ def _ends(sizes: Any) -> list[tuple[int, int]]:
 
 
 def evenly(length: int, n: int) -> list[int]:
-    """Return sizes that differ by at most one, like those of tensor_split."""
+    """Return sizes that differ by at most one, like the sizes of tensor_split's chunks."""
     return [length // n + (k < length % n) for k in range(n)]
 
 

@@ -12,7 +12,7 @@ from torch import nn
 
 HUGE = ((40, 9), (5,), (4, 3), (2,), (7,))  # one parameter has nearly all numbers
 EVEN = ((6, 5), (6,), (5, 6), (5,))
-TINY_FIRST = ((1,), (6, 5), (5, 6), (5,))  # on two ranks, one rank has an empty part of the first
+TINY_FIRST = ((1,), (6, 5), (5, 6), (5,))  # on two ranks, one part of the first is empty
 STEPS = 4
 LOSS = 1.5  # returned by the closure in the last step
 

@@ -56,7 +56,7 @@ def _groups(answer: Answer, shape: Mapping[str, int]) -> Observed:
 
 @exercise("step_cost", lab="14", points=5)
 def step_cost(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """The seconds of a step by a plan, within 10 % of the simulator."""
+    """The seconds of a step under a plan; an answer may be 10 % from the simulator's time."""
     for term in seconds.terms(rng):
         rights = [seconds.simulated(question) for question in term.questions]
         yield Case(

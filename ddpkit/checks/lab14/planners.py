@@ -37,7 +37,7 @@ def price(plan: MeshPlan, model: MeshModel, machine: MeshMachine) -> float:
 def plans_of(
     model: MeshModel, ranks: int, micros: Callable[[int], Sequence[int]] | None = None
 ) -> Iterator[MeshPlan]:
-    """Yield all plans of so many ranks that divide the model, replicas first."""
+    """Yield all plans for this number of ranks that divide the model, replicas first."""
     sizes = [size for size in range(ranks, 0, -1) if ranks % size == 0]
     for replicas, stages in product(sizes, sizes):
         if ranks % (replicas * stages) or model.batch % replicas:

@@ -1,4 +1,4 @@
-"""Seconds of a step by a plan: one term at a time, and wrong ideas of each term.
+"""Seconds of a step under a plan: one term at a time, and wrong ideas about each term.
 
 If all terms except one take no time, a wrong idea of this term multiplies the result by a factor.
 Therefore the hint fits for any way in which an answer computes the remaining terms.

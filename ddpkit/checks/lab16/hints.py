@@ -22,7 +22,7 @@ def _is(s: Seen, wanted: Tensor) -> bool:
 
 
 def _weights(s: Seen) -> tuple[Any, Any]:
-    """Return the weights of both parts, not divided by their sum: exp of lse less the larger."""
+    """Return the weights of both parts, not divided by their sum: exp(lse - the larger lse)."""
     import torch
 
     top = torch.maximum(s.lse, s.more_lse)
@@ -66,7 +66,7 @@ def _shapes(s: Seen) -> str | None:
 
 
 def _dtypes(s: Seen) -> str | None:
-    """Return a sentence if the numbers are right, in another dtype than the arguments'."""
+    """Return a sentence if the numbers are right, but have not the dtype of the arguments."""
     got = [s.output, s["log-sum-exp"]]
     due = [s.expect["output"].value, s.expect["log-sum-exp"].value]
     if all(a.dtype == b.dtype for a, b in zip(got, due, strict=True)):

@@ -12,7 +12,7 @@ import torch
 def counts(
     rng: random.Random, about: str, sizes: Sequence[tuple[int, int]], *, inf: bool = False
 ) -> tuple[str, list[Any], list[Any]]:
-    """Return losses, and True for so many of them, by rank: sizes are (tokens, counted)."""
+    """Return, by rank, losses and a mask of the counted ones; sizes are (tokens, counted)."""
     seeded = torch.Generator().manual_seed(rng.randrange(10**6))
     losses, counted = [], []
     for size, count in sizes:

@@ -32,7 +32,7 @@ def block(q: Tensor, k: Tensor, v: Tensor, mask: Any) -> tuple[Any, Any]:
 def block_back(
     q: Tensor, k: Tensor, v: Tensor, out: Any, lse: Any, of_out: Any, mask: Any
 ) -> tuple[Any, Any, Any]:
-    """Return the gradients of q, k and v by these keys alone."""
+    """Return the gradients of q, k and v that come from these keys alone."""
     scale = q.shape[-1] ** -0.5
     scores = q @ k.mT * scale
     if mask is not None:
@@ -71,7 +71,7 @@ def ringed(
 def ringed_lean(
     answer: Answer, q: Tensor, k: Tensor, v: Tensor, places: Sequence[Any]
 ) -> dict[str, Any]:
-    """Return the output where all scores are 0: a block needs next to no memory."""
+    """Return the output for scores that are all 0, computed with almost no memory."""
 
     def attend(q: Tensor, k: Tensor, v: Tensor, source: int) -> tuple[Any, Any]:
         lse = q.new_full((*q.shape[:-1], 1), float(k.shape[1])).log()
@@ -110,7 +110,7 @@ def ringed_back(
 def ringed_back_lean(
     answer: Answer, q: Tensor, k: Tensor, v: Tensor, places: Sequence[Any]
 ) -> dict[str, Any]:
-    """Return the gradients where each part is the tensor itself, times the number of its source."""
+    """Return gradients in which each part is the tensor itself, times the number of its source."""
 
     def back(q: Tensor, k: Tensor, v: Tensor, source: int) -> tuple[Any, Any, Any]:
         return q * (source + 1.0), k * 1.0, v * 1.0

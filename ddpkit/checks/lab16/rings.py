@@ -44,7 +44,7 @@ def _most(did: Did) -> int:
 def _read(marks: Sequence[float], times: bool, observed: Observed) -> Observed:
     """Turn notes into ranks: the owners of the keys of each block, and the owners as told.
 
-    Both are in the order of the owners; -1 stands for keys that are no rank's.
+    Both are in the order of the owners; -1 stands for keys that belong to no rank.
     """
     seen = dict(observed)
     if times:

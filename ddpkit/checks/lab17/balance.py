@@ -128,7 +128,7 @@ class Bias:
 def counts_around(rng: random.Random, n: int, experts: int, tokens: int, k: int) -> list[int]:
     """Return counts of choices: one expert has the mean, and the last expert has none.
 
-    The median is another number than the mean.
+    The median differs from the mean.
     """
     total = n * tokens * k
     mean = total // experts
@@ -172,7 +172,7 @@ class ExpertGradients:
         ]
 
     def given(self, rank: int) -> list[Any]:
-        """Return the gradients of a rank's experts; a shape where there is no gradient."""
+        """Return the gradients of a rank's experts; without a gradient, the shape."""
         own = self.experts[rank]
         return [tuple(each.shape) for each in own] if rank == self.missing else own
 

@@ -121,7 +121,7 @@ BIAS = (
 
 
 def _factor(s: Seen, kind: str) -> float | None:
-    """Return the one factor by which all gradients of a kind are too large; None without one."""
+    """Return the factor by which all gradients of a kind are too large; None if factors differ."""
     found = set()
     for got, right in zip(s[kind], s.right[kind], strict=True):
         for one, other in zip(got, right, strict=True):
@@ -139,7 +139,7 @@ def _factor(s: Seen, kind: str) -> float | None:
 
 
 def _gradients_as(s: Seen, kind: str, name: str) -> bool:
-    """True if the gradients of a kind are those of a mistake, on every rank."""
+    """True if a mistake gives the gradients of a kind, on every rank."""
     for model in s.given[name]:
         every = model if isinstance(model[0], list) else [model] * s.n
         pairs = zip(s[kind], every, strict=True)

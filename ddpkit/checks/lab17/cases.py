@@ -302,7 +302,7 @@ def nudged(answer: Answer, rng: random.Random) -> Iterator[Case]:
 
 @exercise("average_gradients", lab="17", points=3, returns=False)
 def average_gradients(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """Each gradient that of the mean of all ranks' losses, and sent only where it belongs."""
+    """The gradients of the mean of all ranks' losses, sent only to the ranks that need them."""
     from ddpkit.checks.lab17.balance import ExpertGradients
     from ddpkit.checks.lab17.on_ranks import averaged
 

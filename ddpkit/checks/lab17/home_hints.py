@@ -24,14 +24,14 @@ def _most(s: Seen) -> str:
 
 
 def _is(s: Seen, way: str) -> bool:
-    """True if the rows of the ranks are those of a wrong way."""
+    """True if a wrong way gives these rows of the ranks."""
     wrong = _busy(s)
     pairs = zip(sorted(s.rows), s.way_rows[way], strict=True)
     return wrong and all(abs(one - other) < 1e-6 * sum(s.load) for one, other in pairs)
 
 
 def _alone(s: Seen) -> bool:
-    """True if one expert has all extra copies, where the method gives several experts copies."""
+    """True if one expert has all extra copies, but the method gives copies to several experts."""
     extra = [copies - 1 for copies in s.copies]
     several = sum(copies > 1 for copies in s.right_copies) > 1
     return several and _busy(s) and sum(extra) == max(extra) > 1

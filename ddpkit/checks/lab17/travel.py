@@ -52,7 +52,7 @@ class Journey:
         return mixed[flat[mixed].argsort(stable=True)]
 
     def rows(self, orders: Sequence[Any], rank: int, *, modulo: bool = False) -> tuple[Any, Any]:
-        """Return the rows that come to a rank by these orders, and the experts of the rows.
+        """Return the rows that come to a rank if ranks send in these orders, and the rows' experts.
 
         With `modulo`, place p of the choices is taken for token p % tokens.
         """

@@ -56,7 +56,7 @@ KEPT = (
 
 
 def _thinks(idea: str) -> Callable[[Seen], bool]:
-    """True if the times are those of a wrong idea, for questions that tell all ideas apart."""
+    """True if a wrong idea gives these times, for questions on which all ideas differ."""
 
     def fits(s: Seen) -> bool:
         asked = s.questions

@@ -49,7 +49,7 @@ def _lacking(s: Seen) -> bool:
 
 
 def _overwritten(s: Seen) -> bool:
-    """True if the gradients of parameters lack the ones that were there before."""
+    """True if the answer replaced earlier gradients of parameters, and did not add to them."""
     pairs = zip(s.of_parameters, s.expect["of parameters"], strict=True)
     blocks = [pair for own, due in pairs for pair in zip(own, due, strict=True)]
     both = [pair for own, due in blocks for pair in zip(own, due, strict=True)]

@@ -1,4 +1,4 @@
-"""Lab 18: modules that keep tensors for their backward, and counts of the bytes by wrong ideas."""
+"""Lab 18: modules that keep tensors for their backward, and wrong ideas of counting the bytes."""
 
 from __future__ import annotations
 

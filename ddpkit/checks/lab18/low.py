@@ -1,4 +1,4 @@
-"""Lab 18: right numbers of low precision, and numbers by wrong ideas."""
+"""Lab 18: right numbers of low precision, and the numbers that wrong ideas give."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class RoundedLines:
         return torch.arange(self.length) // size
 
     def models(self) -> Mapping[str, Any]:
-        """Return the means of some mistakes; by rank where the ranks differ."""
+        """Return the means that some mistakes give; by rank if the ranks differ."""
         n, right, owner = self.n, self.right(), self.owner()
         short = [each.bfloat16() for each in self.flats]
         loop = short[0].clone()

@@ -114,7 +114,7 @@ def in_a_row(
 
 
 def twin(state: Any, x: Any, gradient: Any, more: Sequence[Any], times: int) -> dict[str, Any]:
-    """Return the results of `in_a_row` where all tensors are kept, in one process."""
+    """Return the results of `in_a_row` in one process that keeps all tensors."""
     with torch.random.fork_rng(devices=[]):
         return in_a_row(None, state, x, gradient, more, times)
 
@@ -238,7 +238,7 @@ def scaled(
 
 
 def gathered(answer: Answer, shards: Sequence[Any]) -> dict[str, Any]:
-    """Return the whole tensors by an answer, and whether its shards are unchanged."""
+    """Return the whole tensors that an answer makes, and True if it left its shards unchanged."""
     mine = [each.clone() for each in shards]
     with span(FORWARD):
         whole = returning(answer)(mine)

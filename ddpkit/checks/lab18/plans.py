@@ -135,7 +135,7 @@ IDEAS: dict[str, Callable[[Question], Choice | None]] = {
 
 
 def time_of(choice: Choice | None, question: Question) -> int:
-    """Return the ms of a plan; -1 if there is none."""
+    """Return the ms of a plan; -1 without a plan."""
     return -1 if choice is None else ms_of(choice, question[0])
 
 
@@ -162,7 +162,7 @@ def telling(rng: random.Random, count: int = 10) -> list[Question]:
 
 
 def equal(rng: random.Random, held: int) -> Question:
-    """Return six equal blocks that keep 13 times their input, as the lesson's."""
+    """Return six equal blocks that keep 13 times their input, like the blocks of the lesson."""
     given, ms = rng.randrange(2, 90), rng.randrange(2, 40)
     blocks = [(ms, 13 * given, given)] * 6
     low = level_of((True,) * 6, (blocks, held, 0))

@@ -159,7 +159,7 @@ def _of(kind: Any, wanted: Any) -> Any:
 
 
 def _no_exception(s: Seen) -> bool:
-    """True if the first wrong end is a returned value where an exception was due."""
+    """True if the first wrong end is a returned value, although an exception was due."""
     if not s["wrong at"]:
         return False
     _, _, got, due = _at(s)

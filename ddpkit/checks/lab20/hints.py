@@ -17,7 +17,7 @@ def _numbers(found: Any) -> bool:
 
 
 def _counts(*ideas: str) -> Callable[[Seen], bool]:
-    """True if the answer's numbers without recomputation are those of an idea, in every case."""
+    """True if an idea gives the answer's numbers without recomputation, in every case."""
 
     def fits(s: Seen) -> bool:
         return any(list(s["none"]) == s.ideas[name] for name in ideas)
@@ -99,7 +99,7 @@ FLOPS = (
 
 
 def _like(name: str) -> Callable[[Seen], bool]:
-    """True if all bytes are within half a percent of a mistake's."""
+    """True if all bytes are within half a percent of the bytes that a mistake gives."""
 
     def fits(s: Seen) -> bool:
         return any(_near(s["bytes"], each) for each in s.ideas[name])

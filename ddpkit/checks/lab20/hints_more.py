@@ -90,7 +90,7 @@ HIDDEN = (
 
 
 def _reads(*ideas: str) -> Callable[[Seen], bool]:
-    """True if names and numbers are those of a wrong idea in all traces."""
+    """True if a wrong idea gives these names and numbers in all traces."""
 
     def fits(s: Seen) -> bool:
         found = list(zip(s["limits"], s["ns"], strict=True))

@@ -18,7 +18,7 @@ class Hidden:
     """A question: the arguments of `hidden_from`, and the sizes of the run's products."""
 
     way: Way
-    sizes: tuple[int, int]  # (in, out) of a linear layer; of shards and slices an MLP's
+    sizes: tuple[int, int]  # (in, out) of a linear layer; for shards and slices, of an MLP
     n: int
     tera: int  # TFLOP/s of a rank
     giga: int  # GB/s of a link

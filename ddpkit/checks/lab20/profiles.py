@@ -29,7 +29,7 @@ class _Step:
     def kernel(
         self, rank: int, start: int, ns: int, intensity: float = 1000, before: int = 9000
     ) -> int:
-        """Add a kernel that was launched so many ns before its start; return its end."""
+        """Add a kernel that starts a given number of ns after its launch; return its end."""
         nbytes = 1000 * ns
         args = {"flops": round(intensity * nbytes), "bytes": nbytes, "launched_ns": start - before}
         self.spans.append(Span(rank, "compute", "kernel", "span", start, start + ns, args=args))

@@ -1,4 +1,4 @@
-"""Lab 20: operations behind launches, their limits, and limits by wrong ideas."""
+"""Lab 20: operations behind launches, their limits, and the limits that wrong ideas give."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ class Sides:
     def read(self, observed: Any) -> dict[str, Any]:
         """Return the tokens, the verdict, and the exposed ms of the runs on both sides.
 
-        Where no ranks can be started, the number alone is judged.
+        If no ranks can be started, the check judges the number alone.
         """
         tokens, due = observed["tokens"], limit(self.ask)
         seen: dict[str, Any] = {"tokens": tokens, "exposed": ()}

@@ -1,4 +1,4 @@
-"""Lab 20: sizes of transformers, their FLOPs and their memory, and counts by wrong ideas."""
+"""Lab 20: sizes of transformers, their FLOPs and memory, and the counts of wrong ideas."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ class Room:
         return ready()
 
     def next(self) -> None:
-        """Give the floor to the first rank that can continue; if none can, move the clock."""
+        """Give the floor to the first rank that can continue; if no rank can, move the clock."""
         here = [each for each in self.people.values() if not each.left]
         if not here:
             return

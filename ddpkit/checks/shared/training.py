@@ -120,7 +120,7 @@ class Training:
 
     lengths: Lengths
     momentum: float
-    seed: int  # the images' seed, and rank 0's model's; rank r's model has `seed` + r
+    seed: int  # the seed of the images; the model of rank r has the seed `seed` + r
 
     @property
     def n(self) -> int:
