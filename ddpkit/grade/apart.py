@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 T = TypeVar("T")
-PATIENCE = 30  # on a busy machine the limit of real time is `seconds` times PATIENCE
+PATIENCE = 30  # on a busy machine, the limit of real time is `seconds` multiplied by PATIENCE
 PR_SET_PDEATHSIG = 1
 
 

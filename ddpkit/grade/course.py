@@ -144,7 +144,7 @@ def note_on_name(name: str, lab: str) -> list[str]:
 
 @functools.cache
 def points_of(lab: str) -> float:
-    """The points of a lab; 0 if there is none of this number."""
+    """Return the points of a lab; 0 for an unknown number."""
     return float(sum(one.points for one in exercises().values() if one.lab == lab))
 
 

@@ -47,7 +47,7 @@ class ClassShare:
     def holds(self, name: str) -> bool:
         """True if the submission with this name belongs to the part.
 
-        Only the name decides, so all hosts split a class in the same way. Later submissions do not
+        Only the name decides: all hosts split a class in the same way. Later submissions do not
         change the parts. File systems may store accented letters in two forms; both forms belong
         to the same part.
         """

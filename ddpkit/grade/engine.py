@@ -36,7 +36,7 @@ class SandboxRun:
     errors: dict[int, list[str]] = field(default_factory=dict)  # name, message, traceback
     # the cell that ended the run; None: the run ended before the first cell
     stopped_at: int | None = None
-    why: str = ""  # "": all cells ran; else a key of attempt.WORDS, INFRA or BUSY
+    why: str = ""  # "" if all cells ran; otherwise a key of attempt.WORDS, INFRA or BUSY
     log: str = ""  # pytest's output, for the teacher, if no student's cell has begun
 
 
@@ -140,7 +140,7 @@ class _Watch:
         return self._too_much()
 
     def _too_much(self) -> str | None:
-        """An end, if too much comes out: read into Python, it takes twenty times as much memory."""
+        """Return "flood" for too much output, which takes twenty times its bytes in Python."""
         much = self.read > self.limits.output or len(self.rest) > self.limits.line
         return "flood" if much else None
 
@@ -167,7 +167,7 @@ class _Watch:
                 return ""
             else:  # pytest itself reports its end
                 return self._ended()
-        except Exception:  # not a line of the plugin's
+        except Exception:  # the plugin did not write this line
             return "exited"
         return None
 

@@ -28,7 +28,7 @@ class SubmittedCell:
     """A code cell: its marks, and its source."""
 
     id: str
-    exercise: str  # the exercise that its metadata name; "" if none
+    exercise: str  # the exercise that the cell's metadata name; "" without a name
     check: str
     source: str
 

@@ -91,7 +91,7 @@ def pytest_runtest_call(item: Any) -> Iterator[None]:
 
 
 def _where(traceback: list[Any]) -> str:
-    """The traceback's last part, in which the line stands."""
+    """Return the last part of the traceback, which contains the line."""
     return "\n".join(map(str, traceback))[-2 * MOST_TEXT :]
 
 

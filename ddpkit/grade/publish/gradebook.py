@@ -24,7 +24,7 @@ class Gradebook:
 
     labs: dict[str, float]  # lab -> points of the lab
     rows: tuple[tuple[Person, dict[str, Result]], ...]
-    strangers: tuple[Result, ...]  # results that belong to nobody in the roster
+    strangers: tuple[Result, ...]  # results of submissions that nobody in the roster owns
 
 
 def gradebook(results: Sequence[Result], roster: Roster, keep: str) -> Gradebook:

@@ -18,7 +18,7 @@ NOBODY = "Nobody is ranked: no submission has a right run of train_fast.\n"
 def standings(results: Sequence[Result]) -> str:
     """Return a row for each ranked submission, the fastest first, and the number not ranked.
 
-    A submission at most 3 % slower than the one before has the same place.
+    A submission that is at most 3 % slower than the previous one shares its place.
     """
     from ddpkit.capstone.score import EQUAL, HEAD
     from ddpkit.capstone.task import GIVEN_MS, floor_ms

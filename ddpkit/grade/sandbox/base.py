@@ -70,7 +70,7 @@ class Sandbox(Protocol):
         """Run the notebook; the plugin writes to descriptor `record`, pytest to `log`."""
 
     def usage(self) -> Usage:
-        """Return the resources in use now, and those used so far."""
+        """Return the resources that are in use now, and the resources used so far."""
 
     def end(self) -> None:
         """End all processes of the sandbox."""
@@ -190,7 +190,7 @@ def confine(limits: Limits) -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (limits.disk, limits.disk))
     resource.setrlimit(resource.RLIMIT_NOFILE, (1024, 1024))
     resource.setrlimit(resource.RLIMIT_MSGQUEUE, (0, 0))
-    # counts for the sandbox's own user, under which nothing else runs; root has no limit
+    # limits all processes of the sandbox's user, who runs nothing else; root has no limit
     if os.geteuid() == 0:
         most = limits.threads + SPARE_THREADS
         resource.setrlimit(resource.RLIMIT_NPROC, (most, most))

@@ -28,7 +28,7 @@ from ddpkit.grade.sandbox.users import free_user
 
 JOB = Path("/job")  # the folder of questions and notebook, inside
 COURSE = Path("/course")
-IN_MEMORY = ("/tmp", "/home", "/dev/shm")  # folders to write into, beside the job's
+IN_MEMORY = ("/tmp", "/home", "/dev/shm")  # folders to write into, besides the job's folder
 NAME = 1 << 10  # bytes of kernel memory for a file: about 0.7 kB, and the file's name
 ISOLATION = [
     "--unshare-pid",
@@ -77,7 +77,7 @@ def why_root_stays() -> str:
 
 
 def lacks() -> str:
-    """Return the protection that a sandbox lacks here; "" if none.
+    """Return the protection that a sandbox lacks here, in words; "" if it lacks nothing.
 
     docs/teaching.md explains the consequences.
     """

@@ -24,7 +24,7 @@ from ddpkit.grade.sandbox.base import SPARE_THREADS, Limits, Usage
 
 FOLDERS_IN_MEMORY = 4  # /tmp, /home, /dev/shm and the job's folder: their files count as memory
 SPARE_MEMORY = 512 << 20  # bytes: page tables, sockets, bytecode; the meter's limit comes first
-PATIENCE_S = 5.0  # for killed processes to be gone
+PATIENCE_S = 5.0  # seconds until killed processes are gone
 OURS = "ddpkit-"  # how groups' names begin; the grader's process id follows
 # version -> files of the limits, and the file with the number of processes killed by the kernel
 FILES = {
@@ -34,7 +34,7 @@ FILES = {
 
 
 class ControlGroup:
-    """The control group of one sandbox; without effect where no group can be made.
+    """The control group of one sandbox; without effect if the machine allows no group.
 
     limits  its memory and threads become the kernel's limits, with room for the memory that the
             meter counts apart or later

@@ -31,5 +31,5 @@ def require(private: Sequence[Path] = ()) -> None:
 
 
 def sandbox_for(course: Path, job: Path, limits: Limits) -> Bwrap | OtherUser:
-    """Return a sandbox for one run; the arguments are those of `Bwrap`."""
+    """Return a sandbox for one run; takes the arguments of `Bwrap`."""
     return (Bwrap if level() == BWRAP else OtherUser)(course, job, limits)

@@ -97,7 +97,7 @@ def tree(root: int) -> set[int]:
 
 
 def _table(path: str) -> dict[str, str]:
-    """The lines "name: value" of a file of the kernel's."""
+    """Return the lines "name: value" of a file in /proc."""
     lines = process.text_of(path).splitlines()
     return {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
 

@@ -68,7 +68,7 @@ def trouble(private: Sequence[Path] = ()) -> str:
 
 
 class OtherUser:
-    """One run, as a user of its own; the arguments are those of `Bwrap`."""
+    """One run, as a separate user of the machine; takes the arguments of `Bwrap`."""
 
     def __init__(self, course: Path, job: Path, limits: Limits) -> None:
         self.limits, self.user = limits, free_user()

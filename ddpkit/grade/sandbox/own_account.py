@@ -18,7 +18,7 @@ from ddpkit.grade.sandbox.meter import UseMeter, tree
 
 
 class OwnAccount:
-    """One run without a sandbox; the arguments are those of `Bwrap`."""
+    """One run without a sandbox; takes the arguments of `Bwrap`."""
 
     def __init__(self, course: Path, job: Path, limits: Limits) -> None:
         self.course, self.job, self.limits = course, job, limits

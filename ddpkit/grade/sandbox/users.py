@@ -47,7 +47,7 @@ def processes_of(user: int) -> set[int]:
 
 
 def owned_by(user: int) -> list[Path]:
-    """Return a user's files and folders where every user may write, the outermost ones.
+    """Return the outermost files and folders of a user in places where every user may write.
 
     A folder that every user may write into may lie anywhere below one that every user may enter.
     """
