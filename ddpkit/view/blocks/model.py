@@ -58,7 +58,7 @@ class Matrix:
         return self.rows * self.columns * NUMBER
 
     def cuts(self, ranks: int) -> list[tuple[int, int]]:
-        """Return the first row or column of each rank, and the one after the last."""
+        """Return the first row or column of each rank, then the end of the last rank's block."""
         length = {"rows": self.rows, "columns": self.columns}.get(self.held, 0)
         small, larger = divmod(length, ranks)
         sizes = [small + (rank < larger) for rank in range(ranks)]

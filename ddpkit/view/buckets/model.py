@@ -24,7 +24,7 @@ class CapSweep:
     cap_mb: float
     curve: tuple[tuple[float, int], ...]
     replay: Replay
-    row: RankRow  # the row of one rank; all ranks are alike
+    row: RankRow  # the row of one rank; all ranks do the same
     compute_ns: int  # the step without communication
 
     @property

@@ -254,7 +254,7 @@ def compared_steps(traces: tuple[Trace, Trace], step: int | None) -> tuple[int |
 
 
 def beside(before: int, after: int) -> str:
-    """Return two times as ``"12 ms → 40 ms"``, or one time if both print alike."""
+    """Return two times as ``"12 ms → 40 ms"``, or one time if both print the same."""
     return _arrow(words.ms(before), words.ms(after))
 
 

@@ -112,7 +112,7 @@ def _numbers(alt: str, text: str) -> str:
 
 
 def _parts(text: str) -> list[list[str]]:
-    """Return the lines in parts: those of a table together, and each other line alone."""
+    """Return the lines in parts: the lines of a table are one part, and so is each other line."""
     parts: list[list[str]] = []
     before = False
     for line in filter(None, text.splitlines()):
@@ -146,7 +146,7 @@ def _part(lines: list[str]) -> str:
 
 
 def _row(line: str, ends: list[int]) -> Iterator[str]:
-    """Yield the cells of a row, whose columns end where those of the heads end."""
+    """Yield the cells of a row; its columns end at the ends of the heads' columns."""
     cells: list[list[str]] = [[] for _ in ends]
     for number, found in enumerate(_CELL.finditer(line)):
         column = next((k for k, end in enumerate(ends) if found.end() <= end), len(ends) - 1)

@@ -207,7 +207,7 @@ class RowBuilder:
     def _bar(
         self, start: int, end: int, kind: str, texts: tuple[str, ...], window: Interval
     ) -> list[Rough]:
-        """The part of a bar inside the window, in a list; an empty list if none is."""
+        """Return the part of a bar inside the window, in a list; [] for a bar outside."""
         start, end = max(start, window[0]), min(end, window[1])
         if start > end:
             return []

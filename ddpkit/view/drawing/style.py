@@ -57,7 +57,7 @@ LABEL = {
     "copy": "white",
     "host": "white",
 }
-TINTS = (  # Okabe and Ito's, and one of Tol's: of rank or micro-batch 0 to 7, and round again
+TINTS = (  # colours of rank or micro-batch 0 to 7, then again from 0; Okabe and Ito, one by Tol
     *("#0072B2", "#ECB740", "#008561", "#DDA7C5", "#7BC4EE", "#C05500", "#C9BD3D", "#882255"),
 )
 OUTLINED = 3.1  # contrast of a fill, or of its outline, with the ground

@@ -109,7 +109,7 @@ class _Renderer(RendererBase):
         self._out.append((look, data))
 
     def draw_path_collection(self, *given: Any, **named: Any) -> None:
-        """Draw all, in groups of one look: within a collection of ours, none lies on another."""
+        """Draw all elements, in groups of one look. Elements of one collection do not overlap."""
         before, self._out = self._out, []
         super().draw_path_collection(*given, **named)
         looks = dict.fromkeys(look for look, _ in self._out)

@@ -151,7 +151,7 @@ def note(facts: Mapping[str, Scalar], *, compute: bool, comm: bool) -> str:
 
 
 def deaths(died: Mapping[int, int], facts: Mapping[str, Scalar]) -> str:
-    """Return the ranks that died, and the times; "" if none died.
+    """Return the ranks that died, and the times; "" if no rank died.
 
     ``died`` is ns since the left edge.
     """

@@ -27,7 +27,7 @@ class Lane:
     """A row of the picture: the columns' entries from ``first`` to before ``last``, by start."""
 
     rank: int
-    title: str  # "rank 0" in its first row, else ""
+    title: str  # "rank 0" in the first row of the rank; otherwise ""
     name: str  # "compute"; of the first lane of "comm", "copy" or of a queue its name, else ""
     top: int  # in pixels
     height: int
@@ -172,7 +172,7 @@ class _ColumnBuilder:
         return top
 
     def _exposed(self, rank: int) -> Iterator[Span]:
-        """Exposed communication, in the row of compute: there is nothing else then."""
+        """Exposed communication, drawn in the row of compute, which is empty at that time."""
         for start, end in self.trace.activity(rank).exposed:
             yield Span(rank, "compute", "exposed communication", "comm", start, end)
 

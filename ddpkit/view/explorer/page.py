@@ -143,7 +143,7 @@ def _step(trace: Trace, k: int) -> list[str]:
 
 
 def _traffic(trace: Trace) -> Iterator[list[str]]:
-    """Yield the bytes that each rank sent; one row for all ranks if all sent alike."""
+    """Yield the bytes that each rank sent; one row for all ranks if their bytes are equal."""
     sent = {rank: list(_sent(trace, rank)) for rank in trace.recorded_ranks}
     times = Counter(tuple(row) for rows in sent.values() for row in rows)
     first = trace.recorded_ranks[0]

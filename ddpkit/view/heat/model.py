@@ -35,7 +35,7 @@ class Heat:
 
     @property
     def typical_ns(self) -> float:
-        """The median step of all ranks after the warm-up; 0 if there is none."""
+        """The median step of all ranks after the warm-up; 0 without a step."""
         return _typical(self.took)
 
 
@@ -148,7 +148,7 @@ def _straggler(ranks: Sequence[int], behind: Mapping[int, Sequence[int]]) -> str
 
 
 def _at_least(successes: int, trials: int, chance: float) -> float:
-    """Return the probability of so many successes or more (binomial distribution)."""
+    """Return the probability of this many successes or more (binomial distribution)."""
     return sum(
         comb(trials, k) * chance**k * (1 - chance) ** (trials - k)
         for k in range(successes, trials + 1)

@@ -10,7 +10,7 @@ from ddpkit.view.drawing import words
 
 WINDOW = 10  # steps over which a throughput is taken
 RECENT = 20  # steps over which a lag is taken
-MUCH = 0.1  # part of a step: a rank so much later than the first is worth a word
+MUCH = 0.1  # share of a step: a rank with a larger lag behind the first is named
 
 
 class Report(NamedTuple):

@@ -70,7 +70,7 @@ def _lines(
     colour: str,
     spots: dict[int, tuple[float, float]],
 ) -> None:
-    """A line through each group of a dimension; that of the chosen rank stands out."""
+    """A line through each group of a dimension; the line of the chosen rank stands out."""
     for group in model.groups[name]:
         own = model.rank in group
         faint = model.rank is not None and not own

@@ -37,7 +37,7 @@ class MeshPicture:
         return -(-self.ranks // self.per_host) if self.per_host else 0
 
     def host(self, rank: int) -> int | None:
-        """The host of a rank; None where no hosts are given."""
+        """The host of a rank; None if no hosts are given."""
         return rank // self.per_host if self.per_host else None
 
     def own(self, name: str) -> list[int]:

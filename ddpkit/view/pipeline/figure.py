@@ -98,7 +98,7 @@ def _texts(box: OpBox) -> Sequence[str]:
 
 
 def _look(kind: str, micro: int) -> dict[str, Any]:
-    """Pale for a forward, full for a backward, framed where it is of the weights alone."""
+    """Pale for a forward, full for a backward, framed for a backward of the weights alone."""
     tint = style.tint(micro)
     face = {"F": style.lighter(tint), "B": tint, "W": "#FFFFFF"}[kind]
     edge = "white" if kind == "B" and face == style.outline(tint) else style.outline(tint)

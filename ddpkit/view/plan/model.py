@@ -13,7 +13,7 @@ BATCHES = (8, 16, 32, 64, 128)
 
 @dataclass(frozen=True, slots=True)
 class PlanCell:
-    """A training on so many ranks, with so many samples a rank and step."""
+    """A training: the number of ranks, and the number of samples for each rank and step."""
 
     ranks: int
     batch: int

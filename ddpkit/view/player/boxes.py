@@ -61,7 +61,7 @@ class Boxes:
 
 
 def boxes_of(playback: Playback) -> Boxes:
-    """Boxes in a ring for neighbours; else two rows: the ranks before the step, and after it."""
+    """Boxes in a ring if only neighbours send; otherwise in two rows, before and after the step."""
     return _ring(playback) if playback.is_ring or playback.world_size == 1 else _rows(playback)
 
 

@@ -31,7 +31,7 @@ HOLDS = "On an arrow: the numbers that the message holds, each once."
 
 
 def draw_moment(playback: Playback, step: int) -> Figure:
-    """A figure of 11 inches width, as high for each step of a playback as for the others."""
+    """A figure 11 inches wide, of the same height for all steps of a playback."""
     boxes = boxes_of(playback)
     height = max(boxes.height, 0.35 + 0.24 * playback.world_size)
     page = Page(TOP + height + 0.86)

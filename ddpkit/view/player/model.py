@@ -18,7 +18,7 @@ class Message:
     target: int
     bytes: int
     chunks: tuple[int, int] | None = None
-    # the receiver adds the message to its own part; else the message replaces the part
+    # True if the receiver adds the message to its own part; otherwise the message replaces it
     adds: bool = False
     holds: str = ""  # the numbers in the message, if chunks are not known
 

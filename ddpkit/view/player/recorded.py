@@ -49,7 +49,7 @@ def playback_of_trace(trace: Trace) -> Playback:
 
 
 def shortened(numbers: object) -> str:
-    """The numbers of a message in as much room as an arrow has: "3", "1 … 4"."""
+    """The numbers of a message, shortened to the room of an arrow: "3", "1 … 4"."""
     text = str(numbers)
     if len(text) <= MOST_CHARACTERS or "," not in text:
         return text

@@ -9,9 +9,9 @@ from ddpkit.view.routing.model import RoutingPicture
 
 LEFT, RIGHT, TOP = 1.05, 0.3, 1.25  # inches: the names of the ranks, and the words above
 HIGH, LEAST = 0.34, 0.1  # a row of cells; a row among many ranks
-ROOM = 5.0  # for all rows of cells
+ROOM = 5.0  # inches for all rows of cells
 APART = 0.12  # between the experts of two ranks; less between many ranks
-BELOW, BAR, BOTTOM = 0.36, 0.22, 0.62  # to the bars, a bar, and under the bars
+BELOW, BAR, BOTTOM = 0.36, 0.22, 0.62  # inches: gap above the bars, a bar, and below the bars
 SHADES = LinearSegmentedColormap.from_list("rows", ["white", style.TINTS[4]])  # below dark ink
 
 

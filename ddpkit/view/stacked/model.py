@@ -54,7 +54,7 @@ class Stacked:
 
 @dataclass(frozen=True, slots=True)
 class StackedSteps:
-    """The numbers of the picture, and its text: the bars, in groups of so many."""
+    """The numbers and the text of the picture: the bars, in groups of equal size."""
 
     bars: tuple[Stacked, ...]
     by: int

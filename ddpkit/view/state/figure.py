@@ -46,7 +46,7 @@ def _legend(page: Page, model: StateModel, *, drawn: bool) -> None:
 
 
 def _bar(page: Page, plot: Plot, bar: StateBar, middle: float) -> None:
-    """Draw one stage: its name, its kinds one after the other, its bytes."""
+    """Draw one stage: the name, a bar of the kinds of state, and the bytes."""
     y = plot.top + middle
     page.write(LEFT - 0.12, y - 0.09, f"stage {bar.stage}", 10, bold=True, ha="right")
     page.write(LEFT - 0.12, y + 0.09, SHARED[bar.stage], 8, style.GREY, ha="right")

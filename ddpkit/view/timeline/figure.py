@@ -54,7 +54,7 @@ def draw_words(title: str, finding: str) -> Figure:
 
 
 def write_names(page: Page, top: float, model: Timeline, row: RankRow, place: RowLayout) -> None:
-    """Write the names of the rank and of its lanes left of the row; ``top`` is the chart's."""
+    """Write the names of a rank and its lanes left of the row; ``top`` is the chart's top."""
     comm = (place.lanes[0][0], place.lanes[-1][1]) if place.lanes else (place.top, place.bottom)
     y = top + sum(place.compute if model.has_compute else comm) / 2
     points = 11 if len(model.rows) <= 8 else 9.5

@@ -109,7 +109,7 @@ def timeline_model(
 
 
 def few(model: Timeline) -> list[tuple[int, str]]:
-    """Return the ranks to show first, with labels, if there are more than `MANY`, else none."""
+    """Return the ranks to show first, with labels; no ranks if there are at most `MANY`."""
     return sorted(_extremes(model.rows).items()) if len(model.rows) > MANY else []
 
 
