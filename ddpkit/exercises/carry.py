@@ -54,7 +54,7 @@ def _not_here(name: str, lab: str) -> str:
 
 
 def _from_kit(name: str) -> Any | None:
-    """The kit's answer; None if it has none, as in the grader's sandbox."""
+    """Return the kit's answer; None if the kit has no answer, as in the grader's sandbox."""
     try:
         from ddpkit import answers
 

@@ -104,7 +104,7 @@ def is_unanswered(error: BaseException) -> bool:
 
 
 def size_of_blanks(source: str | None) -> str:
-    """The lengths of several blanks in an answer's source: "about 4, 7 and 9 lines"; else ""."""
+    """Return the lengths of several blanks of an answer: "about 4, 7 and 9 lines"; or ""."""
     sizes = re.findall(rf"{BLANK}: about (\d+) line", source or "")
     return f"about {', '.join(sizes[:-1])} and {sizes[-1]} lines" if len(sizes) > 1 else ""
 

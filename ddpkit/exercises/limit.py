@@ -45,7 +45,7 @@ class OutOfTime(BaseException):
 
 
 def seconds_left() -> float | None:
-    """Return the seconds after which a run on ranks ends; None where there is no limit."""
+    """Return the seconds after which a run on ranks ends; None without a limit."""
     if _worker is None:
         return None
     _worker.runs = True
@@ -72,7 +72,7 @@ def limited(work: Callable[[], Result], seconds: float) -> Result:
             raise TookTooLong(seconds, place)
     except KeyboardInterrupt:
         worker.end(KeyboardInterrupt)
-        if isinstance(worker.error, KeyboardInterrupt):  # a run's says where each rank was
+        if isinstance(worker.error, KeyboardInterrupt):  # tells the line of each rank
             raise worker.error from None
         raise
     finally:
@@ -102,7 +102,7 @@ class _Worker(threading.Thread):
             self.done.set()
 
     def place(self) -> str:
-        """Return the innermost running line of the reader's: "Cell In[5], line 3: time.sleep"."""
+        """Return the reader's innermost running line: "Cell In[5], line 3: time.sleep"."""
         frame: FrameType | None = sys._current_frames().get(self.ident or 0)
         while frame is not None and not is_user_file(frame.f_code.co_filename):
             frame = frame.f_back

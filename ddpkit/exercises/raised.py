@@ -104,7 +104,7 @@ class Trouble:
 
 
 def trouble_of(error: BaseException) -> Trouble:
-    """Return the facts about an answer's exception, its own or a failed run's.
+    """Return the facts about an answer's exception, raised by the answer or by its ranks.
 
     If ranks raised, the first rank's exception counts, and `kind` is the first known kind.
     """
@@ -122,7 +122,7 @@ def trouble_of(error: BaseException) -> Trouble:
 
 
 def from_claim(claim: object) -> Trouble:
-    """Return the trouble in a claim. The claim is a student's, so no type or size is trusted."""
+    """Return the trouble in a claim. A student made the claim, so no type or size is trusted."""
     if not isinstance(claim, dict):
         return Trouble()
     words = {

@@ -124,7 +124,7 @@ def call(
 ) -> Did:
     """Call the answer once on every rank; an argument may be `PerRank`.
 
-    With `files` the answer may write files: else files are a way past torch.distributed.
+    Without `files` the answer may not write files, which ranks could use to exchange data.
     """
     by_rank = [pick(arguments, rank) for rank in range(world_size)]
     return together(answer, [by_rank], link=link, machine=machine, files=files)[0]()
@@ -286,7 +286,7 @@ def _call_each(
             dist.barrier()
         _let_a_moment_pass()
         with (
-            span(CALL),  # in the trace, where all times belong to one clock
+            span(CALL),  # a span in the trace: all its times belong to one clock
             _noted(counted) as program,
             _held_to_rules(files),
         ):

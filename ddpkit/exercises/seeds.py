@@ -18,10 +18,12 @@ class Seed:
 
     def rng(self, name: str) -> random.Random:
         """Generator of an exercise's inputs; checks run in any order draw the same."""
-        return random.Random(f"{self.text}/{name}")  # text is hashed by SHA-512, alike everywhere
+        return random.Random(
+            f"{self.text}/{name}"
+        )  # a text is hashed by SHA-512, the same on every machine
 
 
 def current_seed() -> Seed:
-    """The grader's seed if `DDPKIT_SEED` is set (any text), else the public one."""
+    """Return the grader's seed, made from the text in `DDPKIT_SEED`, or the public seed."""
     secret = os.environ.get("DDPKIT_SEED", "")
     return Seed(secret, secret=True) if secret else Seed()

@@ -11,7 +11,7 @@ from ddpkit.cluster.torchrun.job import checking
 
 PRINTED = 3  # last lines of an answer's output to keep
 MAX_LINE = 200  # characters kept of each
-# gloo's last words on a rank: nobody's print, and the run's explanation says it better.
+# gloo's last words on a rank: no code printed them, and the run's error explains the end better.
 LAST_WORDS = ("terminate called after throwing an instance of 'gloo::", "[enforce fail at ")
 
 

@@ -118,7 +118,7 @@ def is_numpy_scalar(kind: type) -> bool:
     """True for a class of numpy's own numbers, which count as Python numbers of the same value."""
     generic = _of("numpy", "generic")
     is_one = generic is not None and issubclass(kind, generic)
-    return is_one and _of("numpy", kind.__name__) is kind  # no subclass of a student's
+    return is_one and _of("numpy", kind.__name__) is kind  # no subclass that a student wrote
 
 
 def _key(key: Any) -> Any:
@@ -126,7 +126,7 @@ def _key(key: Any) -> Any:
 
 
 def _of(module: str, name: str) -> type | None:
-    """A class of a library, if the library is loaded: else no value can be of that class."""
+    """Return a class of a library; None if no code has loaded the library."""
     return getattr(sys.modules.get(module), name, None)
 
 
