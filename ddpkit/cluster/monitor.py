@@ -125,7 +125,7 @@ class Monitor:
         )
 
     def by_luck(self) -> dict[int, Call]:
-        """Return the first wrongly paired calls of the run, as `Lines.by_luck` finds them, or {}."""
+        """Return the first wrongly paired calls of the run (see `Lines.by_luck`), or {}."""
         return self._lines.by_luck(_text) if self._complete else {}
 
     def _apart(self, call: Call) -> dict[int, Call]:

@@ -142,7 +142,7 @@ class Labelled(io.TextIOBase):
         self.kept.feed(text.encode())
         *whole, self.partial = (self.partial + text).split("\n")
         for line in whole:
-            # One write, because print would write the "\n" separately: torchrun's Python is unbuffered.
+            # One write: torchrun runs Python unbuffered, and print would write the "\n" later.
             self.shown.write(f"{self.label}{line}\n")
             self.shown.flush()
         return len(text)
