@@ -256,7 +256,7 @@ class RunTimeout(RunFailed):
     """The run took longer than its `timeout=`.
 
     seconds  the timeout
-    doing    by unfinished rank, its state when the run was stopped
+    doing    the state of each unfinished rank when the run was stopped, by rank
     """
 
     def __init__(

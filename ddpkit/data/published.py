@@ -108,10 +108,10 @@ class ServerRates:
         return 4 * self.parameters
 
 
-# Medians of the 96 files processed_data/speed_and_cluster_size/{p100,p100ps2,k80}/*: of about 40 to
-# 145 rates in each, the first quarter is left out, where training starts. Worked out from the files
-# on 2026-11-22: all 32 of the K80s, and five of the 64 of the P100s again; the tensors and
-# parameters were read in checkpoint/aggregated.csv.
+# Medians of the 96 files processed_data/speed_and_cluster_size/{p100,p100ps2,k80}/*. A file has
+# about 40 to 145 rates; the first quarter is left out, because training starts there. On 2026-11-22
+# all 32 medians of the K80s, and five of the 64 medians of the P100s, were computed again from the
+# files. Tensors and parameters are from checkpoint/aggregated.csv.
 SERVER_RATES = (
     ServerRates(
         "ResNet-15", 50, 693_818,

@@ -15,7 +15,7 @@ from ddpkit.text import BLANK, MESSAGE
 MAX_LINES = 6  # lines of a run's explanation; the student's own run shows the rest
 # in errors of ranks, the name of this class says nothing to a student
 CARELESS = f" raised {Careless.__name__}: "
-WHY = "Why: "  # how the best line of an explanation begins
+WHY = "Why: "  # the beginning of an explanation's best line
 ELSEWHERE = "Not in a line of yours: raised as the check called your code, or read its result."
 
 

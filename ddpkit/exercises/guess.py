@@ -35,7 +35,7 @@ def beside(prediction: Any, measured: SupportsFloat | None, unit: str = "") -> N
 
 
 def _number(value: Any) -> float | None:
-    """A finite number, or None; a text is none."""
+    """Return a value as a finite number; None for a text and for any other value."""
     try:
         found = math.nan if isinstance(value, str) else float(value)
     except Exception:  # any object that the reader has written there

@@ -79,7 +79,7 @@ def _carries(merged: Merged) -> bool:
 
 
 def _carry_along(kept: Path, package: Path) -> None:
-    """Add one's own answers to the copy, so that `carry` finds them where this kit has no answers.
+    """Add the student's answers to the copy, so that `carry` finds answers that this kit lacks.
 
     The grader's kit has answers to all earlier labs; a student's kit may lack them.
     """

@@ -62,7 +62,7 @@ class ProcessSettings:
     threads: int  # torch's threads in each process
     environ: Mapping[str, str]
     cwd: str
-    emulated: bool = False  # whether time is the timekeeper's
+    emulated: bool = False  # True if the timekeeper decides the time
     epoch_ns: int = 0  # the date at which emulated time is 0
     own_interpreters: bool = False  # True if each process begins as a new interpreter
 

@@ -11,8 +11,8 @@ from ddpkit.trace.span import Span
 def innermost(spans: Iterable[Span], inside: Iterable[Interval]) -> Iterator[tuple[int, int, Span]]:
     """Yield the spans cut into pieces (start, end, span) that do not overlap, in the order of time.
 
-    Only times in the set ``inside`` are kept. If several spans run, the piece belongs to the span
-    that began last (of several, to the shortest).
+    Only times in the set ``inside`` are kept. If several spans run, a piece belongs to the span
+    that began last; of spans that began at the same time, to the shortest.
     """
     pieces = list(_pieces(spans))
     at = 0

@@ -7,7 +7,7 @@ import re
 _END = re.compile(r"(?<=[.!?:])(?:(?<=\W\W)|(?<!e\.g\.)(?<!i\.e\.))\s+(?=[A-Z*`\[$(\"“])")
 _FENCE = re.compile(r"(^```.*?^```$|`[^`\n]+`)", re.DOTALL | re.MULTILINE)
 _FORMULA = re.compile(r"\$\$(?P<block>[^$]+)\$\$|\$(?P<inline>[^$]+)\$")
-# A slide has no cell to write into and shows no code: these sentences speak of the notebook.
+# Sentences about the notebook, which a slide leaves out: a slide has no cells and no code.
 _NOTEBOOK = re.compile(
     r"in place of the dots|cells? (below|above)|Run (it|the cell)|check\(|Scroll", re.IGNORECASE
 )

@@ -175,7 +175,7 @@ def serve(answer: Answer, rng: random.Random) -> Iterator[Case]:
     for about, workers, story, needs in STORIES:
         n, length = max(workers) + 1, rng.randrange(2, 6)
         pushes = [int(each[1:]) for each in story.split() if each[0] in "phi"]
-        values = rng.sample(range(2049, 9000, 2), len(pushes))  # float16 cannot hold such a number
+        values = rng.sample(range(2049, 9000, 2), len(pushes))  # odd: float16 cannot hold them
         mine = [
             [
                 ramp(float(value), length)

@@ -84,7 +84,7 @@ def _decided(
         over = any(at + seconds == moment for at in came.values())
         if whole or (over and len(there) >= least):
             if came[rank] + seconds < moment:
-                break  # the rank gave up before
+                break  # the rank gave up before this moment
             return there, max(moment, came[rank])
     return "RuntimeError", came[rank] + seconds
 

@@ -81,7 +81,7 @@ class CarriedTensors:
         self._carrying.clear()
 
     def take(self, operations: Iterable[Carrying]) -> None:
-        """Wait for gloo for all tensors of operations."""
+        """Wait until gloo has released all tensors of the operations."""
         for operation in operations:
             self._forget(operation)
             if operation.number in self._reduced:

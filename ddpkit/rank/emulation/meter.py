@@ -131,7 +131,7 @@ def rule_of(func: Any) -> OperationRule | None:
 
 @cache
 def is_plain(kind: type) -> bool:
-    """Return True if the dispatcher treats a class as plain tensors, as it does parameters."""
+    """Return True if the dispatcher treats a class as plain tensors; it does so for parameters."""
     return kind.__torch_dispatch__ is torch.Tensor.__torch_dispatch__  # type: ignore[attr-defined]
 
 

@@ -92,7 +92,7 @@ def _off(pair: tuple[Reading, Reading, int, int]) -> int:
 
 @cache
 def measures(file: str, line: int) -> bool:
-    """True if a line takes a difference of times: directly, or by a name of the line's reading."""
+    """True if a line reads the clock for a difference, directly or through an assigned name."""
     try:
         tree = ast.parse("".join(linecache.getlines(file)))
     except (SyntaxError, ValueError):

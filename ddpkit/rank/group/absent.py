@@ -53,7 +53,7 @@ class Absent:
         )
 
     def around(self, start: Start) -> Start:
-        """Return a `Direct.start` for the arguments of the whole group."""
+        """Return a `start` that takes the arguments of the whole group, and fits them to gloo."""
 
         def started(call: RecordedCall, method: str, *args: Any, **kwargs: Any) -> Any:
             given, copied = self._for_gloo(method, args)

@@ -105,7 +105,7 @@ def fitted(method: str, args: tuple[Any, ...], size: int) -> tuple[Any, ...]:
 
 
 def _scaled_before(method: str, args: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Return the arguments of a sum of inputs times a factor, NCCL's PREMUL_SUM, as a plain sum."""
+    """Return the arguments of a plain sum, in place of NCCL's PREMUL_SUM, a sum times a factor."""
     options = arguments.options(args)
     if arguments.reduction(options) != "PREMUL_SUM":
         return args

@@ -332,7 +332,7 @@ class RecordedGroup(dist.ProcessGroup):
         return self._recorder.post(known, self.has_nccl and bucket.is_cuda)
 
     def _tell_when_done(self, inner: Any, call: RecordedCall) -> None:
-        if isinstance(inner, Scattered):  # done when the program waits: a future costs a thread
+        if isinstance(inner, Scattered):  # ends at the program's wait: its future costs a thread
             return
         future = inner.get_future()
         call.future = future

@@ -65,7 +65,7 @@ class View(Generic[Model]):
         self.controls: Any = None  # a widget, once displayed
 
     def model(self, **changed: Any) -> Model:
-        """Return the numbers. The last numbers are kept: a picture and its text share them."""
+        """Return the numbers. The view caches the last numbers, for a picture and its text."""
         if self.start and (unknown := changed.keys() - self.start.keys()):
             raise TypeError(
                 f"this view has no setting {min(unknown)!r}: choose from {', '.join(self.start)}"
