@@ -109,7 +109,7 @@ class Span:
         """
         spans = tuple(map(cls.__new__, repeat(cls, number)))
         for each in fields(cls):
-            setter = getattr(cls, each.name).__set__  # the slot's own, which is not frozen
+            setter = getattr(cls, each.name).__set__  # the slot's setter works for a frozen class
             deque(map(setter, spans, columns.get(each.name, repeat(None))), maxlen=0)
         return spans
 

@@ -190,7 +190,7 @@ def _add_text(section: Section, paragraph: str, pending: list[str]) -> None:
     elif not paragraph.startswith(("**In words", "*Your words")):
         section.texts.append(paragraph)
         pending.append(paragraph)
-        leads_on = paragraph.startswith("Now ")  # to the next run
+        leads_on = paragraph.startswith("Now ")  # the paragraph introduces the next run
         if last is not None and (last.figure or last.printed) and not leads_on:
             last.after = last.after or paragraph
 

@@ -1,4 +1,4 @@
-"""Lab 07: functions that run on ranks: buckets for hooks like DDP's, and torch's DDP itself."""
+"""Lab 07: functions on ranks, which call a hook with buckets of the check or in torch's DDP."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ def right(
     *,
     hops: int = -1,  # beside n
     values: int = 2,  # keys and values
-    home: int = 2,  # queries there, and outputs home
+    home: int = 2,  # queries on the way there, and outputs on the way back
     repeats: bool = True,
     divided: int = 1,
 ) -> int:

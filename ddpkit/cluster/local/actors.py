@@ -89,7 +89,7 @@ class Actors:
         return True
 
     def comes(self, place: Place, ns: int) -> bool:
-        """Let a following actor begin at a time; False if the actor has left already."""
+        """Let an actor that followed an operation begin at `ns`; False if the actor has left."""
         if place not in self._to_come:
             return False
         self._to_come.remove(place)

@@ -23,7 +23,7 @@ class Carrying(Protocol):
 
     number: int
     call: RecordedCall
-    tensors: list[torch.Tensor]  # until gloo has brought the bytes
+    tensors: list[torch.Tensor]  # emptied when gloo has brought the bytes
 
     def follows(self) -> After:
         """Return the operations that a waiting stream follows."""

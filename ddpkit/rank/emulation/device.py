@@ -80,7 +80,7 @@ class Device:
         self._over = DeviceTimes(0, {})  # stretches of compute, once the run is over
         self.meter: Meter | None = None  # counts the work of launches
         self._waits = HostWaits()
-        # Calls, and no operations, which hold tensors: an entry's end depends on real time.
+        # Holds calls, not operations: operations hold tensors, and an entry ends in real time.
         self._under_way: dict[int, RecordedCall] = {}
         self.reads: Callable[[torch.Tensor], bool] = lambda _: False  # a read by other rules
         clocks.main.before_page = desk.before_ask = self.send

@@ -187,7 +187,7 @@ class Machine:
         return None if self._counted is None else self._counted.memory
 
     def tell_places(self) -> Places | None:
-        """Let a script's tensors lie on the device or on the host; None without a device."""
+        """Tell the device's memory from the host's in a script; return None without a device."""
         if self.device is None or self._counted is None:
             return None
         return self._counted.tell_places(self.device)

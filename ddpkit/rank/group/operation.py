@@ -55,7 +55,7 @@ class EmulatedOperation:
         self.future: EmulatedFuture | None = None
         self.bucket: list[torch.Tensor] = []  # tensors of DDP's reducer, until it takes the future
         self.followed_by: list[tuple[int, int]] = []  # on a device: last launches of callbacks
-        self.tensors: list[torch.Tensor] = []  # on a device: until gloo's bytes are here
+        self.tensors: list[torch.Tensor] = []  # on a device; emptied when gloo's bytes are here
         self._carried: list[Held] = []
         # Results for which gloo carries small tensors, and all arguments of the call.
         self._uncarried: tuple[list[torch.Tensor], tuple[Any, ...]] = [], ()

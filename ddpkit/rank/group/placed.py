@@ -57,7 +57,7 @@ def _is_on_gpu(tensor: Any) -> bool:
 
 
 def by_place(method: F) -> F:
-    """Let the second group of a group with two backends make a call with tensors of the host."""
+    """Return the method, changed: a second group of gloo makes calls with tensors of the host."""
 
     @functools.wraps(method)
     def placed(self: Any, *args: Any) -> Any:

@@ -121,7 +121,7 @@ class RecordedGroup(dist.ProcessGroup):
             **arguments.splits(op, args, len(self._members)),
         )
         work = self._started(inner := self._begun(call, method, *args, **kwargs), call, args)
-        # The wait of a blocking call sees its end; a callback in gloo's thread would take the GIL.
+        # A blocking call sees its end in its wait, without a callback, which would take the GIL.
         if inner is not None and getattr(options, "asyncOp", True):
             self._tell_when_done(inner, call)
             alive.keep(work)

@@ -172,7 +172,7 @@ def pipeline_time(
 def waits_for_ever(plans: Sequence[Plan], *, blocking: bool = False) -> dict[int, Op]:
     """Return the operations for which ranks wait forever, by rank; empty if no rank does.
 
-    With ``blocking`` a rank may also wait in a send: for the operation that would receive it.
+    With ``blocking``, a rank may also wait in a send, until its message is received.
     """
     program = pipeline_program(plans, (1, 2, 1), 0, blocking)
     return _stuck(plans, play_program(program, "unlimited"))
