@@ -101,7 +101,7 @@ def _differences(wrong: Sequence[Wrong]) -> str:
 
 
 def _help(verdict: Verdict, step: int) -> Iterator[str]:
-    """Yield one help of each kind, from the first case that has it; more would hide the first."""
+    """Yield the first help of each kind among the cases; further ones would hide the first."""
     failed = [case for case in verdict.cases if not case.passed]
     details = next((case.details for case in failed if case.details), ())
     yield from (under("    ", line) for line in details)

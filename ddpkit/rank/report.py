@@ -81,9 +81,10 @@ def _message(error: BaseException) -> str:
 
 
 def _to_itself(error: BaseException) -> str:
-    """Return ddpkit's words for a `dist.send` to the own rank; torch's words do not name the rank.
+    """Return ddpkit's message for a `dist.send` from a rank to itself; "" for any other error.
 
-    They equal the words for an `isend`, which torch lets through. "" for any other error.
+    torch's message does not name the rank. An `isend`, which torch lets through, gets the same
+    message.
     """
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
     if len(frames) < 2 or frames[-1].f_code.co_name != NOT_ONESELF:

@@ -72,7 +72,7 @@ class ThreadClock:
             self._page.wait()
 
     def say_how(self) -> None:
-        """Say on the page what the going clock's thread does now."""
+        """Write on the clock's page the present action of the thread, while the clock goes."""
         if self.before_page is not None:
             self.before_page()
         if not self._inside and self._page is not None:

@@ -136,7 +136,7 @@ def _copied(row: RankRow) -> Iterator[list[str]]:
 
 
 def _step(trace: Trace, k: int) -> list[str]:
-    """A step's row: the most of any rank."""
+    """Return the row of a step: for each column, the largest number of any rank."""
     parts = list(trace.step(k).breakdown().values())
     most = [max(getattr(p, f"{name}_ns") for p in parts) for name in ("step", "exposed", "idle")]
     return [str(k), *map(words.ms, most)]
