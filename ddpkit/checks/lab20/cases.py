@@ -70,7 +70,7 @@ def fits(answer: Answer, rng: random.Random) -> Iterator[Case]:
 def _peaks(
     answer: Answer,
     about: str,
-    steps: Sequence[sizes.Step],
+    steps: Sequence[sizes.ShardedStep],
     run: Sequence[int],
     *,
     trivial: bool = False,

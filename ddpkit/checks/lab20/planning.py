@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ddpkit.checks.lab20.sizes import AGAIN, Shape, Step, fits, flops
+from ddpkit.checks.lab20.sizes import AGAIN, ShardedStep, TransformerShape, fits, flops
 
 Key = tuple[int, int, int, str, int]  # replicas, stages, slices, again, micro
 Costs = Mapping[Key, tuple[float, float]]  # bytes and seconds
@@ -23,7 +23,7 @@ Costs = Mapping[Key, tuple[float, float]]  # bytes and seconds
 class Search:
     """A question: a model, a batch, GPUs, and costs of plans."""
 
-    shape: Shape
+    shape: TransformerShape
     batch: int
     gpus: Sequence[int]
     host: int
@@ -78,7 +78,7 @@ def _cost(key: Key, ask: Search, length: int, rate: float) -> tuple[float, float
     layers = max(1, shape.layers // stages)
     held = min(stages, turns)
     stage = replace(shape, layers=layers)
-    nbytes = fits(Step(stage, replicas, held * micro, length, again)) / slices
+    nbytes = fits(ShardedStep(stage, replicas, held * micro, length, again)) / slices
     work = flops((shape, micro, length), again) / 4e14 / (stages * slices)
     sums = layers * (6 if again == "full" else 4)
     moved = 2 * micro * length * shape.width
@@ -89,7 +89,7 @@ def _cost(key: Key, ask: Search, length: int, rate: float) -> tuple[float, float
 
 
 def _search(rng: random.Random, rate: float, gigabytes: float, gpus: Sequence[int]) -> Search:
-    shape = Shape(12, 2048, 16, 4, 5632, rng.randrange(30_000, 34_000))
+    shape = TransformerShape(12, 2048, 16, 4, 5632, rng.randrange(30_000, 34_000))
     ask = Search(shape, 48, gpus, 8, gigabytes * 1e9 * rng.uniform(0.97, 1.03), {})
     length, costs = 2048 + 8 * rng.randrange(64), {}
     for n in gpus:
@@ -125,7 +125,7 @@ def drawn(rng: random.Random) -> list[tuple[str, Search]]:
 
 def asked(
     answer: Callable[..., Any],
-    shape: Shape,
+    shape: TransformerShape,
     batch: int,
     gpus: Sequence[int],
     host: int,

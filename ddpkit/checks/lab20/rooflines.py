@@ -11,7 +11,7 @@ Operation = tuple[int, int]  # FLOPs, bytes
 
 
 @dataclass(frozen=True)
-class Machine:
+class Roofs:
     """The rates that a machine reaches, under the names of the lesson's `Machine`."""
 
     flops: float  # FLOP/s
@@ -24,7 +24,7 @@ class Queue:
     """Operations, and the machine that carries them out."""
 
     operations: Sequence[Operation]
-    machine: Machine
+    machine: Roofs
 
     @property
     def work(self) -> list[tuple[float, float]]:
@@ -71,7 +71,7 @@ def by_ideas(queue: Queue) -> dict[str, Any]:
 
 def drawn(rng: random.Random) -> list[tuple[str, Queue]]:
     """Return questions, each with its title."""
-    machine = Machine(rng.randrange(300, 700) * 1e12, rng.randrange(15, 33) * 1e11, 6e-6)
+    machine = Roofs(rng.randrange(300, 700) * 1e12, rng.randrange(15, 33) * 1e11, 6e-6)
 
     def computes(us: float) -> Operation:
         flops = round(us * 1e-6 * machine.flops)

@@ -11,7 +11,7 @@ AGAIN = "none", "selective", "full"
 
 
 @dataclass(frozen=True)
-class Shape:
+class TransformerShape:
     """The sizes of a transformer, under the names of the lesson's `Shape`."""
 
     layers: int
@@ -47,23 +47,23 @@ class Shape:
         return self.layers * self.block + self.root
 
 
-def gated(rng: random.Random, layers: int, width: int) -> Shape:
+def gated(rng: random.Random, layers: int, width: int) -> TransformerShape:
     """Return drawn sizes of a model with gated MLPs and fewer key heads."""
     heads = width // 128
-    return Shape(layers, width, heads, heads // 2, 3 * width + 128 * rng.randrange(9),
+    return TransformerShape(layers, width, heads, heads // 2, 3 * width + 128 * rng.randrange(9),
                  rng.randrange(16_000, 60_000))  # fmt: skip
 
 
-def plain(rng: random.Random, layers: int, width: int) -> Shape:
+def plain(rng: random.Random, layers: int, width: int) -> TransformerShape:
     """Return drawn sizes of a model with MLPs of two matrices, and a tied head."""
     heads = width // 128
-    return Shape(layers, width, heads, heads, 4 * width + 128 * rng.randrange(9),
+    return TransformerShape(layers, width, heads, heads, 4 * width + 128 * rng.randrange(9),
                  rng.randrange(16_000, 60_000), gated=False, tied=True)  # fmt: skip
 
 
 # FLOPs
 
-Batch = tuple[Shape, int, int]  # a shape, sequences, and their length
+Batch = tuple[TransformerShape, int, int]  # a shape, sequences, and their length
 
 
 def parts_of(batch: Batch) -> tuple[list[int], int, int]:
@@ -109,10 +109,10 @@ def drawn_batches(rng: random.Random) -> list[Batch]:
 
 
 @dataclass(frozen=True)
-class Step:
+class ShardedStep:
     """A step of FSDP2: a model, ranks, and the tokens of a rank."""
 
-    shape: Shape
+    shape: TransformerShape
     ranks: int
     sequences: int
     length: int
@@ -129,29 +129,29 @@ class Step:
 
 
 _MPT = {"gated": False, "tied": True}
-LLAMA_8B = Shape(32, 4096, 32, 8, 14336, 128256)
-LLAMA_70B = Shape(80, 8192, 64, 8, 28672, 128256)
-LLAMA_405B = Shape(126, 16384, 128, 8, 53248, 128256)
-MPT_70B = Shape(80, 8192, 64, 64, 32768, 50368, **_MPT)
-MPT_30B = Shape(48, 7168, 56, 56, 28672, 50368, **_MPT)
-MPT_7B = Shape(32, 4096, 32, 32, 16384, 50368, **_MPT)
-MPT_1B = Shape(24, 2048, 16, 16, 8192, 50368, **_MPT)
+LLAMA_8B = TransformerShape(32, 4096, 32, 8, 14336, 128256)
+LLAMA_70B = TransformerShape(80, 8192, 64, 8, 28672, 128256)
+LLAMA_405B = TransformerShape(126, 16384, 128, 8, 53248, 128256)
+MPT_70B = TransformerShape(80, 8192, 64, 64, 32768, 50368, **_MPT)
+MPT_30B = TransformerShape(48, 7168, 56, 56, 28672, 50368, **_MPT)
+MPT_7B = TransformerShape(32, 4096, 32, 32, 16384, 50368, **_MPT)
+MPT_1B = TransformerShape(24, 2048, 16, 16, 8192, 50368, **_MPT)
 # The most bytes that a rank held in a run without values; test_peaks.py of lab 20 repeats the runs.
-PEAKS: Mapping[Step, int] = {
-    Step(LLAMA_8B, 8, 2, 8192, "selective", "Llama 8B"): 72_984_641_716,
-    Step(LLAMA_8B, 8, 2, 8192, "full", "Llama 8B"): 43_926_503_604,
-    Step(LLAMA_8B, 16, 1, 4096, "none", "Llama 8B"): 38_135_396_564,
-    Step(LLAMA_8B, 64, 1, 32768, "full", "Llama 8B"): 63_166_548_116,
-    Step(MPT_70B, 512, 8, 2048, "full", "MPT 70B"): 36_740_925_648,
-    Step(MPT_30B, 8, 1, 4096, "full", "MPT 30B"): 67_197_054_128,
-    Step(MPT_7B, 128, 6, 2048, "none", "MPT 7B"): 60_258_158_224,
-    Step(MPT_1B, 8, 14, 2048, "none", "MPT 1B"): 64_884_875_632,
-    Step(LLAMA_70B, 256, 1, 8192, "selective", "Llama 70B"): 102_427_197_652,
-    Step(LLAMA_405B, 512, 1, 8192, "full", "Llama 405B"): 90_349_667_916,
+PEAKS: Mapping[ShardedStep, int] = {
+    ShardedStep(LLAMA_8B, 8, 2, 8192, "selective", "Llama 8B"): 72_984_641_716,
+    ShardedStep(LLAMA_8B, 8, 2, 8192, "full", "Llama 8B"): 43_926_503_604,
+    ShardedStep(LLAMA_8B, 16, 1, 4096, "none", "Llama 8B"): 38_135_396_564,
+    ShardedStep(LLAMA_8B, 64, 1, 32768, "full", "Llama 8B"): 63_166_548_116,
+    ShardedStep(MPT_70B, 512, 8, 2048, "full", "MPT 70B"): 36_740_925_648,
+    ShardedStep(MPT_30B, 8, 1, 4096, "full", "MPT 30B"): 67_197_054_128,
+    ShardedStep(MPT_7B, 128, 6, 2048, "none", "MPT 7B"): 60_258_158_224,
+    ShardedStep(MPT_1B, 8, 14, 2048, "none", "MPT 1B"): 64_884_875_632,
+    ShardedStep(LLAMA_70B, 256, 1, 8192, "selective", "Llama 70B"): 102_427_197_652,
+    ShardedStep(LLAMA_405B, 512, 1, 8192, "full", "Llama 405B"): 90_349_667_916,
 }
 
 
-def fits(step: Step, **by_mistake: Any) -> float:
+def fits(step: ShardedStep, **by_mistake: Any) -> float:
     """Return the most bytes of a rank; keywords replace parts of the sum by mistaken ones.
 
     logit: bytes of a logit at the loss; state: bytes of a parameter and rank; divided: False for
@@ -189,18 +189,18 @@ WRONG_FITS: Mapping[str, Sequence[Mapping[str, Any]]] = {
 }
 
 
-def drawn_steps(rng: random.Random, ranks: int) -> list[Step]:
+def drawn_steps(rng: random.Random, ranks: int) -> list[ShardedStep]:
     """Return two drawn steps on so many ranks."""
     found = []
     for make, width, again in ((gated, 1024, "selective"), (plain, 2048, "full")):
         if rng.random() < 0.3:
             again = "none"
         shape = make(rng, rng.randrange(3, 6), width)
-        found.append(Step(shape, ranks, 1, 128 * rng.randrange(8, 40), again))
+        found.append(ShardedStep(shape, ranks, 1, 128 * rng.randrange(8, 40), again))
     return found
 
 
-def within(steps: Sequence[Step], peaks: Sequence[int]) -> bool:
+def within(steps: Sequence[ShardedStep], peaks: Sequence[int]) -> bool:
     """True if the lesson's formula is within 3 % of each run."""
     return all(abs(fits(s) / p - 1) < 0.03 for s, p in zip(steps, peaks, strict=True))
 
@@ -213,7 +213,7 @@ def asked_flops(answer: Callable[..., Any], batches: Sequence[Batch], again: str
     return found
 
 
-def asked_bytes(answer: Callable[..., Any], steps: Sequence[Step]) -> dict[str, Any]:
+def asked_bytes(answer: Callable[..., Any], steps: Sequence[ShardedStep]) -> dict[str, Any]:
     """Return the answer's bytes for each step."""
     return {
         "bytes": [answer(s.shape, s.ranks, s.sequences, s.length, s.again) for s in steps],

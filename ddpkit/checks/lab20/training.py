@@ -22,7 +22,7 @@ from torch.utils.checkpoint import (
     create_selective_checkpoint_contexts,
 )
 
-from ddpkit.checks.lab20.sizes import Shape, Step
+from ddpkit.checks.lab20.sizes import ShardedStep, TransformerShape
 from ddpkit.cluster import Cluster
 from ddpkit.rank.emulation.machine import current
 
@@ -36,10 +36,10 @@ def _norm(width: int) -> nn.Module:
     return nn.LayerNorm(width, bias=False)
 
 
-class Block(nn.Module):
+class TransformerBlock(nn.Module):
     """Attention and an MLP, each behind a norm and beside a residual path."""
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: TransformerShape) -> None:
         super().__init__()
         self.shape = shape
         self.before, self.after = _norm(shape.width), _norm(shape.width)
@@ -67,13 +67,13 @@ class Block(nn.Module):
         return q, k, v
 
 
-class Model(nn.Module):
+class TransformerModel(nn.Module):
     """Token ids of shape (sequences, length) in, logits out; `wrap` gets each new block."""
 
-    def __init__(self, shape: Shape, wrap: Callable[[nn.Module], nn.Module]) -> None:
+    def __init__(self, shape: TransformerShape, wrap: Callable[[nn.Module], nn.Module]) -> None:
         super().__init__()
         self.embedding = nn.Embedding(shape.vocab, shape.width)
-        self.blocks = nn.ModuleList(wrap(Block(shape)) for _ in range(shape.layers))
+        self.blocks = nn.ModuleList(wrap(TransformerBlock(shape)) for _ in range(shape.layers))
         self.norm = _norm(shape.width)
         self.head = nn.Linear(shape.width, shape.vocab, bias=False)
         if shape.tied:
@@ -119,7 +119,7 @@ def _sharded_block(block: nn.Module, again: str) -> nn.Module:
     return _shard(_checkpointed(block, again))
 
 
-def train(steps: Sequence[Step]) -> list[int]:
+def train(steps: Sequence[ShardedStep]) -> list[int]:
     """Train each model for two steps, one model after the other; return the most bytes of each."""
     rank, most = current(), list[int]()
     assert rank is not None
@@ -127,7 +127,7 @@ def train(steps: Sequence[Step]) -> list[int]:
     for each in steps:
         shape = each.shape
         wrap = partial(_sharded_block, again=each.again)
-        model = _shard(Model(shape, wrap))
+        model = _shard(TransformerModel(shape, wrap))
         optimizer = torch.optim.AdamW(model.parameters(), fused=True)
         ids = torch.zeros(each.sequences, each.length, dtype=torch.long)
         for _ in range(2):
@@ -145,7 +145,7 @@ def train(steps: Sequence[Step]) -> list[int]:
 
 
 @cache
-def peaks(steps: tuple[Step, ...]) -> list[int]:
+def peaks(steps: tuple[ShardedStep, ...]) -> list[int]:
     """Return the most bytes of rank 0 in each of these steps, which have one number of ranks."""
     (ranks,) = {each.ranks for each in steps}
     cluster = Cluster(ranks, machine=MACHINE, link=LINK, values=False, alike=1, device="cpu")

@@ -28,7 +28,7 @@ LEAST_LAUNCHES, LEAST_SHARE = 10, 0.2  # launches, and the share of waits, in a 
 
 
 @dataclass(slots=True)
-class Stretch:
+class Busy:
     """Kernels that follow each other without a gap."""
 
     start_ns: int
@@ -36,7 +36,7 @@ class Stretch:
     kernels: int
     at_launch: bool  # True if no item delays the first kernel
 
-    def take(self, later: Stretch) -> bool:
+    def take(self, later: Busy) -> bool:
         """Join a stretch that begins within this one; False if there is a gap."""
         if not self.start_ns <= later.start_ns <= self.end_ns:
             return False
@@ -49,8 +49,8 @@ class Stretch:
 class Computed:
     """The compute of a device: of all streams, and of each side stream."""
 
-    all: list[Stretch] = field(default_factory=list)
-    of: dict[int, list[Stretch]] = field(default_factory=dict)
+    all: list[Busy] = field(default_factory=list)
+    of: dict[int, list[Busy]] = field(default_factory=dict)
 
 
 class Devices:
@@ -125,22 +125,22 @@ class Devices:
         if done_ns == item.start_ns:
             return
         start_ns, computed = item.start_ns, self._computed[rank]
-        _add(computed.all, Stretch(start_ns, done_ns, 1, start_ns == launched_ns))
+        _add(computed.all, Busy(start_ns, done_ns, 1, start_ns == launched_ns))
         if stream:
-            stretch = Stretch(start_ns, done_ns, 1, False)
+            stretch = Busy(start_ns, done_ns, 1, False)
             _add(computed.of.setdefault(stream, []), stretch)
 
 
-def _add(stretches: list[Stretch], stretch: Stretch) -> None:
+def _add(stretches: list[Busy], stretch: Busy) -> None:
     if not stretches or not stretches[-1].take(stretch):
         stretches.append(stretch)
 
 
-def _joined(stretches: Iterable[Stretch]) -> list[Stretch]:
+def _joined(stretches: Iterable[Busy]) -> list[Busy]:
     """Return stretches in the order of time; an interrupted kernel ends after the interruption."""
-    found: list[Stretch] = []
+    found: list[Busy] = []
     for each in sorted(stretches, key=lambda each: (each.start_ns, -each.end_ns)):
-        _add(found, Stretch(each.start_ns, each.end_ns, each.kernels, each.at_launch))
+        _add(found, Busy(each.start_ns, each.end_ns, each.kernels, each.at_launch))
     return found
 
 
@@ -154,7 +154,7 @@ class _Waits:
     waited_ns: int = 0
     kernels: int = 0
 
-    def add(self, gap_ns: int, stretch: Stretch) -> None:
+    def add(self, gap_ns: int, stretch: Busy) -> None:
         self.end_ns, self.gaps = stretch.end_ns, self.gaps + 1
         self.waited_ns += gap_ns
         self.kernels += stretch.kernels
@@ -170,7 +170,7 @@ class _Waits:
             yield Starved(self.start_ns, self.end_ns, self.kernels, self.waited_ns)
 
 
-def starved(stretches: Iterable[Stretch]) -> Iterable[Starved]:
+def starved(stretches: Iterable[Busy]) -> Iterable[Starved]:
     """Yield the stretches in which the device waits for launch after launch.
 
     A kernel that starts at its launch, after a gap, has let the device wait for the host. Such

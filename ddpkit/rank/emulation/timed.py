@@ -29,7 +29,7 @@ FAR, LEAST_NS = 1.1, 20_000  # a difference is far off from this factor and this
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class TimeTaken:
     """A reading of the clock: the line, the host's launches and time, and the device's moment."""
 
     file: str
@@ -44,8 +44,8 @@ class TimedLaunches:
 
     def __init__(self, device: Device) -> None:
         self._device = device
-        self._last: Reading | None = None
-        self._pairs: dict[tuple[str, int], list[tuple[Reading, Reading]]] = {}
+        self._last: TimeTaken | None = None
+        self._pairs: dict[tuple[str, int], list[tuple[TimeTaken, TimeTaken]]] = {}
 
     def looked(self, frame: FrameType) -> None:
         """Note that a line of the user's code reads the clock."""
@@ -57,7 +57,7 @@ class TimedLaunches:
             self._last = None
             return
         moment = device.moment(device.queues.everything())
-        now = Reading(file, line, device.launches, device.host_time, moment)
+        now = TimeTaken(file, line, device.launches, device.host_time, moment)
         before, self._last = self._last, now
         if before is not None and before.launches < now.launches and measures(file, line):
             pairs.append((before, now))
@@ -75,7 +75,9 @@ class TimedLaunches:
             named.append(count(len(far) - AT_MOST, "more line"))
         return ", ".join(named)
 
-    def _far(self, pairs: list[tuple[Reading, Reading]]) -> list[tuple[Reading, Reading, int, int]]:
+    def _far(
+        self, pairs: list[tuple[TimeTaken, TimeTaken]]
+    ) -> list[tuple[TimeTaken, TimeTaken, int, int]]:
         """Return the pairs of readings whose difference is far from the device's time."""
         found = []
         for start, end in pairs:
@@ -86,7 +88,7 @@ class TimedLaunches:
         return found
 
 
-def _off(pair: tuple[Reading, Reading, int, int]) -> int:
+def _off(pair: tuple[TimeTaken, TimeTaken, int, int]) -> int:
     return pair[3] - pair[2]
 
 

@@ -79,7 +79,7 @@ def display_picture(figure: Figure, alt: str, numbers: str) -> None:
 
 def described(text: str) -> str:
     """Return the sentences of a text, without the tables, as the description of a picture."""
-    return " ".join(" ".join(lines[0] for lines in _parts(text) if not _is_row(lines[0])).split())
+    return " ".join(" ".join(lines[0] for lines in _blocks(text) if not _is_row(lines[0])).split())
 
 
 def picture_html(figure: Figure, alt: str, numbers: str = "") -> str:
@@ -105,14 +105,14 @@ def png_of(figure: Figure) -> bytes:
 
 
 def _numbers(alt: str, text: str) -> str:
-    parts = "".join(map(_part, _parts(text)))
+    parts = "".join(map(_block, _blocks(text)))
     summary = "<summary>This picture in words and numbers</summary>"
     words = f"<p>{html.escape(described(alt))}</p>"
     return f"<details class='ddpkit-numbers'>{summary}{words}{parts}</details>"
 
 
-def _parts(text: str) -> list[list[str]]:
-    """Return the lines in parts: the lines of a table are one part, and so is each other line."""
+def _blocks(text: str) -> list[list[str]]:
+    """Return the lines in blocks: the lines of a table are one block, and so is each other line."""
     parts: list[list[str]] = []
     before = False
     for line in filter(None, text.splitlines()):
@@ -130,7 +130,7 @@ def _is_row(line: str) -> bool:
     return re.search(r"[^.\s] {2,}\S", line) is not None  # two sentences are no columns
 
 
-def _part(lines: list[str]) -> str:
+def _block(lines: list[str]) -> str:
     """Return lines as HTML: as a table, if there are several."""
     if len(lines) == 1:
         return f"<pre>{html.escape(lines[0])}</pre>"

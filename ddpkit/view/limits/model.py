@@ -11,7 +11,7 @@ SETTLED = 0.02  # a share that is this near to the last share of a line has sett
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class LimitLine:
     """Exposed shares of one network by tokens, and a limit by a formula."""
 
     label: str
@@ -46,7 +46,7 @@ class Line:
 class LimitsPicture:
     """Lines of several networks on common axes."""
 
-    lines: tuple[Line, ...]
+    lines: tuple[LimitLine, ...]
 
     @property
     def title(self) -> str:
@@ -89,5 +89,5 @@ def limits_picture(
             raise ValueError(f"{label!r}: numbers of tokens must rise, from above 0")
         if not all(0 <= share <= 1 for share in shares):
             raise ValueError(f"{label!r}: an exposed share is from 0 to 1")
-        found.append(Line(label, tuple(tokens), tuple(shares), limits.get(label)))
+        found.append(LimitLine(label, tuple(tokens), tuple(shares), limits.get(label)))
     return LimitsPicture(tuple(found))

@@ -1,6 +1,7 @@
 """The table of peaks is that of runs; the check's formulas are torch's counts."""
 
 import random
+from functools import partial
 
 import pytest
 import torch
@@ -14,12 +15,12 @@ from ddpkit.checks.lab20.both_sides import exposed
 @pytest.mark.slow  # minutes
 @pytest.mark.processes
 @pytest.mark.parametrize("step", list(sizes.PEAKS), ids=lambda step: step.words)
-def test_the_table_has_the_peaks_of_runs(step: sizes.Step) -> None:
+def test_the_table_has_the_peaks_of_runs(step: sizes.ShardedStep) -> None:
     assert training.peaks((step,)) == [sizes.PEAKS[step]]
 
 
 @pytest.mark.parametrize("step", list(sizes.PEAKS), ids=lambda step: step.words)
-def test_the_formula_is_near_each_peak(step: sizes.Step) -> None:
+def test_the_formula_is_near_each_peak(step: sizes.ShardedStep) -> None:
     assert sizes.fits(step) == pytest.approx(sizes.PEAKS[step], rel=0.02)
 
 
@@ -28,7 +29,9 @@ def test_the_formula_is_near_each_peak(step: sizes.Step) -> None:
 def test_flops_are_those_of_torchs_counter(make: object, again: str) -> None:
     shape = make(random.Random(3), 2, 512)
     with torch.device("meta"):
-        model = training.Model(shape, lambda block: training._checkpointed(block, again)).bfloat16()
+        model = training.TransformerModel(
+            shape, lambda block: training._checkpointed(block, again)
+        ).bfloat16()
         ids = torch.zeros(2, 256, dtype=torch.long)
         with FlopCounterMode(display=False) as counter:
             F.cross_entropy(model(ids).flatten(0, 1), ids.flatten()).backward()
