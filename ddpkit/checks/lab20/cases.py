@@ -136,6 +136,7 @@ def hidden_from(answer: Answer, rng: random.Random) -> Iterator[Case]:
             read=read,
             hints=hints_more.HIDDEN,
             given={"ask": ask, "due": limits.limit(ask), "ideas": limits.by_ideas(ask)},
+            trivial=limits.limit(ask) == 0,
         )
 
 

@@ -54,7 +54,7 @@ def drawn(rng: random.Random) -> list[Hidden]:
         return rng.randrange(least, least + 6)
 
     def near(number: int) -> int:
-        return number + 8 * rng.randrange(-12, 13)
+        return number + 8 * rng.randrange(-80, 81)
 
     return [
         Hidden("shards", (1024, near(4096)), 8, 400, 50, us(4)),

@@ -1,7 +1,6 @@
 """The table of peaks is that of runs; the check's formulas are torch's counts."""
 
 import random
-from functools import partial
 
 import pytest
 import torch
