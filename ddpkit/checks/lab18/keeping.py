@@ -68,12 +68,12 @@ class Gated(nn.Module):
 
 
 class Flat(nn.Module):
-    """Both parameters are views of one flat tensor, as in a sharded model."""
+    """Both parameters are views of one flat tensor behind its head, as in a sharded model."""
 
     def __init__(self, width: int, hidden: int) -> None:
         super().__init__()
-        flat = torch.full((2 * width * hidden,), 0.1)
-        first, second = flat.view(2, width, hidden).unbind()
+        flat = torch.full((16 + 2 * width * hidden,), 0.1)
+        first, second = flat[16:].view(2, width, hidden).unbind()
         self.first, self.second = nn.Parameter(first), nn.Parameter(second)
 
     def forward(self, x: Tensor) -> Any:
