@@ -439,7 +439,8 @@ stops_in = (85.9 - 4.02 - 2.10 - 2 * 0.44) / 2.95  # your prediction: blocks
 
 # %%
 full = planned(8, inside, LLAMA_8B, 2, 8192, "none", machine="H100", expect_error=True)
-done = sum(each.name == "Linear" for each in full.trace.of(0)) / 7 if full else 0
+spans = full.trace.of(0) if full else ()
+done = sum(each.is_compute and each.name == "Linear" for each in spans) / 7
 beside(stops_in, done, "blocks of seven products")
 
 # %% [markdown]

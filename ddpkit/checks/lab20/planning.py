@@ -148,10 +148,10 @@ def asked(
 
     try:
         found = answer(shape, batch, list(gpus), host, memory, seconds, size)
-    except ValueError as error:
-        return {"plans": "ValueError", "words": str(error), "timed": timed}
+    except ValueError:
+        return {"plans": "ValueError", "timed": timed}
     plans = [_key(each) for each in found] if isinstance(found, list | tuple) else found
-    return {"plans": plans, "words": "", "timed": timed}
+    return {"plans": plans, "timed": timed}
 
 
 def _key(plan: Any) -> Key:
