@@ -76,6 +76,7 @@ EACH_RANK = (  # modules that each rank would import, 20 to 50 ms a rank
     "ddpkit.exercises.ranks",
     "ddpkit.rank.emulation.counted",
     "ddpkit.rank.emulation.streams",
+    "ddpkit.rank.emulation.timed",
     "ddpkit.rank.group.asked",
     "ddpkit.rank.group.hidden",
     "ddpkit.rank.group.in_flight",

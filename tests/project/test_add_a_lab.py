@@ -37,7 +37,8 @@ MADE = {
 SHARED = {
     "ddpkit/answers/__init__.py": (2, 0),
     "README.md": (1, 0),
-    "docs/teaching.md": (1, 1),
+    "docs/teaching.md": (1, 2),
+    "docs/course.md": (1, 0),
     "labs/start.ipynb": (1, 1),
 }
 
@@ -129,7 +130,8 @@ def test_it_is_fresh_and_the_tests_of_the_tree_know_it(copy: Checkout):
     assert "fresh" in copy.follow("ddpkit release --check")
     tests = ["folders.py", "tree.py", "readme.py::test_table_of_labs_is_the_labs"]
     tree = [f"tests/project/test_{name}" for name in tests] + ["tests/docs/test_teaching.py"]
-    done = copy.run(".venv/bin/python", "-m", "pytest", *tree)
+    in_no_week = f"{tree[-1]}::test_a_long_term_has_every_lab_and_a_shorter_one_tells_the_length"
+    done = copy.run(".venv/bin/python", "-m", "pytest", "--deselect", in_no_week, *tree)
     assert done.returncode == 0, done.stdout
     counted = copy.run(".venv/bin/python", "-m", "benchmarks.statements").stdout
     assert re.search(rf"^ *{NUMBER} +1 ", counted, re.MULTILINE)
