@@ -120,7 +120,7 @@ def lean(answer: Answer, rng: random.Random) -> Case:
     from ddpkit.checks.lab16.on_ranks import ringed_lean
     from ddpkit.checks.lab16.twin import Whole, stretches
 
-    size = rng.randrange(130, 400)
+    size = rng.randrange(100, 260)
     whole = Whole(rng.randrange(10**6), stretches([size] * RING), heads=4, width=32, causal=False)
     mean = whole.v.mean(1, keepdim=True).expand(-1, size, -1)
     return Case(
@@ -190,7 +190,7 @@ def lean_back(answer: Answer, rng: random.Random) -> Case:
     from ddpkit.checks.lab16.on_ranks import ringed_back_lean
     from ddpkit.checks.lab16.twin import Whole, stretches
 
-    size = rng.randrange(130, 400)
+    size = rng.randrange(100, 260)
     whole = Whole(rng.randrange(10**6), stretches([size] * RING), heads=4, width=32, causal=False)
     q, k, v = map(whole.cut, (whole.q, whole.k, whole.v))
     return Case(
