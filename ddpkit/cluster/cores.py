@@ -25,7 +25,7 @@ def cores() -> int:
 
 
 def _quota(cgroups: Path) -> float | None:
-    """Return the number of cores whose time the control group may use; None without a limit."""
+    """Return the control group's limit in cores; None without a limit."""
     with suppress(OSError, ValueError):  # version 2: "150000 100000", or "max 100000"
         quota, period = map(int, (cgroups / "cpu.max").read_text().split())
         return quota / period

@@ -86,7 +86,7 @@ def course() -> CourseMap:
 
 
 def _not_here() -> list[str]:
-    """Return a sentence for readers who have results in a folder that is not the notebook's."""
+    """Return a sentence about results in another folder than the notebook."""
     here = progress.folder().absolute()
     if above := progress.of_a_parent("progress/*.json"):
         return [f"Results are in {above}, and this notebook looks in {here}."]

@@ -171,7 +171,7 @@ def refused(notebook: HandedIn, lab: str | None, why: str) -> Result:
 
 
 def withdraw(out: Path, given: Sequence[Path], found: Sequence[HandedIn]) -> list[Result]:
-    """Mark results whose files lay below the `given` paths and are gone; return these results."""
+    """Mark the results of files that are gone from the `given` paths; return these results."""
     names = {each.name for each in found}
     roots = [path.absolute() for path in given]
     gone = []

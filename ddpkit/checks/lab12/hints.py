@@ -28,7 +28,7 @@ def by_rank(got: Any, wanted: Any) -> bool:
 
 
 def of_one(got: Any, given: Any) -> int | None:
-    """Return the rank whose given tensor every rank has, or None."""
+    """Return a rank if all ranks have the tensor that this rank was given; else None."""
     if len(given) == 1:
         return None
     return next((k for k, one in enumerate(given) if each(got, one)), None)

@@ -132,7 +132,7 @@ def asked(
     memory: float,
     costs: Costs,
 ) -> dict[str, Any]:
-    """Return the answer's two plans, and the plans whose seconds it has asked for.
+    """Return the answer's two plans, and each plan for which the answer called `seconds`.
 
     A combination without an entry in the table takes one byte and a nanosecond for each GPU.
     """

@@ -43,7 +43,7 @@ class Chosen(nn.Module):
 
 
 def three_layers(seed: int) -> Any:
-    """Return three layers for a `Chosen`, whose forward may leave out some of the layers."""
+    """Return three layers for a `Chosen`; its forward may leave out some of the layers."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return nn.ModuleList(nn.Linear(4, 4) for _ in range(3))

@@ -190,7 +190,7 @@ def confine(limits: Limits) -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (limits.disk, limits.disk))
     resource.setrlimit(resource.RLIMIT_NOFILE, (1024, 1024))
     resource.setrlimit(resource.RLIMIT_MSGQUEUE, (0, 0))
-    # limits all processes of the sandbox's user, who runs nothing else; root has no limit
+    # counts all processes of the sandbox's user; root has no limit
     if os.geteuid() == 0:
         most = limits.threads + SPARE_THREADS
         resource.setrlimit(resource.RLIMIT_NPROC, (most, most))
