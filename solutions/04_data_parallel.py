@@ -2,7 +2,7 @@
 # jupyter:
 #   ddpkit:
 #     builds: "distributed SGD: same start, split batch, average in three ways, same step"
-#     minutes: 70
+#     minutes: 75
 #     needs: labs 01 and 03
 #   jupytext:
 #     text_representation:
@@ -21,7 +21,7 @@
 # gradients, in three ways, each faster than the previous way. In the end, the four ranks have the
 # parameters that one process would have.
 #
-# **You need** lab 01, and the cost of an all_reduce (lab 03). No GPU and no network. About 70
+# **You need** lab 01, and the cost of an all_reduce (lab 03). No GPU and no network. About 75
 # minutes.
 
 # %%

@@ -33,7 +33,7 @@ def test_products_of_8_bits_run_on_gpus_that_have_them() -> None:
         ("H100", "_scaled_mm", torch.float4_e2m1fn_x2, "needs 10.0 or more: take 8 bits"),
         ("B200", "_scaled_mm", torch.float4_e2m1fn_x2, ""),
         ("A100", "_scaled_grouped_mm", torch.float8_e4m3fn, "needs 9.0 or more"),
-        ("H100", "mm", torch.float8_e4m3fn, "only by torch._scaled_mm, with scales"),
+        ("H100", "mm", torch.float8_e4m3fn, "Call torch._scaled_mm with scales"),
         ("H100", "mm", torch.bfloat16, ""),
         ("1 TFLOP/s", "mm", torch.float8_e4m3fn, ""),
     ],

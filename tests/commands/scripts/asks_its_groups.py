@@ -1,6 +1,7 @@
 """A script that asks its groups what they are, and makes groups in all ways that torch has."""
 
 import json
+import sys
 
 import torch
 import torch.distributed as dist
@@ -68,5 +69,6 @@ def answers():
 
 if __name__ == "__main__":
     dist.init_process_group("gloo")
-    print("ANSWERS", json.dumps(answers()), flush=True)
+    # torchrun starts Python unbuffered, and print would write a line's parts one by one.
+    sys.stdout.write(f"ANSWERS {json.dumps(answers())}\n")
     dist.destroy_process_group()
