@@ -977,11 +977,11 @@ check(patient_o)
 
 # %%
 script = """
-import os, signal, torch, torch.distributed as dist
+import os, signal, sys, torch, torch.distributed as dist
 
 attempt = os.environ["TORCHELASTIC_RESTART_COUNT"]
 dist.init_process_group("gloo")
-print("attempt", attempt, "rank", dist.get_rank(), "begins", flush=True)
+sys.stdout.write(f"attempt {attempt} rank {dist.get_rank()} begins\\n")
 dist.barrier()
 if attempt == "0" and dist.get_rank() == 1:
     os.kill(os.getpid(), signal.SIGKILL)

@@ -164,7 +164,7 @@ TITLES: dict[str, tuple[str, str]] = {
     "lab01": ("01_sgd", "40"),
     "lab02": ("02_collectives", "90"),
     "lab03": ("03_all_reduce", "90"),
-    "lab04": ("04_data_parallel", "70"),
+    "lab04": ("04_data_parallel", "75"),
     "lab05": ("05_bucketing", "60"),
     "lab06": ("06_overlap", "90"),
     "lab07": ("07_ddp", "85"),

@@ -274,7 +274,7 @@ def lessons_in_the_dark(page: NotebookPage) -> None:
     images = page.page.locator(".jp-OutputArea-output.jp-RenderedImage img:visible")
     filters = images.evaluate_all("all => all.map(each => getComputedStyle(each).filter)")
     assert [said for said in filters if "invert" not in said] == []
-    below = ".jp-OutputArea-child:has(.ddpkit-picture, .ddpkit-drawing) ~ * .jp-RenderedText pre"
+    below = ".jp-OutputArea-child:has(.ddpkit-drawing) ~ * .jp-RenderedText pre"
     texts = page.page.locator(below).evaluate_all(
         """all => all.map(text => {
             const lines = text.scrollHeight / parseFloat(getComputedStyle(text).lineHeight);
