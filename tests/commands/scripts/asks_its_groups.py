@@ -69,6 +69,6 @@ def answers():
 
 if __name__ == "__main__":
     dist.init_process_group("gloo")
-    # torchrun starts Python unbuffered, and print would write a line's parts one by one.
+    # torchrun starts Python unbuffered, and then print writes the parts of a line separately.
     sys.stdout.write(f"ANSWERS {json.dumps(answers())}\n")
     dist.destroy_process_group()
