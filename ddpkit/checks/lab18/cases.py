@@ -44,7 +44,7 @@ def memory_plan(answer: Answer, rng: random.Random) -> Iterator[Case]:
         ("10 drawn questions", plans.telling(rng)),
         ("six equal blocks", [plans.equal(rng, 4), plans.equal(rng, 1)]),
         ("a limit that is reached", [plans.exact(rng)]),
-        ("the longest block first is not best", [plans.knapsack(rng)]),
+        ("keeping the longest block first is not best", [plans.knapsack(rng)]),
         ("no plan fits", [(blocks, held, low - rng.randrange(1, 4))]),
         ("all blocks fit", [(blocks, held, high + rng.randrange(40))]),
     ):

@@ -68,5 +68,6 @@ def _head(page: Page, model: Comparison, side: Side, y: float) -> None:
         against = full if left + wide < right else short
         page.write(right, y, against, 9.5, bold=True, ha="right")
         right -= page.text_width(against, 9.5, bold=True) + 0.14
-    for text in [text for text in (what, whats[1]) if page.text_width(text, 7) < right - left][:1]:
-        page.write_fitting(left, y, text, 8.5, right - left, color=style.GREY)
+    room = 0.96 * (right - left)  # letters are wider in a picture of few pixels
+    for text in [text for text in (what, whats[1]) if page.text_width(text, 7) < room][:1]:
+        page.write_fitting(left, y, text, 8.5, room, color=style.GREY)
