@@ -1,4 +1,4 @@
-"""Right gradients and parameters: one process computes on the models and batches of all ranks."""
+"""Right gradients and parameters, computed by one process from all ranks' models and batches."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ddpkit.checks.shared.models import Part, loss_of
 
 
 def vector(tensors: Sequence[Any]) -> Any:
-    """Join the numbers of all tensors, without the tensors that are None."""
+    """Join all tensors into one 1-D tensor; skip each None."""
     return torch.cat([tensor.flatten() for tensor in tensors if tensor is not None])
 
 
@@ -28,7 +28,10 @@ def gradients_of(module: Any, of_ranks: Sequence[Part]) -> list[list[Any]]:
 
 
 def mean(by_rank: Sequence[list[Any]]) -> list[Any]:
-    """Average the ranks' gradients: None counts as zeros, and the mean of None alone is None."""
+    """Average the gradients over the ranks, parameter by parameter.
+
+    A None counts as zeros. If all ranks have None, the mean is None.
+    """
     columns = ([g for g in column if g is not None] for column in zip(*by_rank, strict=True))
     return [sum(column) / len(by_rank) if column else None for column in columns]
 
@@ -55,7 +58,7 @@ def steps(module: Any, by_rank: Sequence[Sequence[Sequence[Part]]]) -> list[Any]
 
 
 def of_chosen(module: Any, x: Tensor, by_rank: Sequence[Sequence[int]]) -> list[Any]:
-    """Return the mean gradients; each rank's forward uses its own layers of a `Chosen`."""
+    """Return the mean gradients of a `Chosen`; on rank r, the forward uses layers `by_rank[r]`."""
     found = []
     for use in by_rank:
         net = deepcopy(module)

@@ -14,7 +14,10 @@ FORWARD, BACKWARD = "forward of the check", "backward of the check"
 
 
 def passed(function: Any, x: Tensor, gradient: Tensor, *more: object) -> dict[str, Any]:
-    """Return the function's output and gradient; `kept` is false if x or `gradient` has changed."""
+    """Return the function's output, the gradient of x, and `kept`.
+
+    `kept` is true if the function left x and the given `gradient` unchanged.
+    """
     given, before = x.clone().requires_grad_(), (x.clone(), gradient.clone())
     with span(FORWARD):
         output = returning(function.apply)(given, *more)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 def no_list(kind: str) -> str:
-    """Return the sentence about a generator, or the like, in the place of a list."""
+    """Return the sentence for an answer that returns a `kind`, such as a generator, not a list."""
     return (
         f"Return a list. You return a {kind}, which has no [0] and can be read only once; "
         f"list(...) turns the {kind} into a list."

@@ -32,7 +32,7 @@ class Visitor:
 
 
 class Room:
-    """The invented clock, and the threads of the ranks, of which one has the floor."""
+    """The invented clock, and the threads of the ranks; one thread at a time has the floor."""
 
     def __init__(self) -> None:
         self.now, self.people = 0.0, dict[int, Visitor]()
@@ -42,7 +42,7 @@ class Room:
         return self.people.get(threading.get_ident())
 
     def wait(self, until: float, ready: Callable[[], bool] = lambda: False) -> bool:
-        """Give up the floor until the condition holds or the time comes; return the condition."""
+        """Give up the floor until `ready()` is true or `until` has come; return `ready()`."""
         me = self.people[threading.get_ident()]
         me.ready, me.until = ready, until
         me.floor.clear()
@@ -81,11 +81,14 @@ SLEEP = time.sleep
 
 
 Visit = tuple[str, float]  # the visit's name, and the seconds since the rank's last visit
-End = Callable[[Any, str, int], Any]  # (store, name, rank) -> the end of the visit
+End = Callable[[Any, str, int], Any]  # (store, name of the visit, rank) -> the visit's result
 
 
 def meet(end: End, plans: Sequence[Sequence[Visit]]) -> tuple[list[list[tuple[Any, float]]], Kept]:
-    """Return the result and the seconds of each visit, by rank, and the contents of the store."""
+    """Return each visit's result and seconds, by rank, and then the contents of the store.
+
+    Raises NotImplementedError: a rank's visit raised this error, because the answer is blank.
+    """
     room = Room()
     kept, found = Kept(), [list[tuple[Any, float]]() for _ in plans]
     stores = [fake_store(room, kept) for _ in plans]

@@ -1,4 +1,4 @@
-"""Wrong ideas as functions: an answer with the numbers of an idea gets the idea's sentence.
+"""Common mistakes as functions: an answer that returns the same numbers gets the mistake's hint.
 
 A question is the arguments of one call of an answer. The first case of an exercise asks several
 questions at once. No two ideas, right or wrong, give equal numbers on all of these questions.
@@ -24,7 +24,7 @@ Named: TypeAlias = tuple[str, Idea]
 
 @dataclass(frozen=True)
 class Mistake:
-    """A wrong idea, and the sentence for an answer with the same numbers."""
+    """A wrong idea, and the sentence for answers that return the numbers of the idea."""
 
     name: str
     idea: Idea
@@ -32,7 +32,7 @@ class Mistake:
 
 
 def hints_for(mistakes: Iterable[Mistake], other: str) -> tuple[Hint, ...]:
-    """Return the table of hints: mistakes by numbers, and `other` for the remaining answers."""
+    """Return a hint for each mistake, and a last hint that says `other` to all further answers."""
     known = (Hint(each.name, partial(answers_as, each.idea), each.says) for each in mistakes)
     return *known, Hint("other", say=other)
 
@@ -68,7 +68,7 @@ def telling(
     """Draw `count` questions that tell all ideas apart: the right idea and the wrong ideas.
 
     Two ideas may agree on some of the questions. Ideas with the same name have the same sentence,
-    and are not told apart.
+    so the questions need not tell these ideas apart.
     """
     ideas = [("right", right), *((each.name, each.idea) for each in mistakes)]
     alike = [(a, b) for a, b in combinations(ideas, 2) if a[0] != b[0]]
@@ -90,7 +90,7 @@ def _left_alike(
 
 
 def _of(idea: Idea, question: Question) -> Any:
-    """Return the idea's answer; after an exception, the name of the exception's class."""
+    """Return the idea's answer; after an ArithmeticError, the name of the error's class."""
     try:
         return idea(*question)
     except ArithmeticError as error:

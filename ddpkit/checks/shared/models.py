@@ -11,11 +11,11 @@ from torch import Tensor, nn
 Part = tuple[Any, Any]  # a rank's images and classes
 
 WIDTHS = (6, 10, 14, 3)
-CAP_MB = 0.0001  # 105 bytes: `model` gets 4 buckets
+CAP_MB = 0.0001  # 105 bytes: DDP cuts the gradients of `model` into 4 buckets
 
 
 def model(seed: int) -> Any:
-    """Three layers of different sizes, a batch norm with buffers, and a frozen parameter."""
+    """Return three layers of different sizes, with a batch norm and a frozen parameter."""
     a, b, c, d = WIDTHS
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -25,14 +25,17 @@ def model(seed: int) -> Any:
 
 
 def linear(seed: int) -> Any:
-    """Return two layers and no batch norm, which would see only a part of the whole batch."""
+    """Return two layers without a batch norm: on a rank, it would see only a part of the batch."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return nn.Sequential(nn.Linear(WIDTHS[0], 5), nn.Tanh(), nn.Linear(5, WIDTHS[-1]))
 
 
 class Chosen(nn.Module):
-    """Layers from which each forward uses a chosen few; the last layer's gradient comes first."""
+    """A model in which each forward uses only some layers, in a given order.
+
+    Backward makes the gradients of the last used layer first.
+    """
 
     def __init__(self, *layers: nn.Module) -> None:
         super().__init__()
@@ -43,14 +46,14 @@ class Chosen(nn.Module):
 
 
 def three_layers(seed: int) -> Any:
-    """Return three layers for a `Chosen`; its forward may leave out some of the layers."""
+    """Return three layers for a `Chosen`, in which a forward may skip some of the layers."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return nn.ModuleList(nn.Linear(4, 4) for _ in range(3))
 
 
 def batches(seed: int, count: int) -> list[Part]:
-    """Draw `count` parts of batches."""
+    """Draw `count` parts, each with 4 images and their classes."""
     generator = torch.Generator().manual_seed(seed)
     return [
         (

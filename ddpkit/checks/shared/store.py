@@ -1,4 +1,4 @@
-"""A c10d store in which waiting takes the invented time of a room (`meeting`)."""
+"""A c10d store on the invented clock of a `meeting.Room`: a wait takes no real time."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from typing import Any, Protocol
 from torch.distributed import DistStoreError, Store
 
 Value = str | bytes
-LOOKS = 10_000  # limit for a rank that never sleeps: a rank beyond this limit looks forever
+LOOKS = 10_000  # a rank that reads the store more often than this is taken to loop forever
 
 
 class LooksForEver(BaseException):
-    """A rank looks at the store again and again, and the clock does not move."""
+    """A rank reads the store again and again without waiting, so the clock does not move."""
 
 
 class Waits(Protocol):
@@ -53,9 +53,9 @@ class Overrides:
         self.room, self.kept, self.looks = room, kept, 0
 
     def seen(self) -> dict[str, bytes]:
-        """Count one look at the store, and return the values.
+        """Count one read of the store by this rank, and return the values.
 
-        Raises LooksForEver: this rank has looked more than LOOKS times.
+        Raises LooksForEver: this rank has read the store more than LOOKS times.
         """
         self.looks += 1
         if self.looks > LOOKS:
@@ -90,7 +90,10 @@ class Overrides:
     def wait(self, keys: Sequence[str], timeout: timedelta | None = None, /) -> None:
         keys, limit = listed(keys), self.timeout if timeout is None else timeout
         if not isinstance(limit, timedelta):
-            raise TypeError("wait(): incompatible function arguments: a timedelta, please")
+            raise TypeError(
+                "wait(): incompatible function arguments: the timeout must be a timedelta, not "
+                f"{type(limit).__name__}"
+            )
         self.until(limit, lambda: all(key in self.kept.values for key in keys), keys)
 
     def until(self, limit: timedelta, ready: Callable[[], bool], keys: Sequence[str]) -> None:
@@ -141,7 +144,8 @@ class Overrides:
 
 def coded(value: Value) -> bytes:
     if not isinstance(value, str | bytes):
-        raise TypeError(f"incompatible function arguments: {type(value).__name__}, not str")
+        kind = type(value).__name__
+        raise TypeError(f"incompatible function arguments: a value must be str, not {kind}")
     return value.encode() if isinstance(value, str) else value
 
 

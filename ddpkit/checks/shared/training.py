@@ -1,7 +1,8 @@
 """A small classification in float64: an answer trains on ranks, and a single process trains too.
 
-The single process sees whole batches. If the process trains with the loss of a usual mistake, its
-parameters are the parameters of an answer with the mistake. Then the hint can name the mistake.
+The single process sees whole batches. If the single process trains with the wrong loss of a common
+mistake, the result equals the parameters of an answer that makes the mistake. So a hint can name
+the mistake.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ def model(seed: int) -> Any:
 
 
 def vector(net: Any) -> Any:
-    """Join all parameters."""
+    """Join all parameters into one 1-D tensor."""
     import torch
 
     return torch.cat([p.detach().flatten() for p in net.parameters()])
@@ -47,7 +48,7 @@ def steps(answer: Callable[..., Any], net: Any, mine: Sequence[Part], *momentum:
     """Run on a rank: train, and return the parameters before each step and after the last.
 
     The parameters have the shape (1 + steps, parameters). A second list holds, for each step, True
-    if the model was in training mode. Without `momentum`, the answer uses its default.
+    if the model was in training mode. Without `momentum`, the answer's own default applies.
     """
     import torch
 
@@ -64,7 +65,10 @@ def steps(answer: Callable[..., Any], net: Any, mine: Sequence[Part], *momentum:
 
 
 def _by_rank(did: Did) -> Any:
-    """Stack the parameters from `steps` of all ranks, (ranks, 1 + steps, parameters)."""
+    """Stack the parameters that all ranks got from `steps`: (ranks, 1 + steps, parameters).
+
+    If ranks made different numbers of steps, the smallest number counts.
+    """
     import torch
 
     found = [parameters for parameters, _ in did.returned]
@@ -91,10 +95,10 @@ SEE: Looks = {
 
 @dataclass(frozen=True)
 class Losses:
-    """The cross entropy of all ranks' parts of a batch, as one rank sees the parts."""
+    """The cross entropies of all ranks' parts of a batch, from which one rank computes its loss."""
 
-    sums: list[Any]  # over the images of each rank's part
-    images: list[int]  # counted for each rank
+    sums: list[Any]  # the sum over the images of each rank's part
+    images: list[int]  # the number of images in each rank's part
     rank: int  # the rank that computes the loss
 
     @property

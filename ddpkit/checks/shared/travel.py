@@ -9,7 +9,7 @@ from ddpkit.checks.shared.functions import BACKWARD, FORWARD
 from ddpkit.exercises.ranks import Did, Looks, within
 from ddpkit.trace import Span, Trace
 
-# The bytes that a rank sends in a ring of n ranks, as n-ths of the bytes in the trace.
+# n -> the bytes that a rank sends in a ring of n ranks, in units of 1/n of the trace's bytes.
 PARTS: dict[str, Callable[[int], int]] = {
     "all_reduce": lambda n: 2 * (n - 1),
     "reduce_scatter_tensor": lambda n: n - 1,
@@ -18,15 +18,16 @@ PARTS: dict[str, Callable[[int], int]] = {
     "all_gather_into_tensor": lambda n: n * (n - 1),
     "reduce_scatter": lambda n: n * (n - 1),  # the trace counts one tensor of the list
     "all_to_all": lambda n: n - 1,
-    "scatter": lambda n: n * (n - 1),  # exact for the root; used for every rank
+    "scatter": lambda n: n * (n - 1),  # the root sends; all remaining ranks send nothing
 }
 
 
 def sent(trace: Trace, rank: int, phase: str) -> int:
     """Count the bytes that a rank sends during the rank's spans with the name `phase`.
 
-    A message counts as recorded. A collective counts as the messages of a ring; a broadcast or a
-    reduction goes from rank to rank, up to the last rank.
+    A message counts with its recorded bytes. A collective counts with the bytes of the rank's
+    messages in a ring. In a broadcast or a reduction, each rank sends the whole tensor once to the
+    next rank, and only the last rank sends nothing.
     """
     return sum(_sent(one, trace.world_size) for one in within(trace.of(rank), phase))
 
@@ -52,7 +53,10 @@ def _only_takes(span: Span, n: int, world_size: int) -> bool:
 
 
 def few(most: int, did: Did) -> bool:
-    """True if messages along a chain of ranks, in both directions, need at most `most` rounds."""
+    """True if all messages of a call, forward and backward, take at most `most` rounds.
+
+    False if the call mixes messages and collectives.
+    """
     return isinstance(did.rounds, int) and did.rounds <= most
 
 
