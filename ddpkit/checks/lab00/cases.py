@@ -40,9 +40,10 @@ def arrows(s: Seen) -> list[str]:
 
 
 def added(s: Seen) -> list[float]:
-    """Return each rank's surplus: the number by which the returned tensor is above the token.
+    """Return each rank's surplus: the returned tensor minus the token, as a single number.
 
-    Raises: a rank returns no tensor of the token's shape, or different surpluses by element.
+    Raises: a rank returned no tensor of the token's shape, or added different numbers to the
+    token's elements.
     """
     more = [(each - s.token).tolist() for each in s.gave]
     if any(len(set(each)) != 1 for each in more):
@@ -56,13 +57,16 @@ def passed_on(n: int) -> list[int]:
 
 
 def holds(did: Did) -> list[tuple[int, str]]:
-    """Return the sender and the distinct numbers of each message; "" if unknown."""
+    """Return the sender and the distinct numbers of each message; "" for unknown numbers."""
     sends = (one for one in did.trace.spans if one.is_send)
     return sorted((one.rank, str(one.args.get("holds", ""))) for one in sends)
 
 
 def carried(token: Any, seen: Observed) -> Observed:
-    """Add the observation "messages": the first message that does not hold the right token."""
+    """Replace the observation "hold" by "messages".
+
+    "messages" names the first message without the right token, or is "hold the token".
+    """
     from ddpkit.rank.group.arguments import numbers
 
     passed = list(map(numbers, (token + more for more in passed_on(len(seen["gave"])))))

@@ -1,6 +1,6 @@
 """Lab 01: minibatches, the step of SGD and gradients from micro-batches, compared with torch.
 
-The numbers are float64 and few, so that each right order of operations prints the same digits.
+The tensors are float64 and small, so that every right order of operations prints the same digits.
 """
 
 from __future__ import annotations
@@ -79,8 +79,8 @@ def _numbers(batches: Any) -> list[int]:
 def _in_order(batches: list[Any], n: int) -> bool:
     """True if the numbers come in order.
 
-    Many numbers also count as ordered if the order begins in the middle, or if the numbers are
-    shuffled only within each batch.
+    More than 12 numbers also count as ordered if the order begins in the middle, or if the numbers
+    are shuffled only within each batch.
     """
     if n <= 12:
         return _numbers(batches) == list(range(n))
@@ -155,7 +155,7 @@ def _steps(
 ) -> Observed:
     """Observe steps from `start`, alone and in turn with the steps of a second model.
 
-    Without `momentum`, the answer uses its default.
+    Without `momentum`, the answer's own default applies.
     """
     import torch
 
@@ -262,7 +262,7 @@ def _loss(parameters: list[Any], x: Tensor, y: Tensor) -> Any:
 
 @dataclass(frozen=True, eq=False)
 class _Saved:
-    """A tensor that a graph keeps for its backward, alive as long as the graph keeps the tensor."""
+    """A tensor that a graph saved for its backward; this object lives as long as the graph."""
 
     tensor: Any
 
@@ -270,9 +270,10 @@ class _Saved:
 def _accumulated(
     answer: Answer, start: list[Any], batches: list[tuple[Any, Any]], stale: bool
 ) -> Observed:
-    """Observe the gradients, the lengths passed to `loss`, and the graphs that are alive at once.
+    """Observe the gradients, the lengths passed to `loss`, and the number of graphs in memory.
 
-    Two graphs are allowed: one may still be alive when the next is built, as with retain_graph.
+    Two graphs are allowed: a graph may still be alive while the next is built, as after
+    backward(retain_graph=True).
     """
     import torch
 

@@ -1,6 +1,6 @@
-"""Barriers that receive from any rank.
+"""Barriers in which ranks receive from any rank.
 
-A different order of the messages may let a rank leave early.
+If messages arrive in a different order, a rank may leave such a barrier early.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def _moment(span: Span) -> int:
 
 
 def _ended(calls: dict[int, deque[Span]]) -> list[int]:
-    """Return the ranks that can complete all their calls with the messages that are sent."""
+    """Return the ranks that can complete all their calls by messages among the given ranks."""
     sent: dict[int, list[Span]] = defaultdict(list)  # messages under way, by receiver
     moved = True
     while moved:

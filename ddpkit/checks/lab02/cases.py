@@ -27,7 +27,7 @@ Answer = Callable[..., Any]
 # A line
 
 SIZES = [1000, 10_000, 100_000, 1_000_000]
-MEASURED = (  # sizes of messages in bytes, largest relative error of their times
+MEASURED = (  # title, sizes of messages in bytes, largest relative error of the messages' times
     ("4 sizes, no errors", SIZES, 0.0),
     ("2 sizes, no errors", [0, 64], 0.0),
     ("4 near sizes, errors of 10%", [10_000, 20_000, 30_000, 40_000], 0.1),
@@ -68,8 +68,9 @@ def _fitted(answer: Answer, nbytes: list[int], times: list[float]) -> Observed:
 TREE_ROWS: list[Row] = [
     (4, 12, "float32", 0, ""),
     (4, 6, "float64", 2, "transposed"),
-    (5, 7, "int64", 3, ""),  # place 4 never has a partner that sends to it
-    # place 4 has such a partner in the first round, and none in the second
+    # a reduce on 5 ranks: no rank sends to place 4 (places are counted from the root)
+    (5, 7, "int64", 3, ""),
+    # a reduce on 6 ranks: place 5 sends to place 4 in the first round, and no rank does later
     (6, 3, "float32", 0, ""),
     (3, 0, "float32", 1, ""),
     (2, 5, "float32", 1, ""),
@@ -131,7 +132,10 @@ def reduce_scatter(answer: Answer, rng: random.Random) -> Iterator[Case]:
 
 
 def _cases(op: str, rows: Sequence[Row], answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """Yield the cases; the first row has its own run, and each number of ranks has one run."""
+    """Yield the cases of all rows.
+
+    The first row has a run of its own. Neighbouring rows with the same number of ranks share a run.
+    """
     first, *others = [collective(op, row, rng) for row in rows]
     for group in ([first], *(list(each) for _, each in groupby(others, key=lambda c: c.n))):
         calls = together(partial(call, op, answer), [each.calls for each in group])
@@ -163,7 +167,10 @@ def barrier(answer: Answer, rng: random.Random) -> Iterator[Case]:
 
 
 def _left_early(did: Did) -> str:
-    """Return the first rank that returned before hearing of all ranks, or "nobody"."""
+    """Describe the first rank that returned before hearing of all ranks.
+
+    Without such a rank, return the result of `could_leave`.
+    """
     early = (
         f"rank {rank}, without word of rank {min(unheard)}"
         for rank, known in enumerate(_heard(did))
@@ -173,7 +180,7 @@ def _left_early(did: Did) -> str:
 
 
 def _elements(did: Did) -> int:
-    """Return the number of elements of the first message with a wrong number, or 1."""
+    """Return the number of elements of the first message that has not 1 element; otherwise 1."""
     import torch
 
     sends = (one for one in did.trace.spans if one.is_send)
@@ -187,9 +194,9 @@ BARRIER_SEE: Looks = {"left early": _left_early, "rounds": "rounds", "elements":
 def _heard(did: Did) -> list[set[int]]:
     """Return, for each rank, the ranks of which it has heard when it returns.
 
-    A rank hears of a second rank by its message, or through ranks in between. The events are read
-    in their order, so a bad barrier is found even if no rank is late. If the order of the messages
-    depends on luck, `could_leave` finds the bad barrier.
+    A rank hears of a second rank by a message from the second rank, or through ranks in between.
+    The events are read in their order, so a bad barrier is found even if no rank is late. If the
+    order of the messages depends on luck, `could_leave` finds the bad barrier.
     """
     known = [{rank} for rank in did.trace.ranks]
     carried: dict[int, set[int]] = {}

@@ -1,8 +1,8 @@
 """The collectives of the cases: their inputs, and the tensors and messages of a right answer.
 
 Expected bytes, peers and rounds come from the schedule (`ddpkit.simulate`). A case shows only the
-values on which all right answers agree. The rank of a tree that sends most is free, and an answer
-may send or skip empty messages.
+values on which all right answers agree. In a tree, right answers differ in the rank that sends the
+most bytes. An answer may send or skip empty messages.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 TREES = ("broadcast", "reduce")
 RINGS = ("all_gather", "reduce_scatter")
-ARGUMENTS = {  # in the order of torch.distributed
+ARGUMENTS = {  # the arguments of each collective, in the order of torch.distributed
     "broadcast": ("x", "src"),
     "reduce": ("x", "dst"),
     "scatter": ("x", "chunks", "src"),
@@ -31,7 +31,7 @@ ARGUMENTS = {  # in the order of torch.distributed
     "all_gather": ("chunks", "x"),
     "reduce_scatter": ("x", "chunks"),
 }
-# the argument's name
+# the name of the argument that holds the root
 ROOT = {"broadcast": "src", "reduce": "dst", "scatter": "src", "gather": "dst"}
 ROOM = -1  # content of tensors that the answer has to fill
 Row = tuple[int, int, str, int, str]  # a case: ranks, `Collective.units`, dtype, root, layout
@@ -77,10 +77,11 @@ class Collective:
         return list(zip([self.laid] * self.n, *arguments, strict=True))
 
     def expected(self, plain: bool) -> Observed:
-        """Return the observations of a right call; with `plain`, all possible observations.
+        """Return the observations of a right call.
 
         The number of rounds is left out if some messages are empty, because right answers then
-        differ.
+        differ. With `plain`, a collective other than a tree also shows the bytes of each rank, and
+        the state of the tensors that are only read. A plain ring shows the peers too.
         """
         plan = schedule(self.op, self.n, self.units, self.root)
         sends = [step for step in plan.steps if isinstance(step, Send)]
@@ -162,7 +163,7 @@ def _transposed(x: Tensor) -> Any:
 
 
 def looks(op: str, expect: Observed) -> Looks:
-    """Return a look at a run of `call` for each name in `expect`."""
+    """Return, for each name in `expect`, the look that observes a run of `call` (`asked`)."""
     see: Looks = {
         "x": _read,
         "chunks": _read,

@@ -54,7 +54,10 @@ def not_copied(s: Seen) -> str:
 
 
 def other_bytes(s: Seen) -> str:
-    """Return the bytes sent and the bytes expected: of the first wrong rank, or of all ranks."""
+    """Return the start of a sentence about wrong bytes; the caller adds "enough" or "due".
+
+    The bytes are those of all ranks together, or of the first rank with a wrong number.
+    """
     got, expected = s["bytes"], s.expect["bytes"]
     if isinstance(expected, int):
         return f"All ranks together sent {got} bytes, where {expected} are"
@@ -63,7 +66,7 @@ def other_bytes(s: Seen) -> str:
 
 
 def own_elsewhere(s: Seen) -> int | None:
-    """Return the wrong chunk that holds the root's own x, or None."""
+    """Return the number of the wrong chunk that holds the root's own x, or None."""
     found = (at for at in wrong_chunks(s) if given_by(s, s["chunks"][s.root][at]) == s.root)
     return next(found, None)
 

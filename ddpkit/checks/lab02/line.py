@@ -19,7 +19,7 @@ def line(nbytes: Sequence[float], seconds: Sequence[float]) -> Link:
 
 
 def of_sizes(s: Seen) -> Link:
-    """Return the line of sizes over times: nbytes = bandwidth * (t - latency)."""
+    """Fit the sizes as a function of the times: nbytes = bandwidth * (t - latency)."""
     slope, intercept = linear_regression(s.one_way, s.nbytes)
     return -intercept / slope, slope
 
@@ -48,7 +48,7 @@ def by_one_less(power: int, s: Seen) -> Link:
 
 
 def near(link: Callable[[Seen], Link], s: Seen) -> bool:
-    """True if the answer is this latency and this bandwidth."""
+    """True if the answer's latency and bandwidth are those of `link(s)`."""
     latency, bandwidth = link(s)
     return isclose(s["latency"], latency, rel_tol=1e-3) and is_bandwidth(s, bandwidth)
 

@@ -28,18 +28,21 @@ def no_power_of_two(s: Seen) -> bool:
 
 
 def wrong_ranks(s: Seen) -> list[int]:
-    """Return the ranks with wrong written tensors."""
+    """Return the ranks on which the written tensors are wrong."""
     out = written_by(s.op)
     return [rank for rank in range(s.n) if not same(s[out][rank], s.expect[out][rank])]
 
 
 def first(s: Seen) -> int:
-    """Return the first of `wrong_ranks`. Raises IndexError without one, so a hint does not fit."""
+    """Return the first of `wrong_ranks`.
+
+    Raises IndexError if no rank is wrong. A hint that raises an error does not fit the answer.
+    """
     return wrong_ranks(s)[0]
 
 
 def untouched(s: Seen) -> list[int]:
-    """Return `wrong_ranks` if none of these ranks changed its tensor; otherwise no ranks."""
+    """Return `wrong_ranks` if none of these ranks changed its tensor; otherwise []."""
     ranks, got = wrong_ranks(s), s[written_by(s.op)]
     return ranks if all(same(got[rank], s.before[rank]) for rank in ranks) else []
 
@@ -52,14 +55,14 @@ def wrong_chunks(s: Seen) -> list[int]:
 
 
 def empty_chunks(s: Seen) -> list[int]:
-    """Return the members of `wrong_chunks` into which no numbers came."""
+    """Return those of `wrong_chunks` that still have their content from before the call."""
     rank = first(s)
     got, before = s["chunks"][rank], s.before[rank]
     return [at for at in wrong_chunks(s) if same(got[at], before[at])]
 
 
 def holds(s: Seen, at: int) -> str:
-    """Say the content of chunk number `at` on the first rank with a wrong chunk."""
+    """Describe the content of chunk number `at` on the first rank with a wrong chunk."""
     rank = first(s)
     if at in empty_chunks(s):
         return "has not changed"
@@ -81,7 +84,11 @@ def times(s: Seen) -> tuple[int, ...]:
 
 
 def owner(s: Seen) -> int | None:
-    """Return the wrong rank that owns the chunks in the first wrong sum, or None."""
+    """Return the number of the chunks that are added up in the first wrong sum.
+
+    Chunk number i of all ranks should be added up on rank i. Return None if the sum is not a sum of
+    chunks with the same number.
+    """
     rank = first(s)
     columns = enumerate(zip(*s.given.chunks, strict=True))
     found = (other for other, column in columns if other != rank and times_in(s["x"][rank], column))

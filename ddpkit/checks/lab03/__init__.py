@@ -4,6 +4,6 @@ cases   the exercises
 ways    the six algorithms, and the sentences in which their hints differ
 sums    inputs that make the parts of a sum visible, and the results of an answer
 sent    the traffic of an all-reduce: bytes, messages, and messages in a row
-rings   the results of the usual mistakes in a ring
+rings   the results of common mistakes in a ring
 hints   sentences about wrong all-reduces and wrong predictions
 """

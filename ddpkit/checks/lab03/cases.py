@@ -89,7 +89,10 @@ def predict(answer: Answer, rng: random.Random) -> Iterator[Case]:
 
 
 def _price(name: str, n: int) -> tuple[float, float]:
-    """Return latencies and tensors; tree and butterfly are counted by rounds, as in textbooks."""
+    """Return the latencies and the tensors of an all-reduce on n ranks.
+
+    Each round of a tree or a butterfly counts as one latency and one tensor, as in textbooks.
+    """
     if name in ("tree", "butterfly"):
         rounds = float(schedule(name, n, length=1).rounds)
         return rounds, rounds

@@ -41,9 +41,10 @@ def due(s: Seen) -> Any:
 
 
 def times(s: Seen) -> Any:
-    """Return how often each element contains each rank's part, [rank, element], from the digits.
+    """Count how often each element of the wrong sum contains each rank's part: [rank, element].
 
-    Raises: the wrong sum is not a tensor of the right size, or has fractions.
+    The counts come from the digits of the sum (`sums.inputs_for`). Raises: the wrong sum is not a
+    tensor of the right size, or has fractions.
     """
     import torch
 
@@ -93,7 +94,7 @@ def tell(what: str, is_wrong: Callable[[Any], Any], s: Seen) -> str:
 
 
 def goes_round(ring: Ring, s: Seen) -> bool:
-    """True if this mistake gives the wrong sum, in the right number of rounds."""
+    """True if the ring with this mistake gives the wrong sum, and bytes and messages are right."""
     if s.way.name != "ring" or s.wrong(*({"bytes", "messages"} & s.expect.keys())):
         return False
     sums = around(ring, [x.reshape(-1) for x in s.inputs[wrong_sum(s)]])
@@ -101,7 +102,11 @@ def goes_round(ring: Ring, s: Seen) -> bool:
 
 
 def hidden_master(s: Seen) -> bool:
-    """True if one rank sent as many bytes as all remaining ranks together, and too many."""
+    """True if rank 0 alone sent as many bytes as all remaining ranks together.
+
+    In addition, rank 0 must have sent more bytes than in a right answer. If ranks may swap roles
+    (`Way.settled` is false), the rank that sent the most bytes counts, not rank 0.
+    """
     first, *others = s.bytes
     return bool(first == sum(others) and s.expect["bytes"][0] < first)
 
@@ -113,7 +118,7 @@ def by_size(counts: list[int]) -> str:
 
 
 def bytes_of_a_rank(s: Seen) -> str:
-    """Return a sentence about a rank with wrong bytes: its bytes and peers, and the right ones."""
+    """Return a sentence about the first rank with wrong bytes: bytes and peers, sent and right."""
     right = s.expect["bytes"]
     rank = next(rank for rank in range(s.n) if s.bytes[rank] != right[rank])
     to, due_to = (peers(rank, each) for each in (s.to, s.expect["to"]))
@@ -202,7 +207,7 @@ SUM = (
          "x has changed. Add into a copy of x, x.clone()."),
     Hint("x returned", lambda s: s.x == "returned",
          "The returned tensor shares the memory of x. Return a clone."),
-    # This hint comes first, whatever the sum is: the bytes are right, but go to wrong ranks.
+    # This hint precedes the hints about sums, because it applies to right and to wrong sums.
     Hint("other peers", lambda s: not s.wrong("bytes") and s.wrong("to"), lambda s:
          f"The messages go {s.to}; in {s.way.a}, the messages go {s.expect['to']}."),
     Hint("sender's number", lambda s: type(got(s)) is int and got(s) in range(s.n),

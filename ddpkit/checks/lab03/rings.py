@@ -1,4 +1,4 @@
-"""Rings with usual mistakes, and their results, so that a hint can name the mistake."""
+"""Rings with common mistakes, and their results, so that a hint can name the mistake."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def around(ring: Ring, parts: Sequence[Any]) -> list[Any]:
 
 
 WRONG_RINGS = (
-    Ring(  # copying the received chunk, without adding, gives the same result
+    Ring(  # two mistakes have this result: no addition, or a second half that begins with chunk r
         "own chunks go round",
         "All ranks have chunk r as rank r alone gave it: the chunk went around, but no rank added "
         "to it.",

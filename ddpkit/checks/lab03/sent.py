@@ -1,8 +1,8 @@
 """The traffic of an all-reduce: bytes, messages, and the number of messages in a row.
 
 The schedule in `ddpkit.simulate` is the only place that knows the messages of an algorithm. The
-traffic of a right answer is counted in the trace of the simulated schedule, and the traffic of an
-answer in its own trace.
+expected traffic is counted in the trace of the simulated schedule, and the traffic of an answer in
+the trace of the answer's run.
 """
 
 from __future__ import annotations
@@ -42,7 +42,8 @@ def counts(did: Sequence[Did], *, settled: bool, whole: bool) -> Observed:
     """Return the traffic on which all right answers agree; `settled` and `whole` as in `Way`.
 
     With 2, 3 and 5 ranks, right answers differ in the rank that skips a round or has a longer
-    chunk. The counts of messages, in falling order, still show the traffic of a rank in the middle.
+    chunk. Therefore the ranks' numbers of messages are sorted, the largest first. A rank through
+    which all messages go is still visible.
     """
     first = did[0]
     in_a_row = latencies(first.trace.spans)
@@ -59,7 +60,7 @@ def counts(did: Sequence[Did], *, settled: bool, whole: bool) -> Observed:
             return {"bytes": sum(first.bytes), "most by a rank": most, "latencies": in_a_row}
         case _:
             told: dict[str, Any] = {"bytes": sum(sum(each.bytes) for each in did)}
-            if n < 5 or whole:  # five chunks of two elements: the ranks with empty chunks are free
+            if n < 5 or whole:  # right answers cut 2 elements into 5 chunks in different ways
                 told["messages"] = most_first
             return told | ({"latencies": in_a_row} if n == 2 else {})
     told = dict(zip(("bytes", "messages"), by_rank, strict=True))

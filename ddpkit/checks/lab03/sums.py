@@ -66,7 +66,8 @@ def summed(
 def _call(answer: Callable[..., Any], x: Tensor) -> tuple[Any, str]:
     """Run on a rank; return the answer's result and the state of x.
 
-    A tensor with two dimensions is passed to the answer transposed, and therefore not contiguous.
+    The answer gets a tensor with two dimensions laid out column by column, so the tensor is not
+    contiguous.
     """
     import torch
 
@@ -84,7 +85,8 @@ def _call(answer: Callable[..., Any], x: Tensor) -> tuple[Any, str]:
 def told_of(sums: dict[str, Any], n: int, seen: Observed) -> Observed:
     """Replace the ranks' values of each sum by a single value, a wrong value if there is one.
 
-    `bits`, the sums of fractions, become "same" or "differ".
+    "on rank" names the rank of the first wrong value. "bits", the sums of fractions, becomes
+    "same" or "differ".
     """
     told = dict(seen)
     for name, total in sums.items():

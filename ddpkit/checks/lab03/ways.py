@@ -16,10 +16,11 @@ class Way:
     lacks: str  # advice if a sum lacks a rank's part
     twice: str  # advice if a sum has a part twice
     much: str  # advice if the answer sends too much
+    # advice if too many messages follow each other in a row
     row: str = "Do not wait for a send before you receive: isend, then recv, then wait."
-    # sender and receiver of each message are fixed; a tree can be built in several ways
+    # true if the sender and receiver of each message are fixed; a tree may have several forms
     settled: bool = True
-    whole: bool = True  # whole tensors are sent; otherwise chunks, of free lengths
+    whole: bool = True  # messages hold whole tensors; otherwise chunks of any lengths
     same_bits: bool = True  # the result has the same bits on all ranks
     uneven: int = 5  # number of ranks in the case with one or two ranks beyond a power of two
 
@@ -73,7 +74,7 @@ WAYS = (
         3,
         about="Recursive doubling, with any number of ranks.",
         a="a butterfly",
-        uneven=6,  # one of the two ranks beyond meets a rank other than 0
+        uneven=6,  # the second rank beyond 4 has a partner other than rank 0
         lacks=(
             "Exchange at distance 1, 2, 4, ... until the sum includes all ranks, and send the "
             "current sum each time. Ranks beyond the largest power of two give first and get the "
