@@ -22,9 +22,9 @@ Answer = Callable[..., Any]
 Missing = dict[int, tuple[int, ...]]  # rank -> numbers of its gradients that are None
 
 OTHER_SETS = "2 ranks, sets in another order on each"
-AVERAGES = {  # calls on a rank, the same in words, module for the case with 3 ranks, hints
-    # gloo scatters memory in its layout: a mean with different strides than the gradient would
-    # arrive transposed. This exercise does not ask for strides, so it uses "linear".
+AVERAGES = {  # rank 0's calls, the calls in words, the module in the case with 3 ranks, hints
+    # gloo's scatter copies memory as it lies. If the strides of the mean and of the gradient
+    # differ, the mean arrives transposed. This exercise is not about strides, hence "linear".
     "average_by_gather": (
         "gather ×{count}, scatter ×{count}, {twice} B",
         "one gather and one scatter for each parameter",

@@ -11,7 +11,7 @@ from ddpkit.exercises.exercise import Observed
 
 Split = list[list[Any]]  # [rank][step]: tensors of numbers
 
-LARGE = 40  # numbers; a shuffle of 40 or more changes some batch
+LARGE = 40  # numbers in an epoch: a shuffle of so many numbers changes some batch
 LATER = (1, 2, 3, 5, 10)  # several: an answer may use the epoch modulo a number
 
 
@@ -93,13 +93,14 @@ def _samples(taken: list[int], n: int) -> str | dict[str, int]:
 def drawn(rng: random.Random) -> list[tuple[int, int, int]]:
     """Draw the size of an epoch, the batch size and the ranks of each case.
 
-    Most end with a short batch.
+    Most of the epochs end with a short batch.
     """
     a, b, c, d, e = (rng.randrange(3) for _ in range(5))
     return [
         ((3 + a) * (4 + 2 * b), 4 + 2 * b, 2),  # even parts
         (3 * (14 + c) + 2, 14 + c, 4),  # the last batch has no number for two of the ranks
-        (2 * (16 + 3 * d) + 8, 16 + 3 * d, 3),  # chunk makes 6, 6 and 4, or alike
+        # torch.chunk cuts 16, 19 or 22 numbers unevenly, for example into 6, 6 and 4
+        (2 * (16 + 3 * d) + 8, 16 + 3 * d, 3),
         (8 + e + 2, 8 + e, 4),
         (40 + a, 20 + b, 1),
     ]

@@ -50,7 +50,8 @@ def trained(net: Any) -> list[Any]:
 def drawn_gradients(kind: str, seed: int, missing: Sequence[int] = ()) -> Gradients:
     """Draw a rank's gradients of all parameters.
 
-    The gradient is None for a frozen parameter, and for the numbers in `missing`.
+    The gradient is None for a frozen parameter, and for the trained parameters with the numbers in
+    `missing`.
     """
     import torch
 
@@ -65,12 +66,13 @@ def drawn_gradients(kind: str, seed: int, missing: Sequence[int] = ()) -> Gradie
 
 
 def given(net: Any, gradients: Gradients, strided: bool = False) -> Any:
-    """Return the module as a backward may leave it; with `strided`, a matrix lies by columns.
+    """Return the module with these gradients in .grad, as after a backward.
 
-    Shipping to a rank loses the strides, so they are made on the rank.
+    With `strided`, matrices are laid out column by column. This function makes the layout on the
+    rank, because shipping a tensor to a rank loses the strides.
     """
     for p, gradient in zip(net.parameters(), gradients, strict=True):
-        if strided and p.dim() == 2:  # like the gradient: zeros_like(p) replaces None
+        if strided and p.dim() == 2:  # the layout of its gradient: zeros_like(p) may replace a None
             p.data = p.data.t().contiguous().t()
         by_columns = strided and gradient is not None and gradient.dim() == 2
         p.grad = gradient.t().contiguous().t() if by_columns else gradient
@@ -116,7 +118,7 @@ def looked_at_list(kind: str, seen: Observed) -> Observed:
     }
 
 
-# Their averages
+# Averages of gradients
 
 
 def summed(kind: str, own: list[Gradients]) -> Gradients:
@@ -147,9 +149,9 @@ def counts(kind: str) -> dict[str, int]:
 def averaged(
     answer: Answer, strided: bool, net: Any, gradients: Gradients
 ) -> tuple[Gradients, list[Any]]:
-    """Run on a rank; return its gradients after the averaging, and its parameters.
+    """Run on a rank; return the model's gradients after the averaging, and its parameters.
 
-    A frozen parameter's gradient is included.
+    The gradients of frozen parameters are included.
     """
     answer(given(net, gradients, strided))
     found = [None if p.grad is None else p.grad.detach().clone() for p in net.parameters()]
@@ -157,9 +159,9 @@ def averaged(
 
 
 def looked_at_means(parameters: list[list[Any]], seen: Observed) -> Observed:
-    """Split the answer into means and parameters by rank.
+    """Split the ranks' results into means and parameters.
 
-    Say "kept" if the parameters are equal.
+    "parameters" is "kept" if the parameters are equal to `parameters`, otherwise "changed".
     """
     means, after = (list(column) for column in zip(*seen["gave"], strict=True))
     kept = "kept" if same(after, parameters) else "changed"

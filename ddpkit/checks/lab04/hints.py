@@ -185,7 +185,7 @@ def besides(s: Seen) -> int:
 
 
 def from_the_start(s: Seen) -> list[Gradients]:
-    """Return means that all begin at the start of their dtype's flat vector."""
+    """Return the means of an answer that reads every mean at the start of the flat vector."""
     import torch
 
     flat: dict[Any, list[Any]] = {}
@@ -231,8 +231,8 @@ AVERAGE = (
     Hint("rounded", lambda s: s.wrong("means") and near(s.means, s.expect["means"], rtol=1e-2),
          "Only the first digits of the means are right, so some step rounds. Add and divide in the "
          "dtype of the gradient."),
-    # The answer sends at most one number for each gradient. An answer that averages a shared
-    # gradient twice may also send this few.
+    # An answer that counts the ranks sends one more number for each gradient, of at most 8 bytes.
+    # An answer that averages a shared gradient twice may send as few additional bytes.
     Hint("counted", lambda s: near(s.means, s.expect["means"]) and not s.shared
          and 0 < besides(s) <= 8 * len(s.sums),
          lambda s: f"Here the means are right, but {besides(s)} bytes were sent in addition to the "
@@ -274,17 +274,17 @@ AVERAGE_FLAT = (
 
 
 def leads_there(s: Seen, **mistake: object) -> bool:
-    """True if one process with this mistake has the answer's models."""
+    """True if one process that makes this mistake gets the answer's parameters in each step."""
     return bool(s.after_each.allclose(s.trained(**mistake), rtol=1e-6))
 
 
 def unchanged(s: Seen) -> Any:
-    """Return, by rank and step, True if the model is the first model."""
+    """Return, by rank and step, True if the parameters are still rank 0's initial parameters."""
     return (s.after_each == vector(model(s.seed))).all(dim=2)
 
 
 # fmt: off
-LOSSES: tuple[tuple[str, Loss, str], ...] = (  # usual mistakes
+LOSSES: tuple[tuple[str, Loss, str], ...] = (  # common mistakes
     ("mean of means", lambda losses: sum(losses.means) / losses.n,
      "A mean of means gives each image of a short part too much weight."),
     ("mean, divided", lambda losses: sum(losses.means) / sum(losses.images),

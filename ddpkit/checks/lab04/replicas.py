@@ -46,10 +46,13 @@ def flat(of: Tensors) -> Any:
 
 
 def broadcast(answer: Callable[..., Any], net: Any, *src: int) -> tuple[Tensors, bool, bool, bool]:
-    """Run on a rank; return its tensors after the broadcast, and three truth values.
+    """Run on a rank; return the model's tensors after the broadcast, and three truth values.
 
-    The values are true if the Parameters are the same objects in the same memory, if the buffers
-    are, and if each frozen Parameter is still frozen. Without `src`, the answer uses its default.
+    1. True if the Parameters are still the same objects in the same memory.
+    2. True if the buffers are still the same objects in the same memory.
+    3. True if each Parameter still has the same `requires_grad`.
+
+    Without `src`, the answer's own default applies.
     """
     views = tensors(net)
     before, buffers = dict(net.named_parameters()), dict(net.named_buffers())
@@ -83,8 +86,9 @@ def moved(did: Did) -> list[int]:
 def compared(seen: Observed, sent: Tensors, src: int, nbytes: int) -> Observed:
     """Return the last rank's values, and the names of the tensors that differ from rank `src`.
 
-    `unlike` maps the name of each differing tensor to its ranks; without differences it is left
-    out. `nbytes` is the least number of bytes that has to go over the network.
+    "unlike" maps the name of each differing tensor to the ranks where the tensor differs; "unlike"
+    is left out if no tensor differs. `nbytes` is the least number of bytes that has to go over the
+    network.
     """
     models, in_place, buffers, frozen = zip(*seen["replicas"], strict=True)
     unlike = {

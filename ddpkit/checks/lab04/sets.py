@@ -1,7 +1,7 @@
 """An answer with sets that have a different order on each rank, as is possible under torchrun.
 
 The kit forks its ranks from one process, where a dtype has one address and so one hash. Under
-torchrun, a dtype has a different hash in each process, and a set of dtypes a different order.
+torchrun, a dtype has a different hash in each process, so a set of dtypes has a different order.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Unordered(set[Any]):
 
 
 class _Calls(ast.NodeTransformer):
-    """Replace `{f(x) for x in y}` by `set(f(x) for x in y)`."""
+    """A transformer that replaces `{f(x) for x in y}` by `set(f(x) for x in y)`."""
 
     def visit_SetComp(self, node: ast.SetComp) -> ast.AST:
         self.generic_visit(node)
@@ -35,7 +35,10 @@ class _Calls(ast.NodeTransformer):
 
 
 def unordered(answer: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the answer with such sets, or the unchanged answer if its source is not available."""
+    """Return the answer with `Unordered` in the place of `set`.
+
+    Return the unchanged answer if its source is not available or cannot be compiled.
+    """
     try:
         tree = _Calls().visit(ast.parse(source_of(answer) or ""))
         code = compile(ast.fix_missing_locations(tree), "<answer>", "exec")

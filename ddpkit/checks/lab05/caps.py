@@ -46,16 +46,17 @@ class CapProblem:
         return second > 1.01 * first
 
 
-IN_ORDER = Rule(reverse=False)  # gradients are put in as they become ready
+IN_ORDER = Rule(reverse=False)  # gradients enter buckets in the order in which they become ready
 
 
 @dataclass(frozen=True)
 class Model:
-    """A wrong model of the time of a step."""
+    """A model of the time of a step; the defaults are the right model."""
 
-    ready: str = "the last"  # gradient that an all-reduce waits for: or "the first", "none"
+    ready: str = "the last"  # the gradient for which an all-reduce waits; also "the first", "none"
     queue: bool = True  # an all-reduce also waits for the previous all-reduce
-    ends: str = "with the latest"  # "with the last": the last all-reduce in order
+    # the step ends with the all-reduce that ends latest; "with the last": with the last bucket's
+    ends: str = "with the latest"
     rule: Rule = IN_ORDER
     alphas: Callable[[int], float] = lambda n: 2 * (n - 1)  # number of latencies, for n ranks
     wires: Callable[[int], float] = lambda n: 2 * (n - 1) / n  # times that the bytes cross a link
@@ -162,7 +163,8 @@ def shuffled(rng: random.Random, caps: Sequence[float]) -> tuple[float, ...]:
 def a_byte_short(rng: random.Random, place: int) -> CapProblem:
     """Draw a problem in which one missing byte of gradient `place` makes a difference.
 
-    Gradient 0 is in the first bucket, and all further gradients are in a later bucket.
+    With `place` 0, the byte is missing in the first bucket. With a different place, gradient 0
+    alone fills the first bucket, and the byte is missing in a later bucket.
     """
     early = Model(rule=Rule(reverse=False, short=1))
 

@@ -89,7 +89,7 @@ LAYOUTS: tuple[tuple[tuple[Kind, ...], float, float | None, tuple[str, ...]], ..
 
 @exercise("assign_buckets", lab="05", points=3)
 def assign_buckets(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """Torch's rule: in reverse order, closed at the cap, one dtype and device in each."""
+    """Torch's rule: in reverse order, closed at the cap, one dtype and device in each bucket."""
     one_each = ((F32,) * 8, 0, None, ("forward",))
     for kinds, cap, first, told in (*LAYOUTS, one_each):
         opened = cap if first is None else first
@@ -101,7 +101,8 @@ def assign_buckets(answer: Answer, rng: random.Random) -> Iterator[Case]:
             _named(kinds, cap, first),
             observe=partial(_bucketed, answer, parameters, cap, first),
             expect={"buckets": by_torchs_rule(parameters, cap, opened)},
-            trivial=cap in (0, 25) and kinds == (F32,) * 8,  # one in each bucket, or all in one
+            # one parameter in each bucket, or all parameters in one bucket
+            trivial=cap in (0, 25) and kinds == (F32,) * 8,
             hints=BUCKETED,
             given={"parameters": parameters, "cap": cap, "first": opened},
         )

@@ -23,9 +23,10 @@ LARGE = {"float32": 2**12, "float64": 2**25, "int64": 2**54}
 
 
 def tensors_of(shapes: Shapes, dtype: str, start: int) -> list[Any]:
-    """Return tensors that count up from `start`; a float64 matrix is not contiguous.
+    """Return tensors of ascending whole numbers; a float64 matrix is not contiguous.
 
-    The numbers need more digits than the next smaller dtype has.
+    The numbers begin at `start` plus a large number, so that they need more digits than the next
+    smaller dtype has.
     """
     import torch
 

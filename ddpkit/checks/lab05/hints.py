@@ -82,7 +82,7 @@ PIECES = (
 def begins(s: Seen) -> list[tuple[int, int]]:
     """Return the place in flat of each piece's first element, and the right place.
 
-    Pieces without elements are left out. ValueError: a piece is not a part of flat.
+    Pieces without elements are left out. Raises ValueError: a piece is not a part of flat.
     """
     flat = [value for piece in s.expect["pieces"] for value in piece.reshape(-1).tolist()]
     found, due = [], 0
@@ -215,7 +215,10 @@ VIEWS = (
 
 
 def chooses_as(choose: Chooser, s: Seen) -> bool:
-    """True if the answer's caps are the caps of a wrong way, on problems that identify the way."""
+    """True if the wrong way `choose` has chosen the answer's caps.
+
+    False if the problems do not tell all wrong ways apart.
+    """
     return s.telling and bool(s.caps == [choose(problem) for problem in s.problems])
 
 
@@ -226,7 +229,7 @@ def first_wrong(s: Seen) -> tuple[CapProblem, float]:
 
 
 def later(problem: CapProblem, cap: float) -> str:
-    """Return the sentence about a wrong cap. It hides the right cap: inputs may be secret."""
+    """Return a sentence about a wrong cap, without the right cap, because inputs may be secret."""
     late, early = (round(problem.done(each) * 1000) for each in (cap, problem.best()))
     return (
         f"With {cap:g} MB, the last all-reduce ends after {late} ms, but with the best cap after "

@@ -22,19 +22,19 @@ class Rule:
     reverse: bool = True
     unit: int = MB
     each: int = 0  # bytes counted for an element; 0: the element's real bytes
-    hard: bool = False  # closes before a parameter would exceed the cap
-    strict: bool = False  # closes when the cap is exceeded, not when the cap is reached
-    dtypes: bool = True  # a bucket for each dtype
-    devices: bool = True
-    first: str = "of each kind"  # "of all", "never", "always"
+    hard: bool = False  # a bucket closes before a parameter would exceed the cap
+    strict: bool = False  # a bucket closes when its bytes exceed the cap, not when they reach it
+    dtypes: bool = True  # each dtype has its own open bucket
+    devices: bool = True  # each device has its own open bucket
+    first: str = "of each kind"  # buckets with the first cap; also "of all", "never", "always"
     alone: bool = False  # a parameter as large as the cap gets its own bucket
     rest: bool = True  # the buckets open at the end are closed too
-    in_turn: bool = False  # ... each kind in the order of its first parameter
-    all_kinds: bool = False  # counts the bytes of all open buckets
+    in_turn: bool = False  # the buckets open at the end are sorted by their kind's first parameter
+    all_kinds: bool = False  # the bytes of all open buckets together count for the cap
     by_kind: bool = False  # all buckets of a kind, then all buckets of the next kind
-    # place, kind, members -> sort key
+    # (place, kind, members) of a bucket that is open at the end -> sort key
     rest_by: Callable[[int, Any, Sequence[int]], Any] | None = None
-    short: int = 0  # bytes that a closed bucket may lack
+    short: int = 0  # a bucket also closes if it lacks at most this number of bytes
 
     def buckets(self, parameters: Sequence[Any], cap_mb: float, first_mb: float) -> list[list[int]]:
         """Return the places in `parameters` of each bucket's members."""
@@ -130,10 +130,11 @@ ORDERS: dict[str, Rule] = {
     "as they were filled": Rule(rest_by=lambda i, kind, held: -held[-1]),
 }
 
-ALONE, BELOW = Rule(unit=0), Rule(hard=True)  # each parameter in a bucket; below the cap
+ALONE = Rule(unit=0)  # each parameter in its own bucket
+BELOW = Rule(hard=True)  # each bucket stays below the cap
 
-# Wrong rules without a sentence: an answer with the buckets of such a rule is blamed for no rule of
-# `WRONG_RULES`.
+# Wrong rules without a sentence. If an answer's buckets follow such a rule, no hint of
+# `WRONG_RULES` is shown.
 UNNAMED: dict[str, Rule] = {
     **ORDERS,
     "bytes of all kinds": Rule(all_kinds=True),
@@ -157,7 +158,7 @@ def by_torchs_rule(parameters: Sequence[Any], cap: float, first: float) -> list[
     return [[int(name) for name in bucket.gradients] for bucket in buckets]
 
 
-# Sizes to draw from, in KB. Sums of the first are exactly a cap; sums of the second are a bit less.
+# Sizes to draw from, in KB. Sums of WHOLE can be exactly a cap. Sums with SHORT can be a bit less.
 WHOLE, SHORT = [64 * n for n in range(1, 17)], [64 * n - 24 for n in range(4, 17)]
 
 

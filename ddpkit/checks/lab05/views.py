@@ -1,4 +1,4 @@
-"""Parameters with gradients, steps that change them, and their views of the buckets."""
+"""Parameters with gradients, the steps that change the gradients, and the gradients' memory."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Story:
         self.others = "kept"  # state of all buckets except i, after collect(i)
 
     def backward(self, factor: int) -> None:
-        """Add to each gradient: factor · (1, 2, 3, ...)."""
+        """Add factor · (1, 2, 3, ...) to each gradient."""
         import torch
 
         total = sum(
