@@ -2,9 +2,9 @@
 
 cases     the exercises: their inputs and the right results
 hints     sentences about mistakes, a table for each exercise
-reducer   backwards played by hand to a Reducer, with averages that only take notes
+reducer   backwards that the check plays to a Reducer without ranks; averages only take notes
 graphs    models for unused_parameters
 wrapped   the cases of DistributedDataParallel
-on_ranks  functions that run on each rank: an answer's work, beside torch's
+on_ranks  functions on each rank, which run an answer and torch's own class
 traces    the all-reduces in a trace
 """

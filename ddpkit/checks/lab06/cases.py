@@ -74,13 +74,13 @@ PLAYED = (  # buckets, then backwards: the order in which gradients become ready
 
 @exercise("Reducer", lab="06", points=4)
 def reducer_cases(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """A bucket starts when it is complete, in order, and wait() waits once, at the end."""
+    """Complete buckets start in order, and at the end, wait() waits once for each of them."""
     from ddpkit.checks.lab06.reducer import expected, play
 
     shuffled = ("in random order", [[5, 4], [3], [2, 1, 0]], [rng.sample(range(6), 6)])
     never = ("one is never ready", [[4, 3], [2, 1], [0]], [[4, 3, rng.choice((1, 2)), 0]])
     for about, buckets, backwards in (*PLAYED, shuffled, never):
-        named = rng.sample(range(9), sum(map(len, buckets)))  # the rest is in no bucket
+        named = rng.sample(range(9), sum(map(len, buckets)))  # further parameters have no bucket
         buckets, backwards = (
             [[named[i] for i in row] for row in rows] for rows in (buckets, backwards)
         )
@@ -95,7 +95,7 @@ def reducer_cases(answer: Answer, rng: random.Random) -> Iterator[Case]:
 
 # rebuilt_buckets
 
-MOST_OF_AN_ORDER = 4096  # largest number of bytes by rank
+MOST_OF_AN_ORDER = 4096  # bytes; a rank may pass at most so many to torch.distributed
 
 
 @exercise("rebuilt_buckets", lab="06", points=2)
@@ -182,7 +182,7 @@ def unused_parameters(answer: Answer, rng: random.Random) -> Iterator[Case]:
 
 @exercise("no_sync", lab="06", points=2)
 def no_sync(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """No all-reduce inside, and afterwards the flag from before, even after an exception."""
+    """No all-reduce inside; afterwards the flag has its former value, even after an exception."""
     from ddpkit.checks.lab06.on_ranks import accumulated
 
     several = rng.sample([(True, ""), (True, "KeyError"), (False, ""), (False, "KeyError")], 4)
@@ -223,7 +223,8 @@ def no_sync(answer: Answer, rng: random.Random) -> Iterator[Case]:
 def _flags(answer: Answer, tries: Sequence[tuple[bool, str]]) -> Observed:
     """Observe the flag inside and afterwards, and the exception that leaves the block.
 
-    Each try names the flag before, and the exception that is raised inside.
+    Each of `tries` holds the flag's value before the block, and the name of the exception that is
+    raised inside, or "".
     """
     seen: dict[str, list[Any]] = {"inside": [], "after": [], "raised": []}
     for before, fails in tries:

@@ -17,17 +17,18 @@ from ddpkit.torch_private import tree_leaves
 
 Answer = Callable[..., Any]
 Build = Callable[[list[Any]], Any]  # seven parameters -> the model's output
-# title, way to ask, model, places of unused parameters
+# title, function that asks the answer, model, places of unused parameters
 Graph = tuple[str, Callable[..., Observed], Build, list[int]]
 
 NO_GRAPH = "an output without a graph"  # all parameters are unused
-FOR_EVER = 20  # seconds; an answer that notes the visited nodes takes milliseconds
+FOR_EVER = 20  # seconds after which a rank is ended; a good answer takes milliseconds
 
 
 def unused(answer: Answer, build: Build, order: Sequence[int]) -> Observed:
-    """Return the numbers of the parameters that the answer calls unused, or a misuse of the model.
+    """Return the numbers of the parameters that the answer calls unused.
 
-    `order` gives the order in which `build` gets the parameters.
+    If the answer has run a backward, return a text about this misuse of the model instead. `build`
+    gets the parameters in the order `order`.
     """
     parameters = [torch.nn.Parameter(torch.ones(2)) for _ in order]
     output = build([parameters[i] for i in order])
@@ -39,7 +40,7 @@ def unused(answer: Answer, build: Build, order: Sequence[int]) -> Observed:
     if any(p.grad is not None for p in parameters):
         return {"unused": "gradients were made"}
     tensors = [leaf for leaf in tree_leaves(output) if isinstance(leaf, torch.Tensor)]
-    try:  # the model's own backward, later
+    try:  # the model's own backward, which needs the graph after the answer
         torch.autograd.backward([each.sum() for each in tensors if each.requires_grad])
     except RuntimeError:
         return {"unused": "the graph is used up"}
@@ -47,7 +48,7 @@ def unused(answer: Answer, build: Build, order: Sequence[int]) -> Observed:
 
 
 def unused_in_time(answer: Answer, build: Build, order: Sequence[int]) -> Observed:
-    """Ask on a rank that is ended after some seconds, because some answers never return."""
+    """Call `unused` on a rank that is ended after FOR_EVER: some answers never return."""
     alone = Cluster(1, device="cpu")
     return dict(alone.run(unused, answer, build, order, timeout=FOR_EVER).results[0])
 

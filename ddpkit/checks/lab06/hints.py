@@ -59,7 +59,7 @@ def used(s: Seen) -> list[int]:
 def divisor(s: Seen) -> int:
     """Return the whole number by which all ranks have divided the sum.
 
-    ValueError: there is no such number.
+    Raises ValueError: there is no such number.
     """
     total = sum(s.flats)
     found = round(float(total.sum() / s.buffers[0].sum()))
@@ -68,7 +68,7 @@ def divisor(s: Seen) -> int:
     return found
 
 
-ROUNDED: tuple[Callable[[Seen], Any], ...] = (  # means that are divided with fewer digits
+ROUNDED: tuple[Callable[[Seen], Any], ...] = (  # means with lost digits, each in a different way
     lambda s: sum(each // s.n for each in s.flats),
     lambda s: sum(s.flats) // s.n,
     lambda s: sum((each / s.n).half() for each in s.flats).to(s.flats[0].dtype),

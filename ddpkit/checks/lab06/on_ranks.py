@@ -83,7 +83,7 @@ class TorchsOwn(RuntimeError):
 def wrap(answer: Answer, module: Any, **options: object) -> Any:
     """Return the module wrapped by the student's class.
 
-    Raises TorchsOwn: the student's class makes one of torch's.
+    Raises TorchsOwn: the student's class makes an object of torch's class.
     """
 
     def refuse(*_: object, **__: object) -> None:
@@ -105,7 +105,7 @@ def start(answer: Answer, mine: Any) -> list[Any]:
 
 
 def one_backward(answer: Answer, mine: Any, part: Part) -> list[Any]:
-    """Return the gradients after one backward from rank 0's start."""
+    """Return the gradients after one backward; all ranks have rank 0's parameters."""
     with span(OWN):
         ddp = wrap(answer, mine)
         loss_of(ddp, part).backward()
@@ -128,7 +128,7 @@ def _steps(ddp: Any, steps: Sequence[Sequence[Part]]) -> tuple[list[Any], int]:
     """Return the gradients of each step, the final parameters and buffers, and a count of storages.
 
     The count is the number of storages that hold the gradients. All micro-batches of a step except
-    the last are inside `no_sync`.
+    the last are inside `no_sync`. With several micro-batches, the buffers are left out.
     """
     found: list[Any] = []
     optimizer = torch.optim.SGD(ddp.parameters(), lr=0.1, momentum=0.9)
@@ -143,7 +143,9 @@ def _steps(ddp: Any, steps: Sequence[Sequence[Part]]) -> tuple[list[Any], int]:
     trained = [p for p in ddp.parameters() if p.requires_grad]
     storages = len({p.grad.untyped_storage().data_ptr() for p in trained})
     found += (p.detach() for p in ddp.parameters())
-    # inside no_sync, torch shares buffers at different times
+    # torch's class shares rank 0's buffers before a forward if the previous forward was outside
+    # no_sync. The lesson's class shares the buffers before each forward that is itself outside
+    # no_sync. So after a no_sync, the two classes have different buffers on rank 1.
     if not any(inside for *inside, _ in steps):
         found += ddp.buffers()
     return found, storages
@@ -170,7 +172,7 @@ def late(answer: Answer, mine: Any, part: Part) -> list[Any]:
     """
     rank, token = dist.get_rank(), torch.zeros(1)
     x, y = part
-    gate = x.requires_grad_().clone()  # its backward runs after the backwards of all layers
+    gate = x.requires_grad_().clone()  # the backward of clone comes after those of all layers
     if rank == 0:
         gate.register_hook(lambda _: dist.send(token, dst=1))
     ddp = wrap(answer, mine, bucket_cap_mb=CAP_MB, broadcast_buffers=False)

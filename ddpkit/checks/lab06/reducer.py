@@ -1,4 +1,4 @@
-"""Lab 06: backwards played by hand to a Reducer, with averages that only take notes."""
+"""Lab 06: backwards that the check plays to a Reducer without ranks; averages only take notes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from torch import Tensor
 from ddpkit.exercises.exercise import Observed
 
 Answer = Callable[..., Any]
-Layout = Sequence[list[int]]  # parameters of each bucket, or of each backward in order
+# numbers of parameters: in each bucket, or in each backward in the order of readiness
+Layout = Sequence[list[int]]
 
 
 class Buckets:
@@ -66,9 +67,9 @@ class Notes(list[str]):
 
 
 def play(answer: Answer, buckets: Layout, backwards: Layout) -> Observed:
-    """Play backwards in which gradients become ready in these orders; parameter i's is i + 1.
+    """Play backwards in which gradients become ready in these orders.
 
-    The observation of a bucket that never started is [].
+    The gradient of parameter i is i + 1. In "flat", a bucket that never started is [].
     """
     parameters = [torch.nn.Parameter(torch.zeros(1)) for _ in range(1 + max(chain(*buckets)))]
     filled = Buckets(parameters, buckets)
@@ -97,9 +98,10 @@ def play(answer: Answer, buckets: Layout, backwards: Layout) -> Observed:
 
 
 def expected(buckets: Layout, backwards: Layout) -> Observed:
-    """Return the right events: a bucket starts with the last gradient of all buckets up to it.
+    """Return the right observations of `play`.
 
-    If such a gradient is never ready, the bucket never starts.
+    A bucket starts as soon as its own gradients and those of all earlier buckets are ready. If one
+    of these gradients is never ready, the bucket never starts.
     """
     events: list[str] = []
     for backward in backwards:

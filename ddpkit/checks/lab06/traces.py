@@ -21,7 +21,7 @@ def communicated(trace: Trace) -> list[int]:
 
 
 def before_it_sends(did: Did) -> list[int]:
-    """Return the starts of rank 0's all_reduces before its first message."""
+    """Return the start times, in ns, of rank 0's all_reduces before the first send of rank 0."""
     spans = did.trace.of(0)
     first = min((span.start_ns for span in spans if span.is_send), default=math.inf)
     return [one.start_ns for one in spans if one.name == "all_reduce" and one.start_ns < first]

@@ -43,7 +43,7 @@ class Question:
     read: Callable[[Observed], Observed] | None = None
     given: Observed = field(default_factory=dict)
     least: Sequence[int] = ()  # least number of bytes by rank passed to torch.distributed
-    most: int = 0  # bytes
+    most: int = 0  # largest number of bytes by rank passed to torch.distributed
     trivial: bool = False
 
 
@@ -90,8 +90,9 @@ def _nbytes(module: nn.Module) -> int:
 def _enough(module: nn.Module, steps: int) -> int:
     """Return the most bytes that an answer may send in `steps` steps.
 
-    A right answer sends the state at the start, and in each step the buffers and the gradients.
-    The limit is twice these bytes, and 4 kB for the order of the buckets and unused parameters.
+    A right answer sends the state at the start, and in each step the buffers and the gradients. The
+    limit is twice the bytes of the start, six times the bytes of the steps (with the whole state in
+    the place of the buffers), and 4 kB for the order of the buckets and unused parameters.
     """
     state: int = sum(tensor.nbytes for tensor in module.state_dict().values())
     return 2 * (state + 3 * steps * (state + _nbytes(module))) + 4096
@@ -269,7 +270,7 @@ def _partly_used(seen: Observed) -> Observed:
 
 
 def _missing(rng: random.Random) -> Question:
-    left_out = rng.randrange(2)  # the last layer's bucket has already left
+    left_out = rng.randrange(2)  # never the last layer, because its buckets leave first
     use = [i for i in range(3) if i != left_out]
     return Question(
         *("a gradient is missing", 2, on_ranks.said_of_missing, [three_layers(_seed(rng)), use]),
