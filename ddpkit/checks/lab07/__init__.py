@@ -2,14 +2,14 @@
 
 cases     the exercises: their inputs and the right results
 power     the cases of PowerSGD on buckets made by the check
-in_ddp    a case in torch's own DDP, and the bytes that collectives take
+in_ddp    a case in torch's own DDP, and the bytes that a hook passes to torch.distributed
 hints     sentences about mistakes in hooks and groups, a table for each exercise
-hints_more  the same for the remaining exercises
+hints_more  sentences about mistakes in trainings, barriers and backends
 buckets   functions that run on ranks: buckets for hooks, and torch's DDP
 low_rank  gradients of a known rank, and the right results of PowerSGD
 uneven    different numbers of batches by rank, and the training of one process
 barriers  visits to a barrier by ranks with an invented clock (`ddpkit.checks.shared.meeting`)
-visits    the right ends of such visits, and the observed ends in order
+visits    the right end of each visit to a barrier, and the observed ends, sorted
 backend   a c10d backend around an answer, on ranks
 """
 

@@ -15,7 +15,10 @@ Answer = Callable[..., Any]
 
 
 def visits(answer: Answer, plans: Sequence[Sequence[Visit]], timeout: float) -> dict[str, Any]:
-    """Return the end (`_end`) and the seconds of each visit, by rank, and if a key was deleted."""
+    """Return the end (`_end`) and the seconds of each visit, by rank.
+
+    "deleted" is true if an answer deleted a key of the store.
+    """
 
     def end(store: Any, name: str, rank: int) -> list[int] | str:
         return _end(answer, store, name, rank, len(plans), timeout)

@@ -52,7 +52,10 @@ def value_of(future: Any) -> Any:
 
 @contextmanager
 def in_turn(ranks: Sequence[int]) -> Iterator[None]:
-    """Let a rank enter when the previous rank has left; a rank that waits inside is stuck."""
+    """Let a rank enter when the previous rank has left.
+
+    A rank that waits inside for a later rank is stuck.
+    """
     at, token = list(ranks).index(dist.get_rank()), torch.zeros(1)
     if at:
         dist.recv(token, src=ranks[at - 1], tag=TURN)
@@ -62,7 +65,7 @@ def in_turn(ranks: Sequence[int]) -> Iterator[None]:
 
 
 def averaged(hook: Answer, members: Sequence[int] | None, flat: Tensor) -> Any:
-    """Return the result of a hook on the ranks of a group; with None, on all ranks."""
+    """Return the result of a hook on the ranks `members`; if None, on all ranks."""
     group = dist.new_group(list(members)) if members else None
     ranks = members or range(dist.get_world_size())
     if dist.get_rank() not in ranks:
@@ -98,8 +101,8 @@ def _later(hook: Answer) -> Answer:
     """Return a hook that averages like DDP in the first steps, and then calls the answer."""
     steps = SimpleNamespace(done=0)
 
-    # No annotations here: torch reads them, and expects its own classes. torch also asks for a
-    # parameter called `bucket`, and reads the answer's signature for this.
+    # No annotations here: torch reads annotations, and expects its own classes. torch also requires
+    # a parameter called `bucket`; through `__signature__`, torch sees the answer's parameters.
     def either(state, bucket):  # type: ignore[no-untyped-def]
         done = steps.done
         steps.done += bucket.is_last()
@@ -129,7 +132,7 @@ def pairs_by_digit() -> list[Any]:
 
 
 def members_and_sums(pair_groups: Answer) -> list[Any]:
-    """Return the members of each group of the answer, and the sum of their ranks over the group."""
+    """Return each group's members, and the sum of their numbers by an all-reduce in the group."""
     found: list[Any] = []
     for group in pair_groups():
         if group is None or group == dist.GroupMember.NON_GROUP_MEMBER:
@@ -141,7 +144,7 @@ def members_and_sums(pair_groups: Answer) -> list[Any]:
 
 
 def gossiped(hook: Answer, steps: Sequence[Sequence[Any]]) -> tuple[list[Any], int]:
-    """Return the gossip of several steps' buckets, and the state's step at the end."""
+    """Return the hook's results for the buckets of several steps, and `state.step` at the end."""
     pairs = pairs_by_digit()
     state, found = SimpleNamespace(pairs=pairs, step=0), []
     for number, buckets in enumerate(steps):
@@ -168,7 +171,7 @@ def compressed(
 ) -> list[Any]:
     """Return the hook's result for each bucket, [step][bucket], with one state for all.
 
-    With `forget`, the errors are emptied after each step, like the lesson's run without feedback.
+    With `forget`, the errors are emptied after each step, as in the lesson's run without feedback.
     """
     state, found = SimpleNamespace(rank=rank, q={}, error={}), []
     for buckets in steps:
@@ -185,10 +188,10 @@ def compressed(
 
 
 def compressed_again(hook: Answer, rank: int, tensors: Sequence[Any], times: int) -> Any:
-    """Return the sum of a hook's results for one bucket, called `times` times, and its error.
+    """Call a hook `times` times with equal buckets; return the sum of the results, and a word.
 
-    The error is "zero"; or "turned round", if the state holds the sent minus the wanted gradient;
-    or else "".
+    The word describes the error that the state holds after the first call: "zero", or "turned
+    round" if the error is the sent gradient minus the wanted gradient, or "".
     """
     state, total, kept = SimpleNamespace(rank=rank, q={}, error={}), 0.0, ""
     for step in range(times):

@@ -34,7 +34,7 @@ def fp16_hook(answer: Answer, rng: random.Random) -> Iterator[Case]:
 
     exact = [(n, None, dtype, _odd(rng, n, n)) for n, dtype in ((2, "float32"), (4, "float64"))]
     large = [[64.0 * rng.randrange(600, 750) for _ in range(3)] for _ in range(2)]
-    # Ranks agree on signs. Sums that cancel would keep fewer digits than `Close` asks for.
+    # All ranks use the same signs: sums that cancel would lose more digits than `Close` allows.
     signs = [rng.choice((-1, 1)) for _ in range(4)]
     any_number = [[sign * rng.uniform(0.75, 1) for sign in signs] for _ in range(3)]
     for n, members, dtype, values in (
@@ -160,7 +160,8 @@ def gossip_hook(answer: Answer, rng: random.Random) -> Iterator[Case]:
             {
                 "gave": means,
                 "to all": 0,
-                "bytes of the hook": [Between(whole, 2 * whole)] * n,  # there and back
+                # the bytes may go twice: to the partner, and back
+                "bytes of the hook": [Between(whole, 2 * whole)] * n,
             },
             hints=GOSSIP,
             given={"n": n, "drawn": drawn, "steps": steps},
@@ -170,7 +171,7 @@ def gossip_hook(answer: Answer, rng: random.Random) -> Iterator[Case]:
         *("gossip_in_ddp", answer, rng, ()),
         digits=4,
         hints=GOSSIP,
-        most=partial(_numbers, 8),  # there and back
+        most=partial(_numbers, 8),  # float32 twice: to the partner, and back
         least=0.5,
     )
 
@@ -182,12 +183,14 @@ def _to_all(did: Did) -> int:
 
 # train_uneven
 
-MOST_OF_A_STEP = 3  # times the gradients' bytes that a rank may pass on: twice, and a few counts
+# In a step, a rank may pass this multiple of the gradients' bytes to torch.distributed: enough for
+# the gradients twice, and a few counts.
+MOST_OF_A_STEP = 3
 
 
 @exercise("train_uneven", lab="07", points=3)
 def train_uneven(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """All batches of all ranks, the mean over the ranks with a batch, and one end for all."""
+    """All batches of all ranks, the mean over the ranks with a batch, and a common end."""
     from ddpkit.checks.lab07 import uneven
     from ddpkit.checks.shared.models import batches, linear
 
@@ -279,7 +282,8 @@ def monitored_barrier(answer: Answer, rng: random.Random) -> Iterator[Case]:
             given={"plans": plans, "timeout": timeout},
             trivial=about == "3 ranks come",
         )
-    n, timeout = rng.randrange(2, 8), rng.randrange(1000, 1100) / 1e3  # 0 ms: torch waits forever
+    # torch's store takes a timeout below 1 ms as 0 ms, and then waits forever
+    n, timeout = rng.randrange(2, 8), rng.randrange(1000, 1100) / 1e3
     yield Case(
         f"a store of torch's, 1 of {n} ranks",
         partial(alone_of, answer, name, n, timeout),
@@ -317,7 +321,7 @@ def ring_all_reduce(answer: Answer, rng: random.Random) -> Iterator[Case]:
         ("2 ranks, two tensors", backend.all_summed, lists, [sums[2:]] * 2, [48] * 2),
         ("2 ranks, two columns of three", backend.two_columns, wide, mixed, [32] * 2),
     ):
-        # "sent": bytes that differ by rank
+        # the name "sent": counts of bytes that differ by rank
         count = "sent" if run is backend.summed and given is short else "bytes"
         yield Case(
             about,

@@ -31,7 +31,7 @@ def in_vain(s: Seen) -> list[tuple[list[int], float]]:
 
 
 def most(s: Seen) -> int:
-    """Return the most bytes for all ranks together."""
+    """Return the most bytes that all ranks together may send."""
     return sum(each.most if isinstance(each, Between) else each for each in s.expect["bytes"])
 
 

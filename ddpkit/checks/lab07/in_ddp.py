@@ -1,4 +1,4 @@
-"""Lab 07: a case in torch's own DDP, and the bytes of a hook."""
+"""Lab 07: a case in torch's own DDP, and the bytes that a hook passes to torch.distributed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Answer = Callable[..., Any]
 
 
 def by_the_hook(did: Did) -> list[int]:
-    """Return the bytes by rank from the hook to torch.distributed."""
+    """Return, by rank, the bytes that the hook passed to torch.distributed."""
     return [handed_in(within(did.trace.of(rank), WITH_THE_HOOK)) for rank in did.trace.ranks]
 
 
@@ -34,10 +34,11 @@ def in_ddp(
     least: float = 1.0,
     once: Callable[[tuple[int, ...]], int] = lambda shape: 0,
 ) -> Case:
-    """Return a case of backwards in torch's DDP on two ranks; the answer begins after some steps.
+    """Return a case of backwards in torch's DDP on two ranks; the hook starts after some steps.
 
-    `most` gives the bytes for a gradient of a shape. `least` is the necessary share of `most`, and
-    `once` gives the additional bytes that may travel in the first step.
+    `most` gives the most bytes that the hook may pass on for a gradient of a shape, and `least` is
+    the share of these bytes that the hook must pass on. `once` gives the additional bytes that the
+    hook may pass on in its first step.
     """
     from ddpkit.checks.lab07 import buckets
     from ddpkit.checks.shared import alone

@@ -17,7 +17,7 @@ def generator(seed: int) -> Any:
 def low_rank(shape: Shape, rank: int, seed: int, dtype: Any = torch.float64) -> Any:
     """Draw a tensor that, as a matrix (first dimension × the rest), has rank `rank`.
 
-    A tensor with fewer than two dimensions has any numbers.
+    A tensor with fewer than two dimensions is drawn without this condition.
     """
     draw = generator(seed)
     if len(shape) < 2:
@@ -32,9 +32,9 @@ def low_rank(shape: Shape, rank: int, seed: int, dtype: Any = torch.float64) -> 
 
 
 def unlike_ones(rows: int, columns: int, rank: int, seed: int) -> Any:
-    """Draw a matrix of this rank, orthogonal to ones and to the first columns of the identity.
+    """Draw a matrix of rank `rank`; its rows have the sum 0, and begin with `rank` zeros.
 
-    A Q that does not start at random is then orthogonal to all rows.
+    So a fixed initial Q, with columns of ones or of the identity, is orthogonal to all rows.
     """
     draw = generator(seed)
     right = torch.randn(columns, rank, generator=draw, dtype=torch.float64)
@@ -65,7 +65,7 @@ def parts_of(mean: Any, world_size: int, seed: int) -> list[Any]:
 
 
 def by_rank(means: Sequence[Any], world_size: int, seed: int) -> list[list[Any]]:
-    """Return the gradients of a bucket by rank; the ranks' means are `means`."""
+    """Return the gradients of a bucket by rank; over the ranks, they have the means `means`."""
     parts = [parts_of(mean, world_size, seed + i) for i, mean in enumerate(means)]
     return [list(of_rank) for of_rank in zip(*parts, strict=True)]
 

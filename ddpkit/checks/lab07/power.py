@@ -85,7 +85,8 @@ def _without(seen: Observed, name: str, thin: int, starts: int) -> Observed:
     return {**seen, name: [thin if each == thin + starts else each for each in seen[name]]}
 
 
-TIMES, LITTLE = 24, 8  # steps; limit of the part left out at the end, in means
+TIMES = 24  # steps
+LITTLE = 8  # the part left out at the end may have this multiple of the mean gradient's norm
 
 
 def again(answer: Answer, rng: random.Random) -> Case:

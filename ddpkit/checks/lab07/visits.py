@@ -1,4 +1,4 @@
-"""Lab 07: the right ends of visits to a barrier, and the observed ends, in order."""
+"""Lab 07: the right end of each visit to a barrier, and the observed ends, sorted."""
 
 from __future__ import annotations
 

@@ -148,7 +148,7 @@ def _returned_by(ranks: Sequence[int], did: Did) -> Any:
 Needs = dict[tuple[int, int], int]
 STORIES: tuple[
     tuple[str, list[int], str, Needs], ...
-] = (  # about; workers; story; (worker, its pull): pushes and DONEs before the answer
+] = (  # about; workers; story; (worker, number of its pull) -> pushes and DONEs before the answer
     ("1 worker", [1], "v1 p1 v1 p1 d1", {}),
     ("2 workers, in turn", [1, 2], "v1 v2 p1 p2 v1 v2 p1 p2 d1 d2", {}),
     ("one comes three times", [1, 2], "v1 p1 v1 p1 v1 p1 v2 p2 d1 d2", {}),
@@ -236,7 +236,10 @@ def serve(answer: Answer, rng: random.Random) -> Iterator[Case]:
 
 
 def _of_pulls(pulls: int, length: int) -> Between:
-    """Return the bytes that a server sends: float32 parameters for each pull, and a few counts."""
+    """Return the least and most bytes that a server may send for pulls of float32 parameters.
+
+    The most is twice the parameters' bytes, and 4 kB for a few counts.
+    """
     least = pulls * 4 * length
     return Between(least, 2 * least + 4096)
 
@@ -244,7 +247,7 @@ def _of_pulls(pulls: int, length: int) -> Between:
 def _right_story(
     story: str, needs: Needs, pulls: dict[int, int], values: Iterator[int]
 ) -> tuple[list[str], dict[int, list[float]]]:
-    """Return the calls of the rule in a story, and the parameters that each worker gets."""
+    """Return the right calls of the rule in a story, and the parameters that each worker gets."""
     calls, waiting, moved, flat = list[str](), list[int](), 0, 0
     got: dict[int, list[float]] = {worker: [] for worker in pulls}
     order: list[int] = []  # workers with a header sent and a gradient not yet sent

@@ -27,9 +27,11 @@ LEADS = (  # about; bound; workers; story
 
 
 def leads(story: Story, workers: Sequence[int], may: Callable[..., bool]) -> str:
-    """Return the answers of a rule that reads clocks to the questions of a story.
+    """Answer each "?" of a story with "yes" or "no", by the rule `may(worker, clocks, state)`.
 
-    `may(worker, clocks, state)` is the rule.
+    `clocks` maps each worker that is not done to its count of pushes. `state` has the counts of
+    pushes of all workers ("all"), the pulls by worker ("pulls"), and the number of pushes since the
+    worker's last pull ("age").
     """
     clocks, done = dict.fromkeys(workers, 0), set[int]()
     versions, pulls, total = dict.fromkeys(workers, 0), dict.fromkeys(workers, 0), 0
@@ -53,7 +55,7 @@ def leads(story: Story, workers: Sequence[int], may: Callable[..., bool]) -> str
 
 
 def bounded_cases(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """Yield stories for several bounds; in the drawn stories, workers pull when the rule allows."""
+    """Yield stories for several bounds; the last two stories are drawn at random."""
     drawn = [(f"bound {bound}, drawn", bound, 4, _drawn(rng, bound, 4)) for bound in (1, 2)]
     for about, bound, n, plot in (*LEADS, *drawn):
         workers = rng.sample(range(1, 9), n)

@@ -30,7 +30,7 @@ def of_rank(rank: int, did: Did) -> Any:
 
 
 def pairs(s: Seen) -> bool:
-    """True if an answer came with its "ok" or its "raised"."""
+    """True if a call returned the whole pair ("ok", value) in the place of the value."""
     values = (each for of_client in s.got for each in of_client)
     return any(isinstance(each, tuple | list) and each and each[0] == "ok" for each in values)
 
@@ -163,7 +163,7 @@ CALLS: tuple[tuple[str, int, int, list[Any]], ...] = (
 
 
 def call_cases(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """Yield calls of one or two clients, and of a client that also gets a foreign message."""
+    """Yield calls of one or two clients, and calls of a client that also gets a foreign message."""
     from ddpkit.checks.lab08.remote import called
 
     for about, n, stranger, plot in CALLS:
@@ -204,7 +204,7 @@ def call_cases(answer: Answer, rng: random.Random) -> Iterator[Case]:
 
 
 def _messages(words: Sequence[str], calls: int) -> Between:
-    """Return the bytes of messages with these words; each message has a header and data."""
+    """Return the least and most bytes of messages with these words, each with a header and data."""
     least = sum(LENGTH + len(word) for word in words)
     return Between(least, MOST_OF_A_MESSAGE * (calls + 1))
 
@@ -249,7 +249,7 @@ SERVINGS: tuple[tuple[str, list[Any]], ...] = (
 
 
 def serve_calls_cases(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """Yield calls in a fixed order."""
+    """Yield stories of calls that clients make in a fixed order."""
     from ddpkit.checks.lab08.remote import served_calls
 
     for about, plot in SERVINGS:

@@ -71,7 +71,7 @@ def pushes_of(story: Story) -> list[int]:
 
 
 def one_number(values: Sequence[float]) -> list[Any]:
-    """Return a gradient with one element for each value."""
+    """Return a list of gradients, each a tensor with one of the values as its only element."""
     import torch
 
     return [torch.tensor([value]) for value in values]
@@ -208,7 +208,8 @@ def asynchronous(
 ) -> Observed:
     """Return the right answers and parameters of an asynchronous rule in a story.
 
-    A gradient is a number times each of `times`. Whole numbers are exact.
+    The gradient of a push has an element for each of `times`: this factor times the push's value.
+    Sums of whole numbers are exact.
     """
     seen, flat, pushed = dict.fromkeys(workers, 0), 0.0, iter(gradients)
     ages: list[tuple[int, int]] = []
@@ -238,7 +239,7 @@ def _several(number: float, times: Sequence[float]) -> float | list[float]:
 def asynchronous_cases(answer: Answer, rng: random.Random) -> Iterator[Case]:
     """Yield stories of pulls and pushes; the last story is drawn.
 
-    The values have more digits than float16.
+    The values need more digits than float16 has.
     """
     import torch
 
@@ -261,7 +262,7 @@ def asynchronous_cases(answer: Answer, rng: random.Random) -> Iterator[Case]:
 
 
 def ages_by(s: Seen, rule: str) -> list[tuple[int, int]]:
-    """Return the ages by a wrong rule."""
+    """Return (worker, age) for each push, with ages by a wrong rule."""
     ages: list[tuple[int, int]] = []
     seen, version = dict.fromkeys(s.workers, 0), 0
     for what, worker in events(s.story):

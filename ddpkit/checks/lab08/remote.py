@@ -70,7 +70,7 @@ class Account(Sums):
 
 
 def _in_turn(asked: Sequence[Asked], place: int, act: Callable[[], Any]) -> Any:
-    """Run `act` at a place of a story, after the token from the rank before has come."""
+    """Run `act` at a place of a story: wait for the token before `act`, and pass it on after."""
     token, me = torch.zeros(1), asked[place][0]
     if place and asked[place - 1][0] != me:
         dist.recv(token, src=asked[place - 1][0], tag=TOKEN)
@@ -81,9 +81,9 @@ def _in_turn(asked: Sequence[Asked], place: int, act: Callable[[], Any]) -> Any:
 
 
 def called(answer: Answer, asked: Sequence[Asked], server: int, strangers: int) -> Any:
-    """Run a story of calls; a client returns its results, and the server the requests.
+    """Run a story of calls; a client returns its results, and the server returns the requests.
 
-    `strangers` is a rank that first sends a message of its own to the first client.
+    `strangers` is a rank that first sends a message of its own to the first client; -1 for none.
     """
     me, found = dist.get_rank(), []
     if me == strangers:
@@ -131,15 +131,16 @@ def _tried(answer: Answer, server: int, name: str, arguments: tuple[Any, ...]) -
 
 
 def _shown(request: Any) -> Any:
-    """Return a request as a list with its arguments in a list, for any sequence type."""
+    """Return a request as [name, [arguments]], or NO_PAIR."""
     if isinstance(request, tuple) and len(request) == 2 and isinstance(request[1], tuple | list):
         return [request[0], list(request[1])]
     return NO_PAIR
 
 
 def served_calls(answer: Answer, asked: Sequence[Asked], clients: Sequence[int]) -> Any:
-    """Run a story; rank 0 serves, and returns its total and True if its list is unchanged.
+    """Run a story of calls, in which rank 0 serves.
 
+    Rank 0 returns the account's total, and True if the answer left the list of clients unchanged.
     Clients call in the order of the story, and return the answers that they got.
     """
     me, found = dist.get_rank(), []
@@ -164,7 +165,7 @@ def _text(value: Exception) -> str:
 
 
 def fetched(answer: Any, table: Any, batches: Sequence[tuple[Any, Any]], server: int) -> Any:
-    """Fetch rows on a trainer, and run backward through them; the server returns its requests.
+    """Fetch rows on a trainer, and run backward through them; the server returns the requests.
 
     A trainer returns the rows and the size of the anchor's gradient. A batch is ids and weights.
     The loss is the weighted sum of the squares of all batches' rows.

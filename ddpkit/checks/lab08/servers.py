@@ -1,8 +1,8 @@
 """Lab 08: workers and servers on ranks, for the checks of `push` and `pull`.
 
-A server receives the headers of all workers. It exchanges data only when the next server in the
-list has its headers too. A worker that completes one server before the next therefore waits
-forever.
+A server receives the headers of all workers. Before a server exchanges data, it waits until the
+next server in the list has all headers too. So a worker that waits for the data of one server
+before it sends a header to the next server waits forever.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def workers_of(servers: Sequence[int], world_size: int) -> list[int]:
 
 
 def headers_in(servers: Sequence[int]) -> list[int]:
-    """Receive the requests of all workers, by name, then wait until the next server has its own."""
+    """Receive the request of each worker; return when the next server has its requests too."""
     requests = []
     for worker in workers_of(servers, dist.get_world_size()):
         header = torch.zeros(1, dtype=torch.int64)

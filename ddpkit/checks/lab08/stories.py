@@ -1,9 +1,9 @@
 """Lab 08: stories that workers play to `serve`, in a fixed order.
 
-A story is a text. "v1": worker 1 pulls. "p1": worker 1 pushes. "d1": worker 1 is done. "h1": it
-sends the header of a push, and "g1": the gradient. "i1": it pushes without waiting. A worker acts
-when it has the token of the worker before. A send of gloo ends when the message was received, so
-the order needs no clock.
+A story is a text. "v1": worker 1 pulls. "p1": worker 1 pushes. "d1": worker 1 is done. "h1": worker
+1 sends only the header of a push. "g1": worker 1 sends the gradient that belongs to its header.
+"i1": worker 1 pushes and does not wait for its messages. A worker acts when it has the token of the
+previous worker. A send of gloo ends when the message was received, so the order needs no clock.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from torch import Tensor
 from ddpkit.checks.lab08.servers import DATA, DONE, HEADER, PULL, PUSH, TOKEN
 
 Answer = Callable[..., Any]
-Needs = Mapping[tuple[int, int], int]  # (worker, its pull): pushes and DONEs that come before
+# (worker, number of its pull) -> pushes and DONEs that must come before the answer to this pull
+Needs = Mapping[tuple[int, int], int]
 REQUESTS = {"v": PULL, "p": PUSH, "h": PUSH, "i": PUSH, "d": DONE}
 ASKED_AT_MOST = 10_000
 
@@ -33,7 +34,7 @@ def ramp(value: float, length: int) -> Any:
 
 
 def number_in(tensor: Tensor) -> Any:
-    """Return the number of a `ramp`, or of a sum of ramps; all numbers of a different tensor."""
+    """Return the value of a `ramp`, or of a sum of ramps; for other tensors, return all numbers."""
     numbers = tensor.flatten().tolist()
     alike = all(each == k * numbers[0] for k, each in enumerate(numbers, 1))
     return numbers[0] if alike else numbers
@@ -123,9 +124,10 @@ class Worker:
 def served(
     answer: Answer, story: str, workers: Sequence[int], length: int, needs: Needs, mine: Any
 ) -> Any:
-    """Run a story; rank 0 returns its calls, the gradients, and True if its list is unchanged.
+    """Run a story, in which rank 0 serves.
 
-    A worker returns the numbers that it got.
+    Rank 0 returns the calls of the rule, the gradients, and True if the answer left the list of
+    workers unchanged. A worker returns the numbers of the parameters that it got.
     """
     rank = dist.get_rank()
     if rank:
@@ -138,7 +140,10 @@ def served(
 
 
 def at_once(answer: Answer, workers: Sequence[int], length: int, mine: Any) -> Any:
-    """Let all workers pull and push without order; rank 0 returns the sum and its sorted calls."""
+    """Let all workers pull and push without order.
+
+    Rank 0 returns the last parameter, which is the sum of all pushes, and the sorted calls.
+    """
     if dist.get_rank():
         story = f"v{dist.get_rank()} p{dist.get_rank()} "
         return Worker(mine).play(story * len(mine) + f"d{dist.get_rank()}", length)[:1]
