@@ -53,7 +53,8 @@ def added(s: Seen) -> list[float]:
 
 def passed_on(n: int) -> list[int]:
     """Return, by rank, the sum of all additions to the token when the rank passes it on."""
-    return list(accumulate(range(1, n + 1)))  # one pass: a malicious answer may claim a huge n
+    # in linear time, because a malicious answer may claim a huge n
+    return list(accumulate(range(1, n + 1)))
 
 
 def holds(did: Did) -> list[tuple[int, str]]:
@@ -97,7 +98,7 @@ def only(name: str, s: Seen) -> bool:
 
 
 def first_wrong_sum(s: Seen) -> str:
-    """Return a sentence about the first rank, along the token's way, with a wrong sum.
+    """Return a sentence about the first rank on the token's way that has a wrong sum.
 
     Raises StopIteration: all sums are right.
     """
@@ -111,7 +112,7 @@ def first_wrong_sum(s: Seen) -> str:
 
 
 def collectives(s: Seen) -> list[str]:
-    """Return the collectives that the answer called, a barrier first: a barrier moves no data."""
+    """Return the collectives that the answer called, the barriers, which move no data, first."""
     names = [each for each in s.sent.split() if "→" not in each and each != "nothing"]
     return sorted(names, key=lambda name: name != "barrier")
 

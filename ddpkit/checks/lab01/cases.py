@@ -25,7 +25,8 @@ Answer = Callable[..., Any]
 # minibatches
 
 FEW = 10  # a shuffle of up to ten numbers may leave each number in its place
-OTHER_SEEDS = (1, 2, 3, 4, 5, 7, 8, 10, 100, 1000)  # an answer may use a seed modulo a number
+# added to a seed; several numbers, because an answer may use the seed modulo a number
+OTHER_SEEDS = (1, 2, 3, 4, 5, 7, 8, 10, 100, 1000)
 
 
 @exercise("minibatches", lab="01", points=2)
@@ -105,7 +106,7 @@ def _samples(batches: list[Any], order: list[int], n: int) -> str:
 
 @exercise("sgd_step", lab="01", points=3)
 def sgd_step(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """Equal to torch.optim.SGD, step after step, with and without momentum."""
+    """The steps of torch.optim.SGD, with and without momentum."""
     for title, rates, momentum in (
         ("1 step", [0.5], None),
         ("3 steps", [0.5, 0.5, 0.5], None),
@@ -212,7 +213,7 @@ def _torch_steps(
 
 @exercise("accumulate", lab="01", points=3)
 def accumulate(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """The gradient of a batch from its micro-batches' gradients, also of different lengths."""
+    """The gradient of a batch from the gradients of micro-batches, which may differ in length."""
     import torch
 
     for title, lengths, stale in (
@@ -240,7 +241,7 @@ def accumulate(answer: Answer, rng: random.Random) -> Iterator[Case]:
 
 
 def _images(rng: random.Random, n: int) -> tuple[Any, Any]:
-    """Return x (n, 3) and y (n,), drawn numbers for least squares."""
+    """Draw the data of a least-squares problem: x (n, 3) and y (n,)."""
     import torch
 
     x = torch.tensor([[rng.randint(-9, 9) for _ in range(3)] for _ in range(n)])

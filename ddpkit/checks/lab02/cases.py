@@ -180,7 +180,7 @@ def _left_early(did: Did) -> str:
 
 
 def _elements(did: Did) -> int:
-    """Return the number of elements of the first message that has not 1 element; otherwise 1."""
+    """Return the size of the first message with more or fewer elements than 1; otherwise 1."""
     import torch
 
     sends = (one for one in did.trace.spans if one.is_send)

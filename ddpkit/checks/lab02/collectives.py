@@ -163,7 +163,7 @@ def _transposed(x: Tensor) -> Any:
 
 
 def looks(op: str, expect: Observed) -> Looks:
-    """Return, for each name in `expect`, the look that observes a run of `call` (`asked`)."""
+    """Return a look (`ranks.Looks`) for each name in `expect`, to observe a run of `call`."""
     see: Looks = {
         "x": _read,
         "chunks": _read,

@@ -24,7 +24,7 @@ from ddpkit.exercises.hint import Hint, Seen
 from ddpkit.exercises.ranks import who
 
 AT_ONCE = "Start the send with dist.isend, then receive, then wait for the send."
-ENOUGH = {  # bytes
+ENOUGH = {  # collective -> advice about bytes
     "broadcast": "Each rank except src receives x once.",
     "reduce": "Each rank except dst sends one sum, once.",
     "scatter": "The root sends each rank only the rank's own chunk, and the remaining ranks send "

@@ -34,7 +34,7 @@ def _cases(answer: Answer, rng: random.Random, way: Way) -> Iterator[Case]:
     """Yield the cases that all six exercises share, the simplest first.
 
     An answer that fails or raises in a simple case would fail in the later cases too, and would
-    need much time. `stop_if` ends the exercise there.
+    need much time. `stop_if` ends the exercise after such a case.
     """
     for n, tensors in TENSORS.items():
         n = way.uneven if n == 5 else n
@@ -108,7 +108,7 @@ def _by_ranks(counts: list[float]) -> dict[str, float]:
 
 
 def _predicted(answer: Answer, nbytes: int, latency: float, bandwidth: float) -> Observed:
-    """Observe each price alone (the second price is zero), and then both prices together."""
+    """Observe the latencies without bytes, the tensors without latency, and both together."""
     t = nbytes / bandwidth
     return {
         "latencies": _by_ranks([answer(n, 0, latency, bandwidth) / latency for n in WORLDS]),

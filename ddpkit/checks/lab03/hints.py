@@ -22,7 +22,7 @@ def collectives(s: Seen) -> list[str]:
 
 
 def worker(names: list[str]) -> str:
-    """Return the first of these collectives that moves data; a barrier moves none."""
+    """Return the first collective in `names` that moves data; a barrier moves none."""
     return next(name for name in names if name != "barrier")
 
 
@@ -273,9 +273,10 @@ SUM = (
 
 
 def miscounted(s: Seen) -> tuple[str, str, float, float]:
-    """Return the first wrong price, its ranks, the count of the answer and the right count.
+    """Return a price, a number of ranks, the answer's count and the right count.
 
-    Raises StopIteration: all counts are right.
+    The price, "latencies" or "tensors", is the first with a wrong count. Raises StopIteration: all
+    counts are right.
     """
     return next(
         (price, ranks, s[price][ranks], right)

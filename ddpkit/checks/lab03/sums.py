@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 Inputs = dict[str, list[Any]]  # name of a sum -> its inputs, by rank
 
-TENSORS: dict[int, dict[str, tuple[str, tuple[int, ...]]]] = {  # key: number of ranks
+# number of ranks -> name of a sum -> dtype and shape
+TENSORS: dict[int, dict[str, tuple[str, tuple[int, ...]]]] = {
     4: {"sum": ("float32", (8,))},
     3: {  # first and last are alike: data kept from one call must not enter a later call
         "sum 1": ("int32", (10,)),

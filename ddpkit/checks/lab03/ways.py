@@ -12,7 +12,7 @@ class Way:
     name: str
     points: int
     about: str
-    a: str  # "a ring"
+    a: str  # the name with its article, like "a ring"
     lacks: str  # advice if a sum lacks a rank's part
     twice: str  # advice if a sum has a part twice
     much: str  # advice if the answer sends too much

@@ -88,7 +88,7 @@ def broadcast_parameters(answer: Answer, rng: random.Random) -> Iterator[Case]:
 
 @exercise("shard", lab="04", points=2)
 def shard(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """A partition of every batch and of every epoch, the same permutation on all ranks."""
+    """A partition of every batch among the ranks, from one permutation of the epoch."""
     for n, batch_size, world_size in drawn(rng):
         shuffled = {"order": "shuffled", "other epochs": "others", "global seed": "left alone"}
         yield Case(
@@ -131,7 +131,7 @@ def gradients_of(answer: Answer, rng: random.Random) -> Iterator[Case]:
 
 
 def _average(name: str, answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """Yield cases: plain; one None; shared, frozen and two dtypes; a single rank."""
+    """Yield cases: plain gradients; one None; shared and frozen gradients, two dtypes; one rank."""
     calls, makes, three, table = AVERAGES[name]
     rows: list[tuple[str, int, str, Missing]] = [
         ("4 ranks", 4, "linear", {}),
@@ -196,7 +196,7 @@ def average_by_gather(answer: Answer, rng: random.Random) -> Iterator[Case]:
 
 @exercise("average_per_parameter", lab="04", points=1, returns=False)
 def average_per_parameter(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """The mean of all ranks' gradients, one all_reduce a parameter."""
+    """The mean of all ranks' gradients, with one all_reduce for each parameter."""
     yield from _average("average_per_parameter", answer, rng)
 
 

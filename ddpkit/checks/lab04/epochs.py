@@ -12,7 +12,8 @@ from ddpkit.exercises.exercise import Observed
 Split = list[list[Any]]  # [rank][step]: tensors of numbers
 
 LARGE = 40  # numbers in an epoch: a shuffle of so many numbers changes some batch
-LATER = (1, 2, 3, 5, 10)  # several: an answer may use the epoch modulo a number
+# added to an epoch; several numbers, because an answer may use the epoch modulo a number
+LATER = (1, 2, 3, 5, 10)
 
 
 def epoch(
@@ -97,7 +98,7 @@ def drawn(rng: random.Random) -> list[tuple[int, int, int]]:
     """
     a, b, c, d, e = (rng.randrange(3) for _ in range(5))
     return [
-        ((3 + a) * (4 + 2 * b), 4 + 2 * b, 2),  # even parts
+        ((3 + a) * (4 + 2 * b), 4 + 2 * b, 2),  # parts of equal lengths
         (3 * (14 + c) + 2, 14 + c, 4),  # the last batch has no number for two of the ranks
         # torch.chunk cuts 16, 19 or 22 numbers unevenly, for example into 6, 6 and 4
         (2 * (16 + 3 * d) + 8, 16 + 3 * d, 3),

@@ -23,8 +23,8 @@ def module(kind: str, fill: float = 0.0) -> Any:
     """Return a model of the given kind: "linear", "strided" or "mixed".
 
     "linear" is a layer. "strided" is a layer with a transposed weight. "mixed" is a model with two
-    dtypes, a frozen layer, a layer used twice, and a fourth layer with the weight of the first. All
-    parameters are `fill`.
+    dtypes, a frozen layer, a layer used twice, and a fourth layer with the weight of the first.
+    Every element of every parameter is `fill`.
     """
     import torch
     from torch import nn
@@ -72,7 +72,9 @@ def given(net: Any, gradients: Gradients, strided: bool = False) -> Any:
     rank, because shipping a tensor to a rank loses the strides.
     """
     for p, gradient in zip(net.parameters(), gradients, strict=True):
-        if strided and p.dim() == 2:  # the layout of its gradient: zeros_like(p) may replace a None
+        # The parameter has the gradient's layout too: zeros_like(p), which replaces a None, copies
+        # the layout of p.
+        if strided and p.dim() == 2:
             p.data = p.data.t().contiguous().t()
         by_columns = strided and gradient is not None and gradient.dim() == 2
         p.grad = gradient.t().contiguous().t() if by_columns else gradient

@@ -162,7 +162,7 @@ def everywhere(s: Seen, divisor: int) -> list[Gradients]:
 
 
 def pairs(s: Seen) -> list[tuple[Any, Any]]:
-    """Return each gradient and its right value, of all ranks."""
+    """Return pairs of a gradient and its right value, for all gradients of all ranks."""
     return list(zip(chain(*s.means), chain(*s.expect["means"]), strict=True))
 
 
@@ -185,7 +185,7 @@ def besides(s: Seen) -> int:
 
 
 def from_the_start(s: Seen) -> list[Gradients]:
-    """Return the means of an answer that reads every mean at the start of the flat vector."""
+    """Return the means of an answer that reads each mean at the start of its dtype's vector."""
     import torch
 
     flat: dict[Any, list[Any]] = {}

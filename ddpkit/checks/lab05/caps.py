@@ -17,10 +17,10 @@ class CapProblem:
     """The arguments of `best_cap`."""
 
     caps: tuple[float, ...]
-    ready: tuple[float, ...]  # s
-    sizes: tuple[int, ...]  # bytes
-    latency: float  # s
-    bandwidth: float  # bytes/s
+    ready: tuple[float, ...]  # seconds at which each gradient is ready
+    sizes: tuple[int, ...]  # bytes of each gradient
+    latency: float  # seconds
+    bandwidth: float  # bytes per second
     world_size: int
 
     def done(self, cap: float) -> float:
@@ -59,7 +59,8 @@ class Model:
     ends: str = "with the latest"
     rule: Rule = IN_ORDER
     alphas: Callable[[int], float] = lambda n: 2 * (n - 1)  # number of latencies, for n ranks
-    wires: Callable[[int], float] = lambda n: 2 * (n - 1) / n  # times that the bytes cross a link
+    # number of times that the bytes of a bucket cross a link, for n ranks
+    wires: Callable[[int], float] = lambda n: 2 * (n - 1) / n
 
     def best(self, problem: CapProblem) -> float:
         return min(problem.caps, key=lambda cap: self.done(problem, cap))

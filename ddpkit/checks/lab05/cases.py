@@ -96,7 +96,7 @@ def assign_buckets(answer: Answer, rng: random.Random) -> Iterator[Case]:
         drawn = that_tell(rng, kinds, cap, opened, told)
         parameters = [_parameter(size, *kind) for kind, size in drawn]
         for p in rng.sample(parameters, len(parameters) // 4):
-            p.requires_grad_(False)  # like buffers, which lab 06 puts into buckets too
+            p.requires_grad_(False)  # lab 06 also puts buffers, without gradients, into buckets
         yield Case(
             _named(kinds, cap, first),
             observe=partial(_bucketed, answer, parameters, cap, first),

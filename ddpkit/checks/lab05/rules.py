@@ -26,7 +26,8 @@ class Rule:
     strict: bool = False  # a bucket closes when its bytes exceed the cap, not when they reach it
     dtypes: bool = True  # each dtype has its own open bucket
     devices: bool = True  # each device has its own open bucket
-    first: str = "of each kind"  # buckets with the first cap; also "of all", "never", "always"
+    # buckets with the first cap: the first bucket of each kind; also "of all", "never", "always"
+    first: str = "of each kind"
     alone: bool = False  # a parameter as large as the cap gets its own bucket
     rest: bool = True  # the buckets open at the end are closed too
     in_turn: bool = False  # the buckets open at the end are sorted by their kind's first parameter

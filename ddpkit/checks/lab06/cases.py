@@ -80,7 +80,7 @@ def reducer_cases(answer: Answer, rng: random.Random) -> Iterator[Case]:
     shuffled = ("in random order", [[5, 4], [3], [2, 1, 0]], [rng.sample(range(6), 6)])
     never = ("one is never ready", [[4, 3], [2, 1], [0]], [[4, 3, rng.choice((1, 2)), 0]])
     for about, buckets, backwards in (*PLAYED, shuffled, never):
-        named = rng.sample(range(9), sum(map(len, buckets)))  # further parameters have no bucket
+        named = rng.sample(range(9), sum(map(len, buckets)))  # parameters not drawn have no bucket
         buckets, backwards = (
             [[named[i] for i in row] for row in rows] for rows in (buckets, backwards)
         )
@@ -105,7 +105,8 @@ def rebuilt_buckets(answer: Answer, rng: random.Random) -> Iterator[Case]:
 
     for about, n, size, cap, first in (
         ("2 ranks that saw the same", 2, 4, 2 * KB, None),
-        ("3 ranks that saw different orders", 3, 300, KB, None),  # a place needs more than a byte
+        # 300 parameters, because a byte cannot hold all their places
+        ("3 ranks that saw different orders", 3, 300, KB, None),
         ("4 ranks, 8 parameters", 4, 8, 4 * KB, None),
         ("2 ranks, a small first bucket", 2, 8, 4 * KB, KB),
     ):

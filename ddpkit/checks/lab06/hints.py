@@ -23,7 +23,7 @@ def have(s: Seen, *buffers: object) -> bool:
 
 
 def events(text: str, kinds: str = "gsw|") -> list[str]:
-    """Return the events of these kinds from backwards played by hand."""
+    """Return the events of these kinds in a text of `reducer.Notes`, in order."""
     return [each for each in text.split() if each[0] in kinds]
 
 

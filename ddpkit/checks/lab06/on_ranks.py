@@ -30,8 +30,8 @@ torchs = partial(DistributedDataParallel, gradient_as_bucket_view=True)
 def started(average: Answer, flat: Any) -> Any:
     """Return the buffer of a bucket with two gradients, after the average.
 
-    Each rank begins when the previous rank has a Work: an answer that waits inside would never
-    return.
+    Each rank calls the answer when the answer has returned on the previous rank. So an answer that
+    waits for the all-reduce never returns.
     """
     rank, gradients = dist.get_rank(), list(flat.split(flat.numel() // 2))
     parameters = [torch.zeros_like(gradient) for gradient in gradients]

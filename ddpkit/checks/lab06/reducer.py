@@ -53,7 +53,7 @@ class Notes(list[str]):
         return SimpleNamespace(wait=partial(self.wait, flat, flat * 10, index))
 
     def wait(self, flat: Tensor, result: Any, index: int) -> Any:
-        """Return the average: ten times the bucket's content at its start.
+        """Return the average: ten times the bucket's content when the bucket was started.
 
         For a bucket with an even number, change the bucket in place and return True, like a Work.
         For an odd number, return a new tensor, as a hook may.

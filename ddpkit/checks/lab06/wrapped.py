@@ -162,7 +162,7 @@ def _whole_batch(rng: random.Random) -> Question:
     )
 
 
-# Beside torch's
+# Comparisons with torch's class
 
 
 def _three_steps(rng: random.Random) -> Question:

@@ -8,9 +8,9 @@ hints_more  sentences about mistakes in trainings, barriers and backends
 buckets   functions that run on ranks: buckets for hooks, and torch's DDP
 low_rank  gradients of a known rank, and the right results of PowerSGD
 uneven    different numbers of batches by rank, and the training of one process
-barriers  visits to a barrier by ranks with an invented clock (`ddpkit.checks.shared.meeting`)
+barriers  visits of ranks to a barrier, on an invented clock (`ddpkit.checks.shared.meeting`)
 visits    the right end of each visit to a barrier, and the observed ends, sorted
-backend   a c10d backend around an answer, on ranks
+backend   a c10d backend that calls an answer, for checks on ranks
 """
 
 WITH_THE_HOOK = "a backward with the hook"  # name of a span

@@ -1,4 +1,4 @@
-"""Lab 07: a c10d backend around an answer, on ranks."""
+"""Lab 07: a c10d backend that calls an answer, for checks on ranks."""
 
 from __future__ import annotations
 

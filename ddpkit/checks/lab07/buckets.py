@@ -65,7 +65,7 @@ def in_turn(ranks: Sequence[int]) -> Iterator[None]:
 
 
 def averaged(hook: Answer, members: Sequence[int] | None, flat: Tensor) -> Any:
-    """Return the result of a hook on the ranks `members`; if None, on all ranks."""
+    """Return the result of a hook on the ranks `members`; None means all ranks."""
     group = dist.new_group(list(members)) if members else None
     ranks = members or range(dist.get_world_size())
     if dist.get_rank() not in ranks:

@@ -91,7 +91,7 @@ def _odd(rng: random.Random, n: int, ranks: int) -> list[list[float]]:
 
 @exercise("powersgd_hook", lab="07", points=4)
 def powersgd_hook(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """Two thin matrices for each gradient; the rest is sent later, and the last Q is reused."""
+    """Two thin matrices in the place of a gradient, with error feedback and a reused Q."""
     for case in (power.low_mean, power.warm, power.again, power.shapes):
         yield case(answer, rng)
     yield in_ddp(
@@ -246,7 +246,7 @@ def _trained_read(seen: Observed) -> Observed:
 
 @exercise("monitored_barrier", lab="07", points=2, returns=False)
 def monitored_barrier(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """A barrier that names the missing ranks within its time, on every rank that waits."""
+    """A barrier that, after its timeout, names the missing ranks on every rank that waits."""
     from ddpkit.checks.lab07.barriers import alone_of
     from ddpkit.checks.lab07.barriers import visits as visited
 
@@ -321,7 +321,7 @@ def ring_all_reduce(answer: Answer, rng: random.Random) -> Iterator[Case]:
         ("2 ranks, two tensors", backend.all_summed, lists, [sums[2:]] * 2, [48] * 2),
         ("2 ranks, two columns of three", backend.two_columns, wide, mixed, [32] * 2),
     ):
-        # the name "sent": counts of bytes that differ by rank
+        # "bytes" are equal on all ranks of a right answer; "sent" may differ by rank
         count = "sent" if run is backend.summed and given is short else "bytes"
         yield Case(
             about,

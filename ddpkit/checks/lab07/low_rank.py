@@ -76,7 +76,7 @@ def flat(tensors: Sequence[Any]) -> Any:
 
 
 def warm(first: Any, second: Any) -> Any:
-    """Return the sent part of the second matrix, if Q starts from the rows of the first."""
+    """Return PowerSGD's approximation of `second`, if Q starts from the rows of `first`."""
     rank = int(torch.linalg.matrix_rank(first))
     rows = torch.linalg.svd(first).Vh[:rank]
     p = torch.linalg.qr(second @ rows.T).Q

@@ -17,7 +17,7 @@ MISTAKES = ("by all", "again", "repeated")
 
 
 def optimizer_of(model: Any) -> Any:
-    """Return SGD with momentum: a rank that skips a step keeps different parameters forever."""
+    """Return SGD with momentum, so that a skipped step changes a rank's parameters for good."""
     return torch.optim.SGD(model.parameters(), lr=0.5, momentum=0.9)
 
 

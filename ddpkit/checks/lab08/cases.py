@@ -175,7 +175,8 @@ def serve(answer: Answer, rng: random.Random) -> Iterator[Case]:
     for about, workers, story, needs in STORIES:
         n, length = max(workers) + 1, rng.randrange(2, 6)
         pushes = [int(each[1:]) for each in story.split() if each[0] in "phi"]
-        values = rng.sample(range(2049, 9000, 2), len(pushes))  # odd: float16 cannot hold them
+        # odd numbers above 2048, which float16 cannot hold
+        values = rng.sample(range(2049, 9000, 2), len(pushes))
         mine = [
             [
                 ramp(float(value), length)
@@ -335,7 +336,7 @@ def _seconds(answer: Answer, numbers: Numbers) -> Observed:
 
 @exercise("call", lab="08", points=1, returns=False)
 def call(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """A function of an object on a different rank: its result, or its exception."""
+    """A call of an object's function on a different rank: the result, or the exception."""
     yield from call_cases(answer, rng)
 
 

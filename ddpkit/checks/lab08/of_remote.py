@@ -280,7 +280,7 @@ def serve_calls_cases(answer: Answer, rng: random.Random) -> Iterator[Case]:
 
 
 def rows_cases(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """Yield rows of a remote table and their gradient; the last case has two batches."""
+    """Yield cases with rows of a remote table and their gradient; the last has two batches."""
     import torch
 
     from ddpkit.checks.lab08.remote import fetched

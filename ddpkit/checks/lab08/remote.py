@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Sequence
-from copy import Error as Unlikely  # a class of Python's own, so every process can unpickle it
+from copy import Error as Unlikely  # every process can unpickle a class of the standard library
 from functools import partial
 from typing import Any
 
@@ -70,7 +70,7 @@ class Account(Sums):
 
 
 def _in_turn(asked: Sequence[Asked], place: int, act: Callable[[], Any]) -> Any:
-    """Run `act` at a place of a story: wait for the token before `act`, and pass it on after."""
+    """Wait for the token, run `act` at its place in the story, and pass the token on."""
     token, me = torch.zeros(1), asked[place][0]
     if place and asked[place - 1][0] != me:
         dist.recv(token, src=asked[place - 1][0], tag=TOKEN)

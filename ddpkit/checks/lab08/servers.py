@@ -25,7 +25,7 @@ def workers_of(servers: Sequence[int], world_size: int) -> list[int]:
 
 
 def headers_in(servers: Sequence[int]) -> list[int]:
-    """Receive the request of each worker; return when the next server has its requests too."""
+    """Return a request from each worker, as soon as the next server has received its requests."""
     requests = []
     for worker in workers_of(servers, dist.get_world_size()):
         header = torch.zeros(1, dtype=torch.int64)

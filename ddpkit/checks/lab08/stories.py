@@ -73,7 +73,7 @@ class NotedRule:
 
 
 class Worker:
-    """A worker of a story; its pushes send its gradients in turn."""
+    """A worker of a story; each push sends the worker's next gradient."""
 
     def __init__(self, gradients: Sequence[Any]) -> None:
         self._gradients, self._got = iter(gradients), list[Any]()
@@ -96,7 +96,7 @@ class Worker:
                 self.finish()
 
     def play(self, story: str, length: int) -> list[Any]:
-        """Act in a story; return the number of each answer."""
+        """Play this worker's part of a story; return `number_in` of each answer."""
         self._length, me = torch.zeros(length), dist.get_rank()
         events = [(each[0], int(each[1:])) for each in story.split()]
         token = torch.zeros(1)
@@ -127,7 +127,7 @@ def served(
     """Run a story, in which rank 0 serves.
 
     Rank 0 returns the calls of the rule, the gradients, and True if the answer left the list of
-    workers unchanged. A worker returns the numbers of the parameters that it got.
+    workers unchanged. A worker returns `number_in` of the parameters that it got.
     """
     rank = dist.get_rank()
     if rank:

@@ -1,4 +1,4 @@
-"""An autograd function on a rank; the check runs forward and backward each in a named span."""
+"""A call of an autograd function on a rank, with forward and backward each in a named span."""
 
 from __future__ import annotations
 

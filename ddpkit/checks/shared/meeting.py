@@ -1,4 +1,4 @@
-"""Ranks with an invented clock that visit a store at planned times.
+"""Ranks that visit a store at planned times, on an invented clock.
 
 Each rank is a thread, and only one thread runs at a time. A rank has the floor until the rank waits
 in the store or sleeps. Then the next rank that can continue gets the floor. If no rank can
@@ -23,7 +23,7 @@ CLOCKS = ("time", "monotonic", "perf_counter", "sleep")
 
 @dataclass(eq=False)
 class Visitor:
-    """A rank with the floor, or a rank that waits for a condition or for a time."""
+    """A rank, and its last wait: for the condition `ready`, or until the time `until`."""
 
     ready: Callable[[], bool]
     until: float
@@ -68,7 +68,7 @@ class Room:
 
     @contextmanager
     def clocks(self) -> Iterator[None]:
-        """Show the room's time to the ranks inside the block."""
+        """Patch the clocks in `time`: inside the block, ranks see the room's time."""
         changed: dict[str, Any] = {"sleep": self.sleep}
         for name in CLOCKS[:-1]:
             real = getattr(time, name)

@@ -1,8 +1,9 @@
 """Common mistakes as functions: an answer that returns the same numbers gets the mistake's hint.
 
-A question is the arguments of one call of an answer. The first case of an exercise asks several
-questions at once. No two ideas, right or wrong, give equal numbers on all of these questions.
-Therefore the hint names the mistake that was made, and never a similar mistake.
+An idea is a right or wrong way to compute the numbers, as a function. A question is the arguments
+of one call. The first case of an exercise asks several questions at once. No two ideas give equal
+numbers on all of these questions. Therefore the hint names the mistake that was made, and never a
+similar mistake.
 """
 
 from __future__ import annotations

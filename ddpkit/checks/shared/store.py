@@ -27,7 +27,7 @@ class Waits(Protocol):
 
 @dataclass
 class Kept:
-    """The contents that all ranks' stores share, as the clients of one TCPStore do."""
+    """The contents that all ranks' stores share, like the contents of one TCPStore's server."""
 
     values: dict[str, bytes] = field(default_factory=dict)
     queues: defaultdict[str, deque[bytes]] = field(default_factory=lambda: defaultdict(deque))
@@ -123,9 +123,9 @@ class Overrides:
         return there
 
     def clone(self) -> Overrides:
-        return self  # c10d would not keep a second store alive
+        return self  # no second store, because c10d would not keep a second store alive
 
-    # The names by which a PrefixStore calls two methods
+    # A PrefixStore calls two of the methods by these names.
 
     deleteKey, getNumKeys = delete_key, num_keys
 

@@ -114,7 +114,7 @@ Loss = Callable[[Losses], Any]
 
 
 def whole(losses: Losses) -> Any:
-    """Return the mean over all images of the batch."""
+    """Return the mean cross entropy over all images of the batch."""
     return sum(losses.sums) / sum(losses.images)
 
 

@@ -47,7 +47,9 @@ def _only_takes(span: Span, n: int, world_size: int) -> bool:
     root = span.args.get("root")
     if span.name == "scatter":
         return span.rank != root
-    if span.name == "broadcast":  # the last rank of a smaller group is unknown
+    # The rank before the root is the last in a ring of all ranks. In a smaller group, the last rank
+    # is unknown, so all ranks count as senders.
+    if span.name == "broadcast":
         return n == world_size and (span.rank + 1) % n == root
     return span.rank == root
 
@@ -64,7 +66,7 @@ def _by_rank(phase: str, did: Did) -> list[int]:
     return [sent(did.trace, rank, phase) for rank in did.trace.ranks]
 
 
-SENT: Looks = {  # bytes by rank
+SENT: Looks = {  # the bytes that each rank sends
     "sent forward": partial(_by_rank, FORWARD),
     "sent backward": partial(_by_rank, BACKWARD),
 }
