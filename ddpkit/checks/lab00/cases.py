@@ -112,7 +112,7 @@ def first_wrong_sum(s: Seen) -> str:
 
 
 def collectives(s: Seen) -> list[str]:
-    """Return the collectives that the answer called, the barriers, which move no data, first."""
+    """Return the collectives that the answer called: barriers first, because they move no data."""
     names = [each for each in s.sent.split() if "→" not in each and each != "nothing"]
     return sorted(names, key=lambda name: name != "barrier")
 

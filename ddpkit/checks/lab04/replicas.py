@@ -9,7 +9,7 @@ from ddpkit.exercises.compare import same
 from ddpkit.exercises.exercise import Observed
 from ddpkit.exercises.ranks import Did
 
-Tensors = dict[str, Any]  # name -> tensor, of a model
+Tensors = dict[str, Any]  # name -> tensor of a model
 
 
 def model(seed: int, rank: int) -> Any:

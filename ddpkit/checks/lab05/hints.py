@@ -91,7 +91,7 @@ def begins(s: Seen) -> list[tuple[int, int]]:
         if values:
             begin = flat.index(values[0])
             if flat[begin : begin + len(values)] != values:
-                raise ValueError("a piece has no place in flat")
+                raise ValueError("a piece of the answer is not a run of elements of flat")
             found.append((begin, due))
         due += right.numel()
     return found

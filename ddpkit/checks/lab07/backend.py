@@ -77,7 +77,10 @@ def two_columns(answer: Answer, x: Tensor) -> Any:
 
 
 def refused(answer: Answer, x: Tensor) -> Any:
-    """Ask for a maximum; return the name of the error raised, "too late", or the tensor."""
+    """Ask for a maximum; return the name of the error, or the tensor if no error was raised.
+
+    Return "too late" if the answer changed the tensor before it raised the error.
+    """
     before = x.clone()
     options: Any = dist.AllreduceOptions()
     options.reduceOp = dist.ReduceOp.MAX

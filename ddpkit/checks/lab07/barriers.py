@@ -34,7 +34,7 @@ def visits(answer: Answer, plans: Sequence[Sequence[Visit]], timeout: float) -> 
 def alone_of(
     answer: Answer, name: str, world_size: int, timeout: float
 ) -> dict[str, list[list[Any]]]:
-    """Return the end of rank 0's visit to a real store to which no second rank comes."""
+    """Return the end of rank 0's visit to a store of torch's, which no further rank visits."""
     return {"ends": [[_end(answer, HashStore(), name, 0, world_size, timeout)]]}
 
 

@@ -77,9 +77,9 @@ def averaged(hook: Answer, members: Sequence[int] | None, flat: Tensor) -> Any:
 
 
 def in_ddp(hook: Answer, state: Any, module: Any, parts: Sequence[Part]) -> list[Any]:
-    """Return the gradients of backwards in torch's DDP with a hook, after the first steps.
+    """Return the gradients of the backwards in torch's DDP in which the hook runs.
 
-    The hook runs only after the first STEPS_AS_EVER steps.
+    The hook runs after the first STEPS_AS_EVER steps.
     """
     ddp = DistributedDataParallel(module, bucket_cap_mb=CAP_MB)
     ddp.register_comm_hook(state, _later(hook))

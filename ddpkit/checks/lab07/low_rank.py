@@ -65,7 +65,7 @@ def parts_of(mean: Any, world_size: int, seed: int) -> list[Any]:
 
 
 def by_rank(means: Sequence[Any], world_size: int, seed: int) -> list[list[Any]]:
-    """Return the gradients of a bucket by rank; over the ranks, they have the means `means`."""
+    """Return a bucket's gradients for each rank; their means over the ranks are `means`."""
     parts = [parts_of(mean, world_size, seed + i) for i, mean in enumerate(means)]
     return [list(of_rank) for of_rank in zip(*parts, strict=True)]
 

@@ -16,7 +16,7 @@ from ddpkit.exercises.values import Between, Close
 
 Answer = Callable[..., Any]
 LENGTH = 8  # bytes of a message's header
-MOST_OF_A_MESSAGE = 4096  # bytes
+MOST_OF_A_MESSAGE = 4096  # bytes of a message, at most
 
 
 def of_ranks(ranks: Sequence[int], did: Did) -> Any:
@@ -149,7 +149,7 @@ FETCHED = (
 )
 # fmt: on
 
-# about; ranks; stranger's rank; calls by client
+# about; ranks; stranger's rank, or -1; calls: (client, name, arguments)
 CALLS: tuple[tuple[str, int, int, list[Any]], ...] = (
     ("a number", 2, -1, [(1, "add", (2, 3)), (1, "add", (4,)), (1, "double", (0,))]),
     ("None, and no arguments", 2, -1, [(1, "add", (7,)), (1, "clear", ()), (1, "problem", ()),
