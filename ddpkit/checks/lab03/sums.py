@@ -20,7 +20,7 @@ Inputs = dict[str, list[Any]]  # name of a sum -> its inputs, by rank
 # number of ranks -> name of a sum -> dtype and shape
 TENSORS: dict[int, dict[str, tuple[str, tuple[int, ...]]]] = {
     4: {"sum": ("float32", (8,))},
-    3: {  # first and last are alike: data kept from one call must not enter a later call
+    3: {  # sum 1 and sum 3 are alike, so that data kept from one call would fit a later call
         "sum 1": ("int32", (10,)),
         "sum 2": ("float64", (5, 2)),
         "sum 3": ("int32", (10,)),
