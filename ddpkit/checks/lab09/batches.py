@@ -1,4 +1,4 @@
-"""The noise of gradients, and their sum by Adasum: right and wrong formulas."""
+"""The noise scale of gradients, and Adasum's sum of two: right and wrong formulas."""
 
 from __future__ import annotations
 
@@ -28,11 +28,15 @@ def scale(
     turned: bool = False,
     below: bool = False,
 ) -> float:
-    """Return the noise scale by McCandlish and others (2018, appendix A); options make it wrong.
+    """Return the noise scale by McCandlish and others (2018, appendix A); options add mistakes.
 
-    ``signal`` is "right", "mean" (the square of the average, with its noise) or "sum" (the square
-    of the sum, n² times too large). ``divide`` is the number that is subtracted from n in the
-    variance. ``below`` returns the result of a negative signal.
+    signal      "right"; "mean": the squared average, with its noise; "sum": the squared sum,
+                n² times too large
+    divide      the number that the variance subtracts from n
+    of_batches  return the scale in batches, not in samples
+    roots       take the roots of the squared lengths
+    turned      divide the signal by the noise
+    below       return the ratio even if the signal is 0 or negative, not inf
     """
     n = len(squares)
     if roots:
@@ -73,7 +77,7 @@ OTHER_NOISE = (
 
 
 def drawn_noise(rng: random.Random) -> Question:
-    """Draw the squares of some ranks' gradients with a signal."""
+    """Draw squared lengths of the gradients of 2 to 8 ranks; the gradients have a signal."""
     n, batch, noise = rng.choice((2, 4, 8)), rng.choice((32, 64)), rng.uniform(1, 3)
     signal = rng.uniform(0.4, 0.9)
     squares = [(signal + noise) * rng.uniform(0.8, 1.25) for _ in range(n)]
@@ -81,7 +85,7 @@ def drawn_noise(rng: random.Random) -> Question:
 
 
 def covered(rng: random.Random) -> Question:
-    """Draw gradients without agreement: their average is as short as the average of noise."""
+    """Draw four gradients without a signal: their average is shorter than an average of noise."""
     squares = [rng.uniform(1, 2) for _ in range(4)]
     return squares, sum(squares) / 16 * rng.uniform(0.5, 0.99), rng.choice((16, 32, 64))
 
@@ -96,7 +100,10 @@ def just_covered(rng: random.Random) -> Question:
 
 
 def adasum(a: Tensor, b: Tensor) -> Tensor:
-    """Return the sum by Maleki and others (2021): a and b, each less half of the common part."""
+    """Subtract half of the common part from both a and b, and return the sum of the results.
+
+    The rule is by Maleki and others (2021).
+    """
     return _shortened(a, b, lambda dot, aa, bb: (dot / (2 * aa), dot / (2 * bb)))
 
 
@@ -153,9 +160,9 @@ SUMS: tuple[tuple[str, Pair, str], ...] = (
 
 
 def pairs(rng: random.Random) -> dict[str, list[tuple[Tensor, Tensor]]]:
-    """Draw gradients in all positions to each other, with lengths of about 1 to 30.
+    """Draw pairs of gradients in all positions to each other, by title.
 
-    Two of the gradients are short.
+    The lengths are about 1 to 30. In "equal, twice as long", both gradients are shorter than 0.3.
     """
     import torch
 

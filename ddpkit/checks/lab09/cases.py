@@ -22,7 +22,7 @@ Answer = Callable[..., Any]
 
 
 def _asked(call: Answer, questions: Sequence[Question]) -> Observed:
-    """Observe the answers; `kept` is true if no answer has changed its arguments."""
+    """Return the answers; `kept` is true if the calls have left all arguments unchanged."""
     given = [deepcopy(each) for each in questions]
     answers = [call(*question) for question in given]
     return {"answers": answers, "kept": _equal(given, list(questions))}
@@ -60,7 +60,7 @@ def _case(
     trivial: bool = False,
     digits: int = 4,
 ) -> Case:
-    """Return a case of questions; floats must be right to some digits of the largest answer."""
+    """Return a case that asks all questions; floats must be right to `digits` digits."""
     answers = [right(*question) for question in questions]
     floats = all(isinstance(each, float) for each in answers)
     return Case(
@@ -183,7 +183,7 @@ def _fitted(answer: Answer, questions: Sequence[Question]) -> Observed:
 
 
 def _by_column(count: int, observed: Observed) -> Observed:
-    """Return the answers by coefficient: the values of one coefficient have similar sizes."""
+    """Group the answers by coefficient, because values of one coefficient have similar sizes."""
     answers = observed["answers"]
     columns = {f"c[{k}]": [each[k] for each in answers if len(each) > k] for k in range(count)}
     return {**observed, "coefficients": [len(each) for each in answers], **columns}

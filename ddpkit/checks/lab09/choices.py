@@ -18,7 +18,7 @@ Found: TypeAlias = list[object]  # the cap, then the measured caps in order
 
 
 class Bench:
-    """Measures caps by a table, and notes the measured caps."""
+    """A stand-in for measurements: a table of the seconds of each cap, and the measured caps."""
 
     def __init__(self, takes: Mapping[float, float]) -> None:
         self.takes, self.asked = dict(takes), []  # type: ignore[var-annotated]
@@ -212,7 +212,7 @@ def as_long_as_the_best(rng: random.Random) -> Question:
 def nearly_right(rng: random.Random) -> Question:
     """Draw three caps.
 
-    The model is right to 0.3 % for the first, and the second is still better.
+    The prediction for the first cap is only 0.3 % too low, but the second cap is still faster.
     """
     first, second, third = rng.sample((0.25, 0.5, 1.0, 2.0, 4.0), 3)
     least = rng.randrange(80, 100) / 1000
@@ -318,10 +318,11 @@ def drawn_servers(rng: random.Random) -> Question:
 
 
 def exactly_hidden(rng: random.Random) -> list[Question]:
-    """Draw three times: just enough seconds, enough for one byte less, and plenty.
+    """Draw a model of equal tensors; return a question for each of three values of `seconds`.
 
-    With one byte less, each tensor needs its own server; with plenty, one server is enough.
-    Rounding does not change the numbers.
+    First, the seconds are just enough for a server with two tensors. Then they are enough for one
+    byte less, so each tensor needs its own server. Last, they are enough for all tensors on one
+    server. Rounding does not change the numbers.
     """
     size, bandwidth = 2 ** rng.randrange(16, 24), 2.0 ** rng.randrange(28, 34)
     sizes, workers = [size] * rng.randrange(6, 32, 2), 2 ** rng.randrange(1, 6)
@@ -332,6 +333,6 @@ def exactly_hidden(rng: random.Random) -> list[Question]:
 
 
 def impossible(rng: random.Random) -> Question:
-    """Draw a tensor that takes longer than the available time, even alone."""
+    """Draw a model with a tensor that takes longer than `seconds`, even alone on a server."""
     sizes = [rng.randrange(30_000_000, 40_000_000), 1000, 2000, 3_000_000]
     return sizes, 8, 0.2, 1e9

@@ -92,7 +92,7 @@ def drawn(rng: random.Random) -> Question:
 
 
 def exact(rng: random.Random) -> Question:
-    """Draw all-reduces of 1 B to 1 GB with exactly the times of two coefficients."""
+    """Draw all-reduces of 1 B to 1 GB without noise: two coefficients give the exact times."""
     alpha, per_byte = rng.uniform(50e-6, 500e-6), rng.uniform(1e-9, 9e-9)
     rows = [(6.0, 1.5 * 10**k) for k in range(10)]
     return rows, [a * alpha + b * per_byte for a, b in rows]
@@ -113,7 +113,7 @@ def one_feature(rng: random.Random) -> Question:
 
 
 def servers(rng: random.Random) -> Question:
-    """Draw the busy times of a server, by tensors and by bytes."""
+    """Draw the busy times of a server: a time for each tensor, and a time for each byte."""
     tensor, byte = rng.uniform(5e-5, 5e-4), rng.uniform(1e-9, 5e-9)
     rows = [(50.0, 2.8e6), (104.0, 7.4e6), (216.0, 11.7e6), (216.0, 104.8e6)]
     return rows, [_off(rng) * (a * tensor + b * byte) for a, b in rows]

@@ -24,7 +24,7 @@ def hours_of(
     all_stop: bool = True,
     from_the_start: bool = False,
 ) -> float:
-    """Return the expected hours, exact for lifetimes without memory; options make it wrong.
+    """Return the expected hours, exact for exponential lifetimes; options make the formula wrong.
 
     A stretch of length T takes (exp(rate · T) - 1) / rate on average until a try survives, and each
     failure adds a restart.
@@ -176,7 +176,11 @@ Plan: TypeAlias = list[int] | None
 def seconds_by(
     fixed: float, sample: float, alpha: float, shared: float, ranks: int, batch: int
 ) -> float:
-    """Return the seconds of a step: a fixed part, and parts by sample, by rank and by share."""
+    """Return the seconds of a step.
+
+    The parts are `fixed`, `sample` for each sample of a rank's batch, `alpha` for each rank but
+    one, and `shared` divided by the number of ranks.
+    """
     return fixed + sample * batch + alpha * (ranks - 1) + shared / ranks
 
 
@@ -289,9 +293,10 @@ def hopeless(rng: random.Random) -> Question:
 
 
 def just_in_time(rng: random.Random) -> Question:
-    """Draw two worlds: one is too late, and one is exactly in time for each order of operations.
+    """Draw two worlds: the smaller is too late, and the larger takes exactly the deadline.
 
-    A step takes `shared / ranks` seconds, and there is no noise.
+    The larger world takes the deadline in any order of multiplications and divisions. A step takes
+    `shared / ranks` seconds, and there is no noise.
     """
     while True:
         ranks, batch = 2 ** rng.randrange(2, 6), 2 ** rng.randrange(2, 8)

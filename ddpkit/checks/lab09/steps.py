@@ -16,9 +16,9 @@ class Compute(NamedTuple):
     """A rank's own work in a step; the notebook has a namedtuple with this name."""
 
     forward: float  # s
-    ready: list[float]  # s after backward began
-    sizes: list[int]  # bytes
-    after: float  # s
+    ready: list[float]  # s from the start of backward until each gradient is ready
+    sizes: list[int]  # bytes of each gradient
+    after: float  # s of work after backward and all-reduces
 
 
 def priced(alpha: float, per_byte: float, nbytes: int) -> float:
@@ -174,7 +174,7 @@ def drawn(rng: random.Random) -> Question:
 
 
 def special(rng: random.Random) -> list[tuple[str, Question]]:
-    """Draw steps at the edges, each with its name."""
+    """Draw steps for edge cases, each with its title."""
     compute, cap, alpha, per_byte = drawn(rng)
     large = [MB // 4, 5 * MB, *[MB // 4] * 8]
     exact = [MB // 2] * 10
