@@ -29,7 +29,7 @@ class Attempts(NamedTuple):
 
 
 def drawn(rng: random.Random) -> Iterator[Attempts]:
-    """Yield runs of drawn numbers of ranks, with some deaths."""
+    """Yield cases with random numbers of ranks; in most cases, ranks die or raise."""
 
     def ranks() -> int:
         return rng.randrange(5, 30)
@@ -61,12 +61,12 @@ def drawn(rng: random.Random) -> Iterator[Attempts]:
 
 
 class ForEver(RuntimeError):
-    """A supervisor starts attempts without end."""
+    """The error raised when a supervisor starts more than `MOST` attempts."""
 
 
 @dataclass
 class Starter:
-    """The `start` of a supervisor: attempt k ends as planned, and later attempts as the last."""
+    """The `start` of a supervisor: run k ends as `ends[k]` says, later runs like the last run."""
 
     ends: Sequence[End]
     asked: list[list[Any]] = field(default_factory=list)  # [ranks, attempt]
@@ -89,7 +89,7 @@ class Starter:
 def supervised(
     answer: Callable[..., Any], ends: Sequence[End], arguments: Sequence[int]
 ) -> Observed:
-    """Observe the starts of a supervisor, and its end: "run 1", "the error of run 2"."""
+    """Return the starts and the end of a supervisor, for example "the error of run 2"."""
     start = Starter(ends)
     try:
         returned = answer(start, *arguments)

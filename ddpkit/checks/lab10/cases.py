@@ -18,7 +18,7 @@ Answer = Callable[..., Any]
 
 # straggler
 
-OTHERS = {  # step, number of ranks after the slow rank, factor on its work time
+OTHERS = {  # kind -> step, a rank's distance from the slow rank, factor on this rank's work time
     "unlike": [(step, 1, 1.1) for step in range(6)],
     "at times": [(1, 1, 1.7), (2, 2, 1.7), (3, 1, 1.7), (5, 2, 1.7)],
 }
@@ -41,7 +41,8 @@ def straggler(answer: Answer, rng: random.Random) -> Iterator[Case]:
         ("3 ranks, all unlike", 3, 1.28, "unlike"),
         ("8 ranks, others at times", 8, 1.4, "at times"),
     ):
-        slow = rng.sample(range(n), 2) + rng.choices(range(n), k=2)  # no constant is right
+        # at least two different ranks, so that no constant answer is right
+        slow = rng.sample(range(n), 2) + rng.choices(range(n), k=2)
         found = factor > 1.2 and kind != "unlike"
         yield Case(
             about,
@@ -60,7 +61,7 @@ def _slowed(rng: random.Random, n: int, slow: int, factor: float, kind: str) -> 
     work[0][(slow + 1) % n] *= 30 if kind == "warm-up" else 1
     if kind == "good step":
         work[1] = work[-1] = [base] * n
-    if kind == "end":  # 1.19 times as long without the last step
+    if kind == "end":  # without the last step, the slow rank would take only 1.19 times as long
         work[1] = work[2] = [base] * n
     for step, behind, times in OTHERS.get(kind, ()):
         work[step][(slow + behind) % n] *= times
@@ -82,8 +83,8 @@ def shares(answer: Answer, rng: random.Random) -> Iterator[Case]:
     # exact: 2 / v * v is 2, so the case does not depend on rounding errors
     v = 16.0 * rng.randrange(3, 9)
     for batch, speeds in (
-        # 7·k + 2 images leave 2 images if rounded down, and 5·k + 3 if inverted, so each mistake
-        # shows
+        # The number of images is 7·k + 2 and 5·m + 3: shares 2:2:2:1 rounded down leave 2 images,
+        # and inverted shares 1:1:1:2 leave 3, so each mistake shows.
         (128 + 35 * rng.randrange(6), [v, v, *rng.sample((v, v / 2), 2)]),
         (3, rng.sample((v, v, v / 100), 3)),
         (2, rng.sample((v, v / 3, v / 3), 3)),
@@ -130,7 +131,7 @@ def _optimum(batch: int, speeds: Sequence[float]) -> float:
 
 @exercise("train_unequal", lab="10", points=4)
 def train_unequal(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """After each step, the model of one process on all images, until no rank has images."""
+    """After each step, the same model as in one process on all images, until no batch is left."""
     for about, lengths in unequal.ABOUT:
         task = unequal.Unequal(lengths, rng.randrange(10**6))
         yield Case(
@@ -178,7 +179,7 @@ def _trained(task: unequal.Unequal, seen: Observed) -> Observed:
 @exercise("save_checkpoint", lab="10", points=2, returns=False)
 def save_checkpoint(answer: Answer, rng: random.Random) -> Iterator[Case]:
     """A checkpoint that replaces the previous one only when the new file is whole."""
-    seeds = [rng.randrange(10**6) for _ in range(5)]  # five cases in two runs keep a try short
+    seeds = [rng.randrange(10**6) for _ in range(5)]  # two runs serve five cases, to save time
     saves = [([disk.state(seed, steps) for steps in (2, 3)], own)
              for seed, own in zip(seeds, (True, False), strict=False)]  # fmt: skip
     told = together(partial(disk.saved, answer), [[each] * 2 for each in saves], files=True)
@@ -345,7 +346,7 @@ def _lost(save: float, failure: float, seen: Observed) -> Observed:
 
 @exercise("supervise", lab="10", points=2)
 def supervise(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """Attempts until one succeeds: without dead ranks, within limits of restarts and ranks."""
+    """Attempts until one succeeds, each without the dead ranks, within limits on the attempts."""
     for about, ends, arguments, started, ended in attempts.drawn(rng):
         yield Case(
             about,

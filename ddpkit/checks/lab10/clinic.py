@@ -1,9 +1,9 @@
 """Lab 10: the clinic's patients: diagnoses, and mends that are run.
 
 A mend is right if the program ends, sends as many bytes as the healthy program, and has the results
-of one process. A program with the fault and without the symptom has different results. A mend must
-be small, and each rank has true numbers only in its own rows of a batch. Therefore a new program,
-in the place of the ill program, heals no patient.
+of one process. A mend that removes only the symptom leaves wrong results. A mend must be small, and
+each rank has the true numbers only of its own rows of a batch. Therefore an answer cannot replace
+the ill program by a new program.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from ddpkit.protocol.per_rank import PerRank
 
 Answer = Callable[[], Any]
 ALIKE = "as many on each rank"
-MOST_WORDS = 80  # new words of a mend: at most 21 in the kit, 69 in the tests
+MOST_WORDS = 80  # limit of new words in a mend: the kit's mends have up to 21, mends in tests 69
 NUMBER = 8  # bytes
-GRADIENTS = 4 * NUMBER  # bytes of a step
+GRADIENTS = 4 * NUMBER  # bytes of the gradients in a step
 ROW = 3 * NUMBER
-LEAST: dict[str, list[int]] = {  # lowest number of bytes by rank
+LEAST: dict[str, list[int]] = {  # patient -> the fewest bytes that each rank must send
     "A": [ROW] * 3,
     "B": [4 * GRADIENTS] * 2,
     "C": [4 * GRADIENTS] * 3,
@@ -103,10 +103,10 @@ def _diagnosed(answer: Answer) -> Observed:
 
 
 def treated(answer: Answer, name: str, begins: list[clinic.Start]) -> Observed:
-    """Observe the ranks of a mended patient, the mend's new words, and the bytes by rank.
+    """Run a mended patient; return the ranks' results, the mend's new words, and the bytes by rank.
 
-    Luck does not help. As for any answer, the program must wait for each message that it starts,
-    and must not change a tensor while a message uses it.
+    A wrong mend cannot pass by luck: as for any answer, the check fails if the program does not
+    wait for a message, or changes a tensor while a message uses the tensor.
     """
     _, _, mend = answer()
     ill = clinic.patient(name)
@@ -119,7 +119,7 @@ def treated(answer: Answer, name: str, begins: list[clinic.Start]) -> Observed:
 def _healthy(program: str, name: str, begins: Any) -> dict[str, Any]:
     """Run a program on this rank; return its results, and the number of groups that it made.
 
-    A job that continues can make a group only if all ranks count the same number of groups.
+    After the program, the job can make another group only if all ranks have made as many groups.
     """
     import torch.distributed as dist
 
@@ -170,7 +170,11 @@ def _right_model(name: str, seed: int) -> list[Any]:
 
 
 def _without_the_broken(seed: int, rule: str) -> Any:
-    """Return the model if a broken image's part counts as zeros, skips the step, or is left out."""
+    """Return the trained model; `rule` decides about a part of a batch with a broken image.
+
+    The gradient of the part is zero ("zeros"), the step is skipped ("leave out"), or the step uses
+    only the other parts ("the others").
+    """
     import torch
 
     model = clinic.build(seed)
@@ -211,7 +215,7 @@ def _shared(ranks: list[Any], seed: int) -> bool:
 
 
 def _sums(ranks: list[Any], seed: int) -> bool:
-    """True if each rank has the sum of all rows; ranks 0 and 1 first have the sum of their rows."""
+    """True if each rank has the sum of all rows, and ranks 0 and 1 first the sum of their rows."""
     x = clinic.data(seed)[0][0]
     upper, total = x[:6].sum(0), x.sum(0)
     right = [[upper, total]] * 2 + [[total]] * 2

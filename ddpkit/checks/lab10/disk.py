@@ -19,7 +19,7 @@ Trained = tuple[int, Any, Any]  # steps, model, optimizer
 State = dict[str, Any]  # a checkpoint's content: "step", "model", "optimizer"
 
 LR, MOMENTUM = 0.05, 0.9
-SLOW = 0.2  # seconds; a rank that does not wait returns earlier
+SLOW = 0.2  # seconds added to a save, so that a rank that does not wait returns too early
 ROOM = 2000  # bytes of space on the full disk; a checkpoint is larger
 
 
@@ -28,7 +28,7 @@ class Killed(BaseException):
 
 
 def trained(seed: int, steps: int) -> tuple[Any, Any]:
-    """Return a model and its optimizer after some steps with momentum, always the same."""
+    """Return a model and its optimizer after steps with momentum; equal seeds give equal models."""
     import torch
 
     with torch.random.fork_rng(devices=[]):
@@ -94,7 +94,7 @@ def as_written(seed: int, steps: int) -> list[Any]:
 
 
 def written(seed: int, steps: int) -> bytes:
-    """Return the file of a checkpoint."""
+    """Return the bytes of a checkpoint file that is written after `steps` steps."""
     import torch
 
     model, optimizer = trained(seed, steps)
@@ -126,7 +126,7 @@ def held(path: Path) -> list[Any] | str:
 
 
 def saved(answer: Answer, states: Sequence[Trained], own_disks: bool) -> Observed:
-    """Let the answer save each state on this rank; return the files that exist directly after.
+    """Let the answer save each state on this rank; observe the file, the folder and the renames.
 
     With `own_disks`, each rank has its own folder, like hosts without a shared disk.
     """
@@ -147,10 +147,11 @@ def saved(answer: Answer, states: Sequence[Trained], own_disks: bool) -> Observe
 
 
 def unlucky(answer: Answer, before: bytes, states: Sequence[Trained], how: str) -> Observed:
-    """Run on one rank: a save that fails, the content of the disk, and the next save.
+    """Run on one rank: let a save fail; observe the disk then, and after a second save.
 
-    `before` is the old file; the answer saves both `states`. `how` is "full" for a full disk. The
-    rank is killed while it writes, or when it renames the file.
+    `before` is the content of the old file. The first save fails in the way `how`: "full" is a full
+    disk, "killed while it writes" ends the process during the save, and "killed at the end" ends
+    the process when the file is renamed.
     """
     with _folder(True) as folder:
         path = folder / "run.pt"
@@ -180,7 +181,7 @@ def unlucky(answer: Answer, before: bytes, states: Sequence[Trained], how: str) 
 def loaded(answer: Answer, file: bytes | None, own: Trained) -> list[Any]:
     """Return the state that the answer loads on this rank from a file that only rank 0 has.
 
-    `own` is this rank's model before. `file` is None if there is no file.
+    `own` is this rank's state before the load. `file` is None if there is no file.
     """
     with _folder(True) as folder:
         path = folder / "run.pt"
@@ -220,8 +221,8 @@ def _together() -> None:
 def _folder(own: bool) -> Iterator[Path]:
     """Make a folder: this rank's own folder, or one folder for all ranks.
 
-    If this rank is killed in the block, the next `Cluster` removes the folder, by the rank's pid in
-    the folder's name: `ddpkit.cluster.local.launch.sweep`.
+    If this rank is killed in the block, the next `Cluster` removes the folder. The function
+    `ddpkit.cluster.local.launch.sweep` finds the folder by the rank's pid in the folder's name.
     """
     import torch.distributed as dist
 

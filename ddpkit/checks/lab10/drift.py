@@ -86,7 +86,7 @@ def on_a_rank(answer: Callable[..., Any], part: str, changed: Mapping[str, Any])
 
 
 def cheap(did: Did) -> str:
-    """Describe the bytes that each rank passes on."""
+    """Describe in words the bytes that the ranks send, compared with 64 bytes for each tensor."""
     most = max(sum(one.bytes for one in did.trace.of(rank)) for rank in did.trace.ranks)
     tensors = 7
     if min(did.handed_in) == 0:

@@ -81,7 +81,7 @@ def makespan(taken: Sequence[int], speeds: Sequence[float]) -> float:
 
 
 def _ends_as(rule: Callable[[int, Sequence[float]], list[int]]) -> Callable[[Seen], object]:
-    """Return a condition: the shares end at the same time as this rule's shares."""
+    """Return a condition: the answer's shares are done as early as the shares by `rule`."""
     return lambda s: s.images == s.batch and isclose(
         s.done_after, makespan(rule(s.batch, s.speeds), s.speeds), rel_tol=1e-9)
 
@@ -175,13 +175,13 @@ def _by_n(step: StepSums) -> Any:
 
 
 def _again(step: StepSums) -> Any:
-    """Return the mean if idle ranks add the gradient in .grad, the mean of the previous step."""
+    """Return the gradient if each idle rank adds its old .grad, the mean of the previous step."""
     idle = sum(each is None for each in step.sums)
     return whole(step) + step.before * idle / step.n
 
 
 def _unchanged(s: Seen) -> bool:
-    """True if no rank sees the model change before its end."""
+    """True if on each rank, the model is unchanged whenever the rank reads a batch."""
     return all(bool((found[:-1] == found[0]).all()) for found in s.models)
 
 
@@ -301,7 +301,7 @@ SUPERVISE = (
          lambda s: f"The right end is {s.expect['ended']}, not {s.ended}."),
 )
 
-CAUSED = {  # patient -> the place to look at
+CAUSED = {  # patient -> a hint about the cause
     "A": "Read the call in which each rank waits, and the rank for which it waits.",
     "B": "Only one rank calls one line of the program.",
     "C": "Which of the collectives does each rank call first?",

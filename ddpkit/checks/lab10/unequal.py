@@ -1,7 +1,8 @@
-"""Lab 10: batches of unequal lengths and numbers: training on ranks, and in one process.
+"""Lab 10: training with unequal batches, on ranks and in one process.
 
+The batches of the ranks have different lengths, and the ranks have different numbers of batches.
 The one process makes each step from all images that the ranks have in the step. With the rule of a
-usual mistake, the process gives the models of this mistake.
+common mistake, the process makes the models that this mistake leads to.
 """
 
 from __future__ import annotations
@@ -30,9 +31,10 @@ ABOUT = (  # title, images of each batch by rank
 
 
 def steps(answer: Callable[..., Any], net: Any, mine: Sequence[Part]) -> Any:
-    """Run on a rank; return its count of steps, and its parameters at each batch and at the end.
+    """Run on a rank; return the answer's count of steps, and the parameters over time.
 
-    The parameters have the shape (1 + batches, parameters).
+    The parameters are noted when the answer reads a batch and at the end, as one tensor of shape
+    (1 + batches, parameters).
     """
     import torch
 
@@ -62,10 +64,13 @@ def exchanged(did: Did) -> list[tuple[int, int]]:
 
 @dataclass(frozen=True)
 class StepSums:
-    """All ranks' gradients of one step, each summed over its images; None stands for no batch."""
+    """The gradients of all ranks in a step, each summed over the rank's images.
+
+    None stands for a rank without a batch.
+    """
 
     sums: list[Any]
-    images: list[int]
+    images: list[int]  # the number of images of each rank
     before: Any  # the averaged gradient of the previous step
 
     @property
@@ -105,12 +110,12 @@ class Unequal:
 
     @property
     def most(self) -> int:
-        """The number of steps: the batches of the rank with the most."""
+        """The number of steps, which is the largest number of batches of a rank."""
         return max(map(len, self.lengths))
 
     @property
     def empty(self) -> int:
-        """The number of steps without an image; the gradients need not be sent in them."""
+        """The number of steps in which no rank has an image, so gradients need not be sent."""
         return sum(not any(lengths) for lengths in zip_longest(*self.lengths, fillvalue=0))
 
     @property
