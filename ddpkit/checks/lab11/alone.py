@@ -10,7 +10,7 @@ from torch import nn
 
 
 def outputs_of(cells: Sequence[Any], xs: Sequence[Any], start: Any) -> list[Any]:
-    """Return the last layer's outputs, from torch's recurrent net with as many layers."""
+    """Return the outputs of the last layer, by torch's nn.RNN or nn.GRU of len(cells) layers."""
     width = start.shape[-1]
     kind = {"RNNCell": nn.RNN, "GRUCell": nn.GRU}[type(cells[0]).__name__]
     net = kind(width, width, num_layers=len(cells))

@@ -34,7 +34,7 @@ Answer = Callable[..., Any]
 
 MACHINE = "laptop core"  # emulated if a case has a link
 SLACK = 1.03  # multiple of the predicted time: small operations take some time
-MANY = 16  # stages and pieces; with fewer, a table of answers could hold all cases
+MANY = 16  # stages plus pieces; for fewer, an answer could hold all right results in a table
 
 # ticks
 
@@ -127,8 +127,8 @@ def rnn_layer(answer: Answer, rng: random.Random) -> Iterator[Case]:
             given={"n": n, "expect_first": fresh[0]},
             trivial=n == 1,
         )
-        if n == 4 and not active():  # a job emulates no link
-            # A message takes as long as a step, and travels while its rank computes the next step.
+        if n == 4 and not active():  # torchrun emulates no link
+            # A message takes as long as a step, and travels while the sender computes the next.
             link, due = "20 ms", (steps + n - 1 + n - 1) * 1e3 * F_S
             yield Case(
                 title(n, count(steps, "step"), f"a link of {link}"),
@@ -159,7 +159,7 @@ def _about(ms: float) -> Between:
 
 
 def _timed(link: str, observed: Observed) -> Observed:
-    """Add the step's ms to the observed values; "not counted" for operations of a thread."""
+    """Add the ms of the step; they are "not counted" if the answer works in its own thread."""
     try:
         seen = timed(observed, MACHINE, link)
     except LessonError:
@@ -177,7 +177,7 @@ def _sizes(rng: random.Random) -> Iterator[tuple[int, int]]:
     yield stages, stages + rng.randrange(2, 6)
     yield 2, rng.randrange(3, 9)
     stages = rng.randrange(20, 120)
-    yield stages, rng.randrange(4, stages - 1)  # fewer than one forward ahead on each stage needs
+    yield stages, rng.randrange(4, stages - 1)  # fewer micro-batches than stages
     yield rng.randrange(3, 9), 1
     yield 1, rng.randrange(4, 12)
     yield rng.randrange(6, 60), rng.randrange(60, 180)
@@ -345,7 +345,7 @@ def pipeline_step(answer: Answer, rng: random.Random) -> Iterator[Case]:
 
 
 def _predicted(plans: Sequence[Any], link: str, forward: float, backward: float) -> float:
-    """Return the ms of a step by the simulator."""
+    """Return the time of a step in ms, as simulated."""
     return pipeline_time(plans, forward=forward, backward=backward, link=link).duration_ms
 
 

@@ -16,14 +16,14 @@ from ddpkit.rank.emulation.busy import busy
 Answer = Callable[..., Any]
 
 
-F_S, B_S = 0.02, 0.04  # stated seconds of a step or a micro-batch, forward and backward
+F_S, B_S = 0.02, 0.04  # emulated seconds of a forward (or an RNN step), and of a backward
 
 
 # rnn_layer
 
 
 def layer_of_rank(rnn_layer: Answer, cell: Any, xs: Any, hidden: Any, slow: bool = False) -> Any:
-    """Return the answer's outputs without their graph; a slow cell takes F_S for each step."""
+    """Return the answer's outputs without a graph; if `slow`, the cell takes F_S for each step."""
     if slow:
         cell.register_forward_hook(_takes_its_time)
     with torch.no_grad():
@@ -36,9 +36,9 @@ def _takes_its_time(*_: Any) -> None:
 
 
 def forwards_and_sends(did: Did) -> list[str]:
-    """Return each rank's events in order.
+    """Return the events of each rank in order, with a letter for each event.
 
-    The letter f is a call of the cell, and s is a message that the rank starts.
+    The letter f stands for a call of the cell, and s for a message that the rank starts.
     """
     marked = [
         (one.rank, one.start_ns, "s" if one.is_send else "f")
@@ -49,7 +49,7 @@ def forwards_and_sends(did: Did) -> list[str]:
 
 
 def waits_ahead(did: Did) -> list[int]:
-    """Return, by rank, the most inputs for which it waits before it needs them."""
+    """Return, by rank, the largest number of inputs that a rank waits for too early."""
     found = []
     for rank in did.trace.ranks:
         spans = did.trace.of(rank)
@@ -64,7 +64,7 @@ def waits_ahead(did: Did) -> list[int]:
 
 
 class Noted(torch.autograd.Function):
-    """Pass the input on, and note the forward and the backward."""
+    """An identity that notes the micro-batch of each forward and of each backward."""
 
     @staticmethod
     def forward(ctx: Any, x: Any, layer: Layer, i: int) -> Any:
@@ -81,9 +81,10 @@ class Noted(torch.autograd.Function):
 
 
 class Layer(nn.Module):
-    """One layer, which notes the micro-batches that pass, and outputs that live too long.
+    """A layer that notes the micro-batches that pass, and counts outputs that live too long.
 
-    The graph of an output may live longer than the output, for example in a sum of losses.
+    Graphs are counted separately, because the graph of an output may live longer than the output,
+    for example in a sum of losses.
     """
 
     def __init__(self, weight: Any, forwards: Sequence[int], slow: bool) -> None:
@@ -98,7 +99,7 @@ class Layer(nn.Module):
 
     def forward(self, x: Any) -> Any:
         due = sum(1 if name[0] == "F" else -1 for name in self.order)
-        # The output of the previous backward may still have a name.
+        # The output of the previous backward may still be in a variable.
         self.too_long = max(self.too_long, _alive(self.outputs) - due - 1)
         self.graph_too_long = max(self.graph_too_long, _alive(self.graphs) - due - 1)
         passed = len(self.outputs)
@@ -109,7 +110,7 @@ class Layer(nn.Module):
         return y
 
     def works(self, seconds: float) -> None:
-        """State the time of a forward or a backward, if the layer is slow."""
+        """Take the emulated time of a forward or a backward, if the layer is slow."""
         if self.slow:
             busy(seconds)
 
@@ -136,10 +137,10 @@ def step_of_rank(
     once: bool,
     slow: bool,
 ) -> dict[str, Any]:
-    """Take a step with a layer that has gradients from before; return the effect and the result.
+    """Run the answer's step on a layer that already has gradients; return result and changes.
 
-    once  the plan is an iterator
-    slow  operations take their time
+    once  pass the plan as an iterator
+    slow  a forward and a backward of the layer take emulated time
     """
     stage = Layer(weight.clone(), [i for kind, i in plan if kind == "F"], slow)
     stage.weight.grad = torch.full_like(weight, BEFORE)
@@ -166,7 +167,7 @@ def step_of_rank(
 
 
 def of_ranks(name: str) -> Callable[[Did], list[Any]]:
-    """Return a look at one value of `step_of_rank`, by rank."""
+    """Return a function that collects one value of `step_of_rank` from each rank."""
     return lambda did: [each[name] for each in did.returned]
 
 
@@ -174,7 +175,7 @@ def of_ranks(name: str) -> Callable[[Did], list[Any]]:
 
 
 class UsedWeight(torch.autograd.Function):
-    """Pass a weight on, and count the gradients that come back."""
+    """An identity on a weight that counts the gradients that come back."""
 
     @staticmethod
     def forward(ctx: Any, weight: Any, came: list[int]) -> Any:
@@ -190,7 +191,7 @@ class UsedWeight(torch.autograd.Function):
 def both_parts(
     split_backward: Answer, xs: Any, gradients: Any, weights: Any, before: float | None
 ) -> dict[str, Any]:
-    """Run all first parts of micro-batches, then all second parts; return the observations."""
+    """Run the first part of each micro-batch's backward, then all second parts; observe both."""
     came: list[int] = []
     parameters = [nn.Parameter(weight.clone()) for weight in weights]
     for parameter in parameters:
