@@ -1,4 +1,4 @@
-"""Lab 12: attention in one process: the right results of its heads, and results of mistakes."""
+"""Lab 12: attention in one process, which has the right results, and results of mistakes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class SelfAttention(nn.Module):
 
 
 class Attention:
-    """An attention, an input and a gradient of its output, and their results in one process."""
+    """An attention layer, an input, a gradient of the output, and the results in one process."""
 
     def __init__(self, seed: int, heads: int) -> None:
         width = heads * HEAD_DIM
@@ -51,9 +51,9 @@ class Attention:
         return [4 * (each * HEAD_DIM * row + self.width) for each in heads]
 
     def layers(self, n: int) -> list[Any]:
-        """Return each rank's attention: its heads are the twin's, and the rest is random.
+        """Return a layer for each rank: the rank's own heads are right, all other heads are random.
 
-        A rank that keeps the whole layer still cannot compute the parts of further ranks.
+        So a rank that keeps the whole layer still cannot compute the parts of other ranks.
         """
         found = []
         with torch.random.fork_rng(devices=[]):
@@ -74,7 +74,7 @@ class Attention:
 
     @property
     def _rows(self) -> Any:
-        """The rows of `in_proj_weight` by query, key or value, by head, and within the head."""
+        """The row numbers of `in_proj_weight`: (queries, keys or values; head; row of the head)."""
         return torch.arange(3 * self.width).view(3, self.heads, HEAD_DIM)
 
     def models(self, n: int) -> Mapping[str, Any]:
@@ -100,7 +100,7 @@ class Attention:
         }
 
     def _by_heads(self, layers: Sequence[Any], heads: Sequence[Sequence[int]]) -> Any:
-        """Return the output if rank r takes these heads of its own layer, each whole."""
+        """Return the output if rank r computes the whole heads ``heads[r]`` of its own layer."""
         parts = [self._rows[:, list(mine)] for mine in heads]
         return self._made(layers, parts, columns=[rows[0].flatten() for rows in parts])
 
@@ -116,11 +116,11 @@ class Attention:
         biased: bool = True,
         columns: Sequence[Any] = (),
     ) -> Any:
-        """Return the output of heads on ranks with these layers.
+        """Return the output if each rank computes some rows of its layer in ``layers``.
 
         The rows ``parts[rank]`` [3, head, …] make the queries, keys and values of a rank's heads.
-        ``columns[rank]`` are the columns of the last weight for these heads; the default is the
-        next columns in order.
+        ``columns[rank]`` are the columns of the last weight for these heads; by default, the ranks
+        take the columns in order.
         """
         total, at = self.attention.out_proj.bias, 0
         for rank, (layer, rows) in enumerate(zip(layers, parts, strict=False)):

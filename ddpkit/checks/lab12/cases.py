@@ -31,7 +31,7 @@ WORLDS = (  # ranks, dtype, memory layout of the given tensors
 
 @exercise("Copied", lab="12", points=1, returns=False)
 def copied(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """Nothing forward, and the sum over the ranks backward."""
+    """Forward, x unchanged; backward, the sum of the gradients over the ranks."""
     for n, dtype, lies in WORLDS:
         x, gradients = _lying(_exact(rng, dtype), lies), _drawn(rng, n, dtype, lies)
         size = x.numel() * x.element_size()
@@ -47,7 +47,7 @@ def copied(answer: Answer, rng: random.Random) -> Iterator[Case]:
 
 @exercise("Summed", lab="12", points=1, returns=False)
 def summed(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """The sum over the ranks forward, and nothing backward."""
+    """Forward, the sum over the ranks; backward, the gradient unchanged."""
     for n, dtype, lies in WORLDS:
         xs, gradients = _drawn(rng, n, dtype, lies), _drawn(rng, n, dtype, lies)
         size = xs[0].numel() * xs[0].element_size()
@@ -62,30 +62,30 @@ def summed(answer: Answer, rng: random.Random) -> Iterator[Case]:
 
 
 def _ring(n: int, size: int, least: int | None = None) -> Between:
-    """Return the bytes from each rank in an all-reduce of `size`.
+    """Return the range of bytes that a rank may send in an all-reduce of `size` bytes.
 
-    A rank's own numbers must leave the rank once: `size` bytes, or `least` if fewer are enough.
+    A rank must send its own numbers once: `size` bytes, or `least` if fewer are enough.
     """
     least = size if least is None else least
     return Between(least if n > 1 else 0, -(-2 * (n - 1) * size // n))
 
 
 def _one_number(n: int) -> Between:
-    """Return the bytes from each rank for one number: summed, or gathered from all ranks."""
+    """Return the range of bytes that a rank may send to sum or gather one number of each rank."""
     return Between(4 if n > 1 else 0, 8 * (n - 1))
 
 
 def _moved(n: int, part: int, *, own: bool) -> Between:
-    """Return the bytes from each rank for a gather of parts, or for a scatter of sums.
+    """Return the range of bytes that a rank may send: in a gather (`own`), or a reduce-scatter.
 
-    A ring passes on all parts except one. At least the rank's `own` part must leave the rank; for a
-    sum, the rank's numbers in all remaining parts.
+    In a ring, a rank sends all parts but one, of `part` bytes each. The least is the rank's own
+    part in a gather, and the rank's numbers for the parts of all other ranks in a reduce-scatter.
     """
     return Between((1 if own else n - 1) * part if n > 1 else 0, (n - 1) * part)
 
 
 def _exact(rng: random.Random, dtype: str, *shape: int) -> Any:
-    """Draw numbers with exact sums, in any order, that no shorter dtype can hold."""
+    """Draw numbers that no shorter dtype can hold; in any order, their sums are exact."""
     import torch
 
     generator = torch.Generator().manual_seed(rng.randrange(10**6))
@@ -99,7 +99,7 @@ def _drawn(rng: random.Random, n: int, dtype: str, lies: str) -> list[Any]:
 
 
 def _lying(x: Any, lies: str) -> Any:
-    """Return a tensor of x's shape with this memory layout; with stride 0, it has one value."""
+    """Return a tensor like x in the memory layout `lies`; "of stride 0" repeats one value of x."""
     if lies == "of stride 0":
         return x[0, 0].clone().expand_as(x)
     return x.t().contiguous().t() if lies == "transposed" else x
@@ -122,8 +122,8 @@ def _passed(
 ) -> Case:
     """Return a case of an autograd function: output and gradient by rank, and the bytes sent.
 
-    `handed_on` names a result that equals an input, "output" or "gradient". The comparison is made
-    in `read`, so that no right answer is within reach of a rank.
+    `handed_on` names a result that must equal an input: "output" or "gradient". `read` compares
+    the results in the notebook's process, so that no rank can find the right results.
     """
     from ddpkit.checks.shared.functions import passed
     from ddpkit.checks.shared.travel import SENT, few
@@ -179,7 +179,7 @@ def _all_kept(did: Did) -> bool:
 
 @exercise("SlicedMLP", lab="12", points=4)
 def sliced_mlp(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """A slice of an MLP on each rank: the twin's results and learning, for 1/n of the memory."""
+    """A slice of an MLP on each rank: results and learning of one process, for 1/n of the bytes."""
     from ddpkit.checks.lab12.mlps import Twin
 
     for n, hidden, name in ((2, 8, "GELU"), (4, 10, "Tanh"), (3, 7, "GELU"), (1, 5, "GELU")):
@@ -188,7 +188,7 @@ def sliced_mlp(answer: Answer, rng: random.Random) -> Iterator[Case]:
 
 
 def _sliced(answer: Answer, n: int, about: Sequence[str], twin: Any, hints: Sequence[Any]) -> Case:
-    """Return a case of a layer with a slice on each rank; the twin has the right results."""
+    """Return a case of a layer with a slice on each rank; `twin` has the right results."""
     from ddpkit.checks.lab12.on_ranks import sliced
     from ddpkit.checks.shared.travel import SENT
 
@@ -229,8 +229,8 @@ def _sliced(answer: Answer, n: int, about: Sequence[str], twin: Any, hints: Sequ
 def _apart(learns: Mapping[float, float], seen: Any) -> dict[str, Any]:
     """Count the numbers of each rank's parameters that do not learn as in one process.
 
-    A number is known by its first value, at any place and in any shape. Numbers that the layer of
-    one process does not have are not counted.
+    A number is identified by its value before the first step, so its place and the shape of its
+    tensor do not matter. Numbers that the layer of one process does not have are not counted.
     """
     found = [_otherwise(learns, one) for one in seen["numbers"]]
     rest = {name: value for name, value in seen.items() if name != "numbers"}
@@ -279,7 +279,7 @@ PARTS = (  # ranks, dtype, batch; the parts of a batch of one are views without 
 
 @exercise("Gathered", lab="12", points=2, returns=False)
 def gathered(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """All parts of a sequence forward, side by side; the sum of this rank's part backward."""
+    """Forward, all parts of a sequence side by side; backward, the summed gradient of a part."""
     import torch
 
     for n, dtype, batch in PARTS:
@@ -304,7 +304,7 @@ def gathered(answer: Answer, rng: random.Random) -> Iterator[Case]:
 
 @exercise("Scattered", lab="12", points=2, returns=False)
 def scattered(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """This rank's part of the sum forward; all parts of the gradient backward, side by side."""
+    """Forward, this rank's part of the sum; backward, all parts of the gradient side by side."""
     import torch
 
     for n, dtype, batch in PARTS:
@@ -369,7 +369,7 @@ def global_norm(answer: Answer, rng: random.Random) -> Iterator[Case]:
 
 @exercise("SlicedAttention", lab="12", points=3)
 def sliced_attention(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """A few heads of an attention on each rank: the twin's output, gradients and learning."""
+    """A few heads of an attention on each rank: the results and learning of one process."""
     from ddpkit.checks.lab12.attentions import Attention
 
     for n, heads in ((2, 4), (4, 4), (3, 4), (1, 2)):

@@ -28,14 +28,14 @@ def by_rank(got: Any, wanted: Any) -> bool:
 
 
 def of_one(got: Any, given: Any) -> int | None:
-    """Return a rank if all ranks have the tensor that this rank was given; else None."""
+    """Return a rank k if all ranks have the tensor that was given to rank k; otherwise None."""
     if len(given) == 1:
         return None
     return next((k for k, one in enumerate(given) if each(got, one)), None)
 
 
 def on_one(got: Any, wanted: Any) -> list[int]:
-    """Return the ranks with their right tensor, if a rank has a wrong tensor."""
+    """Return the ranks that have the right tensor; return [] if all ranks have the right tensor."""
     right_ones = [same(one, Close(other)) for one, other in zip(got, wanted, strict=True)]
     return [] if all(right_ones) else [rank for rank, good in enumerate(right_ones) if good]
 

@@ -1,4 +1,4 @@
-"""Lab 12: an MLP in one process: the right results of its slices, and results of mistakes."""
+"""Lab 12: an MLP in one process, which has the right results, and results of mistakes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ INPUTS, OUTPUTS, TOKENS = 8, 4, (2, 6)
 
 
 class Twin:
-    """An MLP, an input and a gradient of its output, and their results in one process."""
+    """An MLP, an input, a gradient of the output, and the results in one process."""
 
     def __init__(self, seed: int, hidden: int, activation: str) -> None:
         with torch.random.fork_rng(devices=[]):
@@ -32,17 +32,17 @@ class Twin:
         self.hidden, self.seed = hidden, seed
 
     def held(self, n: int) -> list[int]:
-        """Return the bytes of each rank's part.
+        """Return the bytes of each rank's part of the layer.
 
-        The part has the weights and biases of its hidden numbers, and the last bias.
+        The part has the weights and biases of the rank's hidden numbers, and the whole last bias.
         """
         sizes = [len(part) for part in torch.arange(self.hidden).tensor_split(n)]
         return [4 * (size * (INPUTS + 1 + OUTPUTS) + OUTPUTS) for size in sizes]
 
     def layers(self, n: int) -> list[Any]:
-        """Return each rank's MLP: its hidden numbers are the twin's, and the rest is random.
+        """Return an MLP for each rank: the rank's own weights are right, all others are random.
 
-        A rank that keeps the whole layer still cannot compute the parts of further ranks.
+        So a rank that keeps the whole layer still cannot compute the parts of other ranks.
         """
         found = []
         with torch.random.fork_rng(devices=[]):
@@ -89,7 +89,7 @@ class Twin:
         return total
 
     def _after_parts(self, layers: Sequence[Any]) -> Any:
-        """Return the output if each rank takes the activation of its part of a sum."""
+        """Return the output if each rank applies the activation to its own part of a sum."""
         total, n = self.mlp[2].bias, len(layers)
         inputs = torch.arange(INPUTS).tensor_split(n)
         for mine, (first, activation, second) in zip(inputs, layers, strict=True):

@@ -49,14 +49,14 @@ def _numbers(net: Any) -> list[float]:
 
 
 def learns(net: Any, wrapped: Any, x: Any, gradient: Any) -> tuple[Any, dict[float, float]]:
-    """Return the results of `learned`, and each number's last value by its first value."""
+    """Return the output of `learned`, and a dict: first value of each number -> last value."""
     first = _numbers(net)
     output = learned(wrapped, x, gradient)
     return output, dict(zip(first, _numbers(net), strict=True))
 
 
 def held(net: Any, source: Any = None) -> int:
-    """Return the bytes behind a module's parameters and buffers; each storage counts once.
+    """Return the bytes of the storages of a module's parameters and buffers, each storage once.
 
     The storages of `source` also count if an attribute holds `source` or its layers, for example in
     a list.

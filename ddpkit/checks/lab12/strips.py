@@ -18,13 +18,16 @@ class Strips:
         self.strips = [strip.clone() for strip in image.tensor_split(n, dim=2)]
 
     def with_halo(self, rows: Any = None) -> list[Any]:
-        """Return each strip with k rows above and below; `rows` are the rows beyond the image."""
+        """Return each strip with k rows above and below.
+
+        `rows` (default: zeros) stand above and below the whole image.
+        """
         beyond = torch.zeros_like(self.image[:, :, : self.k]) if rows is None else rows
         padded = torch.cat([beyond, self.image, beyond], dim=2)
         return [padded[:, :, at : at + size + 2 * self.k].clone() for at, size in self._extents()]
 
     def gradients(self, of_halos: Tensors) -> list[Any]:
-        """Return each strip's gradient, with the gradients of the rows that neighbours borrowed."""
+        """Return the gradient of each strip; neighbours' gradients of borrowed rows are added."""
         height = self.image.shape[2] + 2 * self.k
         total = torch.zeros_like(self.image[:, :, :1]).repeat(1, 1, height, 1)
         for (at, size), gradient in zip(self._extents(), of_halos, strict=True):
@@ -33,7 +36,10 @@ class Strips:
         return [inside[:, :, at : at + size].clone() for at, size in self._extents()]
 
     def sent(self) -> list[int]:
-        """Return the bytes that each rank sends one way: k rows to each neighbour."""
+        """Return the bytes that each rank sends in a forward: k rows to each neighbour.
+
+        A backward sends as many bytes.
+        """
         edge = self.image[:, :, : self.k].contiguous().nbytes
         return [edge * ((rank > 0) + (rank < self.n - 1)) for rank in range(self.n)]
 
@@ -68,7 +74,10 @@ class Strips:
         return [(sum(sizes[:rank]), size) for rank, size in enumerate(sizes)]
 
     def _instead(self, rank: int | None, own: Any, first: Any, last: Any) -> Any:
-        """Replace a rank's own gradients at an edge by the neighbour's; at both edges for None."""
+        """Return the own gradients, replaced by the neighbour's at each edge that has a neighbour.
+
+        If `rank` is None, both edges are replaced.
+        """
         made = own.clone()
         if rank is None or rank:
             made[:, :, : self.k] = first
