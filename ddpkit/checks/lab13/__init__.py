@@ -3,7 +3,7 @@
 cases     the exercises: their inputs and the right results
 hints     sentences about mistakes, a table for each exercise
 piece_hints  hints about pieces of shards
-training  an optimizer's twin in one process: parameters, gradients, and their results
+training  an optimizer in one process, with the right results, and results of mistakes
 blocks    blocks of a model, in one process and on ranks: learning, memory, and events
 fetching  units that note the start of their gathers, for prefetch
 on_ranks  functions that run on each rank

@@ -15,7 +15,7 @@ KINDS = ("plain", "tied", "biased", "unused", "frozen")
 
 
 class TellingBlock(nn.Module):
-    """A block that calls `say("forward 2")` when it computes, and `say("backward 2")` later.
+    """A block that tells its events: block 2 calls `say("forward 2")`, later `say("backward 2")`.
 
     `kind` is one of: "plain"; "tied", two layers with one weight; "biased", with a frozen bias;
     "unused", with a parameter that has no use; "frozen", completely frozen.
@@ -75,7 +75,7 @@ def chunk(tensors: Sequence[Any], rank: int, n: int) -> Any:
 class Learning:
     """Blocks trained in one process on the inputs of all ranks, and the right results of ranks.
 
-    Each step runs the backward `backwards` times, each time for other inputs.
+    Each step runs the backward `backwards` times, each time for different inputs.
     """
 
     def __init__(self, seed: int, n: int, kinds: Sequence[str], backwards: int = 1) -> None:
@@ -86,7 +86,7 @@ class Learning:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             blocks = made(kinds)
-        # bytes, because tensors among the arguments count as memory of the rank
+        # pickled, because tensors among a run's arguments would count as memory of the rank
         self.states = pickle.dumps([block.state_dict() for block in blocks])
         net = nn.Sequential(*blocks)
         self.untrained = net(torch.ones(1, WIDTH)).detach()
@@ -119,7 +119,7 @@ class Learning:
 
     @property
     def lines(self) -> list[int]:
-        """The length of each block's line."""
+        """The length of each block's line: its trainable numbers, padded to a multiple of n."""
         sizes = (sum(g.numel() for g in each) for each in self.gradients)
         return [-(-size // self.n) * self.n for size in sizes]
 
@@ -128,9 +128,9 @@ class Learning:
         return self.backwards * 3 * (self.n - 1) * sum(self.lines) * nbytes // self.n
 
     def needed(self, nbytes: int) -> list[int]:
-        """Return the least bytes in the last step, by rank.
+        """Return the fewest bytes that each rank must send in the last step.
 
-        A rank sends its own chunk twice, for both gathers, and once the gradients of all remaining
+        A rank sends its own chunk twice, for two gathers, and once the gradients of all other
         chunks.
         """
         sizes = [sum(g.numel() for g in each) for each in self.gradients]

@@ -1,4 +1,4 @@
-"""Lab 13: the memory of ranks, the bytes that they send, and their learning, beside one process."""
+"""Lab 13: memory, sent bytes and learning of ranks, compared with one process."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ddpkit.text import count
 
 Answer = Callable[..., Any]
 MACHINE, LINK = "1 TFLOP/s", "unlimited"
-ANY = 10**9  # bytes: any lower number is allowed
+ANY = 10**9  # bytes: with -ANY as the lower limit, any small number is allowed
 
 
 # state_bytes
@@ -27,7 +27,7 @@ ANY = 10**9  # bytes: any lower number is allowed
 @exercise("state_bytes", lab="13", points=1)
 def state_bytes(answer: Answer, rng: random.Random) -> Iterator[Case]:
     """Bytes per rank of parameters, gradients and optimizer, in each of ZeRO's stages."""
-    for stage, over in enumerate((1, 1, 0, 1)):  # remainder if all ranks have equally many
+    for stage, over in enumerate((1, 1, 0, 1)):  # `over`: parameters % ranks
         parameters, ranks = rng.randrange(10**6, 10**9), rng.choice((3, 7, 48, 96))
         parameters += (-parameters + over) % ranks
         yield Case(
@@ -49,7 +49,10 @@ def _bytes(answer: Answer, parameters: int, ranks: int, stage: int) -> dict[str,
 
 
 def _held(parameters: int, largest: Any, stage: int, split: Sequence[int] = (12, 2, 2)) -> Any:
-    """Return the bytes if the first `stage` of three parts are shared out."""
+    """Return a rank's bytes if the first `stage` of three parts are shared out.
+
+    `largest` is the number of parameters in the largest share.
+    """
     return sum(
         each * (largest if place < stage else parameters) for place, each in enumerate(split)
     )
@@ -123,7 +126,7 @@ def _training(answer: Answer, n: int, about: str, drawn: Any) -> Case:
         },
         hints=hints.OPTIMIZER,
         given={"n": n, **drawn.models()},
-        trivial=n <= 2,  # on two ranks, copies of a chunk have as many bytes as the whole state
+        trivial=n <= 2,  # on 2 ranks, two copies of a chunk have as many bytes as the state
     )
 
 
@@ -162,7 +165,7 @@ def reduce_to_owner(answer: Answer, rng: random.Random) -> Iterator[Case]:
         (1, 5, "float32"),
     ):
         generator = torch.Generator().manual_seed(rng.randrange(10**6))
-        finest = 2 ** (36 if dtype == "float64" else 13)  # finer than a shorter dtype
+        finest = 2 ** (36 if dtype == "float64" else 13)  # a shorter dtype would round
         shape = n, length
         drawn = torch.randint(-9 * finest, 9 * finest, shape, generator=generator)
         flats = [*(drawn.to(getattr(torch, dtype)) / finest * n)]
@@ -201,7 +204,7 @@ def _all_kept(did: Did) -> bool:
 
 @exercise("FullyShard", lab="13", points=6)
 def fully_shard(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """A block is in memory while it computes; its shard learns like one process."""
+    """A block that is in memory only while it computes; its shard learns as in one process."""
     from ddpkit.checks.lab13.blocks import Learning
 
     rows = (
@@ -302,9 +305,9 @@ def prefetch(answer: Answer, rng: random.Random) -> Iterator[Case]:
 
 @exercise("pieces", lab="13", points=2)
 def pieces(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """The pieces of old shards that each new rank reads, and no number more."""
+    """The pieces of old shards that each new rank has to read, without a number too many."""
     rows = (  # lengths drawn from hundreds, so that no table of seen answers holds them
-        (4 * rng.randrange(2, 900) + 2, 4, 3),  # shards of torch's chunks are uneven here
+        (4 * rng.randrange(2, 900) + 2, 4, 3),  # torch's chunks are uneven here
         (12 * rng.randrange(1, 900), 3, 4),
         (2, rng.randrange(4, 9), rng.randrange(3, 8)),  # some ranks have an empty shard
         (2 * rng.randrange(2, 900) + 1, 2, 2),
@@ -332,7 +335,7 @@ def _listed(found: Any) -> Any:
 
 
 def _wanted(length: int, old: int, new: int, rank: int) -> list[tuple[int, int, int]]:
-    """Return the right pieces, from the place of each single number of a new shard."""
+    """Return the right pieces of a new rank, found from the place of each of its numbers."""
     size, wide = -(-length // old), -(-length // new)
     found: list[tuple[int, int, int]] = []
     for number in range(length)[rank * wide : (rank + 1) * wide]:

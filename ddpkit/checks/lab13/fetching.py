@@ -40,11 +40,11 @@ class Sweep:
     """A forward and a backward through all units; the answer is called before each unit."""
 
     count: int
-    # "g0": 0 begins to gather; "f0", "b0": 0 computes
+    # "g0": unit 0 begins to gather; "f0", "b0": unit 0 computes forward, backward
     order: list[str] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)  # computations without parameters
     under_way: list[str] = field(default_factory=list)  # computations while a unit is fetched
-    most: int = 0  # units in memory at a time
+    most: int = 0  # largest number of units in memory at a time
 
     def run(self, answer: Callable[..., Any]) -> dict[str, Any]:
         """Run both passes; return the events in order, and the units left in memory."""

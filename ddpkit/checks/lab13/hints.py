@@ -18,7 +18,7 @@ def close(got: Any, wanted: Any, digits: int = 4) -> bool:
 
 
 def most(s: Seen) -> str:
-    """Return the most bytes for a rank, as text."""
+    """Return the most bytes that a rank may send, as text."""
     return size(max(each.most for each in s.expect["sent"]))
 
 

@@ -19,15 +19,18 @@ from ddpkit.torch_private import storage_id
 
 Answer = Callable[..., Any]
 STEP = "the step of the check"  # span around the counted messages
-LAST = "the end of the step"  # a moment later than the last post
-REST = ("before the steps", "after the steps")  # spans for reading the memory
+LAST = "the end of the step"  # a span after the last operation of the step
+REST = ("before the steps", "after the steps")  # spans in which the check reads the memory
 
 
 # ShardedOptimizer
 
 
 def stepped(answer: Answer, asked: Mapping[str, Any]) -> dict[str, Any]:
-    """Return parameters, bytes of state, and True if gradients are cleared and freed."""
+    """Run the steps of the answer's optimizer; return parameters, loss, and bytes of state.
+
+    "cleared" and "let go" are true if zero_grad() has cleared and freed the gradients.
+    """
     parameters = training.made(asked["start"], asked["frozen"])
     sets = training.grouped(parameters, asked["groups"])
     busy("2 us", REST[0])
@@ -41,7 +44,7 @@ def stepped(answer: Answer, asked: Mapping[str, Any]) -> dict[str, Any]:
             busy("1 us", LAST)
     optimizer.zero_grad()
     cleared = all(p.grad is None or not p.grad.any() for p in parameters)
-    for p in parameters:  # zeros are allowed here
+    for p in parameters:  # zero_grad() may leave zeros
         p.grad = None
     busy("2 us", REST[1])
     return {
@@ -70,7 +73,7 @@ def _optimizers() -> Iterator[list[Any]]:
 
 
 def _bytes_of_state(optimizers: Sequence[Any]) -> int:
-    """Return the bytes behind the state of optimizers; each storage counts once."""
+    """Return the bytes of the storages of the optimizers' state, each storage once."""
     tensors = [
         value
         for optimizer in optimizers
@@ -86,9 +89,10 @@ def _bytes_of_state(optimizers: Sequence[Any]) -> int:
 
 
 def reduced(answer: Answer, flat: Any) -> dict[str, Any]:
-    """Return an answer's chunk of a line, its memory, and True if the line is unchanged.
+    """Return an answer's chunk of a line, and the bytes of the chunk's storage.
 
-    A second call, with the negated line, shows if the first result keeps its numbers.
+    "kept" is true if the line is unchanged. A second call, with the negated line, shows if the
+    result of the first call keeps its numbers.
     """
     given = flat.clone()
     with span(STEP):

@@ -8,7 +8,7 @@ from ddpkit.exercises.hint import Hint, Seen
 
 
 def shards(s: Seen, cut: Any) -> list[list[tuple[int, int, int]]]:
-    """Return the numbers that ranks read if `cut(length, n)` gives the sizes of shards."""
+    """Return the pieces that new ranks read if `cut(length, n)` gives the sizes of shards."""
     ends = _ends(cut(s.length, s.old)), _ends(cut(s.length, s.new))
     return [
         [
@@ -53,7 +53,7 @@ def lacks_between(s: Seen) -> bool:
 
 
 def past_the_end(s: Seen) -> bool:
-    """True if all pieces begin within a shard, but one ends after the line's last number."""
+    """True if all pieces begin within a shard, but some piece ends after the line's last number."""
     wide, read = -(-s.length // s.old), flat(s.reads)
     begins = all(0 <= start < wide for _, start, _ in read)
     return begins and any(k * wide + stop > s.length for k, _, stop in read)

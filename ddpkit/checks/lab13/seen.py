@@ -20,7 +20,7 @@ def sent(did: Did) -> list[int]:
 
 
 def sent_by_all(did: Did) -> int:
-    """Return the bytes sent in the step, of all ranks together."""
+    """Return the bytes that all ranks together send in the step."""
     return sum(sent(did))
 
 
@@ -41,7 +41,7 @@ def kept_at_rest(did: Did) -> list[int]:
 
 
 def operations(did: Did) -> int:
-    """Return the most collectives of any rank in the step."""
+    """Return the largest number of collectives that a rank calls in the step."""
     return max(len(_collectives(did.trace, rank)) for rank in did.trace.ranks)
 
 
@@ -78,7 +78,7 @@ def _of_rank(
     at_rest = frozen + sum(4 * SHARD_COPIES * numbers // n for numbers in lines)
 
     def whole(name: str, made: Sequence[int]) -> int:
-        """Return the blocks in memory at a moment when the shards of `made` have gradients."""
+        """Return the number of blocks in memory at `name`, when shards of `made` have gradients."""
         chunks = sum(4 * lines[k] // n for k in made)
         return round((held[name] - before - chunks) / one)
 
@@ -101,7 +101,7 @@ def _held(trace: Trace, rank: int, at: Span) -> int:
 
 
 def field(name: str) -> Callable[[Did], list[Any]]:
-    """Return a look at one value that each rank has returned."""
+    """Return a function that collects one value that each rank has returned."""
     return partial(_field, name)
 
 

@@ -1,4 +1,4 @@
-"""Lab 13: an optimizer's twin in one process, and the results of mistakes."""
+"""Lab 13: an optimizer in one process, which has the right results, and results of mistakes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch import nn
 
 HUGE = ((40, 9), (5,), (4, 3), (2,), (7,))  # one parameter has nearly all numbers
 EVEN = ((6, 5), (6,), (5, 6), (5,))
-TINY_FIRST = ((1,), (6, 5), (5, 6), (5,))  # on two ranks, one part of the first is empty
+TINY_FIRST = ((1,), (6, 5), (5, 6), (5,))  # on 2 ranks, one rank gets none of the first
 STEPS = 4
 LOSS = 1.5  # returned by the closure in the last step
 
@@ -20,9 +20,9 @@ LOSS = 1.5  # returned by the closure in the last step
 class Stepping:
     """Parameters, their gradients in some steps, and an optimizer by its name and options.
 
-    `frozen` and `unused` are places in `shapes`. `groups` splits the parameters at a place, and
-    gives own options to the parameters from there on. Before each step, `rates` are set as "lr" of
-    the first `heard` groups; each group has half the rate of the previous group.
+    `frozen` and `unused` are places in `shapes`. `groups` is (place, options): the parameters from
+    the place on are a second group with these options. Before each step, the step's rate in `rates`
+    becomes the "lr" of the first group, and half of the rate becomes the "lr" of the second.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class Stepping:
 
     @property
     def lines(self) -> list[int]:
-        """The count of numbers in each group that are to be shared out."""
+        """The count of numbers to share out, for each group."""
         sizes = [0 if i in self.frozen else each.numel() for i, each in enumerate(self.start)]
         if self.groups is None:
             return [sum(sizes)]
@@ -100,11 +100,11 @@ class Stepping:
         return STEPS * sum(4 * n * -(-numbers // n) for numbers in self.lines) if n > 1 else 0
 
     def received(self, n: int) -> int:
-        """Return the bytes for all ranks together: each number goes to all ranks but one."""
+        """Return the fewest bytes that all ranks send: each number goes to all ranks but one."""
         return STEPS * 4 * (n - 1) * self.used
 
     def at_rest(self, n: int) -> int:
-        """Return the most bytes for a rank at rest: the state and two copies of a chunk."""
+        """Return the most bytes that a rank may keep between steps: state, and two chunks."""
         return self.state(n) + 2 * sum(4 * -(-numbers // n) for numbers in self.lines) + 1024
 
     def models(self) -> Mapping[str, Any]:
@@ -127,7 +127,7 @@ class Stepping:
 
 
 def made(start: Sequence[Any], frozen: Sequence[int]) -> list[nn.Parameter]:
-    """Return parameters with these values."""
+    """Return parameters with the values in `start`; those at the places `frozen` do not learn."""
     return [
         nn.Parameter(each.clone(), requires_grad=place not in frozen)
         for place, each in enumerate(start)
@@ -149,10 +149,10 @@ def take_steps(
     rates: Sequence[float],
     heard: int = 2,
 ) -> tuple[list[Any], Any]:
-    """Step with these gradients, one list after the next; the last step has a closure.
+    """Take a step with each list of gradients in turn; the last step has a closure.
 
-    Return references to the memory of the last gradients, and the result of the last step. A
-    reference is dead when no tensor holds the memory any more.
+    Only the first `heard` groups get the rates. Return references to the memory of the last
+    gradients, and the result of the last step. A reference is dead when no tensor holds the memory.
     """
     memory: list[Any] = []
     returned = None
