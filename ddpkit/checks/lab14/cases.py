@@ -56,7 +56,7 @@ def _groups(answer: Answer, shape: Mapping[str, int]) -> Observed:
 
 @exercise("step_cost", lab="14", points=5)
 def step_cost(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """The seconds of a step under a plan; an answer may be 10 % from the simulator's time."""
+    """The seconds of a step under a plan; they may differ by 10 % from the simulator's time."""
     for term in seconds.terms(rng):
         rights = [seconds.simulated(question) for question in term.questions]
         yield Case(
@@ -138,7 +138,7 @@ def best_plan(answer: Answer, rng: random.Random) -> Iterator[Case]:
 
 
 def _or_none(answer: Answer, *question: Any) -> Any:
-    """Return the answer for a case in which no plan fits; a missing `return` gives None."""
+    """Return the answer for a case in which no plan fits; an answer without `return` gives None."""
     try:
         return answer(*question)
     except Careless:

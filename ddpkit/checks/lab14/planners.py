@@ -15,7 +15,7 @@ from ddpkit.simulate.mesh.plans import NUMBER, MeshMachine, MeshModel, MeshPlan
 Facts = tuple[int, int, int, int, bool]  # the sizes of a plan, as plain data
 Question = tuple[MeshModel, MeshMachine, int]
 NOTHING_FITS = "ValueError"
-ENOUGH = 1.001  # limit: multiple of the best plan's cost
+ENOUGH = 1.001  # a plan counts as cheapest up to this multiple of the best plan's cost
 
 
 def price(plan: MeshPlan, model: MeshModel, machine: MeshMachine) -> float:
@@ -24,7 +24,7 @@ def price(plan: MeshPlan, model: MeshModel, machine: MeshMachine) -> float:
     part = NUMBER * 2 * model.width * model.hidden / plan.slices
     passed = NUMBER * rows * model.width
     times = 2 * (rows * part / NUMBER) / machine.flops
-    sums = machine.all_reduce(passed, plan.slices, 1)  # type: ignore[arg-type]  # a mean may do
+    sums = machine.all_reduce(passed, plan.slices, 1)  # type: ignore[arg-type]  # not whole bytes
     turns, mine = plan.micro + plan.stages - 1, model.blocks / plan.stages
     there = machine.message(passed, plan.stages, plan.slices)  # type: ignore[arg-type]
     reduced = machine.all_reduce(part, plan.replicas, plan.stages * plan.slices)  # type: ignore[arg-type]
@@ -37,7 +37,7 @@ def price(plan: MeshPlan, model: MeshModel, machine: MeshMachine) -> float:
 def plans_of(
     model: MeshModel, ranks: int, micros: Callable[[int], Sequence[int]] | None = None
 ) -> Iterator[MeshPlan]:
-    """Yield all plans for this number of ranks that divide the model, replicas first."""
+    """Yield all plans for `ranks` ranks that divide the model, the most replicas first."""
     sizes = [size for size in range(ranks, 0, -1) if ranks % size == 0]
     for replicas, stages in product(sizes, sizes):
         if ranks % (replicas * stages) or model.batch % replicas:
@@ -68,7 +68,7 @@ def _chosen(
 
 
 def cheapest(model: MeshModel, machine: MeshMachine, ranks: int) -> Facts | str:
-    """Return the right answer."""
+    """Return the sizes of the cheapest plan that fits, or NOTHING_FITS."""
     fit = fitting(plans_of(model, ranks), model, machine)
     return _chosen(fit, lambda plan: price(plan, model, machine))
 
@@ -124,7 +124,7 @@ def _powers_of_two(model: MeshModel, machine: MeshMachine, ranks: int) -> Facts 
 
 
 def _uneven_slices(model: MeshModel, machine: MeshMachine, ranks: int) -> Facts | str:
-    even = replace(model, hidden=12 * model.hidden)  # any number of slices divides it
+    even = replace(model, hidden=12 * model.hidden)  # every number of slices divides this
     fit = fitting(plans_of(even, ranks), model, machine)
     return _chosen(fit, lambda plan: price(plan, model, machine))
 

@@ -1,7 +1,7 @@
 """Seconds of a step under a plan: one term at a time, and wrong ideas about each term.
 
 If all terms except one take no time, a wrong idea of this term multiplies the result by a factor.
-Therefore the hint fits for any way in which an answer computes the remaining terms.
+Therefore the hint fits, in whichever way an answer computes the remaining terms.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ddpkit.simulate.mesh.plans import NUMBER, MeshMachine, MeshModel, MeshPlan
 
 NEAR = 0.1  # relative distance from the simulator's time
 CLOSER = 0.05  # relative distance from a wrong idea's time
-NO_TIME = 1e21  # FLOP/s
+NO_TIME = 1e21  # FLOP/s at which computing takes no time
 RIGHT = "within 10 %"
 NEARLY = "as simulated"
 
@@ -54,7 +54,7 @@ def _beside(got: float, right: float) -> str:
 
 
 def _is(wrong: Callable[[Question, float], float], s: Seen) -> bool:
-    """True if the first answer is near a wrong idea's answer, computed from the right answer."""
+    """True if the first answer is near the answer of an idea, `wrong(question, right answer)`."""
     (question, *_), (right, *_) = s.questions, s.rights
     wanted = wrong(question, right)
     return bool(abs(s.seconds[0] - wanted) <= CLOSER * max(abs(wanted), 1e-9))
@@ -105,7 +105,10 @@ def _less_than_nothing(question: Question, right: float) -> float:
 
 
 def _hiding(known: float, exposed: float) -> Callable[[Question, float], float]:
-    """Return a wrong time of compute and gradients, in units of a block's backward."""
+    """Return a wrong idea of the time of compute and gradients.
+
+    `known` is the right time and `exposed` the wrong time, in units of a block's backward.
+    """
     return lambda question, right: right * exposed / known
 
 
@@ -268,7 +271,7 @@ def terms(rng: random.Random) -> Iterator[Term]:
     yield Term("a rank alone", [(MeshPlan(micro=4), model, free)], COMPUTE)
     yield Term("3 replicas of 2 slices", [(MeshPlan(3, 1, 2, 4), model, free)], SHARED)
     yield Term("4 stages", [(MeshPlan(stages=4, micro=6), model, free)], BUBBLE)
-    large = replace(model, batch=64 * model.batch)  # latency alone would not show the sent bytes
+    large = replace(model, batch=64 * model.batch)  # few bytes would hide behind latency
     yield Term("4 slices", [(MeshPlan(slices=4, micro=3), large, wired)], SLICES)
     alone = replace(wired, per_host=1)
     apart = replace(wired, inside="unlimited")
@@ -291,7 +294,7 @@ def terms(rng: random.Random) -> Iterator[Term]:
 def _hidden(
     model: MeshModel, machine: MeshMachine, share: float, micro: int = 1, *, shards: bool = False
 ) -> Question:
-    """Return two replicas; a block's all-reduce takes `share` times the block's backward."""
+    """Return a question of two replicas; all-reduces take `share` times a block's backward."""
     nbytes = NUMBER * 2 * model.width * model.hidden
     backward = nbytes * model.batch / 2 / machine.flops
     between = Link(bandwidth=nbytes / (share * backward))
@@ -300,7 +303,7 @@ def _hidden(
 
 
 def _link(rng: random.Random, gbit: int, us: int) -> str:
-    """Draw a link near a bandwidth, because no table holds the times of all links."""
+    """Draw a link with nearly `gbit` Gbit/s, so that no answer holds the times in a table."""
     return f"{gbit * rng.randrange(950, 1050) / 1000:g} Gbit/s, {us} us"
 
 

@@ -135,7 +135,7 @@ def drawn(rng: random.Random) -> tuple[MeshPlan, MeshModel]:
 
 
 def special(rng: random.Random) -> list[tuple[str, tuple[MeshPlan, MeshModel]]]:
-    """Draw plans at the edges, each with its name."""
+    """Draw plans for edge cases, each with its title."""
     _, model = drawn(rng)
     return [
         ("a rank alone", (MeshPlan(), model)),
