@@ -62,7 +62,7 @@ def _made(rng: random.Random, compute: float, sizes: Sequence[int] = (), **more:
 
 def _network(rng: random.Random) -> list[Row]:
     ms = rng.uniform(20, 60)
-    large = round(ms * 1e5)  # bytes; as long under way as a step computes
+    large = round(ms * 1e5)  # bytes that travel as long as a step computes
     return [
         ("compute", _made(rng, ms, [large // 3])),
         ("bandwidth", _made(rng, ms, [large, large, large // 8])),
@@ -118,7 +118,7 @@ def _gaps(rng: random.Random) -> list[Row]:
 
 
 def _of_one(rng: random.Random) -> list[Row]:
-    """Make steps in which the last rank's times differ from rank 0's times and from the mean."""
+    """Make steps in which all ranks wait for one rank, and only this rank's times tell the word."""
     ms, sizes = rng.uniform(20, 60), [10_000]
     late = _late(rng)
     gap = [3 * ms * (rank == late) for rank in range(RANKS)]
@@ -136,9 +136,10 @@ def _of_one(rng: random.Random) -> list[Row]:
 
 
 def _ranks(late: int, ms: float, *parts: tuple[float, float], also: float = 0) -> Trace:
-    """Make a step; each of `parts` is (for rank `late`, for each further rank), in units of `ms`.
+    """Make a step from the times of compute, input and idle, in units of `ms`.
 
-    `parts` are compute, input and idle. `also` is the compute of one more rank.
+    Each of `parts` is (time of rank `late`, time of every other rank). `also` replaces the compute
+    of one other rank.
     """
     compute, loads, gaps = (
         [ms * (one if rank == late else other) for rank in range(RANKS)] for one, other in parts
@@ -149,7 +150,7 @@ def _ranks(late: int, ms: float, *parts: tuple[float, float], also: float = 0) -
 
 
 def _counted(rng: random.Random) -> list[Row]:
-    """Make steps with calls that must not count as latency: hidden calls, further operations."""
+    """Make steps with calls that must not count as latency: hidden, or not an all_reduce."""
     ms, times = rng.uniform(20, 60), rng.randrange(30, 60)
     large, each = round(ms * 2e5), ms / times
     return [
@@ -160,14 +161,17 @@ def _counted(rng: random.Random) -> list[Row]:
 
 
 def _hidden(rng: random.Random, ms: float) -> Trace:
-    """Make a step with messages longer than its compute, except the messages below backward."""
+    """Make a step in which all messages take longer than compute, but the exposed messages do not.
+
+    Backward hides one message.
+    """
     large = ms * 1e5
     some = [round(0.45 * large)], [round(0.7 * large)]
     return _made(rng, ms, some[1], hidden=some[0], input=_about(rng, 0.85 * ms))
 
 
 def _late(rng: random.Random) -> int:
-    """Draw a rank for which all ranks wait, never rank 0, so that no answer is right by luck."""
+    """Draw the rank for which all ranks wait: never rank 0, so that rank 0's times mislead."""
     return rng.randrange(1, RANKS)
 
 

@@ -19,7 +19,11 @@ def wrong_words(s: Seen) -> tuple[str, str]:
 
 
 def taken_for(right: str, *given: str) -> Callable[[Seen], bool]:
-    """Return a condition: the first wrong answer takes `right` for a word in `given`."""
+    """Return a condition about the first trace with a wrong answer.
+
+    The condition is true if the right word is `right`, and the answer is a word in `given`, or any
+    word if `given` is empty.
+    """
     return lambda s: wrong_words(s)[0] == right and (not given or wrong_words(s)[1] in given)
 
 

@@ -22,16 +22,16 @@ class StepWork:
     input: Sequence[float]
     idle: Sequence[float]
     sizes: Sequence[int]  # bytes of the all_reduces after backward
-    hidden: Sequence[int] = ()  # bytes of the all_reduces below backward
+    hidden: Sequence[int] = ()  # bytes of the all_reduces during backward
     latency: float = 0.2  # ms of an all_reduce without data
     bandwidth: float = 1e5  # bytes a ms
     steps: int = 4
-    averages: bool = True  # the loss, in 4 bytes, at a step's end
-    others: int = 0  # all_gathers before it, each a quarter longer than an empty all_reduce
+    averages: bool = True  # average the loss at the end of a step: an all_reduce of 4 bytes
+    others: int = 0  # all_gathers after backward, each 1.25 times as long as an empty all_reduce
 
 
 def of(work: StepWork) -> Trace:
-    """Return the trace of steps."""
+    """Return the trace of `work.steps` equal steps."""
     ranks = range(len(work.compute))
     spans: list[Span] = []
     free = [0.0 for _ in ranks]
@@ -90,7 +90,7 @@ def _comm(
 
 
 def simulated(sizes: Sequence[int], compute_ms: float, link: str, ranks: int = 4) -> Trace:
-    """Simulate a data-parallel step, with one bucket for each gradient of these bytes."""
+    """Simulate a data-parallel step; each gradient has its own bucket, and `sizes` are in bytes."""
     gap = round(compute_ms * MS / len(sizes))
     gradients = tuple(Gradient(str(i), size, gap * (i + 1)) for i, size in enumerate(sizes))
     step = Step(gap, gradients, optimizer_ns=gap)
