@@ -2,7 +2,7 @@
 
 cases     the exercises: questions, and right values
 rings     cases of a ring of keys, and of gradients that follow the keys
-losses    losses of tokens, some of which count
+losses    losses of tokens, and masks of the tokens that count
 ways      bytes of three ways to share a sequence out, and wrong ideas of the bytes
 twin      a whole sequence in one process: shares, outputs, gradients
 on_ranks  answers at work on a rank, with an `attend` and a `back` that take notes

@@ -38,7 +38,7 @@ def merge(answer: Answer, rng: random.Random) -> Iterator[Case]:
         drawn = torch.Generator().manual_seed(rng.randrange(10**6))
         scores = torch.randn(2, 7, 6, generator=drawn, dtype=getattr(torch, dtype)) * size
         v = torch.randn(2, 6, 4, generator=drawn, dtype=getattr(torch, dtype))
-        if cut < 0:  # a query sees earlier keys
+        if cut < 0:  # a query sees only earlier keys, so the first query sees no key
             at = torch.arange(7)[:, None] > torch.arange(6)
             scores, cut = scores.masked_fill(~at, -torch.inf), 3
         out, lse = _block(scores[..., :cut], v[:, :cut])
@@ -94,7 +94,7 @@ def ring_attention(answer: Answer, rng: random.Random) -> Iterator[Case]:
 
 @exercise("zigzag", lab="16", points=2)
 def zigzag(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """Positions of each rank's tokens: as many pairs of query and key for each rank."""
+    """The positions of each rank's tokens: all ranks have about as many pairs of query and key."""
     for length, n in (
         (8 * rng.randrange(40, 400), 4),
         (8 * rng.randrange(40, 400) + rng.randrange(1, 8), 4),
@@ -192,7 +192,7 @@ def _taken(answer: Answer, tokens: Any, places: Sequence[Any]) -> Observed:
 
 @exercise("share_of_loss", lab="16", points=2)
 def share_of_loss(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """The number for backward: averaged gradients are those of the mean over all counted tokens."""
+    """A rank's loss, so that averaged gradients are those of the mean over all counted tokens."""
     from ddpkit.checks.lab16.losses import counts
     from ddpkit.checks.lab16.on_ranks import shared
 
@@ -250,7 +250,7 @@ def share_of_loss(answer: Answer, rng: random.Random) -> Iterator[Case]:
 
 @exercise("ByHeads", lab="16", points=3, returns=False)
 def by_heads(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """All heads of a rank's tokens, exchanged for a rank's heads of all tokens, and gradients."""
+    """All heads of a rank's tokens, exchanged for the rank's heads of all tokens; gradients too."""
     import torch
 
     from ddpkit.checks.lab16.on_ranks import by_heads as passed
@@ -307,7 +307,10 @@ def by_heads(answer: Answer, rng: random.Random) -> Iterator[Case]:
 
 
 def _exchanged(nbytes: int, n: int, own: int) -> Between:
-    """Return the bytes of all parts but the rank's own; of a collective, (n - 1)/n is counted."""
+    """Return the range of bytes that a rank may send: all of `nbytes` but the `own` bytes.
+
+    A collective counts as (n - 1)/n of `nbytes`, which may be more or less.
+    """
     counted = -(-nbytes * (n - 1) // n)
     return Between(*sorted((counted, nbytes - own)))
 
@@ -324,7 +327,7 @@ NO_INT = hints.NO_INT
 
 @exercise("bytes_sent", lab="16", points=2)
 def bytes_sent(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """Bytes that a rank sends for the attention of a layer, by three ways."""
+    """The bytes that a rank sends for the attention of a layer, for each of three ways."""
     questions = telling(rng, ways.drawn, 12, ways.right, ways.MISTAKES)
     questioned = [("12 layers", questions, 3)]
     questioned += [(way, [ways.of_way(way)(rng) for _ in range(2)], 1) for way in ways.WAYS]
@@ -348,7 +351,7 @@ def _bytes(answer: Answer, questions: Sequence[ways.Question]) -> Observed:
 
 
 def _numbers(observed: Mapping[str, Any]) -> Observed:
-    """Add to the answers whether all are ints; a float with the value of an int becomes an int."""
+    """Add "ints": true if all answers are ints. Turn floats of whole numbers into ints."""
     found = observed["answers"]
     whole = [int(x) if isinstance(x, float) and x.is_integer() else x for x in found]
     return {"answers": whole, "ints": all(type(x) is int for x in found)}

@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 
 def _is(s: Seen, wanted: Tensor) -> bool:
-    """True if the output is wrong, and is this tensor."""
+    """True if the output is wrong, and equal to `wanted`."""
     return s.wrong("output") and same(s.output, Close(wanted))
 
 
 def _weights(s: Seen) -> tuple[Any, Any]:
-    """Return the weights of both parts, not divided by their sum: exp(lse - the larger lse)."""
+    """Return the weights of both parts, not yet divided by their sum: exp(lse - larger lse)."""
     import torch
 
     top = torch.maximum(s.lse, s.more_lse)
@@ -54,7 +54,7 @@ def _added_logs(s: Seen) -> bool:
 
 
 def _shapes(s: Seen) -> str | None:
-    """Return a sentence if the two tensors have other shapes than the arguments; None if not."""
+    """Return a sentence if the results do not have the shapes of the arguments; otherwise None."""
     got, due = ([list(x.shape) for x in pair] for pair in (
         (s.output, s["log-sum-exp"]), (s.out, s.lse)))  # fmt: skip
     if got == due:
@@ -66,7 +66,7 @@ def _shapes(s: Seen) -> str | None:
 
 
 def _dtypes(s: Seen) -> str | None:
-    """Return a sentence if the numbers are right, but have not the dtype of the arguments."""
+    """Return a sentence if the numbers are right, but the dtype is not that of the arguments."""
     got = [s.output, s["log-sum-exp"]]
     due = [s.expect["output"].value, s.expect["log-sum-exp"].value]
     if all(a.dtype == b.dtype for a, b in zip(got, due, strict=True)):
@@ -130,7 +130,7 @@ MERGE = (
 
 
 def facts(length: int, n: int, observed: Observed) -> Observed:
-    """Return the facts of places that are the same for all right answers, and the places."""
+    """Add facts about the positions that are the same for all right answers."""
     positions = observed["positions"]
     fine = len(positions) == n and all(_is_int64(each) for each in positions)
     if not fine:
@@ -159,7 +159,7 @@ def _is_int64(each: Any) -> bool:
 
 
 def stretches(positions: list[int]) -> int:
-    """Return the number of stretches without a gap, of positions in any order."""
+    """Return the number of stretches without a gap that the positions form, in any order."""
     ordered = sorted(positions)
     return 1 + sum(b > a + 1 for a, b in pairwise(ordered))
 
@@ -282,7 +282,7 @@ def _rolled_late(s: Seen) -> list[Any]:
 
 
 def _next_elsewhere(s: Seen) -> str:
-    """Return the sentence on the first position with a neighbour of another rank."""
+    """Return a sentence about the first position that a position of another rank follows."""
     for at in s.places:
         for place, after in zip(at.tolist(), [*at.tolist()[1:], None], strict=True):
             if after != place + 1 and place + 1 < len(s.tokens):
@@ -300,7 +300,7 @@ def _before(s: Seen) -> list[Any]:
 
 
 def _lost(s: Seen) -> int:
-    """Return the number of targets that are -100, but have a token after theirs."""
+    """Return the number of targets that are -100 although the right target is a token."""
     pairs = zip(s.targets, s.expect["targets"], strict=True)
     return sum(int(((got == -100) & (due != -100)).sum()) for got, due in pairs)
 

@@ -17,7 +17,7 @@ def each_close(got: Any, wanted: Any) -> bool:
 
 
 def right_but(s: Seen, *names: str) -> bool:
-    """True if all is right except for these."""
+    """True if something is wrong, and everything except the values `names` is right."""
     return not s.wrong(*(name for name in s.expect if name not in names)) and s.wrong()
 
 
@@ -34,7 +34,7 @@ def _large(s: Seen) -> bool:
 
 
 def _shares(s: Seen) -> str:
-    """Return the peak in shares of keys and values; inputs and outputs are in the peak too."""
+    """Describe the peak as a multiple of a rank's keys and values; inputs and outputs count too."""
     times, enough = s.peak / s.share, s.expect["peak"].most / s.share
     return f"{times:.1f} times the bytes of its keys and values, and {enough:.0f} times are enough"
 
@@ -149,7 +149,11 @@ LEAN = (
 
 
 def _sums(s: Seen) -> tuple[list[Any], list[Any], list[list[Any]]]:
-    """Return by rank: own parts of k, all parts of k, and parts[r][s] of all three."""
+    """Return parts of the right gradients.
+
+    First, by rank, the gradient of the rank's keys from the rank's own queries; then, by rank, the
+    gradient of the keys from all queries; then `Whole.blocks`.
+    """
     parts = s.whole.blocks()
     own = [parts[r][r][1] for r in range(s.n)]
     return own, [sum(parts[r][t][1] for r in range(s.n)) for t in range(s.n)], parts
@@ -160,7 +164,7 @@ def _own_queries(s: Seen) -> bool:
 
 
 def _not_home(s: Seen) -> str | None:
-    """Return the sentence if each rank has the gradient of another rank's keys."""
+    """Return a sentence if each rank has the gradient of another rank's keys."""
     due = s.expect["of k"]
     for by in range(1, s.n):
         rolled = [due[(rank + by) % s.n] for rank in range(s.n)]
@@ -170,7 +174,11 @@ def _not_home(s: Seen) -> str | None:
 
 
 def _without(s: Seen, of: str) -> list[Any]:
-    """Return the gradients of k without the part of a rank: its own, or the last rank's."""
+    """Return the gradients of k without one part.
+
+    For "own", the part of the rank's own queries is missing; for "last", the part of rank - 1,
+    which is the last rank that the keys reach.
+    """
     own, whole, parts = _sums(s)
     if of == "own":
         return [total - mine for total, mine in zip(whole, own, strict=True)]
@@ -186,7 +194,7 @@ def _lacks_last(s: Seen) -> bool:
 
 
 def _one_block(s: Seen) -> bool:
-    """True if the gradient of q is that of one block on every rank."""
+    """True if each rank's gradient of q comes from a single block."""
     parts = s.whole.blocks()
     return s.wrong("of q") and any(
         each_close(s["of q"], [parts[r][(r + by) % s.n][0] for r in range(s.n)])
@@ -206,7 +214,7 @@ def _values_first(s: Seen) -> bool:
 
 
 def _added_late(s: Seen) -> bool:
-    """True if each rank has its own part of its keys' gradient, and one part more at most."""
+    """True if each rank's gradient of its keys has only its own part and one other rank's part."""
     own, _, parts = _sums(s)
     return s.wrong("of k") and any(
         each_close(s["of k"], [extra + mine for extra, mine in zip(one, own, strict=True)])
@@ -260,7 +268,7 @@ def _times(s: Seen, factor: float) -> bool:
 
 
 def _own_means(s: Seen) -> bool:
-    """True if each rank has the gradient of the mean of its own tokens, or of nothing."""
+    """True if each rank has the gradient of the mean over its own counted tokens."""
     due = [each.float() / max(1, int(each.sum())) for each in s.counted]
     return s.wrong("gradient") and each_close(s.gradient, due)
 

@@ -1,4 +1,4 @@
-"""Lab 16: losses of tokens, some of which count."""
+"""Lab 16: losses of tokens, and masks of the tokens that count."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ import torch
 def counts(
     rng: random.Random, about: str, sizes: Sequence[tuple[int, int]], *, inf: bool = False
 ) -> tuple[str, list[Any], list[Any]]:
-    """Return, by rank, losses and a mask of the counted ones; sizes are (tokens, counted)."""
+    """Return `about`, the losses by rank, and the masks of counted tokens by rank.
+
+    `sizes` has (tokens, counted tokens) for each rank. If `inf`, losses that do not count are inf.
+    """
     seeded = torch.Generator().manual_seed(rng.randrange(10**6))
     losses, counted = [], []
     for size, count in sizes:

@@ -110,7 +110,10 @@ def ringed_back(
 def ringed_back_lean(
     answer: Answer, q: Tensor, k: Tensor, v: Tensor, places: Sequence[Any]
 ) -> dict[str, Any]:
-    """Return gradients in which each part is the tensor itself, times the number of its source."""
+    """Return the gradients for a `back` of simple parts, which takes almost no memory.
+
+    The parts are q times (source + 1), k, and v.
+    """
 
     def back(q: Tensor, k: Tensor, v: Tensor, source: int) -> tuple[Any, Any, Any]:
         return q * (source + 1.0), k * 1.0, v * 1.0
@@ -125,10 +128,10 @@ def ringed_back_lean(
 
 
 def by_heads(answer: Any, x: Tensor, gradient: Tensor, sizes: list[int]) -> dict[str, Any]:
-    """Return the result of lab 12's `passed`, and the gradient if ctx has `sizes` alone.
+    """Return the result of `passed`, and the gradient if ctx has only the attribute `sizes`.
 
-    The lesson's `ByTokens` calls backward in its own forward, so ctx has nothing else there. If
-    that raises, return the exception's name for the gradient.
+    In its forward, the lesson's `ByTokens` calls the answer's backward with such a ctx. If the
+    backward raises, return the exception's name in place of the gradient.
     """
     seen = passed(answer, x, gradient, sizes)
     try:
@@ -140,7 +143,7 @@ def by_heads(answer: Any, x: Tensor, gradient: Tensor, sizes: list[int]) -> dict
 
 
 class _Backward(torch.autograd.Function):
-    """Call the backward of an answer with a ctx that has `sizes` and nothing else."""
+    """A function that calls the backward of an answer with a ctx that has only `sizes`."""
 
     @staticmethod
     def forward(ctx: Any, gradient: Tensor, answer: Any, sizes: list[int]) -> Any:
@@ -152,7 +155,7 @@ class _Backward(torch.autograd.Function):
 
 
 def shared(answer: Answer, losses: Any, counted: Any) -> dict[str, Any]:
-    """Return the gradient of the losses, and True if the number is finite."""
+    """Return the gradient of the losses, and "finite": true if the answer's number is finite."""
     given = losses.clone().requires_grad_()
     number = returning(answer)(given, counted)
     number.backward()

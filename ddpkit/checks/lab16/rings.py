@@ -20,17 +20,17 @@ if TYPE_CHECKING:
 
 Answer = Callable[..., Any]
 FAST, WITH_MEMORY = "1 TFLOP/s", "1 TFLOP/s, 100 GB/s"  # machines; the second counts memory
-# Peaks on six ranks, in shares of keys and values, inputs and outputs included. Forward: the kit's
-# answer 5.6, with the last block's output kept 6.6, with all outputs kept 7.7, with all keys kept
-# 9.6. Backward: 9.5 to 10.1, with all parts kept 17.6.
+# Measured peaks on six ranks, as multiples of a rank's keys and values; inputs and outputs count
+# too. Forward: 5.6 for the kit's answer, 6.6 if the last block's output is kept, 7.7 if all outputs
+# are kept, 9.6 if all keys are kept. Backward: 9.5 to 10.1, and 17.6 if all parts are kept.
 RING, ENOUGH, ENOUGH_BACK = 6, 7.2, 13
 LINK = "100 Gbit/s, 5 us"
 FLOPS, LATENCY, BANDWIDTH = 1e12, 5e-6, 12.5e9  # FAST and LINK, as numbers
-SLACK = 1.03  # times the time of the lesson's own answer
+SLACK = 1.03  # largest time allowed, as a multiple of the least time
 
 
 def _sent(did: Did) -> int:
-    """Return the bytes of all ranks together; a collective counts as a ring sends it."""
+    """Return the bytes that all ranks send; a collective counts as its messages in a ring."""
     from ddpkit.checks.shared.functions import FORWARD
     from ddpkit.checks.shared.travel import sent
 
@@ -42,9 +42,10 @@ def _most(did: Did) -> int:
 
 
 def _read(marks: Sequence[float], times: bool, observed: Observed) -> Observed:
-    """Turn notes into ranks: the owners of the keys of each block, and the owners as told.
+    """Turn the notes into two lists for each rank: owners of keys, and sources that it named.
 
-    Both are in the order of the owners; -1 stands for keys that belong to no rank.
+    Both lists have an entry for each block, in the order of the owners. An owner of -1 stands for
+    keys that belong to no rank.
     """
     seen = dict(observed)
     if times:
@@ -70,7 +71,7 @@ def _seen(*names: str, times: bool) -> dict[str, Any]:
 
 
 def _compute(whole: Whole, products: int) -> float:
-    """Return the seconds in which a rank computes all its blocks, of equal shares without mask."""
+    """Return the seconds in which a rank computes all its blocks, for equal shares without mask."""
     heads, size, width = map(int, whole.cut(whole.q)[0].shape)
     return whole.n * products * 2 * heads * width * size**2 / FLOPS
 

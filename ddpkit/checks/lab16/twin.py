@@ -25,7 +25,10 @@ def in_two_chunks(length: int, n: int) -> list[Any]:
 
 
 class Whole:
-    """Queries, keys, values and a gradient of the output, [head, token, feature], and places."""
+    """Queries, keys, values and a gradient of the output, each [head, token, feature].
+
+    `places` are the positions of each rank's tokens.
+    """
 
     def __init__(
         self, seed: int, places: Sequence[Any], *, heads: int, width: int, causal: bool
@@ -53,11 +56,11 @@ class Whole:
         return self.k.nbytes + self.v.nbytes
 
     def cut(self, x: Tensor) -> list[Any]:
-        """Return the share of each rank."""
+        """Return the share of x for each rank."""
         return [x[:, at].contiguous() for at in self.places]
 
     def mask(self) -> Any:
-        """Return True where a query sees a key; None if all see all."""
+        """Return True where a query sees a key; None if every query sees every key."""
         at = torch.arange(self.q.shape[1])
         return at[:, None] >= at if self.causal else None
 
@@ -99,5 +102,5 @@ class Whole:
         ]
 
     def mask_of(self, r: int, s: int) -> Any:
-        """Return True where a query of rank r sees a key of rank s; None if all see all."""
+        """Return True where a query of rank r sees a key of rank s; None if all keys are seen."""
         return self.places[r][:, None] >= self.places[s] if self.causal else None

@@ -1,4 +1,4 @@
-"""Lab 16: the bytes that a rank sends by three ways, and wrong ideas of them."""
+"""Lab 16: the bytes that a rank sends in each of three ways, and wrong counts of the bytes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from ddpkit.checks.shared.mistakes import Mistake
 
-Question = tuple[Any, ...]  # the last, `number`, may be missing
+Question = tuple[Any, ...]  # arguments of `bytes_sent`; the last, `number`, may be missing
 WAYS = ("gather", "ring", "heads")
 
 
@@ -21,13 +21,13 @@ def right(
     n: int,
     number: int = 2,
     *,
-    hops: int = -1,  # beside n
+    hops: int = -1,  # a rank sends n + hops shares
     values: int = 2,  # keys and values
     home: int = 2,  # queries on the way there, and outputs on the way back
     repeats: bool = True,
     divided: int = 1,
 ) -> int:
-    """Return the right number of bytes, apart from the changes of a wrong idea."""
+    """Return the right number of bytes; each option replaces a part of the right rule."""
     share = tokens // n * width * number
     if way == "heads":
         kv = max(kv_heads, n) if repeats else kv_heads
