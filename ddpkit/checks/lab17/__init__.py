@@ -6,5 +6,5 @@ routing    chosen experts and their weights, choices within a capacity; wrong id
 travel     choices of tokens, the rows that travel for them, and the reading of tickets
 balance    the balance loss, the bias and gradients in one process; wrong ideas of them
 homes      copies of experts on ranks, and wrong ways to place them
-on_ranks   the functions that run on each rank: answers between a forward and a backward
+on_ranks   the functions that run answers on each rank, forward and backward
 """

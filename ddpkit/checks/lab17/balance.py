@@ -10,7 +10,7 @@ import torch
 
 
 def favouring(generator: Any, rank: int, tokens: int, experts: int) -> Any:
-    """Return logits of a rank's tokens, which favour the expert with the rank's number."""
+    """Return logits of a rank's tokens: one expert is favoured, and one expert is never chosen."""
     logits = torch.randn(tokens, experts, generator=generator)
     logits[:, rank % experts] += 1.5
     logits[:, (rank + 2) % experts] -= 9.0  # no token of the rank chooses this expert
@@ -30,7 +30,10 @@ class Balance:
         self.tokens = tokens
 
     def loss(self, counts: Any, probabilities: Any, total: Any = None) -> float:
-        """Return the loss for counts of choices, and for one rank's probabilities."""
+        """Return the loss from counts of choices and one rank's probabilities.
+
+        The shares are the counts divided by `total`, which is the sum of the counts by default.
+        """
         shares = counts / (counts.sum() if total is None else total)
         return float(self.experts * (shares * probabilities.mean(0)).sum())
 
@@ -66,7 +69,7 @@ class Balance:
 
 
 class Bias:
-    """A bias, choices by rank with given counts of all ranks, and the next bias."""
+    """A bias, choices by rank that add up to the given counts, and the next bias."""
 
     def __init__(self, rng: random.Random, n: int, counts: Sequence[int], k: int) -> None:
         experts = len(counts)
@@ -126,7 +129,7 @@ class Bias:
 
 
 def counts_around(rng: random.Random, n: int, experts: int, tokens: int, k: int) -> list[int]:
-    """Return counts of choices: one expert has the mean, and the last expert has none.
+    """Return counts of choices: one expert has the mean count, and the last expert has no choice.
 
     The median differs from the mean.
     """
@@ -152,7 +155,11 @@ def between_counts(rng: random.Random) -> list[int]:
 
 
 class ExpertGradients:
-    """Gradients of shared parameters and of experts, by rank, on a mesh of `same` × `ep`."""
+    """Gradients of shared parameters and of experts, by rank.
+
+    The mesh has `same` × `ep` ranks: `ep` neighbouring ranks together have all experts, and `same`
+    ranks have the same experts.
+    """
 
     def __init__(self, rng: random.Random, same: int, ep: int, *, missing: bool = False) -> None:
         self.n, self.same, self.ep = same * ep, same, ep
@@ -161,18 +168,18 @@ class ExpertGradients:
         rows = rng.randrange(3, 30)
         self.shared = [self._drawn((rows, 2), (3,)) for _ in range(self.n)]
         self.experts = [self._drawn((rows, 3), (2, 2)) for _ in range(self.n)]
-        self.missing = self.n - 1 if missing else None  # a rank with an expert without rows
+        self.missing = self.n - 1 if missing else None  # a rank with experts that got no rows
         if self.missing is not None:
             self.experts[self.missing] = [torch.zeros_like(g) for g in self.experts[-1]]
 
     def _drawn(self, *shapes: Sequence[int]) -> list[Any]:
-        """Return multiples of 1,024: sums and quotients are exact."""
+        """Draw multiples of 1,024, so that sums and quotients are exact."""
         return [
             torch.randint(-900, 901, shape, generator=self.generator) * 1024.0 for shape in shapes
         ]
 
     def given(self, rank: int) -> list[Any]:
-        """Return the gradients of a rank's experts; without a gradient, the shape."""
+        """Return the gradients of a rank's experts; return the shapes for experts without rows."""
         own = self.experts[rank]
         return [tuple(each.shape) for each in own] if rank == self.missing else own
 
@@ -181,7 +188,7 @@ class ExpertGradients:
         return next(group for group in self.groups if rank in group)
 
     def mean(self, of: Sequence[Sequence[Any]], ranks: Sequence[int], by: int) -> list[Any]:
-        """Return the sums of gradients over these ranks, divided."""
+        """Return the sums of the gradients `of` over `ranks`, divided by `by`."""
         return [sum(parts) / by for parts in zip(*(of[rank] for rank in ranks), strict=True)]
 
     def right(self) -> dict[str, list[list[Any]]]:

@@ -67,7 +67,7 @@ def _bias_as(s: Seen, name: str) -> bool:
 
 
 def _two_signs(s: Seen) -> str | None:
-    """Return a sentence about an expert with one bias on a rank and another bias elsewhere."""
+    """Return a sentence about the first expert with different biases on rank 0 and another rank."""
     for rank in range(1, s.n):
         if differing := (s.bias[rank] != s.bias[0]).nonzero().flatten().tolist():
             expert = differing[0]
@@ -139,7 +139,7 @@ def _factor(s: Seen, kind: str) -> float | None:
 
 
 def _gradients_as(s: Seen, kind: str, name: str) -> bool:
-    """True if a mistake gives the gradients of a kind, on every rank."""
+    """True if the gradients of `kind` are wrong, and equal those of the mistake `name`."""
     for model in s.given[name]:
         every = model if isinstance(model[0], list) else [model] * s.n
         pairs = zip(s[kind], every, strict=True)

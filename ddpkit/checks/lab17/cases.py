@@ -79,7 +79,7 @@ def route(answer: Answer, rng: random.Random) -> Iterator[Case]:
 
 
 def _journeys(rng: random.Random) -> Iterator[tuple[Any, int, str]]:
-    """Yield journeys of rows, the number of all ranks, and a title."""
+    """Yield a journey of rows, the number of all ranks, and a title, for each case."""
     from ddpkit.checks.lab17.travel import Journey
 
     def half_hot(drawn: random.Random) -> list[int]:
@@ -113,7 +113,7 @@ def _of_ranks(values: Sequence[Any], ranks: Sequence[int], n: int) -> PerRank:
 
 @exercise("dispatch", lab="17", points=3)
 def dispatch(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """Each token on the ranks of its experts, for as many bytes as its rows have."""
+    """The rows of each token, sent to the ranks of its experts, and the gradient of the tokens."""
     from ddpkit.checks.lab17.on_ranks import dispatched
     from ddpkit.checks.lab17.travel import ROW
 
@@ -257,9 +257,9 @@ def balance_loss(answer: Answer, rng: random.Random) -> Iterator[Case]:
 
 
 def _counts(n: int, experts: int) -> Between:
-    """Return the bytes for counts of choices: at least one for each expert, at most eight.
+    """Return the range of bytes that a rank may send for its counts: 1 to 8 for each expert.
 
-    A rank may send its total too.
+    The rank may also send the total of its counts.
     """
     return Between(experts if n > 1 else 0, COUNT * (experts + 1))
 

@@ -25,7 +25,7 @@ def right_but(s: Seen, *names: str) -> bool:
 
 
 def too_much(s: Seen, phase: str) -> tuple[int, int] | None:
-    """Return the bytes of the first rank that sends too much, and the bytes that would do."""
+    """Return the bytes of the first rank that sends too much, and the bytes that are enough."""
     pairs = zip(s[f"sent {phase}"], s.expect[f"sent {phase}"], strict=True)
     return next(((got, due.most) for got, due in pairs if got > due.most), None)
 
@@ -57,7 +57,7 @@ def _sums(s: Seen) -> str:
 
 
 def _other_choice(s: Seen) -> str:
-    """Return a sentence about the first token with choices that are not the right choices."""
+    """Return the name of the first token with wrong choices, for example "Token 3"."""
     wrong = (s.choices != s.right_choices).any(1)
     return f"Token {int(wrong.nonzero()[0, 0])}"
 

@@ -24,7 +24,7 @@ def _most(s: Seen) -> str:
 
 
 def _is(s: Seen, way: str) -> bool:
-    """True if a wrong way gives these rows of the ranks."""
+    """True if a rank is too busy, and the ranks have the rows that the wrong method `way` gives."""
     wrong = _busy(s)
     pairs = zip(sorted(s.rows), s.way_rows[way], strict=True)
     return wrong and all(abs(one - other) < 1e-6 * sum(s.load) for one, other in pairs)

@@ -12,12 +12,15 @@ from ddpkit.exercises.exercise import Observed
 
 Load = Sequence[int]
 Places = list[list[int]]
-ENOUGH = 1.03  # times the rows of the busiest rank
-CLEAR = 1.05  # times the right rows: a wrong way has more in one case at least
+ENOUGH = 1.03  # an answer's busiest rank may have this multiple of the right number of rows
+CLEAR = 1.05  # a wrong method exceeds this multiple in at least one case
 
 
 def copied(load: Load, free: int) -> list[int]:
-    """Return the copies of each expert: one more for the expert with the most rows per copy."""
+    """Return the number of copies of each expert.
+
+    Each of the `free` copies in turn goes to the expert with the most rows per copy.
+    """
     copies = [1] * len(load)
     for _ in range(free):
         copies[max(range(len(load)), key=lambda e: load[e] / copies[e])] += 1
@@ -54,7 +57,7 @@ Copying = Callable[[Load, int], list[int]]
 
 
 def greedy(load: Load, ranks: int, slots: int, copying: Copying = copied) -> Places:
-    """Return the places by the method of the exercise, or by other numbers of copies."""
+    """Return the places by the method of the exercise; `copying` gives the numbers of copies."""
     copies = copying(load, ranks * slots - len(load))
     return _dealt(_in_order_of_rows(load, copies)[::-1], ranks, slots)
 
@@ -124,7 +127,7 @@ def hot(rng: random.Random) -> Question:
 
 
 def read(question: Question, observed: Observed) -> Observed:
-    """Return a word for the places, and for wrong places the numbers of a sentence."""
+    """Return a verdict on the places; for wrong places, add the numbers that hints need."""
     load, ranks, slots = question
     rest = {"load kept": observed["load kept"]}
     try:

@@ -1,4 +1,4 @@
-"""Lab 17: the functions that run on each rank: answers between a forward and a backward."""
+"""Lab 17: the functions that run answers on each rank, forward and backward."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ddpkit.rank.record.marks import span
 
 Answer = Callable[..., Any]
 
-FORWARD, BACKWARD = "forward of the check", "backward of the check"  # spans around each
+FORWARD, BACKWARD = "forward of the check", "backward of the check"  # span names
 
 
 def _group(members: Sequence[int] | None) -> Any:
@@ -56,7 +56,7 @@ def _numbers(found: Any) -> Any:
 
 
 def _unless_tensor(found: Any) -> Any:
-    """Return a list as it is: all_to_all_single does not take a tensor of splits."""
+    """Return `found`, or "a tensor" for a tensor: all_to_all_single takes only lists of splits."""
     return "a tensor" if isinstance(found, torch.Tensor) else found
 
 
@@ -112,7 +112,7 @@ def new_bias(answer: Answer, bias: Any, chosen: Tensor, rate: float) -> dict[str
 def averaged(
     answer: Answer, shared: Sequence[Any], own: Sequence[Any], groups: Sequence[Sequence[int]]
 ) -> dict[str, Any]:
-    """Return the gradients that the answer leaves, of shared parameters and of own experts."""
+    """Return the gradients of shared parameters and of own experts after the answer's call."""
     same: Any = None
     for members in groups:
         group = dist.new_group(list(members))
@@ -127,7 +127,7 @@ def averaged(
 
 
 def _parameter(gradient: Any) -> Any:
-    """Return a parameter of zeros with this gradient; a tuple is the shape of one without."""
+    """Return a parameter of zeros with this gradient; for a shape, one without a gradient."""
     missing = isinstance(gradient, tuple)
     parameter = nn.Parameter(torch.zeros(gradient if missing else gradient.shape))
     parameter.grad = None if missing else gradient.clone()

@@ -45,7 +45,7 @@ class Routing:
         return (self.logits + bias).topk(self.k).indices
 
     def wide(self, weights: Tensor, chosen: Choices) -> Any:
-        """Return the weights as a row over all experts."""
+        """Return the weights of each token as a row over all experts, with zeros for the rest."""
         return torch.zeros_like(self.logits).scatter_add(1, chosen, weights.to(self.logits.dtype))
 
     def right(self) -> tuple[Any, Any]:
@@ -79,7 +79,7 @@ class Routing:
         }
 
     def read(self, observed: Observed) -> Observed:
-        """Return the weights as a row over all experts, so that any order of a token's is right."""
+        """Return the weights by expert, so that a token may list its experts in any order."""
         weights, chosen = observed["weights"], observed["chosen"]
         rest = {name: observed[name] for name in ("gradient of logits", "left alone")}
         shape = (self.tokens, self.k)
@@ -144,7 +144,7 @@ def _first_first(chosen: Choices) -> list[tuple[int, int]]:
 
 
 def within(chosen: Choices, experts: int, capacity: int) -> Choices:
-    """Return the right choices: first choices first."""
+    """Return the right choices: all first choices get room before any second choice."""
     return _in_turn(chosen, experts, capacity, _first_first(chosen))
 
 
@@ -188,7 +188,7 @@ IDEAS: Mapping[str, Callable[..., Choices]] = {
 
 
 def drawn_choices(rng: random.Random, tokens: int, experts: int, k: int, capacity: int) -> Choices:
-    """Return choices, most first choices 0, on which all `IDEAS` differ.
+    """Draw choices for which all `IDEAS` have different results; most tokens choose expert 0 first.
 
     With one choice for each token, ideas about second choices cannot differ.
     """

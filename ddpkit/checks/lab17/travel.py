@@ -19,8 +19,8 @@ class Journey:
     """Tokens and choices by rank, and the rows that travel for the choices.
 
     counts     the tokens of each rank
-    choose     the experts of a token: a function of the generator of random numbers
-    members    the ranks of the group, if the group is a part of `ranks` ranks
+    choose     a function that draws the experts of a token from a random generator
+    members    the ranks of the group; None for a group of all ranks
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class Journey:
     def rows(self, orders: Sequence[Any], rank: int, *, modulo: bool = False) -> tuple[Any, Any]:
         """Return the rows that come to a rank if ranks send in these orders, and the rows' experts.
 
-        With `modulo`, place p of the choices is taken for token p % tokens.
+        With `modulo`, ranks mistake place p of the choices for a choice of token p % tokens.
         """
         rows, experts = [], []
         for x, chosen, order in zip(self.x, self.chosen, orders, strict=True):
@@ -65,7 +65,7 @@ class Journey:
         return torch.cat(rows), torch.cat(experts)
 
     def gradient(self, rank: int) -> Any:
-        """Return the gradient of x: each row's is the row times its expert's number from 1."""
+        """Return the gradient of x if a row's gradient is the row times its expert's number + 1."""
         chosen = self.chosen[rank]
         return self.x[rank] * (chosen + 1).sum(1, keepdim=True).to(torch.float32)
 
@@ -80,9 +80,10 @@ class Journey:
     # dispatch
 
     def read(self, observed: Observed) -> Observed:
-        """Return words for the rows, the numbers of their experts and the order, by the tickets.
+        """Return verdicts on the order, the rows, and the local numbers of the rows' experts.
 
-        All orders by expert are right: the words compare the rows with each rank's own order.
+        Every order that is sorted by expert is right, so the rows are compared with the right rows
+        for the order in each rank's ticket.
         """
         orders, rows, local = observed["order"], observed["rows"], observed["local"]
         rest = {name: observed[name] for name in observed if name not in ("order", "rows", "local")}
@@ -100,7 +101,7 @@ class Journey:
         return {**words, **rest}
 
     def _order_said(self, orders: Any) -> tuple[str, list[int]]:
-        """Return a word for the order of the choices, and numbers for a sentence about it."""
+        """Return a verdict on the order of the choices, and the numbers that a hint needs."""
         by_rank = False
         for rank, (order, chosen) in enumerate(zip(orders, self.chosen, strict=True)):
             flat = chosen.flatten().tolist()
@@ -156,7 +157,10 @@ class Combining:
         return torch.cat(parts)
 
     def every(self, rank: int, *, undone: bool = True) -> Any:
-        """Return an output for each choice, [token, k, feature]; zeros where there is none."""
+        """Return an output for each choice, [token, k, feature]; zeros for dropped choices.
+
+        Without `undone`, outputs stand in the order of arrival, which is a mistake.
+        """
         journey, back = self.journey, self.back[rank]
         tokens = len(journey.x[rank])
         every = torch.zeros(tokens * journey.k, FEATURES)
@@ -167,7 +171,7 @@ class Combining:
         return every.view(tokens, journey.k, FEATURES)
 
     def summed(self, rank: int, weights: Tensor, *, undone: bool = True) -> Any:
-        """Return the sums of a rank's tokens with these weights."""
+        """Return the weighted sum of the outputs for each token of a rank."""
         return (self.every(rank, undone=undone) * weights[..., None]).sum(1)
 
     def right(self) -> dict[str, list[Any]]:
@@ -214,7 +218,7 @@ class Combining:
 
 
 def _whole(generator: Any, *shape: int) -> Any:
-    """Return whole numbers: sums and products are exact in any order."""
+    """Draw whole numbers, so that sums and products are exact in any order."""
     return torch.randint(-40, 41, shape, generator=generator).float()
 
 
@@ -223,7 +227,7 @@ def _all_equal(found: Any, right: Sequence[Any]) -> bool:
 
 
 def _equal(one: Any, other: Any) -> bool:
-    """True for equal tensors of one dtype; whole numbers may have any whole dtype."""
+    """True for equal tensors of one dtype; whole numbers may have any integer dtype."""
     if not isinstance(one, torch.Tensor):
         return False
     whole = not (one.is_floating_point() or other.is_floating_point() or one.dtype == torch.bool)
