@@ -36,7 +36,7 @@ def kept(answer: Answer, rng: random.Random) -> Iterator[Case]:
 
 @exercise("memory_plan", lab="18", points=3, returns=False)
 def memory_plan(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """Blocks that are computed again, for the least time within a limit of memory."""
+    """The blocks to compute again, so that a step has the least time within a limit of memory."""
     blocks, held, _ = plans.question(rng, held=2)
     low = plans.level_of((True,) * len(blocks), (blocks, held, 0))
     high = plans.level_of((False,) * len(blocks), (blocks, held, 0))
@@ -128,7 +128,7 @@ def _lean(answer: Answer, rng: random.Random) -> Case:
     ns = 6 * 4 * 4 * rows * 32 * 256 / 1e3
     inputs = 6 * rows * 32 * 4
     parameters = 6 * 4 * (2 * 32 * 256 + 32 + 256)
-    lesson = 766_472 + 4_224 * rows  # bytes of an answer that keeps the inputs alone, on ctx
+    lesson = 766_472 + 4_224 * rows  # peak of an answer that keeps only the inputs, on ctx
     return Case(
         title(1, "memory"),
         asked(
@@ -149,7 +149,7 @@ def _lean(answer: Answer, rng: random.Random) -> Case:
 
 
 def in_ns(observed: Observed) -> Observed:
-    """Return the observation with recomputed ns in the place of the programs."""
+    """Replace the programs in an observation by the ns that the check computes from them."""
     seen = dict(timed(observed, MACHINE))
     return {**seen, "ns": round(1e6 * seen.pop("ms"))}
 
@@ -166,7 +166,7 @@ def sums(did: Did) -> int:
 
 @exercise("worth_keeping", lab="18", points=2)
 def worth_keeping(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """A policy that keeps products and sums over ranks, and nothing else."""
+    """A policy that keeps the outputs of products and of sums over ranks, and nothing else."""
     import torch
 
     from ddpkit.checks.lab18.on_ranks import by_policy
@@ -259,7 +259,7 @@ def mean_by_halves(answer: Answer, rng: random.Random) -> Iterator[Case]:
 
 
 def all_sent(did: Did) -> int:
-    """Return the bytes of all ranks together; a collective counts as a ring sends it."""
+    """Return the bytes that all ranks send; a collective counts as its messages in a ring."""
     from ddpkit.checks.shared.functions import FORWARD
     from ddpkit.checks.shared.travel import sent
 
@@ -313,13 +313,13 @@ def loss_scale(answer: Answer, rng: random.Random) -> Iterator[Case]:
 
 
 def number_of_sums(did: Did) -> list[int]:
-    """Return the collectives of each rank; messages count as collectives."""
+    """Return the number of collectives and sent messages of each rank."""
     spans = [did.trace.of(rank) for rank in did.trace.ranks]
     return [sum(one.is_collective or one.is_send for one in each) for each in spans]
 
 
 def largest(did: Did) -> int:
-    """Return the most bytes that a call has."""
+    """Return the bytes of the largest call of torch.distributed."""
     return max((one.bytes for one in did.trace.spans if one.is_comm), default=0)
 
 

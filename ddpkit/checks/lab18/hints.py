@@ -1,4 +1,4 @@
-"""Lab 18: sentences for wrong answers in one process: kept, plan."""
+"""Lab 18: sentences for wrong answers in one process: kept, memory_plan."""
 
 from __future__ import annotations
 
@@ -56,7 +56,10 @@ KEPT = (
 
 
 def _thinks(idea: str) -> Callable[[Seen], bool]:
-    """True if a wrong idea gives these times, for questions on which all ideas differ."""
+    """Return a condition: the answer's times are those of a wrong idea.
+
+    The condition is false for questions on which two ideas may give the same times.
+    """
 
     def fits(s: Seen) -> bool:
         asked = s.questions

@@ -23,7 +23,7 @@ def _missing(gradient: Tensor) -> bool:
 
 
 def _seeded(s: Seen) -> bool:
-    """True if ranks with other seeds have the same output, and the twins have not."""
+    """True if all ranks have the same output although the ranks have different seeds."""
     return bool(s.n > 1 and not s.times and s.wrong("output") and _all_same(s.output))
 
 
@@ -73,7 +73,10 @@ def _stops(s: Seen) -> bool:
 
 
 def _other_dropout(s: Seen) -> bool:
-    """True if only the last bias has a right gradient, which does not depend on dropout."""
+    """True if the last block has a wrong gradient, but its last bias has the right gradient.
+
+    The gradient of the last bias does not depend on dropout.
+    """
     due = s.expect["of parameters"][0][-1]
     own = s.of_parameters[0][-1]
     right = [same(a, b) for a, b in zip(own, due, strict=True)]

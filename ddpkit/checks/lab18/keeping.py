@@ -1,4 +1,4 @@
-"""Lab 18: modules that keep tensors for their backward, and wrong ideas of counting the bytes."""
+"""Lab 18: modules that keep tensors for their backward, and wrong counts of the bytes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Answer = Callable[..., Any]
 
 
 class Wide(nn.Module):
-    """A block of an MLP, with an input that is added at the end."""
+    """An MLP with a residual path."""
 
     def __init__(self, width: int, hidden: int) -> None:
         super().__init__()
@@ -27,7 +27,7 @@ class Wide(nn.Module):
 
 
 class TwoTanh(nn.Module):
-    """Both results of tanh are factors: two operations save the same storage."""
+    """A product of two results of tanh: tanh and the product save the same storages."""
 
     def forward(self, x: Tensor) -> Any:
         y = x.tanh()
@@ -44,7 +44,7 @@ class Slices(nn.Module):
 
 
 class Most(nn.Module):
-    """Dropout keeps factors, and a maximum keeps places, of 8 bytes each."""
+    """A module with dropout, which saves factors, and a maximum, which saves places of 8 bytes."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -56,7 +56,7 @@ class Most(nn.Module):
 
 
 class Gated(nn.Module):
-    """Two views of one output of a layer are saved."""
+    """A product of two views of a layer's output: both views are saved."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -68,7 +68,10 @@ class Gated(nn.Module):
 
 
 class Flat(nn.Module):
-    """Both parameters are views of one flat tensor behind its head, as in a sharded model."""
+    """Two parameters that are views of one flat tensor, after its first 16 numbers.
+
+    Parameters of a sharded model lie in memory like this.
+    """
 
     def __init__(self, width: int, hidden: int) -> None:
         super().__init__()
@@ -81,7 +84,7 @@ class Flat(nn.Module):
 
 
 class Mixed(nn.Module):
-    """Two inputs, in bfloat16."""
+    """A module with two inputs, in bfloat16."""
 
     def __init__(self, width: int) -> None:
         super().__init__()

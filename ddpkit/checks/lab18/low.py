@@ -1,4 +1,4 @@
-"""Lab 18: right numbers of low precision, and the numbers that wrong ideas give."""
+"""Lab 18: right results in low precision, and the results that wrong ideas give."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class RoundedLines:
         return found.float() / 4
 
     def _near_a_tie(self) -> Any:
-        """Return the places of means that a rounding of the division would round another way."""
+        """Return True where a rounding error of the division could change the rounded mean."""
         exact = self.sums() / self.n
         ends = [(exact * (1 + e)).bfloat16() for e in (-1e-6, 0.0, 1e-6)]
         return (ends[0] != ends[1]) | (ends[1] != ends[2])
@@ -45,7 +45,7 @@ class RoundedLines:
         return (self.sums() / self.n).bfloat16().float()
 
     def owner(self) -> Any:
-        """Return the rank that owns each number, of a padded line."""
+        """Return the rank that owns each number, if the line is padded to equal parts."""
         size = -(-self.length // self.n)
         return torch.arange(self.length) // size
 
@@ -105,12 +105,12 @@ class ScaledSteps:
         self.bad = {number: sorted(ranks) for number, ranks in bad.items()}
 
     def large(self, number: int, rank: int) -> None:
-        """Make all gradients of a step so large that their sum is infinite."""
+        """Make all gradients of a rank in a step so large that their sum is infinite."""
         for each in self.gradients[rank][number]:
             each.fill_(3e38)
 
     def missing(self, rank: int) -> None:
-        """Take all gradients from a rank."""
+        """Remove all gradients of a rank."""
         self.gradients[rank] = [[None, None] for _ in range(self.steps)]
 
     def right(self) -> dict[str, Any]:
@@ -120,7 +120,11 @@ class ScaledSteps:
     def with_rules(
         self, bad: Mapping[int, Sequence[int]], *, reset: bool = True, halve: bool = True
     ) -> dict[str, Any]:
-        """Return the results by rank if these steps are skipped."""
+        """Return the results by rank if the steps in `bad` are skipped.
+
+        Without `reset`, a skip does not reset the count of good steps; without `halve`, it does not
+        halve the scale.
+        """
         scale, good, took, scales, used = self.scale, 0, [], [], []
         for number in range(self.steps):
             used.append(scale)
@@ -140,7 +144,7 @@ class ScaledSteps:
         }
 
     def trained(self, rank: int, used: Sequence[float], took: Sequence[bool]) -> list[list[Any]]:
-        """Return a rank's parameters after each step, of gradients divided by the scales used."""
+        """Return a rank's parameters after each step; the scales `used` divide the gradients."""
         parameters = [torch.nn.Parameter(each.clone()) for each in self.start[rank]]
         optimizer = torch.optim.SGD([{"params": [p]} for p in parameters], lr=0.5, momentum=0.5)
         moved = []
@@ -166,14 +170,14 @@ class Shards:
         self.whole = [torch.cat(list(each)) for each in zip(*shards, strict=True)]
 
     def slack(self) -> list[Any]:
-        """Return for each number half a step of e4m3 under its own shard's scale."""
+        """Return the largest rounding error of each number in e4m3, with the scale of its shard."""
         return [
             torch.cat([_half_a_step(own[at]) for own in self.shards])
             for at in range(len(self.whole))
         ]
 
     def read(self, observed: Observed) -> Observed:
-        """Return for each rank the number of values that are off, for each tensor, or its shape."""
+        """Return, for each rank and tensor, the number of wrong values, or the wrong shape."""
         slack = self.slack()
         found = [
             [self._off(each, at, slack) for at, each in enumerate(whole)]
@@ -195,7 +199,7 @@ class Shards:
         return int(wrong.sum())
 
     def facts(self, whole: Sequence[Sequence[Any]]) -> dict[str, Any]:
-        """Return numbers for hints: the words that fit the first rank's tensors."""
+        """Return "looks like", for hints: the mistake that gives these tensors."""
         try:
             return {"looks like": self._like(whole)}
         except (RuntimeError, TypeError, IndexError):
@@ -242,7 +246,7 @@ def _rounded(x: Tensor, dtype: Any) -> Any:
 
 
 def _converted(shards: Sequence[Sequence[Any]], largest: float, dtype: Any) -> list[Any]:
-    """Return the tensors with each shard's largest number sent as this number."""
+    """Return the tensors if each shard's largest number is sent as `largest`, in `dtype`."""
     scales = [[each.abs().max().clamp(min=2**-100) / largest for each in own] for own in shards]
     parts = [
         [_rounded(each / s, dtype) * s for each, s in zip(own, mine, strict=True)]
@@ -252,7 +256,7 @@ def _converted(shards: Sequence[Sequence[Any]], largest: float, dtype: Any) -> l
 
 
 def _by_own_scales(shards: Sequence[Sequence[Any]], rank: int) -> list[Any]:
-    """Return the tensors that a rank makes with its own scales of the bytes of all ranks."""
+    """Return the tensors if a rank multiplies the bytes of all ranks by its own scales."""
     scales = [[each.abs().max().clamp(min=2**-100) / LARGEST for each in own] for own in shards]
     return [
         torch.cat(
@@ -273,7 +277,7 @@ def _unscaled(shards: Sequence[Sequence[Any]]) -> list[Any]:
 
 
 def _scaled(shards: Sequence[Sequence[Any]], change: Callable[[Any, Any], Any]) -> list[Any]:
-    """Return the tensors of change(shard / scale, scale), each shard with its own scale."""
+    """Return the tensors made by change(shard / scale, scale), each shard with its own scale."""
     parts = []
     for own in shards:
         scales = [each.abs().max().clamp(min=2**-100) / LARGEST for each in own]
@@ -282,7 +286,11 @@ def _scaled(shards: Sequence[Sequence[Any]], change: Callable[[Any, Any], Any]) 
 
 
 def _converted_bits(shards: Sequence[Sequence[Any]]) -> list[list[Any]]:
-    """Return the tensors if bytes become numbers on arrival, and if numbers become bytes before."""
+    """Return the tensors of two mistakes, which convert values instead of viewing bits.
+
+    The first converts the received bytes to numbers, the second the numbers to bytes before the
+    gather.
+    """
     fp8, byte = torch.float8_e4m3fn, torch.uint8
     return [
         _scaled(shards, lambda x, s: x.to(fp8).view(byte).float() * s),

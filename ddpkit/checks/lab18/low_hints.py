@@ -23,7 +23,7 @@ def _listed(value: Any) -> list[Any]:
 
 
 def _off(s: Seen) -> str:
-    """Return the share of numbers that are wrong on the first rank: "16 of 64 numbers"."""
+    """Return a text with the count of wrong numbers on the first rank: "16 of 64 numbers"."""
     got, due = s["mean"][0], s.right
     return f"{int((got != due).sum())} of {len(due)} numbers"
 
@@ -106,7 +106,7 @@ def _apart(s: Seen) -> str | None:
 
 
 def _taken_with(s: Seen, bad: Callable[[float], bool]) -> tuple[int, int] | None:
-    """Return a step that all ranks took, and a rank with such a number in its gradients."""
+    """Return a step that was taken, and a rank with a `bad` number in its gradients of the step."""
     for number, ranks in s.asks.bad.items():
         for rank in ranks:
             found = [x for g in s.asks.gradients[rank][number] for x in g.tolist()]
@@ -144,7 +144,7 @@ def _rule(s: Seen, **rules: bool) -> bool:
 
 
 def _trained_with(s: Seen, used: Callable[[float, float], float]) -> bool:
-    """True if gradients were divided by another number, a function of the scale and the next."""
+    """True if gradients were divided by `used(scale, next scale)` in place of the scale."""
     if s.wrong("stepped", "scales"):
         return False
     scales = [s.asks.scale, *s.scales[0]]

@@ -23,7 +23,7 @@ FUNCTIONAL = "_c10d_functional"  # torch's namespace of functional collectives
 class DropoutBlock(nn.Module):
     """A block with dropout, which counts its calls.
 
-    times    the ranks of a sum at the end, all with the same numbers; 0 without a sum
+    times    the number of ranks in a sum at the end, all with the same numbers; 0 without a sum
     """
 
     def __init__(self, number: int, like: Any, times: int, *, alone: bool) -> None:
@@ -51,12 +51,12 @@ def _world() -> Any:
 
 
 def _applied(function: Any, *given: Any) -> Any:
-    """Return `function.apply`; torch gives it no types."""
+    """Return `function.apply(*given)`, which has no types in torch."""
     return function.apply(*given)
 
 
 class Summed(torch.autograd.Function):
-    """Forward: the sum over the ranks. Backward: nothing to do."""
+    """Forward: the sum over the ranks. Backward: the gradient unchanged."""
 
     @staticmethod
     def forward(ctx: Any, x: Any) -> Any:
@@ -70,7 +70,7 @@ class Summed(torch.autograd.Function):
 
 
 class TimesForward(torch.autograd.Function):
-    """`Summed` over ranks with the same numbers, in one process."""
+    """The result of `Summed` in one process, for `times` ranks with the same numbers."""
 
     @staticmethod
     def forward(ctx: Any, x: Any, times: int) -> Any:
@@ -84,10 +84,10 @@ class TimesForward(torch.autograd.Function):
 def in_a_row(
     answer: Answer | None, state: Any, x: Any, gradient: Any, more: Sequence[Any], times: int
 ) -> dict[str, Any]:
-    """Return the results of three blocks in a row; without an answer all tensors are kept.
+    """Return the results of three blocks in a row; without an answer, all tensors are kept.
 
-    `state` is the state of the random numbers, which dropout draws. The first block has the inputs
-    ``more`` too. A gradient that is missing is an empty tensor.
+    `state` is the state of the random generator for dropout. The first block also gets the inputs
+    ``more``. An empty tensor stands for a missing gradient.
     """
     torch.set_rng_state(state)
     alone = answer is None
@@ -97,7 +97,7 @@ def in_a_row(
             p.grad = torch.ones_like(p)
     given = x.clone().requires_grad_()
     extra = [each.clone().requires_grad_(each.is_floating_point()) for each in more]
-    y: Any = 2 * given  # no leaf
+    y: Any = 2 * given  # not a leaf of the graph
     for number, block in enumerate(blocks):
         own = (y, *(extra if number == 0 else ()))
         y = block(*own) if answer is None else returning(answer.apply)(block, *own)  # type: ignore[attr-defined]
@@ -152,7 +152,7 @@ class Lean(nn.Module):
 
 
 class PolicyBlock(nn.Module):
-    """A block with element-wise work, products of all kinds, and an all-reduce if there are ranks.
+    """A block with element-wise work, products of all kinds, and, if `bias`, a sum over ranks.
 
     Element-wise work follows each product and the sum, so that all outputs are needed again.
     """
@@ -178,7 +178,7 @@ class PolicyBlock(nn.Module):
 def by_policy(
     answer: Answer | None, x: Any, gradient: Any, count: int, bias: bool
 ) -> dict[str, Any]:
-    """Return output and gradients of blocks under a policy; without an answer all are kept."""
+    """Return output and gradient of blocks under a policy, or without checkpoints for no answer."""
     blocks = [
         PolicyBlock(number, x.shape[-1], bias=bias, alone=answer is None) for number in range(count)
     ]
@@ -202,7 +202,7 @@ def by_policy(
 
 
 def mean(answer: Answer, flat: Any) -> dict[str, Any]:
-    """Return the mean that an answer computes, and True if the answer kept its argument."""
+    """Return the mean that an answer computes, and True if the argument is unchanged."""
     mine = flat.clone()
     with span(FORWARD):
         found = returning(answer)(mine)

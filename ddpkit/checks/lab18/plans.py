@@ -9,8 +9,9 @@ from typing import Any
 
 from ddpkit.exercises.exercise import Observed
 
-Block = tuple[int, int, int]  # ms, inside, given
-Question = tuple[list[Block], int, int]  # blocks, held, limit
+# ms of a forward; `inside`: bytes that are kept for the backward; `given`: bytes of the input
+Block = tuple[int, int, int]
+Question = tuple[list[Block], int, int]  # blocks, held micro-batches, limit in bytes
 Choice = tuple[bool, ...]
 
 
@@ -20,7 +21,7 @@ def ms_of(choice: Sequence[bool], blocks: Sequence[Block]) -> int:
 
 
 def holds_of(choice: Sequence[bool], blocks: Sequence[Block], *, free: bool = False) -> list[int]:
-    """Return the bytes of each block between forward and backward; by mistake inputs are free."""
+    """Return the bytes that each block keeps for its backward; if `free`, inputs count 0 bytes."""
     return [
         (0 if free else given) if again else inside
         for again, (_, inside, given) in zip(choice, blocks, strict=True)
@@ -28,7 +29,7 @@ def holds_of(choice: Sequence[bool], blocks: Sequence[Block], *, free: bool = Fa
 
 
 def level_of(choice: Sequence[bool], question: Question, *, free: bool = False) -> int:
-    """Return the most bytes that are held at a moment."""
+    """Return the most bytes that are held at any moment of a step."""
     blocks, held, _ = question
     holds = holds_of(choice, blocks, free=free)
     levels = [sum(holds[:at]) + block[1] for at, block in enumerate(blocks)]
@@ -44,18 +45,18 @@ def _on_top(choice: Choice, question: Question) -> int:
 
 
 def _on_top_of_again(choice: Choice, question: Question) -> int:
-    """Return the level with the largest block that is computed again on top of all others."""
+    """Return the level after all forwards, plus the largest block that is computed again."""
     most = [block[1] for again, block in zip(choice, question[0], strict=True) if again]
     return _after_forwards(choice, question) + max(most, default=0)
 
 
 def _one_more(choice: Choice, question: Question) -> int:
-    """Return the level with one micro-batch too many beside the one in its backward."""
+    """Return the level with one micro-batch too many."""
     return level_of(choice, question) + sum(holds_of(choice, question[0]))
 
 
 def _behind_too(choice: Choice, question: Question) -> int:
-    """Return the level if blocks behind a backward still held their bytes."""
+    """Return the level if blocks still held their bytes after their backward."""
     blocks = question[0]
     holds = holds_of(choice, blocks)
     more = [block[1] - own for block, own in zip(blocks, holds, strict=True)]
@@ -63,7 +64,7 @@ def _behind_too(choice: Choice, question: Question) -> int:
 
 
 def _own_twice(choice: Choice, question: Question) -> int:
-    """Return the level if a block's own bytes counted beside its inside."""
+    """Return the level if, in a block's backward, the bytes that it keeps counted once more."""
     blocks, held, _ = question
     holds = holds_of(choice, blocks)
     levels = [sum(holds[: at + 1]) + block[1] for at, block in enumerate(blocks)]
@@ -87,7 +88,7 @@ Cost = Callable[[Choice, Sequence[Block]], int]
 
 
 def _least(question: Question, level: Level = level_of, below: int = 0) -> Choice | None:
-    """Return the plan of the least time with a level of at most the limit less ``below``."""
+    """Return the plan of the least time with a level of at most the limit minus ``below``."""
     return _first(question, level, ms_of, below)
 
 
@@ -140,7 +141,7 @@ def time_of(choice: Choice | None, question: Question) -> int:
 
 
 def question(rng: random.Random, held: int, count: int = 0) -> Question:
-    """Return drawn blocks, and a limit between all computed again and all kept."""
+    """Draw blocks, and a limit between the levels of computing all again and keeping all."""
     blocks = [
         (rng.randrange(1, 20), rng.randrange(8, 60), rng.randrange(1, 7))
         for _ in range(count or rng.randrange(4, 8))
@@ -151,7 +152,7 @@ def question(rng: random.Random, held: int, count: int = 0) -> Question:
 
 
 def telling(rng: random.Random, count: int = 10) -> list[Question]:
-    """Return questions on which each wrong idea has times of its own."""
+    """Draw questions for which each wrong idea leads to different times."""
     while True:
         asked = [question(rng, held=1 + number % 4) for number in range(count)]
         rows = [
@@ -171,7 +172,7 @@ def equal(rng: random.Random, held: int) -> Question:
 
 
 def exact(rng: random.Random) -> Question:
-    """Return a limit that the best plan reaches, and one byte below which costs more time."""
+    """Draw a question with a limit that the best plan reaches; one byte less costs more time."""
     while True:
         blocks, held, limit = question(rng, held=rng.randrange(2, 4))
         choice = best((blocks, held, limit))
@@ -184,7 +185,10 @@ def exact(rng: random.Random) -> Question:
 
 
 def knapsack(rng: random.Random) -> Question:
-    """Return blocks of which the most expensive to compute again is no part of the best plan."""
+    """Return four blocks; the best plan computes only the most expensive block again.
+
+    To compute the two middle blocks again would also stay within the limit, but take longer.
+    """
     size, ms = rng.randrange(1, 60), rng.randrange(1, 30)
     blocks = [(5 * ms, 21 * size, size), *[(4 * ms, 11 * size, size)] * 2, (ms, size, size)]
     return blocks, 3, 81 * size
@@ -196,7 +200,7 @@ def asks(answer: Callable[..., Any], questions: Sequence[Question]) -> Observed:
 
 
 def judged(questions: Sequence[Question], observed: Observed) -> Observed:
-    """Return "ms" and "bytes" of the plans, and a word for plans of another make."""
+    """Return the "ms" and "bytes" of the plans; "plans" describes the first malformed plan."""
     plans, ms, levels, word = observed["plans"], [], [], "one answer a block, or None"
     for each, asked in zip(plans, questions, strict=True):
         choice = _bools(each)
