@@ -2,10 +2,10 @@
 
 cases       the exercises: questions and right values
 plans       steps between exchanges, and the steps at which fragments travel
-outer       rounds of an outer optimizer in one process, and of wrong ones
-exchanges   means by bytes and means by steps in one process, and wrong ones
+outer       rounds of an outer optimizer in one process, right and with mistakes
+exchanges   means of numbers sent as bytes, and means weighted by steps, right and with mistakes
 rosters     the right lists of a quorum
 on_ranks    the functions that run on each rank
-hints       the hints, a table for each exercise
-hints_more  the hints of the other exercises
+hints       the hints of steps_between, Outer and stream
+hints_more  the hints of mean_by_bytes, mean_of, quorum and catch_up
 """

@@ -41,7 +41,7 @@ def _all_kept(ranks: Sequence[int], did: Did) -> bool:
 
 @exercise("steps_between", lab="19", points=1)
 def steps_between(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """The least number of steps for which exchanges take a given share of the time."""
+    """The least number of steps between exchanges that take at most a given share of the time."""
     drawn = [
         ("1 Gbit/s", plans.drawn_plan(rng, gbit=1)),
         ("0.1 Gbit/s", plans.drawn_plan(rng, gbit=0.1)),
@@ -69,7 +69,7 @@ def steps_between(answer: Answer, rng: random.Random) -> Iterator[Case]:
 
 
 def _after_read(seen: Observed) -> Observed:
-    """Compare the ranks' parameters with each other, and turn starts into tensors."""
+    """Add "ranks agree", and keep only the start after the last round."""
     after = seen["after"]
     return {
         **{name: value for name, value in seen.items() if name != "start"},
@@ -80,7 +80,7 @@ def _after_read(seen: Observed) -> Observed:
 
 @exercise("Outer", lab="19", points=4, returns=False)
 def outer(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """An outer optimizer: Nesterov's momentum on the mean of the differences, and no waiting."""
+    """An outer optimizer: Nesterov's momentum on the mean difference; exchanges need no waiting."""
     from ddpkit.checks.lab19 import on_ranks
     from ddpkit.checks.lab19.outer import IDEAS, NBYTES, Rounds
 
@@ -124,7 +124,7 @@ def outer(answer: Answer, rng: random.Random) -> Iterator[Case]:
 
 
 def _start(asks: Any) -> Any:
-    """Return the start after the last round: where a rank that keeps nothing would be."""
+    """Return the start after the last round: the parameters of a rank that keeps nothing."""
     last = asks.count - 1
     mine = asks.run()[0]
     before = mine[last - 1] + asks.before[last, 0]
@@ -187,7 +187,7 @@ def stream(answer: Answer, rng: random.Random) -> Iterator[Case]:
 
 @exercise("mean_by_bytes", lab="19", points=3)
 def mean_by_bytes(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """The mean of the ranks' numbers by one byte a number, and the error that is left."""
+    """The mean of the ranks' numbers, each sent as one byte, and the error that is left."""
     from ddpkit.checks.lab19.exchanges import BYTES_IDEAS, ROUNDS, Rounded
     from ddpkit.checks.lab19.on_ranks import by_bytes
 
@@ -276,7 +276,7 @@ def mean_of(answer: Answer, rng: random.Random) -> Iterator[Case]:
 
 
 def _moment(rng: random.Random, least: float, most: float) -> float:
-    """Return a number of seconds, of some hundred."""
+    """Draw a time in seconds, of whole milliseconds."""
     return round(rng.uniform(least, most), 3)
 
 
@@ -297,7 +297,7 @@ def quorum(answer: Answer, rng: random.Random) -> Iterator[Case]:
     of_twelve = [None if rank == away else each for rank, each in enumerate(drawn(12))]
     again = at(*three[:2], late)
     decided = min(three[:2]) + seconds
-    for rank, visits in enumerate(again):  # all come to the second round after the late rank
+    for rank, visits in enumerate(again):  # all come to round 1 after the late rank's round 0
         wait = 0.0 if rank == 2 else late - decided
         visits.append((f"{name} 1", round(wait + _moment(rng, 0.1, 0.4), 3)))
     for about, plan, least in (

@@ -1,4 +1,4 @@
-"""Lab 19: means by bytes and means by steps, in one process, and the means of some mistakes."""
+"""Lab 19: means of numbers sent as bytes, and means weighted by steps, right and with mistakes."""
 
 from __future__ import annotations
 
@@ -14,13 +14,16 @@ ROUNDS = 3
 
 
 class Rounded:
-    """Lines of each rank in each round, and their means and errors; `sizes` are by rank."""
+    """Lines of numbers of each rank in each round, and the means and the errors of rounding.
+
+    `sizes` has the size of the numbers for each rank.
+    """
 
     def __init__(self, rng: random.Random, sizes: Sequence[float], numbers: int) -> None:
         self.n, self.numbers = len(sizes), numbers
         generator = torch.Generator().manual_seed(rng.randrange(10**9))
         self.x = torch.rand(ROUNDS, self.n, numbers, generator=generator) * 1.8 - 0.9
-        for each in self.x.flatten(0, 1):  # the largest number of a line is negative, and clear
+        for each in self.x.flatten(0, 1):  # first number: negative, the largest absolute value
             each[0] = -1.0 - 0.2 * each[1].abs()
         self.x = self.x * torch.tensor(sizes)[:, None]
 
@@ -29,7 +32,7 @@ class Rounded:
         return self.x[:, rank].clone()
 
     def run(self, idea: str = "") -> tuple[list[Any], list[Any]]:
-        """Return the means and the errors of each rank, each [round, number], with a mistake."""
+        """Return means and errors of each rank, both [round, number]; `idea` names a mistake."""
         error, means, errors = torch.zeros(self.n, self.numbers), [], []
         for x in self.x:
             wanted = x if idea == "old error lost" else x + error

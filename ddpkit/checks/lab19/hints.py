@@ -22,7 +22,7 @@ def right_but(s: Seen, *names: str) -> bool:
 
 
 def too_much(s: Seen, name: str) -> tuple[int, int]:
-    """Return the bytes of the first rank that hands in too much, and the bytes that would do."""
+    """Return the bytes of the first rank that hands in too much, and the bytes that are enough."""
     pairs = ((got, due.most) for got, due in zip(s[name], s.expect[name], strict=True))
     return next(pair for pair in pairs if pair[0] > pair[1])
 

@@ -177,7 +177,7 @@ def _waits_long(s: Seen) -> bool:
 
 
 def _whole(s: Seen) -> bool:
-    """True if all ranks ask in the first round."""
+    """True if each rank asks for a list at least once."""
     return all(s.plans)
 
 
@@ -299,8 +299,8 @@ CATCH_UP = (
     Hint("nothing sent", lambda s: s.wrong("values") and _still_old(s) and not sum(s.received),
          lambda s: f"Nothing was sent: the tensors of {who(s.lack)} are the old ones."),
     Hint("parameters alone", lambda s: s.wrong("values") and _first_alone(s),
-         "The first tensor came, and the others did not. Without the velocity and the count, the "
-         "rank steps otherwise from the next round on."),
+         "The first tensor came, and the others did not. Without the velocity and the count, "
+         "the rank's steps differ from those of the other replicas."),
     Hint("lacking source", lambda s: s.wrong("values") and any(
         same(s.values[rank], s.before[other]) for rank in s.lack for other in s.lack),
          "A rank was sent the old tensors of another rank in `lack`: the source has to be "

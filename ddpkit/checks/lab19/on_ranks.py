@@ -51,7 +51,7 @@ def _a_line(start: Any) -> Any:
 def outer_steps(
     answer: Any, tensors: Sequence[Any], lr: float, momentum: float, steps: Any, keep: float
 ) -> dict[str, Any]:
-    """Return the same as `outer_rounds`, for given means that `step` takes."""
+    """Return the same as `outer_rounds`, by calls of `step(mean)` in place of `begin` and `end`."""
     parameters = [nn.Parameter(each.clone()) for each in tensors]
     outer = answer(iter(parameters), lr, momentum)
     after, starts, begin = [], [], _in_line(parameters)

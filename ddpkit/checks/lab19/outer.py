@@ -1,4 +1,4 @@
-"""Lab 19: rounds of an outer optimizer in one process: of the right one, and of some mistakes."""
+"""Lab 19: rounds of an outer optimizer in one process, right and with mistakes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NBYTES = 4 * NUMBERS
 
 
 class Rounds:
-    """Parameters alike on all ranks, and steps of each rank before and during each exchange."""
+    """Equal parameters for all ranks, and steps of each rank before and during each exchange."""
 
     def __init__(
         self, rng: random.Random, n: int, lr: float, momentum: float, keep: float, count: int = 4
@@ -26,12 +26,12 @@ class Rounds:
             return torch.randn(*size, generator=generator, dtype=torch.float64).float()
 
         self.start = drawn(NUMBERS)
-        self.common = drawn(count, 1, NUMBERS)  # the same step on all ranks
+        self.common = drawn(count, 1, NUMBERS)  # a part that is the same on all ranks
         self.before = self.common + 0.5 * drawn(count, n, NUMBERS)
         self.during = 0.3 * drawn(count, n, NUMBERS) if keep else torch.zeros(count, n, NUMBERS)
 
     def parameters(self) -> list[Any]:
-        """Return tensors with the start in them."""
+        """Return the start as two tensors of the shapes SHAPES."""
         parts = self.start.split([12, 5])
         return [part.view(shape).clone() for part, shape in zip(parts, SHAPES, strict=True)]
 
@@ -40,7 +40,7 @@ class Rounds:
         return torch.stack([self.before[:, rank], self.during[:, rank]], dim=1)
 
     def run(self, idea: str = "") -> list[Any]:
-        """Return each rank's parameters after each round, [round, number], with a mistake."""
+        """Return the parameters of each rank, [round, number]; `idea` names a mistake."""
         p = self.start.double().expand(self.n, -1).clone()
         first = start = self.start.double().expand(self.n, -1).clone()
         velocity, after = torch.zeros_like(start), []

@@ -20,7 +20,7 @@ Plan = tuple[float, int, int, float, float, float]  # the arguments of steps_bet
 def _exchange_ms(
     rounds: float, latencies: float, sent: float, latency: float, gbit: float
 ) -> float:
-    """Return the time of these latencies, and of `rounds` messages of `sent` bytes."""
+    """Return the ms of `latencies` latencies and of `rounds` messages of `sent` bytes each."""
     return latencies * latency + rounds * sent * 8 / gbit / 1e6
 
 
@@ -63,7 +63,7 @@ def drawn_plan(rng: random.Random, *, gbit: float) -> Plan:
 
 
 def whole(rng: random.Random) -> Plan:
-    """Return a plan of which the least number of steps is exact, without a rounding error."""
+    """Return a plan for which the number of steps is whole, without a rounding error."""
     carried_ms, latency_ms = rng.randrange(3, 200), rng.randrange(5, 80)
     return (2, 250_000 * carried_ms, 2, latency_ms, 1, 0.5)
 
@@ -100,22 +100,22 @@ class Stream:
         return _schedule(self.fragments, self.every, self.delay, self.steps)
 
     def by_turns(self) -> list[list[int]]:
-        """Return the fragments that begin, one every `every // fragments` steps."""
+        """Return the fragments that begin, if one begins every `every // fragments` steps."""
         turn = self.every // self.fragments
         due = [(t // turn - 1) % self.fragments for t in range(self.steps + 1) if turn]
         return [[due[t]] if turn and t % turn == 0 else [] for t in range(1, self.steps + 1)]
 
     def reversed(self) -> list[list[int]]:
-        """Return the fragments that begin, the last one first."""
+        """Return the fragments that begin, if the last fragment comes first."""
         return [[self.fragments - 1 - k for k in each] for each in self.right()[0]]
 
     def all_at_once(self) -> list[list[int]]:
-        """Return all fragments after each `every` steps."""
+        """Return the fragments that begin, if all begin together every `every` steps."""
         all_of_them = list(range(self.fragments))
         return [[] if t % self.every else all_of_them for t in range(1, self.steps + 1)]
 
     def read(self, seen: Observed) -> Observed:
-        """Sort each list of numbers, and find the first steps with other lists."""
+        """Sort each list of numbers, and add the first steps with wrong lists."""
         lists = {name: [_sorted(each) for each in seen[name]] for name in ("begin", "end")}
         return {**lists, **self._found(lists)}
 
@@ -172,5 +172,5 @@ def drawn_streams(rng: random.Random) -> list[tuple[str, Stream]]:
 
 
 def first_of(found: Sequence[Any]) -> Any:
-    """Return the first of some numbers, or nothing to say."""
+    """Return the first element; return None if there is none."""
     return found[0] if found else None

@@ -1,4 +1,4 @@
-"""Lab 19: a quorum in invented time: rounds that ranks ask for, and the right lists."""
+"""Lab 19: a quorum on an invented clock: visits of ranks to rounds, and the right lists."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ddpkit.exercises.guard import Careless
 
 Answer = Callable[..., Any]
 Plans = Sequence[Sequence[Visit]]
-LATE = 0.05  # seconds: an answer may look again and return after the right moment
+LATE = 0.05  # seconds: a visit may end this much after (or before) the right moment
 
 
 def lists(answer: Answer, plans: Plans, least: int, seconds: float) -> Observed:
@@ -46,9 +46,9 @@ def _end(
 
 
 def right(plans: Plans, least: int, seconds: float) -> tuple[list[list[Any]], list[list[float]]]:
-    """Return the right end of each visit, and its seconds, by rank.
+    """Return the right end of each visit, and the seconds that the visit takes, by rank.
 
-    The visits of a name happen in the order of time; each rank comes to a name once at most.
+    A round must be the k-th visit of each rank that comes to it, with the same k for all ranks.
     """
     n = len(plans)
     asked: dict[str, dict[int, float]] = {}
@@ -73,7 +73,7 @@ def right(plans: Plans, least: int, seconds: float) -> tuple[list[list[Any]], li
 def _decided(
     came: dict[int, float], rank: int, n: int, least: int, seconds: float
 ) -> tuple[Any, float]:
-    """Return the end of a rank's visit and its moment."""
+    """Return the end of a rank's visit, and the moment of this end."""
     if len(came) == n:
         moments = sorted([*(at + seconds for at in came.values()), max(came.values())])
     else:
@@ -92,8 +92,8 @@ def _decided(
 def read(plans: Plans, least: int, seconds: float, seen: Observed) -> Observed:
     """Compare the seconds of each visit with the right seconds.
 
-    "slow" has [rank, visit, seconds, right seconds, known] of each visit that took other seconds;
-    known  True if a rank had its list in the same round before this visit ended
+    "slow" has [rank, visit, seconds, right seconds, known] for each visit that was too long or too
+    short. `known` is true if some rank had its list of the same round before the visit ended.
     """
     ends, due = right(plans, least, seconds)
     done = _moments(plans, seen)
@@ -130,7 +130,7 @@ def _moments(plans: Plans, seen: Observed) -> list[list[float]]:
 
 
 def _first(done: Sequence[Sequence[float]], seen: Observed, at: int) -> float:
-    """Return the first moment at which a rank had its list of a round."""
+    """Return the first moment at which any rank had its list in visit number `at`."""
     pairs = zip(done, seen["lists"], strict=True)
     return min(
         (moments[at] for moments, ends in pairs if at < len(ends) and isinstance(ends[at], list)),
