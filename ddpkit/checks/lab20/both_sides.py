@@ -1,4 +1,6 @@
-"""Lab 20: eight stretches on ranks without values, on both sides of a limit of tokens.
+"""Lab 20: runs without values, with fewer and with more tokens than a limit.
+
+A run has eight stretches: MLPs for shards and slices, linear layers for copies.
 
 On the device only products cost time. So the exposed time of a step is the length of the step minus
 the time of the arithmetic, minus the time of the messages that nothing can hide. These messages are
@@ -27,9 +29,10 @@ STRETCHES = 8
 
 @cache
 def exposed(ask: Hidden, counts: tuple[int, ...]) -> list[tuple[float, float]]:
-    """Return, for each number of tokens, the exposed ms of a step, and their share of computing.
+    """Return, for each number of tokens, the exposed ms of a step, and exposed ms / computing ms.
 
-    All numbers are run one after the other in one Cluster of `ask.n` ranks, of which one runs.
+    All numbers of tokens run one after the other, in one Cluster of `ask.n` ranks. Only one rank
+    runs; the others are its copies.
     """
     cluster = Cluster(
         ask.n,
@@ -58,7 +61,7 @@ def _flops(ask: Hidden) -> float:
 
 
 def _never_hidden(ask: Hidden, tokens: int) -> float:
-    """Return the ms of messages that stand before all computing or behind it."""
+    """Return the ms of the messages before and after all computing, which nothing can hide."""
     n, seconds = ask.n, ask.us * 1e-6
 
     def trip(nbytes: float) -> float:

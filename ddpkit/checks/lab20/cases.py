@@ -55,7 +55,7 @@ def fits(answer: Answer, rng: random.Random) -> Iterator[Case]:
     """The most bytes of a rank, within 5 % of runs without values."""
     yield _peaks(answer, "ten models", list(sizes.PEAKS), list(sizes.PEAKS.values()), trivial=True)
     if active():
-        return  # no ranks without values under torchrun
+        return  # ranks under torchrun cannot run without values
     from ddpkit.checks.lab20.training import peaks
 
     for ranks in (rng.choice((2, 4, 8)), rng.choice((16, 32, 64))):
@@ -92,7 +92,7 @@ def _peaks(
 
 
 def _near(run: Sequence[int], observed: Observed) -> Observed:
-    """Return the bytes, and for each number if it is within 5 % of the run."""
+    """Add "within 5 %": for each number of bytes, true if near the bytes of the run."""
     found = observed["bytes"]
     numbers = [
         isinstance(got, int | float) and not isinstance(got, bool) and abs(got / due - 1) <= 0.05
@@ -124,10 +124,10 @@ def roof(answer: Answer, rng: random.Random) -> Iterator[Case]:
 
 @exercise("hidden_from", lab="20", points=3)
 def hidden_from(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """The least tokens that hide a communication; both sides of the limit are run."""
+    """The least tokens that hide a communication; the check runs both sides of the limit."""
     for ask in limits.drawn(rng):
         read: Callable[[Observed], Observed] = sides.Sides(ask).read
-        if active():  # no ranks without values under torchrun
+        if active():  # ranks under torchrun cannot run without values
             read = partial(_number, ask)
         yield Case(
             ask.words,
@@ -141,7 +141,7 @@ def hidden_from(answer: Answer, rng: random.Random) -> Iterator[Case]:
 
 
 def _number(ask: limits.Hidden, observed: Observed) -> Observed:
-    """Return the verdict on a number alone; under torchrun no rank runs without values."""
+    """Judge the answer's number without runs, because torchrun cannot run without values."""
     good = limits.close(observed["tokens"], limits.limit(ask))
     return {**observed, "exposed": (), "number": "right" if good else "wrong"}
 
@@ -173,7 +173,7 @@ def read_profile(answer: Answer, rng: random.Random) -> Iterator[Case]:
 
 
 def _profiles(due: Sequence[int], observed: Observed) -> Observed:
-    """Return names and numbers, and for each number if it is off."""
+    """Add "malformed", and "off by 0.1 %": for each number, true if off by more than 0.1 %."""
     off = [
         not isinstance(ns, int | float) or abs(ns - right) > 0.001 * right
         for ns, right in zip(observed["ns"], due, strict=True)

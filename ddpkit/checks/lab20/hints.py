@@ -17,7 +17,7 @@ def _numbers(found: Any) -> bool:
 
 
 def _counts(*ideas: str) -> Callable[[Seen], bool]:
-    """True if an idea gives the answer's numbers without recomputation, in every case."""
+    """Return a condition: an idea gives the answer's numbers for "none", in every case."""
 
     def fits(s: Seen) -> bool:
         return any(list(s["none"]) == s.ideas[name] for name in ideas)
@@ -99,7 +99,7 @@ FLOPS = (
 
 
 def _like(name: str) -> Callable[[Seen], bool]:
-    """True if all bytes are within half a percent of the bytes that a mistake gives."""
+    """Return a condition: all bytes are within half a percent of the bytes of a mistake."""
 
     def fits(s: Seen) -> bool:
         return any(_near(s["bytes"], each) for each in s.ideas[name])
@@ -108,7 +108,7 @@ def _like(name: str) -> Callable[[Seen], bool]:
 
 
 def _which(name: str, s: Seen) -> int:
-    """Return the number of the mistake's variant that the bytes are near to."""
+    """Return the index of the variant of the mistake `name` that gives nearly these bytes."""
     ideas: Sequence[Sequence[float]] = s.ideas[name]
     return next(at for at, each in enumerate(ideas) if _near(s["bytes"], each))
 

@@ -13,7 +13,7 @@ from ddpkit.exercises.hint import Hint, Seen
 
 
 def _is_by(*ideas: str) -> Callable[[Seen], bool]:
-    """True if the number is that of a wrong idea."""
+    """Return a condition: the number of tokens is that of one of these wrong ideas."""
 
     def fits(s: Seen) -> bool:
         numbers = [number for idea in ideas for number in s.ideas[idea]]
@@ -28,7 +28,7 @@ def _below(s: Seen) -> tuple[int, float]:
 
 
 def _at(s: Seen) -> str:
-    """Return the first run with exposed messages, in words."""
+    """Describe the exposed time of the run with more tokens than the answer's number."""
     tokens, ms = s.exposed[-1]
     return f"At {tokens:,} tokens {ms:.2g} ms of a step are exposed"
 
@@ -38,7 +38,7 @@ def _of_shards(s: Seen) -> bool:
 
 
 def _grows(s: Seen) -> bool:
-    """True if the bytes of slices are taken for a constant, or no answer is right but inf."""
+    """True if a wrong answer takes the bytes of slices for constant, or should be inf."""
     if s.number != "wrong":
         return False
     return math.isinf(s.due) or (s.ask.way == "slices" and _is_by("fixed bytes")(s))
@@ -90,7 +90,7 @@ HIDDEN = (
 
 
 def _reads(*ideas: str) -> Callable[[Seen], bool]:
-    """True if a wrong idea gives these names and numbers in all traces."""
+    """Return a condition: one of these wrong ideas gives the names and numbers of all traces."""
 
     def fits(s: Seen) -> bool:
         found = list(zip(s["limits"], s["ns"], strict=True))

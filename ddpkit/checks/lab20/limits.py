@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 Way = Literal["shards", "copies", "slices"]
-Stretch = tuple[float, float, float]  # seconds of messages, and for each token, and of arithmetic
-MOST = 10_000_000  # tokens that are run
+# seconds of messages; seconds of messages for each token; seconds of arithmetic for each token
+Stretch = tuple[float, float, float]
+MOST = 10_000_000  # the largest number of tokens that the check runs
 
 
 @dataclass(frozen=True)
@@ -22,11 +23,11 @@ class Hidden:
     n: int
     tera: int  # TFLOP/s of a rank
     giga: int  # GB/s of a link
-    us: int  # latency
+    us: int  # latency of a link
 
     @property
     def block(self) -> int:
-        """The parameters of a stretch, on all ranks together."""
+        """The parameters of a stretch (a linear layer or an MLP), on all ranks together."""
         d, h = self.sizes
         return d * h if self.way == "copies" else 2 * d * h
 
@@ -70,9 +71,14 @@ def drawn(rng: random.Random) -> list[Hidden]:
 def stretches(ask: Hidden, **by_mistake: Any) -> list[Stretch]:
     """Return the stretches of a question; keywords replace parts of the formula.
 
-    latency: seconds of a hop; gradient: bytes of a gradient's number; ring: trips of an all-reduce;
-    backward: FLOPs of a parameter and token in backward; divided: False for messages of all bytes;
-    apart: False for backward's two messages at one time; ways: the stretches that count.
+    latency   seconds of a hop
+    gradient  bytes of a number of a gradient
+    ring      trips round the ring in an all-reduce
+    backward  FLOPs of a backward, for each parameter and token
+    divided   False: each hop sends all bytes, not an n-th
+    apart     False: backward's two messages travel at the same time
+    more      0: the bytes of slices do not grow with the tokens
+    both      False: only the stretch of the forward counts
     """
     way, block, width, n, flops, bandwidth, latency = ask.arguments
     latency = by_mistake.get("latency", latency)

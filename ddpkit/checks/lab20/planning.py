@@ -31,7 +31,11 @@ class Search:
     costs: Costs  # bytes and seconds of each legal plan
 
     def is_legal(self, key: Key) -> bool:
-        """True if a plan divides layers, key heads, hosts and the batch, and uses all GPUs."""
+        """True if a plan has whole shares, and its number of GPUs is in `gpus`.
+
+        Stages divide the layers, slices divide the key heads and a host's GPUs, and
+        replicas × micro divides the batch.
+        """
         replicas, stages, slices, again, micro = key
         sizes = replicas, stages, slices, micro
         if not all(type(each) is int and each > 0 for each in sizes) or again not in AGAIN:
@@ -72,7 +76,7 @@ def best(ask: Search) -> tuple[Key, Key] | None:
 
 
 def _cost(key: Key, ask: Search, length: int, rate: float) -> tuple[float, float]:
-    """Return bytes and seconds by the lesson's `plan_bytes` and `plan_seconds`, for any plan."""
+    """Return bytes and seconds of a plan, as the lesson's `plan_bytes` and `plan_seconds` do."""
     replicas, stages, slices, again, micro = key
     shape, turns = ask.shape, max(1, ask.batch // (replicas * micro))
     layers = max(1, shape.layers // stages)
@@ -107,7 +111,7 @@ def _divisors(n: int) -> list[int]:
 
 
 def drawn(rng: random.Random) -> list[tuple[str, Search]]:
-    """Return four questions with their titles; in the first one, wrong ideas have other plans."""
+    """Return four questions with their titles; in the first, wrong ideas lead to wrong plans."""
     while True:
         first = _search(rng, 100e9, rng.uniform(1.9, 3.6), [8, 16, 24])
         fastest, cheapest = best(first) or ((), ())
@@ -134,7 +138,7 @@ def asked(
 ) -> dict[str, Any]:
     """Return the answer's two plans, and each plan for which the answer called `seconds`.
 
-    A combination without an entry in the table takes one byte and a nanosecond for each GPU.
+    A combination without an entry in the table needs one byte on each GPU, and takes a nanosecond.
     """
     timed = list[Key]()
 
@@ -159,7 +163,7 @@ def _key(plan: Any) -> Key:
 
 
 def judged(ask: Search, observed: Any) -> dict[str, Any]:
-    """Return the answer's seconds and bill, and words for plans that are none."""
+    """Return the seconds and the bill of the answer's plans, or a description of wrong plans."""
     plans, timed = observed["plans"], {tuple(key) for key in observed["timed"]}
     fit = set(fitting(ask))
     seen: dict[str, Any] = {

@@ -1,7 +1,7 @@
-"""Lab 20: traces with one large trouble and one small trouble each, and their limits.
+"""Lab 20: traces, each with one large and one small trouble, and the limits of the traces.
 
-All traces have four ranks and one step. Each kernel has its FLOPs, its bytes and the moment of its
-launch among its args.
+All traces have four ranks and one step. The args of a kernel are its FLOPs, its bytes and the
+moment of its launch.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class _Step:
 
 
 def launches(rng: random.Random) -> Trace:
-    """Return a trace of short kernels behind long launches, and a small all-reduce."""
+    """Return a trace of short kernels that wait for long launches, and a small all-reduce."""
     made, ends = _Step(rng), []
     for rank in range(RANKS):
         at = end = 0
@@ -99,7 +99,7 @@ def straggler(rng: random.Random) -> Trace:
 
 
 def network(rng: random.Random) -> Trace:
-    """Return a trace of four all-reduces, partly behind kernels."""
+    """Return a trace of four all-reduces, which kernels hide only in part."""
     made, moves = _Step(rng), rng.randrange(80_000, 100_000)
     first = rng.randrange(90_000, 120_000)
     posts = [made.kernels(rank, 0, first + rng.randrange(3_000)) for rank in range(RANKS)]
@@ -114,7 +114,7 @@ def network(rng: random.Random) -> Trace:
 
 
 def memory(rng: random.Random) -> Trace:
-    """Return a trace of kernels most of which wait for memory, and of ranks that wait a little."""
+    """Return a trace of kernels, mostly bound by memory, and of ranks that wait a little."""
     made, posts = _Step(rng), []
     for rank in range(RANKS):
         at = 0
@@ -156,7 +156,7 @@ TROUBLES: dict[str, Callable[[random.Random], Trace]] = {
 
 
 def drawn(rng: random.Random) -> list[Trace]:
-    """Return a trace of each trouble, in drawn order, which tell all wrong ideas apart."""
+    """Return a trace of each trouble, in random order; the traces tell all wrong ideas apart."""
     while True:
         found = [make(rng) for make in TROUBLES.values()]
         rng.shuffle(found)
@@ -180,7 +180,7 @@ IDEAS: dict[str, dict[str, Any]] = {
 
 
 def gains(trace: Trace, **by_mistake: Any) -> list[Counter[str]]:
-    """Return the gain of each trouble by rank; keywords replace parts by mistaken ones."""
+    """Return, by rank, the ns that mending each trouble could gain; keywords add mistakes."""
     found = []
     for rank in trace.ranks:
         spans = trace.of(rank)

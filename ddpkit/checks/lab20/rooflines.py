@@ -1,4 +1,4 @@
-"""Lab 20: operations behind launches, their limits, and the limits that wrong ideas give."""
+"""Lab 20: operations that a host launches, their limits, and the limits by wrong ideas."""
 
 from __future__ import annotations
 
@@ -34,7 +34,11 @@ class Queue:
 
 
 def right(queue: Queue, *, both: bool = False, launch: bool = True) -> tuple[list[str], float]:
-    """Return limits and end; by mistake arithmetic and memory add up, or nothing is launched."""
+    """Return the limit of each operation, and the end of the last operation in seconds.
+
+    Two mistakes: if `both`, the times of arithmetic and memory add up; without `launch`, a launch
+    takes no time.
+    """
     limits, free, step = [], 0.0, queue.machine.launch if launch else 0.0
     for number, (arithmetic, memory) in enumerate(queue.work, 1):
         launched = number * step

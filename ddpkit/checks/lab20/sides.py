@@ -9,7 +9,7 @@ from ddpkit.checks.lab20.limits import MOST, Hidden, close, limit
 
 
 class Sides:
-    """The exposed share of a step on both sides of an answer's number; one run a question."""
+    """The verdict on an answer's number of tokens: by the formula, and by runs on both sides."""
 
     def __init__(self, ask: Hidden) -> None:
         self.ask = ask
@@ -17,7 +17,7 @@ class Sides:
     def read(self, observed: Any) -> dict[str, Any]:
         """Return the tokens, the verdict, and the exposed ms of the runs on both sides.
 
-        If no ranks can be started, the check judges the number alone.
+        If no ranks can be started, the formula alone decides.
         """
         tokens, due = observed["tokens"], limit(self.ask)
         seen: dict[str, Any] = {"tokens": tokens, "exposed": ()}
@@ -33,7 +33,7 @@ class Sides:
         try:
             found = exposed(self.ask, (few, many))
         except Exception:
-            return seen  # the grader limits memory, and starts no ranks there
+            return seen  # no ranks start under the grader's limit of memory
         seen["exposed"] = tuple(zip(counts, (ms for ms, _ in found), strict=True))
         below, above = (share for _, share in found)
         if seen["number"] == "right" and not (below > 0.002 and above < 0.0005):

@@ -152,17 +152,21 @@ PEAKS: Mapping[ShardedStep, int] = {
 
 
 def fits(step: ShardedStep, **by_mistake: Any) -> float:
-    """Return the most bytes of a rank; keywords replace parts of the sum by mistaken ones.
+    """Return the most bytes of a rank; keywords replace parts of the right sum.
 
-    logit: bytes of a logit at the loss; state: bytes of a parameter and rank; divided: False for
-    the whole state on each rank; again: the way that decides over kept tensors; working: False
-    without the working set of a block's backward; root, ends: False without that part.
+    logit    bytes of each logit while the loss is computed
+    state    bytes that a rank keeps for each parameter of its shard
+    divided  False: each rank keeps the state of all parameters
+    again    replaces `step.again` in the choice of the tensors that are kept for backward
+    working  False: leave out the working set of a block's backward
+    root     False: leave out the gathered parameters outside the blocks
+    ends     False: leave out the gradients at the end of backward
     """
     shape, again, d = step.shape, step.again, step.shape.width
     whole = shape.parameters
     mine = whole / step.ranks if by_mistake.get("divided", True) else whole
     tokens = step.sequences * step.length
-    in_bfloat16 = 2 * tokens  # bytes of a number for each token
+    in_bfloat16 = 2 * tokens  # bytes, for one number of each token
     numbers = {
         "full": d,
         "selective": 2 * d + sum(m for _, m in shape.products[::2]),
@@ -190,7 +194,7 @@ WRONG_FITS: Mapping[str, Sequence[Mapping[str, Any]]] = {
 
 
 def drawn_steps(rng: random.Random, ranks: int) -> list[ShardedStep]:
-    """Return two drawn steps on so many ranks."""
+    """Draw two steps on `ranks` ranks."""
     found = []
     for make, width, again in ((gated, 1024, "selective"), (plain, 2048, "full")):
         if rng.random() < 0.3:
@@ -206,7 +210,7 @@ def within(steps: Sequence[ShardedStep], peaks: Sequence[int]) -> bool:
 
 
 def asked_flops(answer: Callable[..., Any], batches: Sequence[Batch], again: str) -> dict[str, Any]:
-    """Return the answer's FLOPs, without anything computed again and with `again`."""
+    """Return the answer's FLOPs if nothing is computed again, and its FLOPs for `again`."""
     found = {"none": [answer(*batch) for batch in batches]}
     if again != "none":
         found[again] = [answer(*batch, again) for batch in batches]

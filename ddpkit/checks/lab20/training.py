@@ -1,6 +1,6 @@
-"""Lab 20: a step of FSDP2 at real sizes, run without values, and its most bytes.
+"""Lab 20: a step of FSDP2 at real sizes, run without values, and its peak of memory.
 
-The model has the text of the lesson's: attention beside residual paths, and norms that are one
+The model repeats the lesson's model: attention and MLPs with residual paths, and norms that are one
 operation each.
 """
 
@@ -29,7 +29,7 @@ from ddpkit.rank.emulation.machine import current
 MACHINE, LINK = (
     "device of 400 TFLOP/s, 2 TB/s",
     "450 GB/s, 5 us",
-)  # bytes do not depend on the times
+)  # the peak of memory does not depend on these rates
 
 
 def _norm(width: int) -> nn.Module:
@@ -37,7 +37,7 @@ def _norm(width: int) -> nn.Module:
 
 
 class TransformerBlock(nn.Module):
-    """Attention and an MLP, each behind a norm and beside a residual path."""
+    """Attention and an MLP, each after a norm, and each with a residual path."""
 
     def __init__(self, shape: TransformerShape) -> None:
         super().__init__()
@@ -87,7 +87,7 @@ class TransformerModel(nn.Module):
 
 
 def _selected() -> Any:
-    """Keep attention, and every second product, beginning with the first."""
+    """Return the contexts of a checkpoint that keeps attention and products 1, 3, 5, ..."""
     seen = Counter[bool]()
 
     def choose(ctx: Any, op: Any, *args: Any, **kwargs: Any) -> CheckpointPolicy:
@@ -120,7 +120,7 @@ def _sharded_block(block: nn.Module, again: str) -> nn.Module:
 
 
 def train(steps: Sequence[ShardedStep]) -> list[int]:
-    """Train each model for two steps, one model after the other; return the most bytes of each."""
+    """Train each model for two steps, one model after the other; return the peak bytes of each."""
     rank, most = current(), list[int]()
     assert rank is not None
     assert rank.memory is not None
@@ -146,7 +146,7 @@ def train(steps: Sequence[ShardedStep]) -> list[int]:
 
 @cache
 def peaks(steps: tuple[ShardedStep, ...]) -> list[int]:
-    """Return the most bytes of rank 0 in each of these steps, which have one number of ranks."""
+    """Return the peak bytes of rank 0 in each step; all steps have the same number of ranks."""
     (ranks,) = {each.ranks for each in steps}
     cluster = Cluster(ranks, machine=MACHINE, link=LINK, values=False, alike=1, device="cpu")
     return cluster.run(train, steps).results[0]
