@@ -224,7 +224,10 @@ def nearly_right(rng: random.Random) -> Question:
 
 
 def busiest(sizes: Sequence[int], servers: int) -> int:
-    """Return the bytes of the busiest server; tensors go in falling size to the emptiest server."""
+    """Return the bytes of the busiest server.
+
+    The tensors are placed from large to small, each on the emptiest server.
+    """
     load = [0] * servers
     for size in sorted(sizes, reverse=True):
         load[load.index(min(load))] += size

@@ -26,8 +26,8 @@ def hours_of(
 ) -> float:
     """Return the expected hours, exact for exponential lifetimes; options make the formula wrong.
 
-    A stretch of length T takes (exp(rate · T) - 1) / rate on average until a try survives, and each
-    failure adds a restart.
+    A stretch of length T takes (exp(rate · T) - 1) / rate hours on average until a try survives,
+    and each failure adds a restart.
     """
     danger = rate * (ranks if all_stop else 1)
     stretch = interval + save

@@ -116,7 +116,7 @@ def _done(speeds: Sequence[float], seen: Observed) -> Observed:
 
 
 def _optimum(batch: int, speeds: Sequence[float]) -> float:
-    """Return the earliest end at which all ranks together can complete the batch."""
+    """Return the earliest time at which all ranks together can be done with the batch."""
     ends = sorted(share / speed for speed in speeds for share in range(1, batch + 1))
     low, high = 0, len(ends) - 1
     while low < high:
@@ -363,7 +363,7 @@ def supervise(answer: Answer, rng: random.Random) -> Iterator[Case]:
 
 @exercise("drifted", lab="10", points=3)
 def drifted(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """The names of the tensors that differ between ranks, on all ranks, for a few bytes."""
+    """The names of the tensors that differ between ranks, found on all ranks for few bytes."""
     for about, n, changes, drifts in drift.drawn(rng):
         part = f"part{rng.randrange(10, 100)}"
         names = [f"{part}.{name}" for name in drifts]

@@ -65,7 +65,7 @@ DIAGNOSES: dict[str, tuple[str, int | None]] = {
 
 
 def cases(name: str, answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """Yield the diagnosis of a patient, and its mend, which is run.
+    """Yield two cases of a patient: one checks the diagnosis, and one runs the mended program.
 
     The program is the same for every seed, and so is its diagnosis, which can be guessed or copied.
     Therefore the diagnosis is trivial, and earns nothing without a mend.
@@ -204,7 +204,7 @@ def _predictions(ranks: list[Any], seed: int) -> bool:
 
 
 def _shared(ranks: list[Any], seed: int) -> bool:
-    """True if the ranks' noted parts make up the batch in each step."""
+    """True if in each step, the parts that the ranks have noted together are the whole batch."""
     import torch
 
     images = torch.arange(clinic.IMAGES)

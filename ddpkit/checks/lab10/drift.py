@@ -23,7 +23,7 @@ class Drift(NamedTuple):
 
 
 def drawn(rng: random.Random) -> Iterator[Drift]:
-    """Yield drifts on drawn ranks, with drawn numbers."""
+    """Yield the cases, with random ranks and random numbers that have drifted."""
     more = rng.randrange(8, 100)
     swapped = rng.choice([[2.0, 1.0, 4.0], [4.0, 2.0, 1.0], [1.0, 4.0, 2.0]])
     one, other = rng.sample(range(3), 2)

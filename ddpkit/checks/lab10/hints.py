@@ -76,7 +76,7 @@ STRAGGLER = (
 
 
 def makespan(taken: Sequence[int], speeds: Sequence[float]) -> float:
-    """Return the end of the last rank, in s."""
+    """Return the time at which the last rank is done, in s."""
     return max(share / speed for share, speed in zip(taken, speeds, strict=True))
 
 
@@ -120,7 +120,7 @@ def one_at_least(batch: int, speeds: Sequence[float]) -> list[int]:
 
 
 def by_time(batch: int, speeds: Sequence[float]) -> list[int]:
-    """Return shares by the time of an image, which is the inverse of the right rule."""
+    """Return shares in proportion to the time of an image, the inverse of the right rule."""
     return largest_remainder(batch, [1 / speed for speed in speeds])
 
 

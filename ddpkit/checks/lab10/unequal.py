@@ -88,7 +88,7 @@ Rule = Callable[[StepSums], Any]  # the gradient of a step
 
 
 def whole(step: StepSums) -> Any:
-    """Return the mean over all images; zeros if there is none."""
+    """Return the mean over all images; zeros if there is no image."""
     return sum(each for each in step.sums if each is not None) / max(1, sum(step.images))
 
 

@@ -32,8 +32,8 @@ from ddpkit.text import count
 Answer = Callable[..., Any]
 
 
-MACHINE = "laptop core"  # emulated if a case has a link
-SLACK = 1.03  # multiple of the predicted time: small operations take some time
+MACHINE = "laptop core"  # emulated in cases with a link
+SLACK = 1.03  # largest time allowed, as a multiple of a prediction that omits small operations
 MANY = 16  # stages plus pieces; for fewer, an answer could hold all right results in a table
 
 # ticks
@@ -87,7 +87,7 @@ def _sorted(observed: Observed) -> Observed:
 
 @exercise("rnn_layer", lab="11", points=3, returns=False)
 def rnn_layer(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """One layer of a recurrent net on each rank, which sends its outputs one by one."""
+    """Each rank has one layer of a recurrent net, and sends the layer's outputs one by one."""
     import torch
     from torch import nn
 
@@ -275,7 +275,7 @@ STEPS = (  # about, plan, ranks, micro-batches, link
 
 @exercise("pipeline_step", lab="11", points=5, returns=False)
 def pipeline_step(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """A rank's plan, carried out: gradients of one process, and no tensor kept too long."""
+    """A rank's plan, carried out: the gradients of one process, without a tensor kept too long."""
     import torch
 
     from ddpkit.checks.lab11.alone import whole_batch

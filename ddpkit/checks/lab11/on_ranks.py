@@ -99,7 +99,7 @@ class Layer(nn.Module):
 
     def forward(self, x: Any) -> Any:
         due = sum(1 if name[0] == "F" else -1 for name in self.order)
-        # The output of the previous backward may still be in a variable.
+        # One output more is allowed: the last one may still be in a variable.
         self.too_long = max(self.too_long, _alive(self.outputs) - due - 1)
         self.graph_too_long = max(self.graph_too_long, _alive(self.graphs) - due - 1)
         passed = len(self.outputs)

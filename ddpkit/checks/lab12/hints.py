@@ -23,7 +23,7 @@ def gave(s: Seen, wanted: Any) -> bool:
 
 
 def by_rank(got: Any, wanted: Any) -> bool:
-    """True if each rank has its tensor of `wanted`."""
+    """True if each rank r has the tensor `wanted[r]`."""
     return all(same(one, other) for one, other in zip(got, wanted, strict=True))
 
 

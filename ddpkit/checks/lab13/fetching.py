@@ -1,4 +1,4 @@
-"""Lab 13: units that note the starts of their gathers, and the waits."""
+"""Lab 13: units that note the starts of their gathers, and a sweep through the units."""
 
 from __future__ import annotations
 

@@ -176,7 +176,7 @@ OPTIMIZER = (
 
 
 def by_rank(got: Any, wanted: Any) -> bool:
-    """True if each rank has its tensor of `wanted`."""
+    """True if each rank r has the tensor `wanted[r]`."""
     return all(same(one, each) for one, each in zip(got, wanted, strict=True))
 
 

@@ -12,7 +12,7 @@ from torch import nn
 
 HUGE = ((40, 9), (5,), (4, 3), (2,), (7,))  # one parameter has nearly all numbers
 EVEN = ((6, 5), (6,), (5, 6), (5,))
-TINY_FIRST = ((1,), (6, 5), (5, 6), (5,))  # on 2 ranks, one rank gets none of the first
+TINY_FIRST = ((1,), (6, 5), (5, 6), (5,))  # on 2 ranks, one gets none of the first tensor
 STEPS = 4
 LOSS = 1.5  # returned by the closure in the last step
 
@@ -91,7 +91,7 @@ class Stepping:
 
     @property
     def used(self) -> int:
-        """The numbers with a gradient: frozen and unused parameters left out."""
+        """The count of numbers with a gradient, without frozen and unused parameters."""
         still = (*self.frozen, *self.unused)
         return sum(each.numel() for i, each in enumerate(self.start) if i not in still)
 

@@ -178,7 +178,7 @@ FITS_NOT, DIVIDES_NOT, TOO_MANY, NO_PLAN, NO_INTS = (
 
 
 def looked_at(questions: Sequence[Question], observed: Observed) -> Observed:
-    """Grade each answer: "cheapest", or its fault; add the answers if one has a fault."""
+    """Grade each answer: "cheapest", or its fault; if some answer has a fault, add all answers."""
     found = observed["answers"]
     worth = [_worth(*question, got) for question, got in zip(questions, found, strict=True)]
     return {"plans": worth} if set(worth) == {"cheapest"} else {"plans": worth, "answers": found}
@@ -223,6 +223,6 @@ def drawn(rng: random.Random) -> Question:
 
 
 def too_large(rng: random.Random) -> Question:
-    """Draw a model that fits with no plan."""
+    """Draw a model for which no plan fits."""
     model, machine, ranks = drawn(rng)
     return model, replace(machine, memory=1000), ranks

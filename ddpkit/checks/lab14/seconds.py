@@ -41,7 +41,7 @@ def simulated(question: Question) -> float:
 
 
 def within(rights: Sequence[float], observed: Observed) -> Observed:
-    """Compare each answer with the simulator's time; add the answers if one is not near."""
+    """Compare each answer with the simulator's time; if an answer is not near, add all answers."""
     found = [float(each) for each in observed["seconds"]]
     said = [_beside(got, right) for got, right in zip(found, rights, strict=True)]
     return {RIGHT: said} if set(said) == {NEARLY} else {RIGHT: said, "seconds": found}
@@ -263,7 +263,7 @@ def _worst(s: Seen) -> str:
 
 
 def terms(rng: random.Random) -> Iterator[Term]:
-    """Yield questions about one part of the time after the next, and then about all parts."""
+    """Yield questions about each part of the time in turn, and then about all parts together."""
     model = MeshModel(4, 32 * rng.randrange(2, 5), 32 * rng.randrange(6, 12), 48)
     free = MeshMachine(rng.randrange(5_000, 50_000) * 1e5, 10**9, 2, "unlimited", "unlimited")
     inside, between = _link(rng, 10, 20), _link(rng, 1, 200)
@@ -308,7 +308,7 @@ def _link(rng: random.Random, gbit: int, us: int) -> str:
 
 
 def _drawn(rng: random.Random) -> Question:
-    """Draw a plan that computes longer than it waits, so that its terms add up."""
+    """Draw a plan that computes longer than it waits, so that the terms of its time add up."""
     plan = MeshPlan(
         rng.choice((1, 2)), rng.choice((1, 2)), rng.choice((1, 2)), 4, rng.random() < 0.4
     )

@@ -98,7 +98,7 @@ def simulated(sizes: Sequence[int], compute_ms: float, link: str, ranks: int = 4
 
 
 def recorded(name: str, rng: random.Random) -> Trace:
-    """Load a recorded run; renumber its ranks, and change the speed of machines and links."""
+    """Load a recorded run; renumber its ranks, and multiply all times by one random factor."""
     trace = Trace.load(Path(__file__).with_name(f"{name}.json.gz"))
     order = rng.sample(list(trace.ranks), trace.world_size)
     parts = trace.breakdown()

@@ -75,7 +75,7 @@ def _merged(answer: Answer, *given: Any) -> Observed:
 
 @exercise("ring_attention", lab="16", points=4)
 def ring_attention(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """Attention to the keys of all ranks, which go round a ring while the ranks compute."""
+    """Attention to the keys of all ranks; the keys go round a ring while the ranks compute."""
     from ddpkit.checks.lab16.twin import in_two_chunks, stretches
 
     for about, places, causal in (

@@ -130,7 +130,7 @@ MERGE = (
 
 
 def facts(length: int, n: int, observed: Observed) -> Observed:
-    """Add facts about the positions that are the same for all right answers."""
+    """Add facts about the positions; right answers may differ, but have the same facts."""
     positions = observed["positions"]
     fine = len(positions) == n and all(_is_int64(each) for each in positions)
     if not fine:
@@ -165,7 +165,7 @@ def stretches(positions: list[int]) -> int:
 
 
 def _counted(s: Seen) -> dict[int, list[int]]:
-    """Return the ranks of each position."""
+    """Return, for each position, the ranks that have the position."""
     found: dict[int, list[int]] = {at: [] for at in range(s.length)}
     for rank, each in enumerate(s.positions):
         for at in each.tolist():

@@ -12,7 +12,7 @@ from ddpkit.text import size
 
 
 def each_close(got: Any, wanted: Any) -> bool:
-    """True if each rank has its tensor, up to rounding."""
+    """True if each rank r has the tensor `wanted[r]`, up to rounding."""
     return all(same(one, Close(other)) for one, other in zip(got, wanted, strict=True))
 
 

@@ -42,7 +42,10 @@ def _in_order_of_rows(load: Load, copies: Sequence[int]) -> list[tuple[float, in
 
 
 def _dealt(parts: Sequence[tuple[float, int]], ranks: int, slots: int) -> Places:
-    """Give each copy in this order to the rank with the fewest rows that has a free slot."""
+    """Give each copy, in this order, to a rank, and return the experts of each rank.
+
+    Among the ranks with a free slot, the rank with the fewest rows gets the copy.
+    """
     places: Places = [[] for _ in range(ranks)]
     total = [0.0] * ranks
     for part, expert in parts:

@@ -19,7 +19,7 @@ Choices = Any  # int64[token, k]
 
 
 class Routing:
-    """Logits, a number of experts for each token, perhaps a bias, and the right routing."""
+    """Logits, the number k of experts for each token, perhaps a bias, and the right routing."""
 
     def __init__(
         self, rng: random.Random, tokens: int, experts: int, k: int, dtype: str, bias: bool
@@ -100,7 +100,10 @@ class Routing:
 
 
 def routed(answer: Callable[..., Any], logits: Tensor, k: int, bias: Any, probe: Any) -> Observed:
-    """Return an answer's weights and choices, the gradient of the logits, and "left alone"."""
+    """Return an answer's weights and choices, and the gradient of the logits.
+
+    "left alone" is true if the arguments are unchanged.
+    """
     given = logits.clone().requires_grad_()
     mine = None if bias is None else bias.clone()
     weights, chosen = answer(given, k) if bias is None else answer(given, k, mine)
@@ -122,7 +125,7 @@ def routed(answer: Callable[..., Any], logits: Tensor, k: int, bias: Any, probe:
 
 
 def limited(answer: Callable[..., Any], chosen: Choices, experts: int, capacity: int) -> Observed:
-    """Return an answer's choices, and "left alone"."""
+    """Return an answer's choices, and "left alone": true if `chosen` is unchanged."""
     given = chosen.clone()
     choices = answer(given, experts, capacity)
     return {"choices": choices, "left alone": torch.equal(given, chosen)}

@@ -268,7 +268,7 @@ def all_sent(did: Did) -> int:
 
 @exercise("LossScale", lab="18", points=3, returns=False)
 def loss_scale(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """A scale of the loss; all ranks step, or none does."""
+    """A scale of the loss; in each step, all ranks step, or no rank steps."""
     from ddpkit.checks.lab18.low import ScaledSteps
     from ddpkit.checks.lab18.on_ranks import scaled
 

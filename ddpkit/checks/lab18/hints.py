@@ -52,7 +52,7 @@ KEPT = (
 )
 # fmt: on
 
-# plan
+# memory_plan
 
 
 def _thinks(idea: str) -> Callable[[Seen], bool]:

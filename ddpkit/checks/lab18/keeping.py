@@ -35,7 +35,7 @@ class TwoTanh(nn.Module):
 
 
 class Slices(nn.Module):
-    """Products of two views of the input, one of which is saved twice."""
+    """A product of two views of the input, in which one view is saved twice."""
 
     def forward(self, x: Tensor) -> Any:
         third = len(x) // 3

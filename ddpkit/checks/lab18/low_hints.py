@@ -128,7 +128,7 @@ def _too_careful(s: Seen) -> bool:
 
 
 def _moved_at_a_skip(s: Seen) -> bool:
-    """True if parameters of a rank moved in a step that the answer says it skipped."""
+    """True if parameters of a rank moved in a step for which the answer returned False."""
     for own, took in zip(s.parameters, _took(s), strict=True):
         for number in range(1, len(took)):
             before, after = own[number - 1], own[number]

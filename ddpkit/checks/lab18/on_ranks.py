@@ -178,7 +178,7 @@ class PolicyBlock(nn.Module):
 def by_policy(
     answer: Answer | None, x: Any, gradient: Any, count: int, bias: bool
 ) -> dict[str, Any]:
-    """Return output and gradient of blocks under a policy, or without checkpoints for no answer."""
+    """Return output and gradient of blocks under a policy; without an answer, keep all tensors."""
     blocks = [
         PolicyBlock(number, x.shape[-1], bias=bias, alone=answer is None) for number in range(count)
     ]
@@ -238,7 +238,7 @@ def scaled(
 
 
 def gathered(answer: Answer, shards: Sequence[Any]) -> dict[str, Any]:
-    """Return the whole tensors that an answer makes, and True if it left its shards unchanged."""
+    """Return the whole tensors that an answer makes, and True if the shards are unchanged."""
     mine = [each.clone() for each in shards]
     with span(FORWARD):
         whole = returning(answer)(mine)

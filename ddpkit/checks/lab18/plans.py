@@ -64,7 +64,7 @@ def _behind_too(choice: Choice, question: Question) -> int:
 
 
 def _own_twice(choice: Choice, question: Question) -> int:
-    """Return the level if, in a block's backward, the bytes that it keeps counted once more."""
+    """Return the level if each block's kept bytes also counted in the block's own backward."""
     blocks, held, _ = question
     holds = holds_of(choice, blocks)
     levels = [sum(holds[: at + 1]) + block[1] for at, block in enumerate(blocks)]

@@ -231,7 +231,7 @@ def mean_by_bytes(answer: Answer, rng: random.Random) -> Iterator[Case]:
 
 @exercise("mean_of", lab="19", points=2)
 def mean_of(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """The mean of the ranks' differences, each weighted by its steps."""
+    """The mean of the ranks' differences, each weighted by the rank's steps."""
     from ddpkit.checks.lab19.exchanges import Weighted
     from ddpkit.checks.lab19.on_ranks import mean_by_steps
 
@@ -336,13 +336,13 @@ def _shares(ranks: Sequence[int], nbytes: int, did: Did) -> list[int]:
 
 
 def _sent_by(ranks: Sequence[int], did: Did) -> list[int]:
-    """Return the bytes that these ranks send, in order of size."""
+    """Return the bytes that each of these ranks sends, sorted."""
     return sorted(did.bytes[rank] for rank in ranks)
 
 
 @exercise("catch_up", lab="19", points=3, returns=False)
 def catch_up(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """The tensors of a rank that has them, on each rank that lacks them, sent once."""
+    """The tensors of the ranks that have them, sent once to each rank that lacks them."""
     from ddpkit.checks.lab19.on_ranks import caught_up
 
     for n, have, lack in (

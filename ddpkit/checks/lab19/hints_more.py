@@ -276,7 +276,7 @@ def _first_alone(s: Seen) -> bool:
 
 
 def _again(s: Seen) -> int | None:
-    """Return a rank that had the tensors and was sent some."""
+    """Return a rank that already had the tensors, and still received bytes; otherwise None."""
     return next((r for r in s.have if s.received[r]), None)
 
 

@@ -89,7 +89,7 @@ def _schedule(fragments: int, every: int, delay: int, steps: int) -> Schedule:
 
 
 class Stream:
-    """Fragments that travel: the right lists, and the lists of some mistakes."""
+    """The fragments that begin and end after each step: the right lists, and lists of mistakes."""
 
     def __init__(self, fragments: int, every: int, delay: int) -> None:
         self.fragments, self.every, self.delay = fragments, every, delay

@@ -26,7 +26,7 @@ Answer = Callable[..., Any]
 
 @exercise("model_flops", lab="20", points=3)
 def model_flops(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """The FLOPs of forward and backward, digit by digit."""
+    """The FLOPs of forward and backward, exact to the last digit."""
     for again in sizes.AGAIN:
         batches = sizes.drawn_batches(rng)
         ways = ["none"] if again == "none" else ["none", again]
@@ -106,7 +106,7 @@ def _near(run: Sequence[int], observed: Observed) -> Observed:
 
 @exercise("roof", lab="20", points=2)
 def roof(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """The limit of each operation, and the end of the last one."""
+    """The limit of each operation, and the end of the last operation."""
     for about, queue in rooflines.drawn(rng):
         names, end = rooflines.right(queue)
         yield Case(

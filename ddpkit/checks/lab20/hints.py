@@ -17,7 +17,7 @@ def _numbers(found: Any) -> bool:
 
 
 def _counts(*ideas: str) -> Callable[[Seen], bool]:
-    """Return a condition: an idea gives the answer's numbers for "none", in every case."""
+    """Return a condition: one of the ideas gives all of the answer's FLOPs for again="none"."""
 
     def fits(s: Seen) -> bool:
         return any(list(s["none"]) == s.ideas[name] for name in ideas)

@@ -111,7 +111,7 @@ def limit(ask: Hidden, **by_mistake: Any) -> float:
 
 
 def close(got: Any, due: float) -> bool:
-    """True for a number within 0.2 % or one token; inf is close to inf alone."""
+    """True for a number within 0.2 % or one token; inf is close only to inf."""
     if isinstance(got, bool) or not isinstance(got, int | float):
         return False
     if math.isinf(due) or math.isinf(got) or math.isnan(got):

@@ -68,7 +68,10 @@ class TransformerBlock(nn.Module):
 
 
 class TransformerModel(nn.Module):
-    """Token ids of shape (sequences, length) in, logits out; `wrap` gets each new block."""
+    """A transformer: token ids of shape (sequences, length) in, logits out.
+
+    `wrap` gets each new block, and returns the block to use.
+    """
 
     def __init__(self, shape: TransformerShape, wrap: Callable[[nn.Module], nn.Module]) -> None:
         super().__init__()
