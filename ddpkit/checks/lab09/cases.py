@@ -206,7 +206,7 @@ AS_LONG = (
 
 @exercise("autotune", lab="09", points=2)
 def autotune(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """The best cap, with the fewest measurements that prove it."""
+    """The best cap, with only the measurements that are necessary to be sure."""
     call, right = partial(tuned, answer), choices.right_tuning
     questions = telling(rng, choices.drawn_tuning, 5, right, choices.TUNING)
     yield _case("5 tables", call, questions, right, TUNING, weight=3)

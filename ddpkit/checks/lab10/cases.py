@@ -363,7 +363,7 @@ def supervise(answer: Answer, rng: random.Random) -> Iterator[Case]:
 
 @exercise("drifted", lab="10", points=3)
 def drifted(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """The names of the tensors that differ between ranks, found on all ranks for few bytes."""
+    """All ranks get the names of the tensors that differ between ranks, for a few sent bytes."""
     for about, n, changes, drifts in drift.drawn(rng):
         part = f"part{rng.randrange(10, 100)}"
         names = [f"{part}.{name}" for name in drifts]

@@ -117,7 +117,7 @@ def treated(answer: Answer, name: str, begins: list[clinic.Start]) -> Observed:
 
 
 def _healthy(program: str, name: str, begins: Any) -> dict[str, Any]:
-    """Run a program on this rank; return its results, and the number of groups that it made.
+    """Run a program on this rank; return the program's results, and the number of groups it made.
 
     After the program, the job can make another group only if all ranks have made as many groups.
     """
@@ -233,7 +233,7 @@ def _with_the_row_above(ranks: list[Any], seed: int) -> bool:
 
 
 def _losses(after: bool, ranks: list[Any], seed: int) -> bool:
-    """True if rank 0 has noted the loss of each whole batch, before or after its step."""
+    """True if rank 0 has noted the loss of each whole batch: after the step, if `after`."""
     import torch
 
     model, right = clinic.build(seed), []

@@ -104,7 +104,7 @@ def written(seed: int, steps: int) -> bytes:
 
 
 def held(path: Path) -> list[Any] | str:
-    """Return `after` for the checkpoint at `path`, or a text if it is no checkpoint."""
+    """Return `after` for the checkpoint at `path`, or a text if there is no checkpoint."""
     import torch
 
     if not path.exists():

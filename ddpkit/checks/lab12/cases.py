@@ -279,7 +279,7 @@ PARTS = (  # ranks, dtype, batch; the parts of a batch of one are views without 
 
 @exercise("Gathered", lab="12", points=2, returns=False)
 def gathered(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """Forward, all parts of a sequence side by side; backward, the summed gradient of a part."""
+    """Forward, all parts of a sequence side by side; backward, the sum of a part's gradients."""
     import torch
 
     for n, dtype, batch in PARTS:

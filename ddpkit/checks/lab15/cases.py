@@ -118,7 +118,7 @@ def _gaps(rng: random.Random) -> list[Row]:
 
 
 def _of_one(rng: random.Random) -> list[Row]:
-    """Make steps in which all ranks wait for one rank, and only this rank's times tell the word."""
+    """Make steps in which all ranks wait for one rank, and this rank's times give the word."""
     ms, sizes = rng.uniform(20, 60), [10_000]
     late = _late(rng)
     gap = [3 * ms * (rank == late) for rank in range(RANKS)]

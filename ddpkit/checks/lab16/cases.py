@@ -192,7 +192,7 @@ def _taken(answer: Answer, tokens: Any, places: Sequence[Any]) -> Observed:
 
 @exercise("share_of_loss", lab="16", points=2)
 def share_of_loss(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """A rank's loss, so that averaged gradients are those of the mean over all counted tokens."""
+    """A rank's share of the loss: averaged gradients are those of the mean over counted tokens."""
     from ddpkit.checks.lab16.losses import counts
     from ddpkit.checks.lab16.on_ranks import shared
 

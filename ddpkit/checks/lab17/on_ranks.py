@@ -127,7 +127,7 @@ def averaged(
 
 
 def _parameter(gradient: Any) -> Any:
-    """Return a parameter of zeros with this gradient; for a shape, a parameter without gradient."""
+    """Return a parameter of zeros with this gradient, or without a gradient for a shape."""
     missing = isinstance(gradient, tuple)
     parameter = nn.Parameter(torch.zeros(gradient if missing else gradient.shape))
     parameter.grad = None if missing else gradient.clone()

@@ -151,7 +151,7 @@ def _number(ask: limits.Hidden, observed: Observed) -> Observed:
 
 @exercise("read_profile", lab="20", points=3)
 def read_profile(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """The limit of each trace, and the most that mending it can gain."""
+    """The limit of each trace, and the most time that mending the limit can gain."""
     for about in ("five traces", "five more traces"):
         traces = profiles.drawn(rng)
         right = [profiles.limit(each) for each in traces]

@@ -23,7 +23,7 @@ class Hidden:
     n: int
     tera: int  # TFLOP/s of a rank
     giga: int  # GB/s of a link
-    us: int  # latency of a link
+    us: int  # latency of a link, in us
 
     @property
     def block(self) -> int:

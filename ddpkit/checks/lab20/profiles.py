@@ -29,24 +29,24 @@ class _Step:
     def kernel(
         self, rank: int, start: int, ns: int, intensity: float = 1000, before: int = 9000
     ) -> int:
-        """Add a kernel that starts a given number of ns after its launch; return its end."""
+        """Add a kernel that starts `before` ns after its launch; return the kernel's end."""
         nbytes = 1000 * ns
         args = {"flops": round(intensity * nbytes), "bytes": nbytes, "launched_ns": start - before}
         self.spans.append(Span(rank, "compute", "kernel", "span", start, start + ns, args=args))
         return start + ns
 
     def kernels(self, rank: int, start: int, end: int, intensity: float = 1000) -> int:
-        """Fill a stretch with kernels of 5 to 20 us; return its end."""
+        """Fill the time from `start` to `end` with kernels of 5 to 20 us; return the end."""
         while end - start > 25_000:
             start = self.kernel(rank, start, self.rng.randrange(5_000, 20_000), intensity)
         return self.kernel(rank, start, end - start, intensity)
 
     def late(self, rank: int, start: int, intensity: float = 1000) -> int:
-        """Add a short kernel that starts at its launch; return its end."""
+        """Add a short kernel that starts at its launch; return the kernel's end."""
         return self.kernel(rank, start, self.rng.randrange(1_500, 3_000), intensity, before=0)
 
     def meet(self, posts: Sequence[int], moves: int, name: str = "all_reduce") -> int:
-        """Add a collective that ranks post at these moments; return its end."""
+        """Add a collective that ranks post at the moments `posts`; return the collective's end."""
         ready = max(posts)
         for rank, post in enumerate(posts):
             self.spans.append(
