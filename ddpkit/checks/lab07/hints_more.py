@@ -19,7 +19,7 @@ def wanted_ends(s: Seen) -> list[Any]:
     return [end for of_rank in s.expect["ends"] for end in of_rank]
 
 
-def lists(s: Seen, of: Any) -> list[list[int]]:
+def lists(of: Any) -> list[list[int]]:
     """Return the lists of named ranks, by visit."""
     return [end for of_rank in of for end in of_rank if isinstance(end, list)]
 
@@ -33,11 +33,6 @@ def in_vain(s: Seen) -> list[tuple[list[int], float]]:
 def most(s: Seen) -> int:
     """Return the most bytes that all ranks together may send."""
     return sum(each.most if isinstance(each, Between) else each for each in s.expect["bytes"])
-
-
-def gives(s: Seen, *tensors: Any) -> bool:
-    """True if rank 0 returned the first of `tensors`."""
-    return near(s.gave[0], tensors[0])
 
 
 def names_itself(s: Seen) -> bool:
@@ -109,7 +104,7 @@ BARRIER = (
          "timedelta."),
     Hint("no list", lambda s: "no list" in ends(s),
          "Name the missing ranks as a list in the message: f\"ranks {missing} …\"."),
-    Hint("silent", lambda s: s.wrong("ends") and "passes" in ends(s) and not lists(s, s.ends),
+    Hint("silent", lambda s: s.wrong("ends") and "passes" in ends(s) and not lists(s.ends),
          "A rank continues although some ranks have not come. Raise RuntimeError, and tell two "
          "barriers apart by their names."),
     Hint("keys go", lambda s: s.deleted and s.wrong("ends"),
@@ -128,8 +123,8 @@ BARRIER = (
     Hint("itself", names_itself,
          "A rank names itself, but it is there. A rank first leaves its own key, and names only "
          "missing ranks."),
-    Hint("who came", lambda s: any(0 in named for named in lists(s, s.ends))
-         and not any(0 in named for named in lists(s, s.expect["ends"])),
+    Hint("who came", lambda s: any(0 in named for named in lists(s.ends))
+         and not any(0 in named for named in lists(s.expect["ends"])),
          "You name ranks that have come. Name the ranks that have not come."),
     Hint("not all", lambda s: s.wrong("ends") and any(
              set(end) < set(wanted) for end, wanted in zip(ends(s), wanted_ends(s), strict=True)

@@ -29,10 +29,16 @@ def of_rank(rank: int, did: Did) -> Any:
     return did.returned[rank]
 
 
+SAID = ("ok", "raised")  # the first words of an answer
+
+
 def pairs(s: Seen) -> bool:
-    """True if a call returned the whole pair ("ok", value) in the place of the value."""
+    """True if a call returned the whole pair, ("ok", value) or ("raised", exception)."""
     values = (each for of_client in s.got for each in of_client)
-    return any(isinstance(each, tuple | list) and each and each[0] == "ok" for each in values)
+    return any(
+        isinstance(each, tuple | list) and each and isinstance(each[0], str) and each[0] in SAID
+        for each in values
+    )
 
 
 def mistaken(s: Seen) -> list[tuple[Any, Any]]:

@@ -81,10 +81,6 @@ def _a_share_lost(
     return work * (1 + ranks * rate * (interval / 2 / ranks + restart))
 
 
-def _not_a_number(hours: float, ranks: int, rate: float, *others: float) -> float:
-    return hours_of(hours, ranks, rate, *others) if rate else math.nan
-
-
 RARE = (
     "Your formula is right only for rare revocations: a stretch may fail many times before it "
     "survives."

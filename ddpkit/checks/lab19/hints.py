@@ -84,10 +84,6 @@ def _went_one_of(*names: str) -> Any:
     return lambda s: any(_went(name)(s) for name in names)
 
 
-def _values_right(s: Seen) -> bool:
-    return not s.wrong("after")
-
-
 OUTER = (
     Hint("no such attribute", lambda s: s.attribute,
          lambda s: f"There is no attribute {s.attribute}: begin makes attributes, end reads them."),

@@ -22,11 +22,6 @@ def _is_by(*ideas: str) -> Callable[[Seen], bool]:
     return fits
 
 
-def _below(s: Seen) -> tuple[int, float]:
-    """Return the tokens and the exposed ms of the run below the answer's number."""
-    return s.exposed[0]  # type: ignore[no-any-return]
-
-
 def _at(s: Seen) -> str:
     """Describe the exposed time of the run with more tokens than the answer's number."""
     tokens, ms = s.exposed[-1]

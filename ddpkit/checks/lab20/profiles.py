@@ -16,7 +16,6 @@ from ddpkit.trace.intervals import subtract, total
 from ddpkit.trace.span import Span
 
 RANKS, RIDGE = 4, 300
-FAR = 10_000_000_000  # ns: a moment that no trace contains
 Limit = tuple[str, int]
 
 

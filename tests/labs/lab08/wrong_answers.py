@@ -335,6 +335,7 @@ edits(
      {"(name, args), server)": "(name, args), 0)", "recv_bytes(server)": "recv_bytes(0)"},
      "another server"),
     ("call", "the_pair", ANSWERED, "    return kind, value\n", "the pair"),
+    ("call", "the_pair_of_an_error", "raise value", "return kind, value", "the pair"),
     ("call", "error_returned", "raise value", "return value", "not raised"),
     ("call", "error_ignored", "raise value", "return None", "not raised"),
     ("call", "from_anybody", "recv_bytes(server)", "recv_bytes()", "from anybody"),
