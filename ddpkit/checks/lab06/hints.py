@@ -246,6 +246,10 @@ DDP = (
     Hint("waits in a hook", lambda s: s.case == "rank 1 is late" and s.stuck,
          "A hook waits, so rank 0's backward stops until rank 1 arrives. Wait in `finish`, when "
          "backward is over."),
+    Hint("no_sync too", lambda s: s.wrong("no_sync adds") and not s.error
+         and not s.wrong("gradients", "a third adds"),
+         "A forward had no backward. A later backward inside no_sync should add the rank's own "
+         "gradients, and added other numbers. Is `expected` 0 after a forward inside no_sync?"),
     Hint("one average each", lambda s: s.case == "2 forwards, 3 backwards"
          and (s.kind == "ready twice" or not s.error),
          "Each forward asks for one average: `finish` lowers `expected` by 1 and begins a new "

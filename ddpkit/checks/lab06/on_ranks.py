@@ -112,16 +112,30 @@ def one_backward(answer: Answer, mine: Any, part: Part) -> list[Any]:
     return gradients(ddp)
 
 
-def two_forwards(answer: Answer, mine: Any, parts: Sequence[Part]) -> tuple[list[Any], list[Any]]:
-    """Return the gradients after two backwards, and the gradients that a third backward adds."""
+def two_forwards(answer: Answer, mine: Any, parts: Sequence[Part]) -> tuple[list[Any], ...]:
+    """Return the gradients after two backwards, and the gradients that two more backwards add.
+
+    The third backward has no forward of its own. The fourth backward is inside `no_sync`, after a
+    forward whose result is dropped.
+    """
     with span(OWN):
         ddp = wrap(answer, mine, bucket_cap_mb=CAP_MB)
         losses = [loss_of(ddp, part) for part in parts]
         for loss in losses:
             loss.backward(retain_graph=True)
-    both = gradients(ddp)
+    found = [gradients(ddp)]
     losses[0].backward()
-    return both, [now - before for now, before in zip(gradients(ddp), both, strict=True)]
+    found.append(gradients(ddp))
+    loss_of(ddp, parts[0])
+    with ddp.no_sync():
+        loss_of(ddp, parts[1]).backward()
+    found.append(gradients(ddp))
+    both, third, fourth = found
+    return both, _between(both, third), _between(third, fourth)
+
+
+def _between(before: list[Any], now: list[Any]) -> list[Any]:
+    return [new - old for old, new in zip(before, now, strict=True)]
 
 
 def _steps(ddp: Any, steps: Sequence[Sequence[Part]]) -> tuple[list[Any], int]:

@@ -216,10 +216,15 @@ def _two_forwards(rng: random.Random) -> Question:
     return Question(
         *("2 forwards, 3 backwards", 2, on_ranks.two_forwards),
         [net, PerRank(list(zip(*by_step, strict=True)))],
-        {"gradients": [Close(both)] * 2, "a third adds": [Close(vector(own)) for own in first]},
+        {
+            "gradients": [Close(both)] * 2,
+            "a third adds": [Close(vector(own)) for own in first],
+            "no_sync adds": [Close(vector(own)) for own in second],
+        },
         read=lambda seen: {
-            "gradients": [vector(both) for both, _ in seen["gave"]],
-            "a third adds": [vector(third) for _, third in seen["gave"]],
+            "gradients": [vector(both) for both, _, _ in seen["gave"]],
+            "a third adds": [vector(third) for _, third, _ in seen["gave"]],
+            "no_sync adds": [vector(fourth) for _, _, fourth in seen["gave"]],
         },
         least=[_nbytes(net)] * 2,
         most=_enough(net, 2),

@@ -211,6 +211,8 @@ NOTE_ORDER = ("        if self.first_order is None:\n"
               "            self.first_order = self.reducer.order\n")
 edits(
     (DDP, "no_broadcast", f"        {START_ALIKE}\n", "", "own start"),
+    (DDP, "no_sync_after_a_lone_forward", "            self.expected = 0\n",
+     "            pass\n", "no_sync too"),
     (DDP, "buffers_forgotten", START_ALIKE,
      "[dist.broadcast(p.detach(), 0) for p in module.parameters()]", "own start"),
     (DDP, "frozen_forgotten", START_ALIKE,
