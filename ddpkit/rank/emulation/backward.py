@@ -1,4 +1,4 @@
-"""Backwards of the main thread: DDP's reducer waits in C++, and a clock or a stream has to wait."""
+"""Backwards of the main thread: the waits of DDP's reducer in C++ go on a clock or on a stream."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class EmulatedBackward:
 
     @contextmanager
     def replayed(self) -> Iterator[None]:
-        """A block in which torch's backwards end when the reducer's waits would."""
+        """A block in which a backward ends, in emulated time, at the end of the reducer's waits."""
         import torch
 
         with ExitStack() as undo:
@@ -70,7 +70,7 @@ class EmulatedBackward:
         return self._taken is not None
 
     def future_taken(self, operation: Awaited) -> None:
-        """Note that somebody may wait for an operation by its future."""
+        """Note that code may wait for an operation through the operation's future."""
         if self._taken is not None and self._clocks.mine is self._clocks.main:
             self._taken.append(operation)
             if self._device is not None:
@@ -146,10 +146,10 @@ class EmulatedBackward:
 
 
 def _in_python(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a registration of built-in hooks that replaces the C++ hook for float16 by Python's.
+    """Return a function that registers DDP's built-in hooks, with Python's hook for float16.
 
-    The C++ hook has a callback, which gloo's thread would run at no emulated time. The other
-    built-in hook, a plain all_reduce, has no callback.
+    The C++ hook for float16 has a callback, which gloo's thread would run outside of emulated time.
+    The other built-in hook, a plain all_reduce, has no callback.
     """
 
     @functools.wraps(original)

@@ -1,4 +1,4 @@
-"""`busy`: a stretch of a rank's own work whose time is stated."""
+"""`busy`: a stretch of a rank's own work, with a stated duration."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ddpkit.rank.record.marks import span
 
 
 def busy(duration: str | float, name: str = "busy") -> None:
-    """Work for so long: `busy("20 ms")`, or `busy(0.02)` in seconds.
+    """Work for a stated duration: `busy("20 ms")`, or `busy(0.02)` in seconds.
 
     On an emulated cluster the rank's clock is put forward by the duration, at any `speed=`: the
     time is stated, not computed. On a machine with a device, the host launches a kernel of the

@@ -1,9 +1,10 @@
 """Operations for which a modelled GPU is too old: refused, as torch refuses them on the GPU.
 
-Before some operations, torch asks the GPU for its compute capability, and raises. The CPU has these
-operations, so a script would pass here and fail on its GPU. Sources of the numbers: NVIDIA's list
-of GPUs by compute capability, AMD's gfx942; torch, `cuda/ScaledBlas.cpp`, `cuda/GroupedBlas.cpp`
-and `transformers/cuda/sdp_utils.cpp`. A machine that is given by its numbers refuses nothing.
+Before some operations, torch asks the GPU for its compute capability, and raises if it is too low.
+The CPU has these operations, so a script would pass here and fail on its GPU. Sources of the
+numbers: NVIDIA's list of GPUs by compute capability, AMD's gfx942; torch, `cuda/ScaledBlas.cpp`,
+`cuda/GroupedBlas.cpp` and `transformers/cuda/sdp_utils.cpp`. A machine that is given by its numbers
+refuses nothing.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ def asks(func: Any) -> str:
 
 
 def check(machine: str, name: str, args: tuple[Any, ...]) -> None:
-    """Refuse an operation of the device that the device's GPU does not have.
+    """Raise if the modelled GPU lacks an operation.
 
     machine  the name of the modelled machine
     name     from `asks`

@@ -38,14 +38,15 @@ class CarriedTensors:
     def __init__(self, follow: Callable[[After], None], clocks: Clocks) -> None:
         self._follow, self._clocks = follow, clocks
         self._carrying: dict[int, list[Carrying]] = {}  # address of a storage: operations
-        self._reduced: set[int] = set()  # operations of DDP's reducer without a stream that follows
+        self._reduced: set[int] = set()  # DDP's reductions that no stream follows yet, by number
 
     def add(
         self, tensors: Iterable[torch.Tensor], operation: Carrying, *, reduces: bool = False
     ) -> None:
-        """Note tensors that gloo may still carry; a stream of the device already waits for gloo.
+        """Note the tensors of an operation that gloo may still carry.
 
-        reduces  True for a bucket of DDP's reducer: no stream waits before the first touch
+        reduces  True for a bucket of DDP's reducer, for which no stream waits before the first
+                 touch; False if a stream of the device already waits for the operation
         """
         for tensor in tensors:
             self._carrying.setdefault(
@@ -55,7 +56,7 @@ class CarriedTensors:
             self._reduced.add(operation.number)
 
     def has(self, tensors: Iterable[torch.Tensor]) -> bool:
-        """Return True if gloo may still carry one of some dense tensors."""
+        """True if gloo may still carry one of the given dense tensors."""
         return bool(self._carrying) and any(
             torch_private.storage_id(each.untyped_storage()) in self._carrying for each in tensors
         )

@@ -1,9 +1,9 @@
 """The clocks of a rank's threads, in emulated time.
 
-A thread's clock goes with the CPU time that the thread uses, divided by the machine's speed; it
-stands while the thread is inside the kit; and it jumps over what the thread waits for. So a rank's
-time does not depend on how many others share its cores. On a modelled machine the speed is
-infinite, and what operations cost is counted (`counted`).
+A thread's clock advances with the CPU time that the thread uses, divided by the machine's speed.
+The clock stands still while the thread is inside the kit, and jumps to the end of each wait. So a
+rank's time does not depend on the number of ranks that share its cores. On a modelled machine the
+speed is infinite, and the cost of operations is counted (`counted`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ddpkit.rank.record.clock import DeviceMoment, Ends, Later, Mark, Moment
 
 _cpu_ns = time.thread_time_ns
 FREE_LOOKS = 16  # the first readings of a clock that stands still are free
-# Each later reading costs LOOK_NS plus 1/SHARE of the time since the first reading of the row, but
+# Each later reading costs LOOK_NS plus 1/SHARE of the time since the first of these readings, but
 # at most LOOK_AT_MOST_NS, so that the clock of an endless loop stays a finite number.
 LOOK_NS = 1_000
 SHARE = 256
@@ -40,10 +40,10 @@ class ThreadClock:
         self._looks, self._looking_since = 0, 0
         self._polls, self._polling_since, self._polled_ns = 0, 0, 0
         self.before_page: Callable[[], None] | None = None  # called before the page shows a time
-        self.how = GOING  # or the page's word for a thread that waits for gloo in C++, or may wait
+        self.how = GOING  # GOING, or the page's word for a thread that may wait for gloo in C++
 
     def now(self) -> int:
-        """The time."""
+        """Return the time."""
         if self._inside or self._speed == math.inf:
             return self._ns
         return self._ns + int((_cpu_ns() - self._cpu_ns) / self._speed)
@@ -67,7 +67,7 @@ class ThreadClock:
                 self._page.go(self._ns, self._cpu_ns, self.how)
 
     def wait(self) -> None:
-        """Say that the standing clock's thread waits for gloo."""
+        """Write on the page that the thread waits for gloo, while its clock stands still."""
         if self._page is not None:
             self._page.wait()
 
@@ -97,14 +97,14 @@ class ThreadClock:
         return self._inside > 0
 
     def advance(self, ns: int) -> None:
-        """Put the going clock forward by the thread's counted compute, if compute is counted."""
+        """Put the clock forward by counted compute, while it goes."""
         self._ns += ns
         self._looks = 0
         if self._page is not None:
             self._page.go(self._ns, 0, self.how)
 
     def spend(self, ns: int) -> None:
-        """Put the clock forward by a launch; the page waits until the launch has been sent."""
+        """Put the clock forward by a launch; the page shows the time once the launch is sent."""
         self._ns += ns
         self._looks = 0
 
@@ -134,10 +134,10 @@ class ThreadClock:
         self._polled_ns = self.now()
 
     def look(self) -> int:
-        """The time, for the user's code.
+        """Return the time to the user's code.
 
-        Where compute is free, a clock that is looked at again and again would never move, and a
-        loop that waits for a time would never end. So each look costs a little, after some.
+        Where compute is free, a loop that reads the clock until a given time would never end. So
+        after FREE_LOOKS readings in a row, each reading puts the clock forward a little.
         """
         if self._speed == math.inf and not self._inside:
             self._looks += 1
@@ -158,23 +158,23 @@ class LaterClock(ThreadClock):
 
     def __init__(self, speed: float) -> None:
         super().__init__(speed)
-        self._after: list[tuple[Ends, int]] = []  # operations, and the clock's time when they count
+        self._after: list[tuple[Ends, int]] = []  # operations, and the clock's time at their ends
 
     def begin(self, moment: Later) -> None:
         """Begin to count from a moment."""
         self._after = [(operation, self._ns - later) for operation, later in moment.after]
 
     def follow(self, operation: Ends) -> None:
-        """Count from the end of an operation too: the thread has waited for it."""
+        """Count from the end of an operation too, because the thread has waited for it."""
         self._after.append((operation, self._ns))
 
     def moment(self) -> Later:
-        """This moment."""
+        """Return this moment: the times since the ends of operations."""
         now = self.now()
         return Later(tuple((operation, now - since) for operation, since in self._after))
 
     def after(self) -> After:
-        """This moment, as the timekeeper knows it."""
+        """Return this moment as the timekeeper knows it, with the numbers of operations."""
         return tuple((operation.number, later) for operation, later in self.moment().after)
 
 
@@ -201,11 +201,11 @@ class Clocks:
         return clock
 
     def use(self, clock: ThreadClock) -> None:
-        """Give the thread that asks a clock."""
+        """Make `clock` the clock of the calling thread."""
         self._others.clock = clock
 
     def now(self) -> int | Later:
-        """This moment, on the clock of the thread that asks."""
+        """Return the present moment, on the calling thread's clock."""
         clock = self.mine
         return clock.moment() if isinstance(clock, LaterClock) else clock.now()
 
@@ -219,7 +219,7 @@ class Clocks:
         return threading.get_ident() == self._main_thread or hasattr(self._others, "clock")
 
     def ns(self, moment: Moment) -> int:
-        assert not isinstance(moment, Mark | DeviceMoment)  # a GPU's
+        assert not isinstance(moment, Mark | DeviceMoment)  # moments of a GPU
         return moment.ns() if isinstance(moment, Later) else moment
 
     def is_past(self, moment: Moment) -> bool:

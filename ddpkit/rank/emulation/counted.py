@@ -1,13 +1,14 @@
-"""Counted compute: each operation of torch's costs what a modelled machine takes for it.
+"""Counted compute: each operation of torch's takes the time that a modelled machine would need.
 
 A `TorchDispatchMode` sees the operations of the thread in which it is entered: those of forward, of
-backward (on the CPU it runs in the thread that calls it), of optimizers, of DDP's reducer in C++,
-of FSDP2. It lets each run as it is, counts its FLOPs and the bytes that it reads and writes, and
-puts the thread's clock forward by that. The clock knows no other compute: Python takes no time.
+backward (on the CPU, a backward runs in the calling thread), of optimizers, of DDP's reducer in
+C++, and of FSDP2. The mode runs each operation unchanged, counts FLOPs and the bytes that are read
+and written, and puts the thread's clock forward by their cost. The clock knows no other compute:
+Python takes no time.
 
-What must hold: an operation on a subclass of tensors, such as DTensor, is left to the subclass,
-which comes by here again with the local ones: the operation on all ranks' parts is not counted.
-What would break it: operations that pass no dispatcher (NumPy, a C++ extension's own loops).
+What must hold: the mode leaves an operation on a subclass of Tensor, such as DTensor, to the
+subclass. The subclass calls operations on its local tensors, and the mode counts only these.
+What would break it: operations that do not pass the dispatcher (NumPy, loops of a C++ extension).
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
 
 _ITEM = torch.ops.aten._local_scalar_dense.default
 _MADE_OF_DATA = torch.ops.aten.lift_fresh.default
-# They give values, or shapes that depend on values, so on CUDA their host waits for them.
+# These operations return values, or shapes that depend on values, so on CUDA the host waits.
 _FETCH = words(
     "_local_scalar_dense nonzero nonzero_numpy masked_select equal _unique _unique2 unique_dim "
     "unique_consecutive bincount histc repeat_interleave"
@@ -66,11 +67,11 @@ def _may_take_a_mask(func: Any) -> bool:
 
 
 def _eager(compiles: Callable[..., Any], *, says: bool) -> Callable[..., Any]:
-    """Return `torch.compile` after which all code runs eagerly.
+    """Return a `torch.compile` that makes torch run all code eagerly, from a user's first call on.
 
-    The compiler leaves out code under a mode, but then refuses `fullgraph=True`.
+    Under a dispatch mode, the compiler skips code anyway, but raises for `fullgraph=True`.
 
-    says  True warns at the first call by the user's code
+    says  True also warns at that first call
     """
     known = False
 
@@ -93,7 +94,7 @@ def _eager(compiles: Callable[..., Any], *, says: bool) -> Callable[..., Any]:
 
 
 class Counting(PlainMode):
-    """The mode that counts a thread's operations: each puts a clock forward, or loads a device."""
+    """The mode that counts a thread's operations, on its clock or as launches on a device."""
 
     def __init__(
         self,
@@ -106,7 +107,7 @@ class Counting(PlainMode):
         super().__init__()
         self._uncomputed = uncomputed
         self._meter, self._memory, self._clock, self._device = meter, memory, clock, device
-        # gloo's threads have the mode of the thread that has posted, and copy what they receive.
+        # gloo's threads inherit the mode of the posting thread, and their copies must not count.
         self._thread = threading.get_ident()
         self.on = True
         self.loose: LooseOperations | None = None  # on the main thread, in a recorded run
@@ -158,7 +159,7 @@ class Counting(PlainMode):
         return out
 
     def _check(self, name: str, func: Any, args: Any, kwargs: Any) -> None:
-        """Refuse an operation that the device does not have."""
+        """Raise if the modelled GPU lacks an operation that works on the device."""
         if self._place(func, args, kwargs) != HOST:
             capability.check(self._memory.model.name, name, (*args, *kwargs.values()))
 
@@ -187,8 +188,8 @@ class Counting(PlainMode):
     def _place(self, func: Any, args: Any, kwargs: Any) -> str:
         """Return the place in which an operation works.
 
-        In a Cluster every tensor lies on the device, but an optimizer's counters of steps: torch's
-        optimizers make the counters by `torch.tensor(0.0)` in the first step, unless fused.
+        In a Cluster every tensor lies on the device, except an optimizer's step counters: torch's
+        optimizers, unless fused, make them on the host by `torch.tensor(0.0)` in the first step.
         """
         if self._device is None:
             return UNDECIDED
@@ -202,7 +203,7 @@ class Counting(PlainMode):
 
 
 class OperationCount(PlainMode):
-    """Tells the number of operations that are counted while it is entered."""
+    """A mode that counts, in `number`, the operations that cost time on a modelled machine."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -259,7 +260,10 @@ class Counted:
 
     @contextmanager
     def in_threads(self) -> Iterator[None]:
-        """A block in which threads that the user's code starts count, from its own time on."""
+        """A block in which the compute of threads that the user's code starts is counted.
+
+        A new thread's clock begins at the time of the thread that starts it.
+        """
         start, run = threading.Thread.start, threading.Thread.run
         began: dict[threading.Thread, int] = {}
 
@@ -307,7 +311,7 @@ class Counted:
 
     @contextmanager
     def running(self, recorder: Recorder) -> Iterator[None]:
-        """A block in which the user's function runs; then the recorder knows what was alive."""
+        """A block in which the user's function runs; then the recorder gets the memory levels."""
         read, recorder.counted_ns = self._clocks.ns, self._clocks.main.now
         recorder.log.work = self._facts
         try:

@@ -34,7 +34,7 @@ from ddpkit.protocol.emulation import (
 
 
 class Desk:
-    """Tells the timekeeper what this rank does, and what it waits for."""
+    """Tells the timekeeper of this rank's actions, and asks for the ends of the rank's waits."""
 
     def __init__(self, main: Connection, others: Connection) -> None:
         self._main, self._others = main, others
@@ -46,11 +46,11 @@ class Desk:
         self._actors, self._questions = count(MAIN + 1), count(1)
         self.numbers = count(1)  # numbers for operations
         self.before_ask: Callable[[], None] = lambda: None  # sends a device's launches
-        self.learn: Callable[[TimesOf], None] = lambda times: None  # hears of a device's times
-        self._from_anybody: dict[int, Callable[[int], None]] = {}  # what to do with the source
+        self.learn: Callable[[TimesOf], None] = lambda times: None  # called with a device's times
+        self._from_anybody: dict[int, Callable[[int], None]] = {}  # called with a receive's source
 
     def tell(self, request: Request) -> None:
-        """Tell of something, before the thread's clock goes on."""
+        """Send a request to the timekeeper. Call this before the thread's clock goes on."""
         if threading.get_ident() == self._main_thread:
             self._main.send(request)
         else:
@@ -60,9 +60,9 @@ class Desk:
     def ask(
         self, after: After, ns: int, limit_ns: int | None = None, *, posted: bool = False
     ) -> Due:
-        """Return when some operations are done; wait until the time is known, or past the limit.
+        """Wait until the end of some operations is known, or the limit is past; return the answer.
 
-        posted  True asks when all members had posted an operation, not when the operation is done
+        posted  True asks for the time at which all members had posted, in place of the end
         """
         with self._actor() as actor:
             ask = Ask(actor, after, ns, limit_ns, next(self._questions), posted=posted)
@@ -70,7 +70,10 @@ class Desk:
 
     @contextmanager
     def turn_at_store(self, ns: int, *, changes: bool) -> Iterator[int]:
-        """A block in which this thread has its turn at a store; yields the time of it, if later."""
+        """A block in which this thread has its turn at a store; yields the turn's time, in ns.
+
+        The time is `ns`, or later if the turn has come later.
+        """
         with self._actor() as actor:
             due = self._ask(Ask(actor, (), ns, ns, next(self._questions), TURN))
             now_ns = max(ns, due.now_ns)
@@ -103,18 +106,18 @@ class Desk:
             yield actor
         finally:
             del self._answers[actor]
-            self.tell(Left(actor))  # the end of a thread of the user's is unknown
+            self.tell(Left(actor))  # now, because the end of a user's thread is not seen
 
     def _ask(
         self, ask: Ask, is_there: Callable[[], bool] | None = None, look: float = math.inf
     ) -> Due:
-        """Ask, and wait for the answer; look meanwhile whether something is there."""
+        """Ask, and wait for the answer; meanwhile, call `is_there` every `look` real seconds."""
         self.before_ask()
         self.tell(ask)
         while True:
             answer = self._answer(ask.actor, None if is_there is None else look)
             if answer is not None and answer.question == ask.question:
-                # another number: the answer to a wait that a signal's handler has ended
+                # An answer with another number belongs to a wait that a signal's handler has ended.
                 return answer
             if answer is None and is_there is not None and is_there():
                 self.tell(Found(ask.actor, ask.question))
@@ -159,11 +162,11 @@ class Desk:
         return actor
 
     def left(self, actor: int = MAIN) -> None:
-        """Say that an actor does nothing more; the main thread, when the function has returned."""
+        """Say that an actor does nothing more; the main actor, when the function has returned."""
         self.tell(Left(actor))
 
     def close(self) -> None:
-        """Leave the timekeeper's connections to another process."""
+        """Close the timekeeper's connections in this process, a forked child of the rank."""
         self._main.close()
         self._others.close()
 

@@ -8,16 +8,16 @@ GPU's host would wait.
 It would be simpler to tell the timekeeper of each launch at once. But an operation may cost a few
 microseconds, and a message to another process ten. So the rank collects launches, and sends them
 before any action that the timekeeper sees: a post, a question, a time on the clock's page. The page
-must never show a time before which a launch has not been sent.
+must never show a time while a launch of an earlier time has not been sent.
 
 A moment on the device is an event, as on a GPU: its time is the host's clock, or the end of the
 current stream's last item if that end is later. The recorder reads the time after the run.
 
 Values are real here, and a GPU's host does not wait for values. So the rank waits for gloo only
-when an operation touches a tensor that gloo carries: ranks with streams in order must not wait for
-each other. A host cannot touch values that a peer has not posted yet. The host goes on when the
-hosts of all members have posted, at the latest of their clocks; a GPU's host would go on earlier.
-The next launches follow the operation anyway, and the operation ends later than that clock.
+when an operation touches a tensor that gloo carries. An earlier wait could block ranks that do not
+block each other on GPUs. A host cannot touch values that a peer has not posted yet: it goes on when
+the hosts of all members have posted, at the latest of their clocks. A GPU's host would go on
+earlier. The next launches follow the operation anyway, and the operation ends after that time.
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ from ddpkit.trace import Span
 if TYPE_CHECKING:
     from ddpkit.rank.emulation.meter import Meter
 
-MOST_LAUNCHES = 4096  # the size of a batch
-LONGEST_NS = 25_000_000  # real time after which a batch is sent; a write takes up to 2 ms
+MOST_LAUNCHES = 4096  # launches in a full batch, which is sent at once
+LONGEST_NS = 25_000_000  # real time after which any batch is sent; sending takes up to 2 ms
 Number: TypeAlias = tuple[int, int]  # an operation in an `After`
-real_ns = time.monotonic_ns  # before `seen` replaces the function
+real_ns = time.monotonic_ns  # taken before `seen` replaces the function
 
-NO_NUMBER = 1 << 63  # uncounted nodes of autograd have this number or more
+NO_NUMBER = 1 << 63  # nodes that autograd does not number, such as a gradient's sum: this or more
 
 
 class Device:
@@ -67,7 +67,7 @@ class Device:
         self._switches: list[tuple[int, Hashable]] = []  # number of autograd's node, stream
         self._before: Hashable = None  # the stream of a backward's last operation
         self._in_backward: set[Hashable] = set()  # the streams that a backward has used
-        self.launches = self.host_ns = 0  # all threads together, without waits
+        self.launches = self.host_ns = 0  # the host's launches and work, of all threads together
         self._unsent: list[Launch] = []
         self._sending = threading.RLock()  # a signal's handler may launch
         self._sent_at = real_ns()
@@ -80,9 +80,9 @@ class Device:
         self._over = DeviceTimes(0, {})  # stretches of compute, once the run is over
         self.meter: Meter | None = None  # counts the work of launches
         self._waits = HostWaits()
-        # Holds calls, not operations: operations hold tensors, and an entry ends in real time.
+        # Calls, not operations, which hold tensors: the end of an entry depends on real time.
         self._under_way: dict[int, RecordedCall] = {}
-        self.reads: Callable[[torch.Tensor], bool] = lambda _: False  # a read by other rules
+        self.reads: Callable[[torch.Tensor], bool] = lambda _: False  # True if `places` charges it
         clocks.main.before_page = desk.before_ask = self.send
         desk.learn = self._learn
 
@@ -117,7 +117,7 @@ class Device:
         self.queues.follow(items, stream)
 
     def stretch_ends(self) -> None:
-        """End the stretch of operations outside modules: the device may wait now."""
+        """End the recorded stretch of operations outside modules: the device may wait now."""
         recorder = current() if threading.get_ident() == self._main_thread else None
         if recorder is not None and recorder.loose is not None:
             recorder.loose.close()
@@ -144,9 +144,9 @@ class Device:
     # Launches
 
     def launch(self, launch_ns: int, work_ns: int, place: str = COMPUTE) -> int:
-        """Spend a launch of the host, and let a place of the device work on the current stream.
+        """Launch work on the current stream; return the number of the launched item.
 
-        Return the number of the launched item.
+        The launch takes the host `launch_ns`, and the work takes a place of the device `work_ns`.
         """
         clock = self._clocks.mine
         self.spend(launch_ns)
@@ -180,9 +180,9 @@ class Device:
         recorder.log.add(("copy", name, *moments, nbytes, facts))
 
     def post(self, operation: Carrying) -> After:
-        """Put a call behind its stream and its communicator; return the operations before the call.
+        """Queue a call on the current stream and its communicator; return the operations before it.
 
-        A message outside a batch is in a queue for its pair of ranks.
+        A message outside a batch has a queue for its pair of ranks, in place of the communicator's.
         """
         number, call = operation.number, operation.call
         self._under_way[number], self._unwaited[number] = call, operation
@@ -237,7 +237,7 @@ class Device:
         return HostState(self._clocks.mine.now(), self.launches, *work, queue)
 
     def spend(self, ns: int) -> None:
-        """Let the host work for a time."""
+        """Let the host work for `ns`."""
         self.host_ns += ns
         self._clocks.mine.spend(ns)
 
@@ -257,7 +257,7 @@ class Device:
     def send(self) -> None:
         """Tell the timekeeper of all launches, before the clock's page shows a later time.
 
-        A thread's question sends the launches too: the main thread may block in a `join`.
+        Questions of other threads send these launches too: the main thread may block in a `join`.
         """
         self._sent_at = real_ns()
         with self._sending:
@@ -279,11 +279,11 @@ class Device:
 
     @property
     def stands(self) -> bool:
-        """True while the kit works on the thread: then no time passes, and no read waits."""
+        """True while the kit works in this thread: then no time passes, and no read waits."""
         return self._clocks.mine.stands
 
     def wait(self, follows: After | None = None, why: str = "") -> None:
-        """Let the host wait, in a call `why`, for operations: by default, the current stream's."""
+        """Let the host wait for operations, by default the current stream's; `why` is the call."""
         self.stretch_ends()
         follows = self.queues.tail() if follows is None else follows
         if not follows:
@@ -296,7 +296,7 @@ class Device:
             clock.jump(max(due.done_ns, due.now_ns))
 
     def read(self, tensor: torch.Tensor) -> None:
-        """Let the host wait for the values of a tensor, unless the kit reads them."""
+        """Let the host wait for the values of a tensor; a read by the kit itself takes no time."""
         self.carried.touch((tensor,))
         if self.stands:
             return
@@ -309,7 +309,7 @@ class Device:
         self._take_everything()
 
     def is_done(self, follows: After) -> bool:
-        """True if operations are done by now. A look costs a little, so a loop of looks ends."""
+        """True if operations are done by now. Each look takes a little time, so that loops end."""
         clock = self._clocks.mine
         if not follows:
             return True
@@ -345,7 +345,7 @@ class Device:
             recorder.wait_over(thread)
 
     def meet(self, number: int, call: RecordedCall) -> None:
-        """Wait until all members have posted an operation, and put the host's clock there."""
+        """Wait until all members have posted an operation; put the host's clock to that time."""
         clock = self._clocks.mine
         with clock.stopped(), self.said(call), self._waits.noted(clock, "values of peers"):
             due = self._desk.ask(((number, 0),), clock.now(), posted=True)
@@ -354,8 +354,8 @@ class Device:
     def _take_everything(self) -> None:
         """Take all tensors that gloo has carried, once the device is done.
 
-        The host's shorter waits take no tensors: there the set of finished operations depends on
-        real time, and memory would too.
+        Other waits of the host take no tensors. After such a wait, the set of finished operations
+        depends on real time, and so would memory.
         """
         over = [number for number in self._unwaited if number not in self._under_way]
         self.carried.take([self._unwaited.pop(number) for number in over])
@@ -382,7 +382,7 @@ class Device:
     def _idle_since(self, ns: int) -> int:
         """Return the end of the compute before a time; the time itself if the device was busy."""
         busy = self._over.busy
-        at = bisect_left(busy, (ns,)) - 1  # the last stretch that begins before it
+        at = bisect_left(busy, (ns,)) - 1  # the last stretch that begins before `ns`
         return 0 if at < 0 else min(ns, busy[at][1])
 
     def is_past(self, moment: Moment) -> bool:

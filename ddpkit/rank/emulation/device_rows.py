@@ -23,14 +23,14 @@ class _Tells(Protocol):
 
 
 class HostWaits:
-    """The waits of a rank's host, the newest `MAX_SPANS`: times in ns, and the calls that wait."""
+    """The newest `MAX_SPANS` waits of a rank's host: start and end in ns, and the waiting call."""
 
     def __init__(self) -> None:
         self.all: deque[tuple[int, int, str]] = deque(maxlen=MAX_SPANS)
 
     @contextmanager
     def noted(self, clock: _Tells, why: str) -> Iterator[None]:
-        """A block in which the host may wait, on a clock."""
+        """A block in which the host may wait; time that passes on `clock` is noted as a wait."""
         start = clock.now()
         yield
         if (end := clock.now()) > start:

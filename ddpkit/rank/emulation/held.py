@@ -1,4 +1,4 @@
-"""Live storages, and the memories that they fill: the device's, and the host's beside it."""
+"""Live storages, and the memories that they fill: the device's and the host's."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ class Held:
     kind: str = "activations"
     ref: Any = None
     collected_ns: int | None = None  # the end of the wait for an operation that carried the storage
-    place: str = UNDECIDED  # beside a device; the place may be decided late
+    place: str = UNDECIDED  # on a machine with a device; may be decided after the first use
 
 
 @dataclass(slots=True)
 class BytesInUse:
-    """One memory: the bytes in use, the most that were in use, and the first that did not fit."""
+    """One memory: the bytes in use, their maximum, and the first request that did not fit."""
 
     limit: int | None
     live: int = 0
     most: int = 0
     full_by: int = 0  # bytes of the first request beyond the limit
-    full_with: int = 0  # bytes in use with the request: gloo may have let go of some since
+    full_with: int = 0  # bytes in use with that request; gloo may free some of them afterwards
 
     def change(self, by: int) -> None:
-        """Take bytes, or give some back."""
+        """Take `by` bytes; give bytes back if `by` is negative."""
         self.live += by
         self.most = max(self.most, self.live)
         full = self.limit is not None and self.live > self.limit

@@ -45,7 +45,7 @@ if TYPE_CHECKING:  # loads a part of torch that other machines do not need
 
 
 class Machine:
-    """The machine of a rank during one run. `epoch_ns` is the date at which its clock is 0.
+    """The machine of a rank during one run. `epoch_ns` is the date at which the clock is 0.
 
     ``model`` is the modelled machine that gives the cost of compute, or None. Without ``values``,
     operations on large tensors are counted and not computed. ``alike`` names the absent ranks.
@@ -84,16 +84,16 @@ class Machine:
                 self.uncomputed = Uncomputed()
             self._counted = Counted(model, speed, self.clocks, rank, self.device, self.uncomputed)
         self.backward = EmulatedBackward(self.clocks, self.device, self.memory, self.note)
-        self._runs = False  # the user's function
+        self._runs = False  # True while the user's function runs
         # (operation, group's ranks) -> number of turns
         self._turns: Counter[tuple[str, tuple[int, ...]]] = Counter()
         self.alike = alike
         self.given_up: set[Any] = set()  # operations that a wait with a limit gave up
-        self._notes: list[list[Any]] | None = None  # a program, as `simulate.engine.claimed` has it
+        self._notes: list[list[Any]] | None = None  # a program of `simulate.engine.claimed`
 
     @contextmanager
     def shown(self, recorder: Recorder) -> Iterator[None]:
-        """A block in which this is the machine that the rank's code sees."""
+        """A block in which the rank's code sees this machine."""
         global _current
 
         _current = self
@@ -126,7 +126,7 @@ class Machine:
     def running(self, recorder: Recorder) -> Iterator[None]:
         """A block in which the main thread's clock goes.
 
-        After the block, the ends of operations without a wait are known too.
+        After the block, the ends of all operations are known, even if no code waited for them.
         """
         clock = self.clocks.main
         with self.counting() if self._counted is None else self._counted.running(recorder):
@@ -149,9 +149,9 @@ class Machine:
 
     @contextmanager
     def noting(self) -> Iterator[list[list[Any]]]:
-        """A block whose program is written down: all that moves the main thread's clock.
+        """A block that yields a list, and writes every step of the main thread's clock into it.
 
-        Only where compute is counted; elsewhere the program stays empty.
+        The list is the program of the block. It stays empty unless compute is counted.
         """
         program: list[list[Any]] = []
         if self._counted is None:
@@ -168,7 +168,7 @@ class Machine:
             self._notes = self._counted.meter.note = None
 
     def note(self, *entry: Any) -> None:
-        """Write down what the main thread does, if it is asked for."""
+        """Add an entry to the program, inside of `noting`; another thread's entry is "beyond"."""
         if self._notes is not None:
             elsewhere = self.clocks.mine is not self.clocks.main
             self._notes.append(["beyond", "a thread of its own"] if elsewhere else [*entry])
@@ -187,18 +187,18 @@ class Machine:
         return None if self._counted is None else self._counted.memory
 
     def tell_places(self) -> Places | None:
-        """Tell the device's memory from the host's in a script; return None without a device."""
+        """Let a script's tensors lie on the device or on the host; return None without a device."""
         if self.device is None or self._counted is None:
             return None
         return self._counted.tell_places(self.device)
 
     def tensor_of_host(self, args: Any) -> torch.Tensor | None:
-        """Return a tensor of a call that a script keeps in the host's memory; None without."""
+        """Return a tensor of a call that a script keeps in the host's memory; None if none is."""
         places = None if self._counted is None else self._counted.places
         return None if places is None else places.first_of_host(args)
 
     def launch(self, ns: int) -> bool:
-        """Let the device run a kernel of `ns`; False on a machine without a device."""
+        """Let the device run a kernel of `ns`; return False on a machine without a device."""
         if self.device is None or self._counted is None:
             return False
         self.device.stretch_ends()
@@ -208,7 +208,8 @@ class Machine:
     def post(self, operation: Carrying, args: Any, *, by_nccl: bool = False) -> After:
         """Launch a call on the device, if any; return the operations that the call follows.
 
-        by_nccl  True if the script believes that NCCL carries the call, for tensors of the device
+        by_nccl  True if the script believes that NCCL carries the call: then the call's tensors,
+                 unless known to lie on the host, lie on the device
         """
         if self.device is None or self._counted is None:
             return ()
@@ -219,7 +220,7 @@ class Machine:
         return self.device.post(operation)
 
     def counting(self) -> AbstractContextManager[None]:
-        """A block in which what this thread computes is counted, if that is what is charged."""
+        """A block in which this thread's compute is counted, on a machine that counts compute."""
         return nullcontext() if self._counted is None else self._counted.here()
 
     def left(self) -> None:
@@ -279,9 +280,10 @@ class Machine:
 
     @contextmanager
     def turn_at_store(self, *, changes: bool) -> Iterator[None]:
-        """A block in which the thread uses a store, at its time: no rank can do anything earlier.
+        """A block in which the thread uses a store, at the thread's time.
 
-        The thread of callbacks has no time that is known already, and takes no turn.
+        The block begins when no rank can do anything earlier. The time of the thread that runs
+        callbacks is not known yet, so this thread does not wait for a turn.
         """
         clock = self.clocks.mine
         if clock.is_later:
@@ -294,7 +296,7 @@ class Machine:
             yield
 
     def wait_for_store(self, is_there: Callable[[], bool], seconds: float, look: float) -> bool:
-        """Wait until `is_there` is true of a store; return False if `seconds` pass before.
+        """Wait until `is_there()` is true; return False if `seconds` of emulated time pass first.
 
         ``look`` is the real time between two looks for a change that no rank has reported.
         """
@@ -330,10 +332,10 @@ if hasattr(os, "register_at_fork"):
 
 
 def counted_machine() -> Machine | None:
-    """The machine of the run that this process is in, if its compute is counted."""
+    """Return the machine of this process's run if compute is counted, or None."""
     return None if _current is None or _current.memory is None else _current
 
 
 def current() -> Machine | None:
-    """The machine of the run that this process is in; None if time is real."""
+    """Return the machine of this process's run; None if time is real."""
     return _current

@@ -1,14 +1,16 @@
 """The memory of a modelled machine: the bytes of a rank's live storages, over emulated time.
 
-A storage counts from the operation that makes it, or from the first that sees it, until it is
-freed: once, however many tensors and views share it, with the bytes that it was asked for. That is
-neither the process's memory nor an allocator's: no rounding, no cache, nothing of Python's.
+A storage counts from the operation that makes it, or from the first operation that sees it, until
+the storage is freed. It counts once, however many tensors and views share it, and with the bytes
+that were asked for. The sum is neither the process's memory nor an allocator's: it has no rounding,
+no cache, and no objects of Python.
 
-What a storage is for is often known later than it is made: a gradient is one when `.grad` holds it.
-So a storage has a kind that may change, and counts as its last one for all its life.
+The use of a storage is often known only later: a tensor is a gradient once `.grad` holds it. So a
+storage has a kind that may change, and counts under its last kind for all its life.
 
-When a storage is freed is told by a weak reference to it, in whichever thread drops the last use.
-gloo's threads may be late with that: what they free was free when the operation was waited for.
+A weak reference tells when a storage is freed, in the thread that drops the last use. gloo's
+threads may be late: a storage that they free counts as free since the end of the wait for the
+operation.
 """
 
 from __future__ import annotations
@@ -51,20 +53,20 @@ class Memory:
 
     def __init__(self, clocks: Clocks, rank: int, model: MachineModel) -> None:
         self._clocks, self._rank, self._model = clocks, rank, model
-        self._device = BytesInUse(model.memory)  # all storages, unless the script has a host apart
+        self._device = BytesInUse(model.memory)  # holds all storages, unless `apart`
         self._host = BytesInUse(None if model.host is None else model.host.memory)
-        self.apart = False  # the host's memory counts apart
+        self.apart = False  # True if the host's memory counts separately, in `_host`
         self._held: dict[int, Held] = {}  # address of a storage -> the storage
         self._changes: list[tuple[Moment, Held, int]] = []
         self._base = dict.fromkeys(MEMORY_KINDS, 0)  # sums of the changes that are no longer kept
         self._seen_parameters: dict[int, weakref.ref[torch.Tensor]] = {}
         self._optimizers: weakref.WeakSet[Any] = weakref.WeakSet()
-        self.steps = False  # an optimizer
+        self.steps = False  # True while an optimizer steps
         self._lock = threading.RLock()  # gloo's threads free tensors that they have carried
 
     @property
     def model(self) -> MachineModel:
-        """The machine whose memory it is."""
+        """The modelled machine."""
         return self._model
 
     @property
@@ -79,15 +81,15 @@ class Memory:
 
     @property
     def most_of_host(self) -> int:
-        """The most bytes that were in use at a time in a host's memory apart."""
+        """The most bytes that were in use at a time in the host's memory, if counted separately."""
         return self._host.most
 
     def forget_most(self) -> None:
-        """Count from what is in use now."""
+        """Make the bytes in use now the maximum."""
         self._device.most = self._device.live
 
     def tell_apart(self) -> None:
-        """Count the host's storages apart, from now on and for all storages alive."""
+        """Count the host's storages separately from now on, including those that are alive."""
         with self._lock:
             if self.apart:
                 return
@@ -102,10 +104,10 @@ class Memory:
     def _in(self, room: BytesInUse) -> list[Held]:
         return [held for held in self._held.values() if self._room(held) is room]
 
-    # What operations make and see
+    # Storages, as operations make and see them
 
     def see(self, values: Iterable[Any], place: str = UNDECIDED) -> None:
-        """Note the storages of tensors, also of tensors in lists; new storages lie in `place`."""
+        """Note the storages of tensors and of tensors in lists; new storages lie in `place`."""
         for value in values:
             if isinstance(value, torch.Tensor):
                 self._see(value, place)
@@ -117,12 +119,12 @@ class Memory:
             self._note_parameter(tensor)
             return
         held = self._hold(tensor, place)
-        moved = type(tensor) is torch.nn.Parameter  # perhaps: by `.to(dtype)` or `.cuda()`
+        moved = type(tensor) is torch.nn.Parameter  # perhaps moved, by `.to(dtype)` or `.cuda()`
         if moved and held is not None and held.kind == "activations":
             held.kind = "parameters"
 
     def _hold(self, tensor: torch.Tensor, place: str = UNDECIDED) -> Held | None:
-        """The entry of a tensor's storage; None for a tensor without one."""
+        """Return the entry of a tensor's storage; None for a tensor without a storage."""
         try:
             storage = tensor.untyped_storage()
         except (NotImplementedError, RuntimeError):  # sparse
@@ -179,18 +181,18 @@ class Memory:
                 self._forget()
 
     def overflow(self) -> torch.OutOfMemoryError | None:
-        """The error to raise, if what was seen last does not fit."""
+        """Return the error for a request that did not fit; None if all requests fit."""
         room = self._device if self._device.full_by else self._host
         if not room.full_by:
             return None
         full = self._what_fills_it(room)
-        room.full_by = 0  # only now: to look has found more
+        room.full_by = 0  # only now, because `_what_fills_it` may find more storages
         error = torch.OutOfMemoryError(full_text(full, of_host=room is self._host))
         error.full = full  # type: ignore[attr-defined]
         return error
 
     def _forget(self) -> None:
-        """Keep the newest changes."""
+        """Drop old changes, and keep their sums."""
         for _, held, by in self._changes[:MANY]:
             if self._room(held) is self._device:
                 self._base[held.kind] += by
@@ -212,11 +214,11 @@ class Memory:
             *(room.full_with - by + unseen, by, alive),
         )
 
-    # What they are for
+    # Kinds of storages
 
     def _note(self, tensor: Any, kind: str, *, over: tuple[str, ...] = ("activations",)) -> None:
         """Give a tensor's storage the kind `kind`, if its kind so far is one of `over`."""
-        local = torch_private.local_part(tensor)  # a DTensor's
+        local = torch_private.local_part(tensor)  # the local part of a DTensor
         if isinstance(local, torch.Tensor):
             held = self._hold(local)
             if held is not None and held.kind in over:
@@ -230,7 +232,7 @@ class Memory:
         self._note(parameter, "parameters", over=MEMORY_KINDS)
 
     def _swapping(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        """Return a `swap_tensors` for known parameters: a weak reference forbids a swap."""
+        """Return a `swap_tensors` that drops weak references first: with them, torch refuses."""
 
         @functools.wraps(original)
         def swap(one: torch.Tensor, other: torch.Tensor) -> None:
@@ -246,16 +248,16 @@ class Memory:
         return swap
 
     def carried(self, values: Iterable[Any]) -> list[Held]:
-        """The entries of the tensors that an operation carries."""
+        """Return the entries of the tensors that an operation carries."""
         return [held for tensor in _tensors(values) if (held := self._hold(tensor)) is not None]
 
     @staticmethod
     def tensors_in(values: Iterable[Any]) -> list[torch.Tensor]:
-        """The dense tensors among values, and in their lists."""
+        """Return the dense tensors among values, and those in lists among values."""
         return list(_tensors(values))
 
     def note_reduced(self, *values: Any) -> None:
-        """Note what all ranks reduce while a backward runs: a bucket, or one gradient."""
+        """Note tensors that all ranks reduce while a backward runs: a bucket, or one gradient."""
         for tensor in _tensors(values):
             self._note(tensor, "buckets")
 
@@ -263,7 +265,7 @@ class Memory:
         """Note the storages of the parameters' gradients.
 
         A gradient that is a part of a bucket's storage keeps the kind of the bucket. A gradient
-        that fills the storage is itself what the reducer sent, and counts as a gradient.
+        that fills its storage is the very tensor that the reducer sent, and counts as a gradient.
         """
         for known in list(self._seen_parameters.values()):
             parameter = known()
@@ -344,13 +346,13 @@ class Memory:
 
         return buffer
 
-    # What has been
+    # Levels of the past
 
     def levels(self, read: Read) -> list[MemoryLevel]:
-        """Return the levels: the bytes alive from each moment on; `read` tells a moment in ns.
+        """Return the levels: the bytes alive from each moment on; `read` converts a moment to ns.
 
-        If the bytes change several times at one moment, the last level is kept, and before the last
-        level the highest one: storages can be made and freed while no time passes.
+        If the bytes change several times at one moment, two levels are kept: the highest, and then
+        the last. Storages can be made and freed while no time passes.
         """
         with self._lock:
             changes = sorted(

@@ -1,9 +1,9 @@
 """The cost of operations on a modelled machine: rules for FLOPs and bytes, by operation.
 
-FLOPs are those of torch's own registry (`torch.utils.flop_counter`). Bytes are those of the tensors
-that go in and come out, each at its full shape, once for reading and once for writing. An operation
-that only makes another view of a tensor costs nothing, and an allocation costs nothing either. A
-lookup in a table moves the looked-up rows, and not the table.
+FLOPs come from torch's own registry (`torch.utils.flop_counter`). Bytes are those of an operation's
+arguments, which are read once, and of its results, which are written once, each tensor at its full
+shape. An operation that only makes another view of a tensor costs nothing, and so does an
+allocation. A lookup in a table moves the looked-up rows, and not the table.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ def words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-# They allocate, or tell of a tensor, and touch no element.
+# These operations allocate a tensor or describe one. They cost nothing.
 _FREE = words(
     "empty empty_like empty_strided empty_permuted new_empty new_empty_strided _unsafe_view lift "
     "lift_fresh _local_scalar_dense is_same_size set_ resize_ resize_as_ record_stream is_pinned "
     "_reshape_alias _to_sparse_semi_structured"
 )
 _FREE_ROOMS = ("c10d", "_c10d_functional", "_c10d_functional_autograd", "prim", "profiler")
-# They write their first argument, and do not read it.
+# These operations write their first argument, and do not read it.
 _FILL = words(
     "copy_ _foreach_copy_ fill_ zero_ _foreach_zero_ normal_ uniform_ bernoulli_ random_ "
     "exponential_ geometric_ log_normal_ cauchy_"
@@ -42,15 +42,16 @@ _COPY = words(
     "copy_ _foreach_copy_ clone _to_copy contiguous cat stack split_with_sizes_copy "
     "all_gather_copy_in chunk_cat"
 )
-# They add up, or make each row or channel alike, and the backward of that.
+# These operations reduce a tensor, or normalize each row or channel, or are such a one's backward.
 _REDUCE = words(
     "sum mean prod amax amin max min argmax argmin var std var_mean std_mean logsumexp cumsum norm "
     "linalg_vector_norm _softmax _softmax_backward_data _log_softmax _log_softmax_backward_data "
     "embedding_dense_backward"
 )
-# They take some rows or elements of their first argument: as much as comes out.
+# These operations read only as many elements of their first argument as they return.
 _TAKE = words("embedding index_select index gather take nll_loss_forward")
-# They put as much into it as the argument of this name, or of the ones after it, has.
+# These operations change as many elements of their first argument as the named argument has. The
+# named argument's bytes count three times: it is read, and the elements are read and written.
 _PUT = {"index_put_": "values", "index_add_": "source", "scatter_add_": "src", "scatter_": "src"}
 
 
@@ -64,11 +65,11 @@ def _attention_backward(grad: Any, query: Any, key: Any, value: Any, *_: Any, **
 
 
 def _lstm(x: Any, weight: Any, recurrent: Any, *_: Any, **__: Any) -> int:
-    """One layer of a recurrent network: two products for each element of a sequence."""
+    """Return the FLOPs of one recurrent layer: two products for each element of a sequence."""
     return int(2 * (x.numel() // x.shape[-1]) * (weight.numel() + recurrent.numel()))
 
 
-# FLOPs of a CPU's own operators: torch's registry lacks these.
+# FLOPs of operators that only the CPU has: torch's registry lacks them.
 _OWN_FLOPS: dict[str, Callable[..., int]] = {
     "_scaled_dot_product_flash_attention_for_cpu": _attention,
     "_scaled_dot_product_flash_attention_for_cpu_backward": _attention_backward,
@@ -85,9 +86,9 @@ class OperationRule:
 
     kind: str
     flops: Callable[..., int] | None
-    weights: tuple[int, ...]  # how often each argument is read and written, by its place
-    names: dict[str, int]  # the same for keyword arguments, if the number is not 1
-    outputs: int  # how often the results are read and written
+    weights: tuple[int, ...]  # how many times each argument's bytes count, by position
+    names: dict[str, int]  # the same numbers by the argument's name
+    outputs: int  # how many times the results' bytes count
 
 
 def _kind(name: str, flops: object) -> str:
@@ -131,7 +132,7 @@ def rule_of(func: Any) -> OperationRule | None:
 
 @cache
 def is_plain(kind: type) -> bool:
-    """Return True if the dispatcher treats a class as plain tensors; it does so for parameters."""
+    """True if the dispatcher treats a class as plain tensors, as it treats Parameter."""
     return kind.__torch_dispatch__ is torch.Tensor.__torch_dispatch__  # type: ignore[attr-defined]
 
 
@@ -160,7 +161,7 @@ def first_tensor(value: Any) -> torch.Tensor | None:
 
 
 def _shapes(value: Any) -> Any:
-    """Return the arguments of a count of FLOPs, with shapes for tensors: a key for the count."""
+    """Return a value with shapes in the place of tensors: a key for a count of FLOPs."""
     if isinstance(value, torch.Tensor):
         return value.shape
     return tuple(map(_shapes, value)) if isinstance(value, list | tuple) else value
@@ -182,9 +183,9 @@ def uses_tf32(kind: str) -> bool:
 
 
 def _lie_apart(args: Any, out: Any) -> bool:
-    """True if tensors of one shape, in and out, lie in memory in different orders.
+    """True if an argument has the result's shape, and lies in memory in another order.
 
-    An expanded tensor repeats one element, and so has no order.
+    An expanded argument repeats elements, and so has no order.
     """
     if not isinstance(out, torch.Tensor):
         return False
@@ -201,9 +202,9 @@ def _lie_apart(args: Any, out: Any) -> bool:
 
 @dataclass(slots=True)
 class CountedFlops:
-    """FLOPs that a rank has counted, and the time that its machine's peak needs for them.
+    """FLOPs that a rank has counted, and the time for them at the peak rate of the rank's machine.
 
-    Recomputed FLOPs are those of a forward inside a backward, as of activation checkpointing.
+    Recomputed FLOPs are those of a forward inside a backward, as in activation checkpointing.
     """
 
     flops: int = 0
@@ -215,7 +216,7 @@ class CountedFlops:
         """Add the FLOPs of an operation that the thread has just carried out."""
         self.flops += flops
         self.peak_ns += peak_ns
-        # A backward runs without gradients of its own, and a forward inside of it with them.
+        # A backward runs with gradients disabled, and a forward inside it with gradients enabled.
         if torch.is_grad_enabled() and torch_private.running_node() is not None:
             self.recomputed += flops
             self.recomputed_peak_ns += peak_ns
@@ -231,7 +232,7 @@ class CountedFlops:
 
 
 def phases_ns(model: MachineModel, speed: float) -> dict[str, int]:
-    """Return the host's ns of an operation by phase; empty if a launch costs the same in each."""
+    """Return the host's ns for an operation in each phase; empty if all phases cost the same."""
     if not model.phases:
         return {}
     costs = {phase: model.phases.get(phase, model.launch_ns) for phase in PHASES}
@@ -239,9 +240,9 @@ def phases_ns(model: MachineModel, speed: float) -> dict[str, int]:
 
 
 def kernels(func: Any, args: Any) -> int:
-    """Return the number of kernels that a GPU launches for an operation, where it is not 1.
+    """Return the number of kernels that a GPU launches for an operation: usually 1.
 
-    A convolution's backward has one kernel for each of its wanted gradients.
+    A convolution's backward has one kernel for each wanted gradient.
     """
     if func is not _CONVOLUTION_BACKWARD or not isinstance(args[-1], list | tuple):
         return 1
@@ -255,15 +256,16 @@ class Meter:
         self.free = math.isinf(speed)
         self.work = CountedFlops()
         self._peaks = cache(lambda dtype: model.peak(dtype) * speed / 1e9)  # FLOP per ns
-        # A measurement of convolutions was made with cuDNN's defaults, so it includes TF32.
+        # If a machine has its own measurement of convolutions, the measurement includes TF32,
+        # because it was made with cuDNN's defaults.
         kinds = {"matmul", "convolution"} - ({"convolution"} & {*model.kinds})
         self._tf32_kinds = kinds if model.peak("tf32") > model.peak() else set[str]()
         self._transposes = "transposed" in model.kinds
-        self.note: Callable[[str, str, int, int], None] | None = None  # hears of each operation
+        self.note: Callable[[str, str, int, int], None] | None = None  # called for each operation
         self._rules: dict[Any, OperationRule | None] = {}
         self._flops: dict[Any, int] = {}
         self._dtypes: dict[torch.dtype, str] = {}
-        self.moved = 0  # bytes, of all operations
+        self.moved = 0  # bytes that all operations have read and written
 
         def cost_ns(kind: str, flops: int, moved: int, dtype: str) -> int:
             return round(model.cost_ns(kind, flops, moved, dtype) / speed)
@@ -272,7 +274,7 @@ class Meter:
             host, device = model.host_and_device_ns(kind, flops, moved, dtype)
             return round(host / speed), round(device / speed)
 
-        self.optimizing = 0  # optimizers that step now, one within another
+        self.optimizing = 0  # number of optimizers that step now: one may call another
         self._phases = {} if self.free else phases_ns(model, speed)
         self._cost_ns = lru_cache(8192)(cost_ns)
         self._host_and_device_ns = lru_cache(8192)(host_and_device_ns)
@@ -287,7 +289,7 @@ class Meter:
     def phase(self) -> str:
         """The phase of the running thread: one of `PHASES`.
 
-        A forward within a backward, as of activation checkpointing, is a forward.
+        A forward within a backward, as in activation checkpointing, is a forward.
         """
         if self.optimizing:
             return "optimizer"
@@ -305,7 +307,7 @@ class Meter:
     def host_and_device_ns(
         self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any
     ) -> tuple[int, int] | None:
-        """Return the ns of an operation on host and device; None if the operation is no kernel."""
+        """Return the ns of an operation on host and device; None if no kernel is launched."""
         rule = self._rule(func)
         if rule is None:
             return None
@@ -332,7 +334,7 @@ class Meter:
     def _counted(
         self, rule: OperationRule, func: Any, args: Any, kwargs: dict[str, Any], out: Any
     ) -> tuple[str, int, int, str] | None:
-        """Return an operation's kind, FLOPs, bytes and dtype; None without a tensor of values."""
+        """Return an operation's kind, FLOPs, bytes and dtype; None without a plain tensor."""
         tensor = first_tensor(args) if args else None
         if tensor is None:
             tensor = first_tensor((out,))

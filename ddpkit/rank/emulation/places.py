@@ -4,9 +4,9 @@ A real GPU has a memory of its own. A script's tensor lies there if the script p
 (`.cuda()`, `device="cuda"`, `map_location`), and so does the result of each operation on such a
 tensor. A tensor that the script makes without a device lies in the host's memory.
 
-torch's own code makes tensors `device=self.device`, and this device is the CPU here. Such a tensor
-has no place at first. The first operation with a tensor on the device takes the tensor along, and
-so does a collective; until then, the tensor counts as the host's.
+torch's own code makes tensors by `device=self.device`, and that device is the CPU here. Such a
+tensor has no place at first, and counts as the host's. The first operation together with a tensor
+on the device puts the tensor on the device, and so does a collective.
 
 It would be simpler to count every tensor as the device's, as in a Cluster. But then a data set in
 the host's memory would fill the GPU, its preparation would be charged as kernels, and a move to the
@@ -29,7 +29,7 @@ from ddpkit.rank.emulation.memory import Memory
 from ddpkit.rank.emulation.meter import Meter, words
 from ddpkit.simulate.engine.device import DOWN, UP
 
-# Operations on tensors of both memories: copies, and indices in the host's memory.
+# Operations that may have tensors of both memories: copies, and indices in the host's memory.
 _COPIES = words("copy_ _foreach_copy_")
 _BOTH = _COPIES | words(
     "_to_copy index index_put index_put_ _index_put_impl_ _unsafe_index "
@@ -70,7 +70,11 @@ class Places:
 
     @contextmanager
     def making(self, place: str, *, named: bool) -> Iterator[None]:
-        """A block in which tensors are made in a place; `named` also tensors like others."""
+        """A block in which new tensors lie in `place`.
+
+        named  True if the script names the place: then tensors that are made from other tensors,
+               such as `zeros_like(x)`, lie there too
+        """
         before, self._made = self._made, (place, named)
         try:
             yield
@@ -90,7 +94,7 @@ class Places:
         self._memory.place(tensor, place)
 
     def place_beside(self, other: torch.Tensor, tensors: Iterable[torch.Tensor]) -> None:
-        """Put tensors into the place of another one."""
+        """Put tensors into the place of another tensor."""
         for tensor in tensors:
             self.place(tensor, self._memory.place_of(other))
 
@@ -105,7 +109,7 @@ class Places:
         return self._copied(tensor, Crossing(DOWN, non_blocking, non_blocking, to))
 
     def pin(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Return a tensor in pinned memory. Raises RuntimeError for one on the device."""
+        """Return a copy in pinned memory. Raises RuntimeError for a tensor on the device."""
         if self.is_on_device(tensor):
             raise RuntimeError(
                 f"cannot pin '{tensor.type().replace('torch.', 'torch.cuda.')}' only dense CPU "
@@ -130,14 +134,14 @@ class Places:
 
     @property
     def of_data(self) -> str:
-        """The place of a tensor that is made of Python's data."""
+        """The place of a tensor that is made from Python's data."""
         return self._made[0]
 
     def place_of(self, func: Any, args: Any, kwargs: dict[str, Any]) -> str:
         """Return the place in which an operation works and leaves its results.
 
-        Tensors without a place go where the operation works. Raises RuntimeError, in torch's
-        words, for tensors of both memories.
+        If the operation works on the device, its tensors without a place are put there. Raises
+        RuntimeError, in torch's words, for tensors of both memories.
         """
         if self._crossing is not None:
             return self._crossing.to
@@ -163,7 +167,7 @@ class Places:
                 f"cuda and cpu! (in aten::{name}: a tensor of shape {tuple(on_host.shape)} lies "
                 "in the memory of the host)"
             )
-        if name in _COPIES:  # a source without a place may come from a file, and stays
+        if name in _COPIES:  # a source without a place may come from a file, and stays undecided
             written = self._memory.tensors_in(args[:1])
             undecided = [each for each in undecided if any(each is to for to in written)]
         for tensor in undecided:
@@ -187,7 +191,7 @@ class Places:
                 self._memory.place(tensor, DEVICE)
 
     def charge(self, place: str, func: Any, args: Any, kwargs: Any, out: Any) -> bool:
-        """Charge a copy over the bus, or the host's work; False for work of the device."""
+        """Charge a copy over the bus, or the host's work; return False for work of the device."""
         if not self._memory.apart:
             return False
         crossing = self._crossing or self._copy_between(func, args, kwargs)
@@ -213,9 +217,9 @@ class Places:
         return Crossing(way, of_host == PINNED, non_blocking, to)
 
     def _cross(self, crossing: Crossing, out: torch.Tensor) -> None:
-        """Copy over the bus, as CUDA's host does: the host waits unless the copy is pinned.
+        """Copy over the bus, as CUDA does: the host waits, unless pinned memory is not blocking.
 
-        For pageable memory on its way up, the driver waits for the stream first.
+        Before a copy of pageable memory to the device, the driver waits for the stream.
         """
         if crossing.way == UP and not crossing.pinned:
             self._device.wait(why="copy")
@@ -229,7 +233,7 @@ class Places:
             self._device.wait(why="copy")
 
     def read(self, tensor: torch.Tensor) -> bool:
-        """Let the host read a tensor's values; False if the memory of the tensor is unknown.
+        """Let the host read a tensor's values; return False if the memories are not told apart.
 
         Values on the device are copied to the host first. Values on the host need no wait.
         """

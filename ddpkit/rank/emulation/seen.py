@@ -1,9 +1,9 @@
 """The time that the user's code sees on an emulated machine: the rank's clock, and no other.
 
-The functions of `time` that tell the time are replaced in the module, and wherever else they were
-imported by name. The standard library and the kit still use real time: for a lock with a limit, a
-queue, a wait for a process. With an emulated clock such waits would never end (a thread that waits
-for a queue uses no CPU). So each function looks at its caller.
+The functions that tell the time are replaced in the module `time`, and in each module that has
+imported one by name. The standard library and the kit still use real time: for a lock with a limit,
+a queue, a wait for a process. With an emulated clock such waits would never end (a thread that
+waits for a queue uses no CPU). So each function looks at its caller.
 
 asyncio's loop waits for its timers by the emulated clock: if nothing else is to be done, the clock
 is put forward. While another thread works, or a child or a socket may still say something, the loop
@@ -30,14 +30,14 @@ from ddpkit.torch_private import COMPILED
 
 # These parts of the standard library show time to people, or wait on the user's behalf.
 FOR_USERS = frozenset({"asyncio", "timeit", "logging", "sched", "profile", "cProfile", "pstats"})
-# These wait for other processes, for files or for the net, with a limit on how long.
+# These packages wait for processes, for files or for the net, with a time limit.
 WAIT = {"filelock", "portalocker", "psutil", "joblib", "zmq", "tornado", "urllib3", "requests"}
 WAIT |= {"httpx", "httpcore", "fsspec", "huggingface_hub", "triton"}
 WAIT_IN_TORCH = ("torch.distributed", *COMPILED)
 REAL = (sys.stdlib_module_names - FOR_USERS - {"__main__"}) | {"ddpkit"} | WAIT
 USERS_OF_THE_KIT = ("ddpkit.answers", "ddpkit.checks")
-LOOK = 0.01  # real seconds between two looks at what else is done
-POOL = os.path.join("concurrent", "futures", "thread.py")  # its workers wait here for work
+LOOK = 0.01  # real seconds between two looks for events and for other threads' work
+POOL = os.path.join("concurrent", "futures", "thread.py")  # a pool's workers wait here for work
 WAITS_IN_THREADING = frozenset({"wait", "join", "_wait_for_tstate_lock"})
 SLEEP_AT_LEAST = 50e-6  # real seconds, in which other threads get to run
 
@@ -60,7 +60,7 @@ def _caller() -> str:
 
 
 def _replacements(clocks: Clocks, epoch_ns: int) -> dict[str, Callable[..., Any]]:
-    """The functions of `time` as the user's code sees them."""
+    """Return the functions of `time` as the user's code sees them."""
 
     def look() -> int:
         if clocks.looked is not None:
@@ -119,23 +119,23 @@ def _replacements(clocks: Clocks, epoch_ns: int) -> dict[str, Callable[..., Any]
 
 
 def _named(functions: dict[str, Callable[..., Any]]) -> dict[str, Callable[..., Any]]:
-    """The functions, named as those that they replace: what mentions one is shipped by its name."""
+    """Return the functions, named like those that they replace: pickle sends functions by name."""
     for name, function in functions.items():
         function.__name__ = function.__qualname__ = name
         function.__module__ = "time"
     return functions
 
 
-_tellers: list[tuple[Any, str]] = []  # modules, and their names for a function of `time`
-_looked_at = 0  # modules
+_tellers: list[tuple[Any, str]] = []  # a module, and its name for a function of `time`
+_looked_at = 0  # number of modules that were searched
 
 
 def look_for_tellers() -> None:
-    """Find out which modules know the functions of `time` by names of their own.
+    """Find the modules that have functions of `time` under names of their own.
 
-    That touches every object of every module: in a forked rank it would copy most of the pages that
-    the ranks share, 37 MB of them. So the forkserver looks (`ddpkit.rank.preload`), and a rank only
-    at what it has imported since.
+    The search touches every object of every module: in a forked rank, it would copy most of the
+    pages that the ranks share, 37 MB. So the forkserver searches (`ddpkit.rank.preload`), and a
+    rank searches only the modules that it has imported since.
     """
     _tellers.clear()
     _look_at(list(sys.modules.values()))
@@ -156,7 +156,7 @@ def _look_at(modules: list[Any]) -> None:
 
 @contextmanager
 def seen(clocks: Clocks, epoch_ns: int) -> Iterator[None]:
-    """A block in which the user's code sees the rank's clock; `epoch_ns` is the date of its 0."""
+    """A block in which the user's code sees the rank's clock; at `epoch_ns` the clock is 0."""
     with ExitStack() as undo:
         emulated = _replacements(clocks, epoch_ns)
         by_real = {id(getattr(time, name)): function for name, function in emulated.items()}
@@ -173,7 +173,7 @@ def seen(clocks: Clocks, epoch_ns: int) -> Iterator[None]:
 
 
 def _replace_timer(undo: ExitStack, by_real: dict[int, Callable[..., Any]]) -> None:
-    """timeit keeps its timer as a default of its functions."""
+    """Replace the timer of `timeit`, a default argument of several functions there."""
     import timeit
 
     for function in (timeit.Timer.__init__, timeit.timeit, timeit.repeat):
@@ -216,9 +216,10 @@ def _replace_selector(undo: ExitStack, clocks: Clocks) -> None:
 
 
 def _count_work_of_pools(undo: ExitStack) -> set[Any]:
-    """The futures of what was submitted to pools of threads, and is not done: kept up to date.
+    """Return the set of unfinished futures of all thread pools; the set is kept up to date.
 
-    A worker that has just taken its work looks like one that waits for some.
+    The frames of workers do not suffice: a worker that has just taken work from the queue looks
+    like a worker that waits for work.
     """
     from concurrent.futures import ThreadPoolExecutor
 
@@ -228,7 +229,7 @@ def _count_work_of_pools(undo: ExitStack) -> set[Any]:
     def submit(self: Any, function: Any, /, *args: Any, **kwargs: Any) -> Any:
         future = real(self, function, *args, **kwargs)
         under_way.add(future)
-        future.add_done_callback(under_way.discard)  # now, if it is done already
+        future.add_done_callback(under_way.discard)  # called at once if the future is done
         return future
 
     undo.callback(setattr, ThreadPoolExecutor, "submit", real)
@@ -245,7 +246,7 @@ def _another_thread_works(in_pools: set[Any]) -> bool:
     }
     if not others:
         return False
-    if None in others:  # it has been started, and has not begun
+    if None in others:  # a thread has been started, and has not begun
         return True
     collects = gc.isenabled()
     gc.disable()  # while frames of other threads are looked at (`rank.agent`)
@@ -265,12 +266,12 @@ def _rests(frame: FrameType, in_pools: set[Any]) -> bool:
     if frame.f_code.co_filename != threading.__file__:
         return False
     if frame.f_code.co_name not in WAITS_IN_THREADING:
-        return False  # it begins, or ends
+        return False  # the thread begins, or ends
     names = frame.f_locals
     waiter, condition = names.get("waiter"), names.get("self")
     if waiter is None or not isinstance(condition, threading.Condition):
         return True
-    return waiter in condition._waiters  # type: ignore[attr-defined]  # else it was notified
+    return waiter in condition._waiters  # type: ignore[attr-defined]  # a notified one is absent
 
 
 def _replace_import(undo: ExitStack, clocks: Clocks) -> None:

@@ -39,7 +39,7 @@ class Shapes(NamedTuple):
     """The results of an operation: shapes in the places of new tensors."""
 
     values: Any
-    numel: int  # elements of all tensors
+    numel: int  # elements of all results together
     dtypes: tuple[torch.dtype, ...]
 
 
@@ -56,7 +56,7 @@ def tensors_in(values: Iterable[Any]) -> Iterator[torch.Tensor]:
 
 
 def _signature(value: Any) -> Any:
-    """Return a key for an argument: two arguments of one key give results of one shape."""
+    """Return a key for an argument: arguments with equal keys give results of equal shapes."""
     if isinstance(value, torch.Tensor):
         return value.shape, value.stride(), value.dtype
     if isinstance(value, list | tuple):
@@ -67,7 +67,7 @@ def _signature(value: Any) -> Any:
 
 
 class ResultShapes:
-    """The shapes of the results of operations, each signature asked for once."""
+    """The shapes of operations' results; torch is asked once for each signature."""
 
     def __init__(self) -> None:
         self._shapes: dict[Any, Shapes | None] = {}
@@ -75,7 +75,7 @@ class ResultShapes:
         self._asking = threading.Lock()  # torch's mode serves one thread at a time
 
     def of(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Shapes | None:
-        """Return the shapes of an operation's results; None for sparse ones, and if torch fails."""
+        """Return the shapes of an operation's results; None if one is sparse, or if torch fails."""
         key = func, _signature(args), tuple((name, _signature(v)) for name, v in kwargs.items())
         try:
             return self._shapes[key]
@@ -93,7 +93,7 @@ class ResultShapes:
             given = [*tensors_in((*args, *kwargs.values()))]
             try:
                 out = func(*args, **kwargs)
-            except Exception:  # the operation itself raises again, with its own words
+            except Exception:  # the real operation will raise its own error
                 return None
         found = [*tensors_in((out,))]
         if any(each.layout is not torch.strided for each in found):
@@ -103,11 +103,11 @@ class ResultShapes:
         return Shapes(_shaped(out, given, wide), numel, tuple({each.dtype for each in found}))
 
 
-# A recursive function inside of a function would be part of a circle, and keep tensors alive.
+# Not nested in `_skip`: a recursive closure is a reference cycle, and would keep tensors alive.
 def make(value: Any, known: list[torch.Tensor], fill: Callable[[], Any]) -> Any:
-    """Return new tensors, and views of known ones, in the places of shapes.
+    """Return `value` with tensors in the places of shapes: new tensors, and views of known ones.
 
-    fill  the value of all elements of a small tensor
+    fill  returns the value of all elements of a small new tensor
     """
     if not isinstance(value, Shape):
         is_list = isinstance(value, list | tuple)
@@ -129,7 +129,7 @@ def make(value: Any, known: list[torch.Tensor], fill: Callable[[], Any]) -> Any:
 
 
 def of_zeros(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Return the value of an operation's result if all its tensors were zero."""
+    """Return the value that an operation's elements would have if all its arguments were zero."""
     if torch.Tag.pointwise not in func.tags:
         return name_of(func) in TRUE_OF_ZEROS
     named = {name: _zero(value) for name, value in kwargs.items()}
@@ -143,7 +143,11 @@ def _zero(value: Any) -> Any:
 
 
 def _shaped(out: Any, known: list[torch.Tensor], room: int) -> Any:
-    """Return shapes in the places of an operation's fake results; `known` are its arguments."""
+    """Return `out` with shapes in the places of fake tensors, and add the fake tensors to `known`.
+
+    known  the operation's arguments at first; a result may be a view of one of these tensors
+    room   elements of a new tensor's storage, or 0
+    """
     if isinstance(out, torch.Tensor):
         storage = torch_private.storage_id(out.untyped_storage())
         base = next(
@@ -166,7 +170,7 @@ def _shaped(out: Any, known: list[torch.Tensor], room: int) -> Any:
 
 
 def _faked(value: Any) -> Any:
-    """Return an argument with a fake tensor in place of each tensor; the fake mode is on."""
+    """Return an argument with a fake tensor in place of each tensor. Call this in the fake mode."""
     if isinstance(value, torch.Tensor):
         return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype)
     if isinstance(value, list | tuple):

@@ -2,8 +2,8 @@
 
 `copy.deepcopy`, pickle, `torch.save` and `torch.distributed.checkpoint` read a tensor's memory
 without the dispatcher. A large tensor without values is therefore pickled as a tensor on torch's
-meta device, which has a shape, strides and a dtype. On a rank, the pickle gives a tensor without
-values again; `torch.load` does so too, and gives real values for real ones.
+meta device, which has a shape, strides and a dtype. On a rank, unpickling makes it a tensor without
+values again. So does `torch.load`, which still loads the values of a file that has values.
 
 A file of safetensors has no room for a tensor without data. So such a tensor is absent from the
 file, and the file's metadata has its dtype and shape.
@@ -39,8 +39,8 @@ ABSENT = "ddpkit.without_values"  # key in the metadata of a file of safetensors
 def shapes_only(device: Device | None, places: Callable[[], Places | None]) -> Iterator[None]:
     """A block in which copies and files of large tensors without values hold shapes only.
 
-    device  the rank's device: the host waits for it before a tensor is read
-    places  tells the places of a script's tensors, on a device with a memory of its own
+    device  the rank's device, or None: before a tensor is read, the host waits for the device
+    places  returns the places of a script's tensors, or None
     """
     said = False
 
@@ -137,7 +137,7 @@ def shapes_only(device: Device | None, places: Callable[[], Places | None]) -> I
 
 
 def _sample() -> io.BytesIO:
-    """Return a file with an empty tensor: its place after a load is that of all tensors."""
+    """Return a file with an empty tensor, which `torch.load` puts in the place of all tensors."""
     file = io.BytesIO()
     torch.save(torch.tensor([]), file)
     file.seek(0)

@@ -1,8 +1,8 @@
 """Streams and events of a rank's device, and the functions of torch that are replaced for a run.
 
-The classes replace torch.cuda's and torch.cpu's. torch's own code, such as FSDP2's, uses the
-streams of torch.cpu on a device mesh of CPUs; torch's classes there are stubs, and no stream waits
-for the events.
+The classes replace those of torch.cuda and torch.cpu. torch's own code, such as FSDP2, uses the
+streams of torch.cpu on a device mesh of CPUs. The classes in torch.cpu are stubs: no stream would
+wait for an event.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class DeviceStream:
 
 
 class DeviceEvent:
-    """A moment on a stream; an event without a record is over."""
+    """A moment on a stream; an event that was never recorded counts as over."""
 
     def __init__(self, *_: Any, **__: Any) -> None:
         self.follows: After = ()
@@ -132,7 +132,7 @@ def _of_this_rank() -> Device:
 
 @contextmanager
 def shown(device: Device) -> Iterator[None]:
-    """A block in which torch's streams on a CPU are the device's, and reading a tensor waits."""
+    """A block in which torch.cpu has the device's streams, and the host waits to read a tensor."""
     global _device
     _device = device
     device.choose(DeviceStream())

@@ -1,8 +1,8 @@
-"""Times that a program takes on the host while its device works: such a time measures launches.
+"""Times that a program measures on the host while its device works: they measure launches only.
 
 `time.perf_counter()` tells the host's time, and the host is ahead of the device. So the difference
 of two readings is the time of the launches, unless the program waits for the device before the
-second reading. A program on a GPU has the same mistake, and nobody tells.
+second reading. On a GPU, a program can make the same mistake without any warning.
 
 A reading counts only if its line subtracts, `time.time() - start`, or if the program subtracts from
 the name to which the line assigns the reading. A comparison (`time.time() - start > limit`) is a
@@ -25,7 +25,7 @@ from ddpkit.text import count
 
 MOST = 16  # readings of a line that are kept
 AT_MOST = 4  # lines that the text names
-FAR, LEAST_NS = 1.1, 20_000  # a difference is far off from this factor and this time on
+FAR, LEAST_NS = 1.1, 20_000  # reported if the device takes so many times, and ns, more
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class TimeTaken:
 
 
 class TimedLaunches:
-    """The readings of a rank's main thread between which the host has launched operations."""
+    """Pairs of clock readings of a rank's main thread, with launches between the two readings."""
 
     def __init__(self, device: Device) -> None:
         self._device = device
@@ -78,7 +78,7 @@ class TimedLaunches:
     def _far(
         self, pairs: list[tuple[TimeTaken, TimeTaken]]
     ) -> list[tuple[TimeTaken, TimeTaken, int, int]]:
-        """Return the pairs of readings whose difference is far from the device's time."""
+        """Return the pairs with far too small a difference, with the host's and device's time."""
         found = []
         for start, end in pairs:
             host = end.host_ns - start.host_ns

@@ -1,7 +1,7 @@
 """Ranks without values: the dispatch mode counts each operation, and computes small ones only.
 
-The problem. A modelled machine needs the shapes of an operation, and not the result. To compute the
-result ends where the laptop does, at some ten million parameters.
+The problem. A modelled machine needs the shapes of an operation, and not the result. A laptop can
+compute the results only up to some ten million parameters.
 
 It would be simpler to run the program on torch's fake tensors. But DDP's reducer and gloo are C++
 that uses addresses of data. So the result of a large operation is a tensor of the CPU that no code
@@ -14,9 +14,9 @@ small result of a large operation is made of zeros, and a small view of a large 
 with zeros before an operation reads the view. A mark in the storage (`protocol.not_computed`) tells
 that values were not computed, and passes on to the results of small operations.
 
-What must hold: a result has the shape, strides and dtype of the computed one, so that times and
+What must hold: a result has the shape, strides and dtype of a computed result, so that times and
 bytes are those of a run with values. What would break it: a C++ extension without a fake kernel,
-which runs as it is, and may read the untouched memory.
+which runs as usual, and may read the untouched memory.
 """
 
 from __future__ import annotations
@@ -66,13 +66,14 @@ _AS_IT_IS = words(
 )
 _FUNCTIONAL = "_c10d_functional"
 _ROOMS_AS_THEY_ARE = ("c10d", _FUNCTIONAL, f"{_FUNCTIONAL}_autograd", "prim", "profiler")
-_IN_PLACE = words("all_reduce all_reduce_coalesced broadcast")  # in C++: a copy, and name + "_"
+# C++ implements these as a copy of the input, and the operation with "_" behind its name.
+_IN_PLACE = words("all_reduce all_reduce_coalesced broadcast")
 _CONTIGUOUS = words(
     "all_gather_into_tensor all_gather_into_tensor_coalesced reduce_scatter_tensor "
     "reduce_scatter_tensor_coalesced all_to_all_single"
-)  # torch copies an argument here that is not contiguous, in C++
+)  # for these, C++ copies an argument that is not contiguous
 _ASSERTS = words("_assert_async _functional_assert_async")
-# Modules through which a line of the user's reads a value.
+# Modules that may stand between a read of a value and the line that reads it.
 _BETWEEN = (
     *("ddpkit.", torch_private.WRAPS_MODES, f"{torch_private.COMPILER}."),
     torch.Tensor.__format__.__module__,
@@ -140,7 +141,7 @@ def _written(func: Any) -> tuple[_Written, ...]:
 
 @cache
 def _returned(func: Any) -> tuple[int | None, ...]:
-    """Return, for each result, the number of the written argument that it is; None if it is new."""
+    """Return for each result the number of the written argument that it is; None for a new one."""
     schema, found = schema_of(func), []
     sets = [
         set(argument.alias_info.before_set)
@@ -154,9 +155,9 @@ def _returned(func: Any) -> tuple[int | None, ...]:
 
 
 class Uncomputed:
-    """Carries out the operations of a rank without their values.
+    """Carries out the operations of a rank without values.
 
-    `reads` counts the values that were not computed and that a line of the user's has read.
+    `reads` counts, for each line of the user's, its reads of values that were not computed.
     """
 
     def __init__(self) -> None:
@@ -165,10 +166,10 @@ class Uncomputed:
         _leave_memory_untouched()
 
     def run(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Return what an operation returns; compute it only if all its tensors are small.
+        """Return an operation's result; compute it only if the operation's tensors are small.
 
-        Raises NotComputedError where a shape depends on values that were not computed, and
-        AddressSpaceRefusedError.
+        Raises NotComputedError if a shape depends on values that were not computed, and
+        AddressSpaceRefusedError if the system refuses the addresses of a large tensor.
         """
         try:
             return self._run(func, args, kwargs)
@@ -218,7 +219,7 @@ class Uncomputed:
     # Functional collectives
 
     def _communicate(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Call a functional collective, and make its copies here: C++ would copy the memory."""
+        """Call a functional collective; make its copies here, because C++ would copy the memory."""
         name = name_of(func)
         in_place = name in _IN_PLACE
         first = args[0] if isinstance(args[0], list) else [args[0]]
@@ -253,7 +254,7 @@ class Uncomputed:
     def _read_values(
         self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], given: list[torch.Tensor]
     ) -> Any:
-        """Return the Python value of an operation, as if all that was not computed were zero."""
+        """Return the Python value of an operation, with zeros for values that were not computed."""
         self._note_read(sys._getframe(2))
         if any(map(is_large, given)):
             return name_of(func) in TRUE_OF_ZEROS
@@ -263,7 +264,7 @@ class Uncomputed:
 
     @staticmethod
     def _is_of_objects(given: list[torch.Tensor]) -> bool:
-        """True for bytes of a pickled object: torch.distributed sends objects for real."""
+        """True for bytes of a pickled object, which torch.distributed sends for real."""
         if not given or given[0].dtype is not torch.uint8 or any(map(is_marked, given)):
             return False
         return sends_an_object(sys._getframe(2))
@@ -297,7 +298,7 @@ class Uncomputed:
     # Reads of values
 
     def _note_read(self, frame: FrameType | None) -> None:
-        """Note a read in the user's line; torch's own code may read."""
+        """Note that a line of the user's reads a value; a read by torch's own code is not noted."""
         while frame is not None and module_of(frame).startswith(_BETWEEN):
             frame = frame.f_back
         if frame is None or is_torchs(frame):
@@ -308,7 +309,7 @@ class Uncomputed:
 
     @contextmanager
     def reads_noted(self) -> Iterator[None]:
-        """A block in which reads that pass no dispatcher are noted: `tolist` and `numpy`."""
+        """A block in which reads by `tolist` and `numpy` are noted, which skip the dispatcher."""
         with ExitStack() as undo:
             for name in ("tolist", "numpy"):
                 original = getattr(torch.Tensor, name)
@@ -327,9 +328,9 @@ class Uncomputed:
 
 
 def _leave_memory_untouched() -> None:
-    """Let Linux map each large tensor by itself, and give memory to touched small pages only.
+    """Make Linux map each large tensor separately, in small pages that get memory when touched.
 
-    On the heap, or on huge pages, the headers of tensors would bring megabytes each.
+    On the heap or in huge pages, the header of each tensor would take megabytes of memory.
     """
     if sys.platform != "linux":
         return
@@ -340,7 +341,7 @@ def _leave_memory_untouched() -> None:
 
 
 def has_a_mask(indices: Any) -> bool:
-    """True for an index by a boolean tensor: the number of chosen elements is a value."""
+    """True if an index is a boolean tensor: the number of chosen elements depends on its values."""
     return any(map(_is_a_mask, indices))
 
 
@@ -349,9 +350,9 @@ def _is_a_mask(index: torch.Tensor | None) -> bool:
 
 
 def _without_masks(indices: Any) -> list[torch.Tensor | None]:
-    """Return indices with numbers of elements in the place of each mask.
+    """Return indices with the positions of the chosen elements in the place of each mask.
 
-    Raises NotComputedError for a mask whose values were not computed.
+    Raises NotComputedError if the values of a mask were not computed.
     """
     found = list[torch.Tensor | None]()
     for index in indices:
