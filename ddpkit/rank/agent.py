@@ -7,15 +7,15 @@ there are other waits. DDP's C++ reducer waits for its buckets inside `backward(
 itself waits. None of these passes Python code of ddpkit.
 
 It would be simpler to wrap them all. But C++ cannot be wrapped from Python, and each forgotten wait
-would be an invisible deadlock. A signal's handler in Python runs only when the main thread is back
-in Python, so never. `faulthandler` can write a stack from inside any wait, and ddpkit uses it if a
-rank holds the GIL. But a stack has lines and no objects, and the signal for it interrupts a system
-call.
+would be an invisible deadlock. A signal handler in Python runs only when the main thread is back in
+Python, which a waiting thread never is. `faulthandler` can write a stack from inside any wait, and
+ddpkit uses it if a rank holds the GIL. But a stack has lines and no objects, and the signal that
+asks for a stack interrupts a system call.
 
 So a thread looks at the main thread's innermost frame (`sys._current_frames`). gloo releases the
 GIL in every wait, so the agent can run. The frame shows the function of torch in which the thread
-is. Compiled code has no frame, so the agent finds a call of it in the bytecode of its caller: the
-frame stands at a call, and the instruction before loaded a `wait`.
+is. Compiled code has no frame, so the agent finds a call of compiled code in the caller's bytecode:
+the frame stands at a call, and the instruction before the call loaded an attribute `wait`.
 
 What must hold:
 
@@ -24,12 +24,13 @@ What must hold:
   main thread then returns from the frame, and Python 3.11 reads freed memory (`_no_collection`).
 - A look keeps no frame (`Stand`), and as far as possible no other thread runs during a look: a
   function that returned meanwhile would leave its variables to the frame, and a tensor would be
-  freed late by chance. If compute is counted, a thread with an advancing count is not looked at.
+  freed late by chance. If compute is counted, the agent does not look at a thread while its counted
+  compute advances.
 - A missed wait hides a deadlock. A wrongly reported wait gives wrong words, but no false deadlock
   as long as the rank uses its CPU, which the monitor checks. So a frame in torch.distributed counts
   as a wait unless there is evidence against it: the thread has used the CPU since the last look, or
   the function only returns information (`get_rank`).
-- A working thread of the user's may yet end the wait, so such a rank does not count as waiting.
+- A rank does not count as waiting while a working thread of the user's may still end the wait.
 
 What would break it: a compiled wait with another name than `wait`; a torch that runs the backward
 under another name than `_engine_run_backward`; a group that waits while it holds the GIL, because
@@ -69,7 +70,7 @@ class Stand(NamedTuple):
     number: int  # id of the frame
     where: tuple[str, int]
     via: str
-    f_locals: dict[str, Any]  # a few variables, in two functions without tensors
+    f_locals: dict[str, Any]  # a few variables, of functions that hold no tensors; else empty
 
     @classmethod
     def of(cls, frame: FrameType) -> Stand:
@@ -154,10 +155,10 @@ class Agent(threading.Thread):
         self._main = threading.main_thread().ident
         self._beats = 0
         self._at: tuple[int, int] | None = None  # frame and instruction of the main thread
-        self._where: tuple[tuple[str, int], str] = ("", 0), "wrapper"  # at the last look
+        self._where: tuple[tuple[str, int], str] = ("", 0), "wrapper"  # user's line, its call
         self._calls = 0  # number of calls in the black box at the last look
         self._counted_ns = 0  # counted compute at the last look
-        self._used: tuple[int, int] | None = None  # when, and the main thread's CPU time then
+        self._used: tuple[int, int] | None = None  # last look's time, and the CPU time until then
 
     def run(self) -> None:
         while True:
@@ -231,7 +232,7 @@ class Agent(threading.Thread):
         return used - used_then > self.BUSY * (now - since)
 
     def _is_at_work(self, thread: int, frame: Stand) -> bool:
-        """True if a thread of the user's, beside the main thread, may yet end the rank's wait.
+        """True if a thread of the user's, except the main thread, may still end the rank's wait.
 
         A thread may do so unless it waits itself: for communication, or for a lock without a limit.
         """
@@ -244,10 +245,10 @@ class Agent(threading.Thread):
         return self._hidden_wait(frame) is None
 
     def _wait_for_gpu(self, frame: Stand | None) -> RecordedCall | None:
-        """Return a call that the GPU has not finished, while the main thread stays in place.
+        """Return a call that the GPU has not finished, if the main thread stands still.
 
-        In place means at one instruction. The thread wants a value (`loss.item()`), and so waits
-        for everything queued before the value.
+        The thread stands still if its frame and instruction are those of the last look. Then the
+        thread wants a value (`loss.item()`), and waits for all work that was queued before.
         """
         at = (frame.number, frame.f_lasti) if frame else None
         stood, self._at = at == self._at, at

@@ -1,4 +1,4 @@
-"""Tells the user's calls, which see emulated values, from torch's calls, which see real values."""
+"""Distinguishes the user's calls, which see emulated values, from torch's, which see real ones."""
 
 from __future__ import annotations
 

@@ -1,25 +1,25 @@
 """torch's compiler, which is put off until something is to be compiled.
 
-The problem. The import of `torch._dynamo` takes as long as the import of torch itself, and 80 MB.
-Each optimizer's constructor and step imports it, and so does the constructor of
-DistributedDataParallel: only to declare that they themselves are not to be compiled. If nothing is
+The problem. The import of `torch._dynamo` takes as long as the import of torch itself, and needs
+80 MB. Each optimizer's constructor and step imports the compiler, and so does the constructor of
+DistributedDataParallel, only to declare that these functions are not to be compiled. If nothing is
 compiled, the declaration has no effect.
 
 It would be simpler to import the compiler once in the forkserver, as `preload.py` did before. Then
-a run waited for the import, each rank's fork copied its pages, and the notebook's own process paid
-once more.
+a run waited for the import, each rank's fork copied the compiler's pages, and the notebook's own
+process had to import the compiler a second time.
 
 So a stand-in takes the compiler's place in `sys.modules`. It gives those callers the answers that
 the compiler gives while nothing is compiled. For any other use, such as `torch.compile` or the
-import of a module below it, the compiler is imported in the stand-in's place.
+import of one of the compiler's modules, the compiler is imported in the stand-in's place.
 
 What must hold:
 
-- Functions that were excluded from compilation are told to the compiler on its import: `_excluded`.
-- Code that still holds the stand-in then gets the compiler's attributes from it.
+- When the compiler is imported, it learns the functions that were excluded before (`_excluded`).
+- Code that still holds the stand-in then gets the compiler's attributes through the stand-in.
 
 What would break it: a torch with optimizers or a DDP that ask more of the compiler. They would load
-it, as without the stand-in, and `tests/rank/test_compiler.py` would fail.
+the compiler, as without the stand-in, and `tests/rank/test_compiler.py` would fail.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from weakref import WeakKeyDictionary
 from ddpkit import torch_private
 from ddpkit.torch_private import COMPILER, DISABLED
 
-# Parts of the compiler: each imports the part before. `y.backward(gradient)` imports the first.
+# Parts of the compiler: each part imports the one before. `y.backward(gradient)` imports the first.
 PARTS = ("torch.fx.experimental.symbolic_shapes", "torch.distributed.tensor", COMPILER)
 _lock = threading.RLock()
 _excluded: WeakKeyDictionary[Callable[..., Any], bool] = WeakKeyDictionary()
@@ -56,7 +56,7 @@ def loaded_parts() -> set[str]:
 
 
 def put_off() -> bool:
-    """Put the compiler's import off until code compiles; False if it is imported already."""
+    """Put the compiler's import off until code compiles; return False if it is imported already."""
     with _lock:
         if COMPILER in sys.modules:
             return False
@@ -81,7 +81,7 @@ def load(part: str = COMPILER) -> ModuleType:
 
 @contextmanager
 def absent() -> Iterator[None]:
-    """A block in which the compiler is put off: for code of the kit in a user's own process."""
+    """A block in which the compiler is put off, for code of the kit in a user's own process."""
     ours = put_off()
     try:
         yield
@@ -93,7 +93,7 @@ def absent() -> Iterator[None]:
 
 
 def _remove() -> list[tuple[Callable[..., Any], bool]]:
-    """Remove the stand-in, if present; return its exclusions, for the compiler."""
+    """Remove the stand-in, if present; return the functions that it excluded, with `recursive`."""
     if not isinstance(sys.modules.get(COMPILER), _StandIn):
         return []
     del sys.modules[COMPILER]
@@ -143,7 +143,7 @@ class _StandIn(ModuleType):
 
 
 class _Below(MetaPathFinder):
-    """Finds a module below the compiler: by loading that, which is made to come first."""
+    """Finds a module of the compiler's package, after the compiler itself has been loaded."""
 
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -154,8 +154,8 @@ class _Below(MetaPathFinder):
         there = sys.modules.get(name)
         if there is None:
             return importlib.util.find_spec(name)
-        # The compiler's own import has imported this module, and its own spec would execute it
-        # again.
+        # The compiler's import has imported this module, and the module's own spec would execute
+        # the module a second time.
         spec = there.__spec__
         vars(there)["__spec__"] = None  # some modules forbid setting unknown attributes
         return ModuleSpec(name, _Brought(there, spec))

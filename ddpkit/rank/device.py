@@ -61,7 +61,10 @@ def making_tensors_on(device: torch.device) -> Iterator[None]:
 
 
 def _drawn_where_the_generator_is() -> AbstractContextManager[Any]:
-    """A block in which a generator of another device draws there, and the numbers are moved."""
+    """A block in which numbers are drawn on their generator's device, and then moved.
+
+    The numbers are moved to the default device, unless the call names a device.
+    """
     import torch
     from torch.overrides import TorchFunctionMode
 
@@ -94,8 +97,8 @@ def _drawn_where_the_generator_is() -> AbstractContextManager[Any]:
 def _keep_in_children() -> None:
     """Keep a child, such as a DataLoader's worker, from freeing objects on a GPU.
 
-    Such a free would end the child. Its garbage collector would find recorded calls with their
-    events and works.
+    A child inherits the recorded calls with their CUDA events and works. Its garbage collector
+    would free these objects, and such a free would end the child.
     """
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=gc.freeze)

@@ -52,7 +52,7 @@ def live(
     note_starts(now_of_run)
     _seed_all(mine.seed, mine.rank)
     with (
-        compiler.absent(),  # a process without a forkserver has not put it off
+        compiler.absent(),  # only a forkserver has put the compiler off already
         device.used(mine, recorder),
         machine.shown(recorder) if machine else nullcontext(),
         _joined(mine, store),
@@ -86,8 +86,9 @@ def live(
 def _seed_all(seed: int, rank: int) -> None:
     """Seed torch, numpy and random with `1000 * seed + rank`.
 
-    Forked ranks share their random state: unseeded, all would draw the same numbers. Where there
-    is no GPU its generators are left out: `torch.manual_seed` formats a traceback for each kind.
+    Forked ranks share their random state: unseeded, all would draw the same numbers. Without a GPU,
+    only the CPU's generator is seeded: `torch.manual_seed` would format a traceback for each kind
+    of accelerator.
     """
     import torch
 
@@ -145,7 +146,7 @@ def _start_together() -> None:
 
 
 def _compute_watched(mine: Assignment, recorder: Recorder) -> AbstractContextManager[Any]:
-    """A block in which compute is recorded, if it is to be."""
+    """A block in which compute is recorded, if the run is a recorded one."""
     if not mine.record:
         return nullcontext()
     from ddpkit.rank.record.compute import watch
@@ -170,7 +171,7 @@ def _in_flight_watched(mine: Assignment, recorder: Recorder) -> Iterator[None]:
 def _replicas_watched(
     mine: Assignment, recorder: Recorder, machine: Machine | None
 ) -> AbstractContextManager[None]:
-    """A block in which models have fingerprints taken, if they have values and peers."""
+    """A block in which models' fingerprints are taken, in a run with values and several ranks."""
     if mine.world_size == 1 or not mine.values:
         return nullcontext()
     from ddpkit.rank.record.replicas import Replicas
@@ -181,7 +182,7 @@ def _replicas_watched(
 
 
 def _models_told_apart(mine: Assignment, recorder: Recorder) -> AbstractContextManager[None]:
-    """A block in which gradients have the number of their model, if the rank has peers."""
+    """A block in which recorded gradients name the number of their model, if there are peers."""
     if mine.world_size == 1:
         return nullcontext()
     from ddpkit.rank.record.models import watched

@@ -47,7 +47,7 @@ def main(mine: Assignment, settings: ProcessSettings, pipes: RankPipes) -> None:
         result = _live(mine, settings, pipes, recorder, agent)
     except BaseException as error:
         raised = report(error)
-    if os.getpid() != pid:  # a fork that has come back from the function: not the rank
+    if os.getpid() != pid:  # a child that the function forked, and that returned from the function
         _leave(raised)
     agent.phase = "returned"
     box.write_status(agent.status())
@@ -72,7 +72,7 @@ def _processes(mine: Assignment) -> int:
 
 
 def _leave(raised: Raised | None) -> NoReturn:
-    """End a child of the rank as a script would end: the child believes to be the script."""
+    """End a child that the function has forked, as the end of a script would end it."""
     if raised is not None:
         sys.stderr.write(raised.traceback)
     _flush()
@@ -115,7 +115,7 @@ def _live(
     from ddpkit.rank.emulation.machine import Machine
 
     torch.set_num_threads(settings.threads)
-    # The forkserver imported torch before the user set TORCH_DISTRIBUTED_DEBUG, in a cell perhaps.
+    # The forkserver imported torch before the user set TORCH_DISTRIBUTED_DEBUG, perhaps in a cell.
     torch.distributed.set_debug_level_from_env()
     machine = None
     if settings.emulated:

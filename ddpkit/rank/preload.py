@@ -1,8 +1,8 @@
 """The forkserver's imports, done once: otherwise each rank would spend its first seconds on them.
 
 The problem. torch takes a second or two to import. A forkserver with torch forks four ranks in
-about 0.1 s. Few ranks need torch's compiler (`compiler.py`); for those that do, as with FSDP and
-DTensor, its import takes as long again, and 80 MB a rank. No other run should wait for it.
+about 0.1 s. Few ranks need torch's compiler (`compiler.py`). For those that do, as with FSDP and
+DTensor, its import takes as long again and needs 80 MB a rank. No other run should wait for it.
 
 It would be simpler to import the compiler in a second thread. But a fork copies only the thread
 that forks: a lock that another thread held, such as the lock of the module under import, stays
@@ -14,15 +14,15 @@ requests there. While the handler imports, no rank is forked. There are three si
 
 - SIGUSR2 comes from the launcher before it asks for ranks with a function that needs the compiler,
   by the names in its code (`launch.load_compiler_for`). The handler imports all parts at once.
-- SIGURG comes from the launcher when ranks had to import a part of the compiler themselves, as a
-  call `y.backward(gradient)` does: the next ranks will need it too. The handler imports one part,
-  while the launcher processes the results.
-- SIGALRM comes from a timer, if no rank was requested for a while: see the end.
+- SIGURG comes from the launcher when ranks had to import a part of the compiler themselves, for
+  example because of a call `y.backward(gradient)`: the next ranks will need that part too. The
+  handler imports one part, while the launcher processes the results.
+- SIGALRM comes from a timer, if no rank was requested for a while: see the last paragraph.
 
 What must hold:
 
-- Only the main thread imports, and only it forks. So no child sees a half finished import. A
-  handler that has interrupted itself imports nothing either.
+- Only the main thread imports, and only the main thread forks. So no child sees a half finished
+  import. A handler that has interrupted another handler imports nothing.
 - A child has the handlers, but no timer: fork clears the timer. The child sets a timer of its own,
   without a handler, which ends the child after `ORPHAN` seconds; a rank stops this timer
   (`process.set_up`).
@@ -54,7 +54,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-gc.disable()  # until all is there: looking for garbage is a fifth of the time that torch takes
+gc.disable()  # during the imports: collecting garbage would take a fifth of torch's import time
 
 import torch  # noqa: E402
 
@@ -94,7 +94,7 @@ to_import = [*compiler.PARTS]
 
 
 def _ready() -> None:
-    """Do the first work of all ranks here, so that ranks write to few shared pages."""
+    """Do the work with which each rank would begin, so that ranks write to few shared pages."""
     look_for_tellers()
     torch.manual_seed(0)  # its import reads source lines for a warning
     if rules := sys.modules.get(f"{COMPILER}.trace_rules"):
@@ -148,7 +148,7 @@ def _import_parts(number: int, _: object) -> None:
     finally:
         gc.enable()
         _importing.release()
-    if _asked and to_import:  # since the last look
+    if _asked and to_import:  # a second signal has asked for all parts after the loop
         _import_parts(signal.SIGUSR2, None)
 
 
@@ -180,7 +180,7 @@ def _end() -> None:
     with suppress(OSError):  # the launcher was first
         os.unlink(address)
         os.rmdir(os.path.dirname(address))  # fails if the folder has other files
-    os._exit(0)  # the interpreter's end would take torch to pieces
+    os._exit(0)  # a normal end of the interpreter would tear down torch first
 
 
 def _end_unless_a_rank() -> None:

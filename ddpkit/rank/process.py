@@ -4,16 +4,17 @@ The end is the hard part. When the launcher dies, even by `kill -9`, no rank and
 may stay behind, although a rank may be in code that holds the GIL and never releases it.
 
 Simpler ways, and their failures. A daemon process is ended by its parent's exit handler, which
-`kill -9` skips, and may have no children, such as a DataLoader's workers. `prctl` with
-`PR_SET_PDEATHSIG` reports the parent's end, but the parent of a rank is the forkserver, which lives
-as long as any child; and it reaches one process, not its children. A thread that reads from a pipe
-notices the end of the file, but needs the GIL to react. A handler in Python needs the GIL too.
+`kill -9` skips. It also is not allowed to have children, such as a DataLoader's workers. `prctl`
+with `PR_SET_PDEATHSIG` reports the parent's end. But the parent of a rank is the forkserver, which
+lives as long as any child, and the signal reaches one process, not the children of that process. A
+thread that reads from a pipe notices the end of the file, but needs the GIL to react. A signal
+handler in Python needs the GIL too.
 
 So the kernel itself acts. Each rank inherits the reading end of a pipe, its lifeline. Only the
 launcher has the writing end, and writes nothing. When the launcher ends in any way, the last
 writing end is closed. On Linux the reading end reports this by a signal (`O_ASYNC`), to the rank's
 whole process group (`F_SETOWN` with a negative number), by SIGKILL in place of SIGIO (`F_SETSIG`).
-No code of the rank runs for it. On other systems a thread waits for the end of the file; on Linux
+No code of the rank has to run. On other systems a thread waits for the end of the file; on Linux
 the thread is a second way.
 
 What must hold: each rank is the leader of a process group before it asks for the signal. Only the
@@ -60,37 +61,37 @@ def set_up(mine: Assignment, settings: ProcessSettings, pipes: RankPipes) -> Non
     os.environ.update(loopback())
     os.environ["OMP_NUM_THREADS"] = str(settings.threads)
     os.environ.update(mine.environment)
-    if settings.emulated:  # parts of torch use any visible GPU, as FSDP2 for its mesh
+    if settings.emulated:  # parts of torch, such as FSDP2's mesh, use any GPU that they see
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
     _redirect(pipes, mine)
     if pipes.typed is None:
         keyboard.take_away()
     if sys.platform.startswith("linux"):
-        # A forkserver's child would start its own children from a forkserver, so the workers of a
-        # DataLoader could not have a Dataset of a cell, as they can in the notebook.
+        # A forkserver's child would start its own children from a forkserver. Then the workers of a
+        # DataLoader could not use a Dataset that a cell defines. In the notebook they can.
         multiprocessing.set_start_method("fork", force=True)
     os.chdir(settings.cwd)
 
 
 def _push_nobody_aside() -> None:
-    """Let a thread of this rank that wakes up wait until the running thread has had its turn.
+    """Make this rank's threads wait, when they wake up, until the running thread's turn ends.
 
     When a message arrives, gloo's thread tries the lock of the connection (`Pair::handleEvents` in
     gloo/transport/tcp/pair.cc). If the lock is held, the thread asks for events again: the message
     is still there, so the thread retries without rest. On few cores the holder is often the thread
-    that was just pushed aside, so gloo's thread wastes its turn. Linux calls processes with threads
-    that wait for their turn batch jobs (sched(7)). With this policy, small messages of four ranks
-    on two cores take a third of the time or less, and of the processor time. Only messages of two
-    ranks take longer beside other busy processes, which come first (BENCHMARKS.md, "Ranks are batch
-    jobs").
+    that was just pushed aside, so gloo's thread wastes its turn. Linux has a policy under which
+    threads that wake up wait for their turn: SCHED_BATCH, for batch jobs (sched(7)). With this
+    policy, small messages of four ranks on two cores take at most a third of the time and of the
+    processor time. Only messages between two ranks take longer, and only while other processes are
+    busy, because those processes come first (BENCHMARKS.md, "Ranks are batch jobs").
     """
     if hasattr(os, "SCHED_BATCH"):
-        with suppress(OSError):  # a sandbox may forbid it; a rank is slower then, and as right
+        with suppress(OSError):  # a sandbox may forbid the policy, which only makes the rank slower
             os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
 
 
 def loopback() -> dict[str, str]:
-    """Return settings that keep gloo on the loopback interface, without those set by the user."""
+    """Return settings that keep gloo on the loopback interface, except those the user has set."""
     wanted = {}
     if sys.platform.startswith("linux"):
         wanted["GLOO_SOCKET_IFNAME"] = "lo"
@@ -102,7 +103,10 @@ def loopback() -> dict[str, str]:
 
 
 def _redirect(pipes: RankPipes, mine: Assignment) -> None:
-    """Send file descriptors 1 and 2, and so C++'s output too, to the launcher; not for a script."""
+    """Connect the rank's output, input and crash reports to the launcher's pipes.
+
+    File descriptors 1 and 2, which C++ writes to as well, go to the launcher, except for a script.
+    """
     if not mine.script:
         os.dup2(_descriptor(pipes.output), 1)
         os.dup2(_descriptor(pipes.output), 2)
@@ -124,12 +128,12 @@ def _redirect(pipes: RankPipes, mine: Assignment) -> None:
     leave, rank_pid = os._exit, os.getpid()
 
     def leave_traced(status: int) -> NoReturn:
-        if os.getpid() == rank_pid:  # not a child of the rank: each DataLoader worker ends so
+        if os.getpid() == rank_pid:  # not in a child: each DataLoader worker ends by `os._exit`
             faulthandler.dump_traceback(crash, all_threads=False)
         leave(status)
 
     os._exit = leave_traced  # lets the notebook report the line
-    if hasattr(signal, "SIGUSR1"):  # "where are you?", answered even by code that holds the GIL
+    if hasattr(signal, "SIGUSR1"):  # asks for a stack, which code that holds the GIL writes too
         faulthandler.register(signal.SIGUSR1, crash, all_threads=False)
 
 
@@ -142,7 +146,7 @@ def _descriptor(connection: Connection) -> int:
 
 
 def _die_with(lifeline: Connection) -> None:
-    """Let the kernel kill this process group when the launcher has gone: a way of Linux alone."""
+    """Let the kernel kill this process group when the launcher is gone; on Linux only."""
     if not sys.platform.startswith("linux"):
         return
     import fcntl
@@ -155,7 +159,7 @@ def _die_with(lifeline: Connection) -> None:
 
 
 def _watch(lifeline: Connection) -> None:
-    """Leave when the launcher is gone: the way everywhere but on Linux, and a second one there."""
+    """Leave when the launcher is gone: the only way off Linux, and a second way on Linux."""
     try:
         lifeline.poll(None)
     finally:

@@ -17,7 +17,7 @@ from ddpkit.rank.keyboard import NO_DEBUGGER
 from ddpkit.source import is_user_file
 from ddpkit.torch_private import NOT_ONESELF
 
-DEEP, MANY = 5, 5  # causes of causes, and exceptions of a group, that are told
+DEEP, MANY = 5, 5  # the most causes in a row, and exceptions of a group, in a report
 
 
 class UnsendableResultError(Exception):
@@ -35,9 +35,9 @@ class UnsendableResultError(Exception):
 
 
 def report(error: BaseException) -> Raised:
-    """An exception as plain data: the notebook may not be able to unpickle the exception itself."""
+    """Return an exception as plain data: the notebook may be unable to unpickle the exception."""
     try:
-        pickled = cloudpickle.dumps(error)  # its class may be one of a cell
+        pickled = cloudpickle.dumps(error)  # cloudpickle, because a cell may define the class
     except Exception:
         pickled = b""
     text = "".join(traceback.format_exception(type(error), error, _from_users(error)))
@@ -95,7 +95,7 @@ def _to_itself(error: BaseException) -> str:
 
 
 def _frames(error: BaseException) -> tuple[Frame, ...]:
-    """The user's own lines that the exception went through, outermost first."""
+    """Return the user's own lines that the exception went through, outermost first."""
     if isinstance(error, UnsendableResultError):
         return error.frames
     if isinstance(error, SyntaxError) and error.filename:

@@ -21,12 +21,13 @@ def same(
     ```python
     assert ddpkit.same(model)
     ```
-    If it is not, the first rank of the group prints the tensors that differ: "0.weight differs
-    between ranks 0 and 1". The function is a collective: every rank of the group must call it.
+    If the model differs, the first rank of the group prints the tensors that differ: "0.weight
+    differs between ranks 0 and 1". The function is a collective: every rank of the group must call
+    it.
 
-    model    a module, with its parameters, or tensors of any shape
-    buffers  False leaves the module's buffers out. Between two forwards the buffers of a batch norm
-             differ in DDP too
+    model    a module, or tensors of any shape, such as `model.parameters()`
+    buffers  False leaves the module's buffers out. In DDP too, the buffers of a batch norm differ
+             between two forwards
     group    a process group; None is the default group
 
     Without an initialized process group, and on ranks without values (`values=False`), the function
@@ -68,7 +69,7 @@ def _named(model: Any, *, buffers: bool) -> dict[str, torch.Tensor]:
 
 
 def _words(name: str, everyone: list[dict[str, Any]], members: list[int]) -> str:
-    """Return "0.weight differs between ranks 0 and 1"; the first two ranks that differ."""
+    """Return "0.weight differs between ranks 0 and 1", with the first two ranks that differ."""
     first = everyone[0].get(name)
     other = next(rank for rank, each in enumerate(everyone) if each.get(name) != first)
     return f"{name} differs between ranks {members[0]} and {members[other]}"

@@ -1,8 +1,9 @@
-"""Refuse ways from rank to rank past torch.distributed: files, sockets, processes, a store.
+"""Refuse ways to exchange data past torch.distributed: files, sockets, processes, a store.
 
-A trace has no bytes of these ways, so a check cannot count the bytes, and refuses the ways. In
-other runs all of them are allowed. Python tells an audit hook of files, sockets and processes. C++
-tells no hook, so the functions of torch for files and for a store's values are replaced.
+A trace does not show the bytes that go these ways, so a check cannot count them. Checks therefore
+refuse these ways, and other runs allow all of them. Python tells an audit hook of files, sockets
+and processes. C++ tells no hook, so torch's functions for files and for a store's values are
+replaced.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ class SideChannel(RuntimeError):
 
 
 class _Listener:
-    """The audit hook of this process: added once, and there until the process ends."""
+    """The audit hook of this process: it is added once, and stays until the process ends."""
 
     def __init__(self) -> None:
         self.depth, self.added, self.lock = 0, False, threading.Lock()
@@ -100,7 +101,7 @@ def _of_a_file(event: str, args: tuple[Any, ...]) -> str:
 def _of_python_or_torch(frame: FrameType | None) -> bool:
     """True if the write comes from an import, from tempfile or from torch's compiler.
 
-    Such writes are allowed, also if the user's code caused the import: an import writes bytecode,
+    Such writes are allowed, even if the user's code caused the import: an import writes bytecode,
     and the compiler writes files and starts processes.
     """
     return any(
@@ -111,7 +112,10 @@ def _of_python_or_torch(frame: FrameType | None) -> bool:
 
 @contextmanager
 def no_side_channels() -> Iterator[None]:
-    """A block in which user code that opens such a way, in any thread, raises `SideChannel`."""
+    """A block in which user code that exchanges data these ways, in any thread, raises SideChannel.
+
+    The module's docstring lists the ways.
+    """
     writer, storage, store = file_writer(), torch.UntypedStorage, dist.Store
     usual: list[tuple[Any, str, Any]] = [
         (writer, "__init__", _to_a_path(writer.__init__)),
@@ -150,7 +154,7 @@ def _refused(does: str) -> Callable[..., Any]:
 
 
 def _by_hand(method: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the method of a store, changed to be refused if user code calls it.
+    """Return a store's method that raises SideChannel if user code calls the method.
 
     torch's own calls are allowed, because torch needs the store to make a group.
     """
