@@ -1,8 +1,8 @@
-"""Groups of which only the first ranks run (`Alike`); gloo connects the running ranks.
+"""Groups in which only the first ranks run (`Alike`); gloo connects the running ranks.
 
-A call has the arguments of the whole group: lists and tensors with a part of each member. gloo gets
-the parts of the running ranks. An absent rank's part is a copy of a running rank's part, and a sum
-counts each running rank once for each copy.
+A call has the arguments of the whole group: lists and tensors with a part for each member. gloo
+gets the parts of the running ranks. An absent rank's part is a copy of a running rank's part, and a
+sum counts each running rank once for each copy.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Absent:
         self.alike, self.size, self._rank = alike, len(members), rank
         self.running = alike.running(members)
         self.present = len(self.running)
-        self.copies = self.size // self.present  # copies of each running rank, with the rank itself
+        self.copies = self.size // self.present  # ranks for each running rank, which is included
 
     def check_parts(self, op: str, sends: Sequence[int], takes: Sequence[int]) -> None:
         """Raise ValueError for an exchange of unequal parts."""
@@ -65,7 +65,10 @@ class Absent:
     def _for_gloo(
         self, method: str, args: tuple[Any, ...]
     ) -> tuple[tuple[Any, ...], tuple[list[torch.Tensor], list[torch.Tensor]]]:
-        """Return gloo's arguments, and the results of absent ranks: from where, and to where."""
+        """Return gloo's arguments, and two lists of tensors for the results of absent ranks.
+
+        At the end of the call, each tensor of the first list is copied to one of the second list.
+        """
         first, second, *rest = (*args, None, None)[: max(len(args), 2)]
         here, n = self.present, self.size
         options = arguments.options(args)
@@ -102,7 +105,7 @@ class Absent:
         return args, ([], [])
 
     def _often(self, tensor: torch.Tensor, reduction: str) -> torch.Tensor:
-        """Return the input of a rank and of all copies together."""
+        """Return the reduction of a rank's input and of the equal inputs of all its copies."""
         if reduction == "SUM":
             return tensor.detach() * self.copies
         if reduction == "PRODUCT":
@@ -113,7 +116,7 @@ class Absent:
 
 
 class Copying(Landing):
-    """A call with a copy of results at the end, for the places of absent ranks."""
+    """A call that, at the end of its wait, copies results to the places of absent ranks."""
 
     def __init__(
         self,
@@ -138,14 +141,15 @@ class GroupsMade:
 
     def __init__(self, alike: Alike) -> None:
         self._alike = alike
-        self.awaited = alike.present  # number of ranks in the call of new_group under way
+        self.awaited = alike.present  # number of ranks that the present call of new_group awaits
         self._made: set[tuple[int, ...]] = set()
-        self._copies: dict[tuple[int, ...], tuple[int, ...]] = {}  # a copy of each repeated group
+        # a group of running ranks that has not been made -> a group of absent ranks that copies it
+        self._copies: dict[tuple[int, ...], tuple[int, ...]] = {}
 
     def made(self, ranks: Sequence[int] | None, by_members: bool) -> None:
         """Note a call of new_group, made by the members or by all ranks.
 
-        Raises ValueError for a group that does not repeat.
+        Raises ValueError for a group with unequal numbers of copies of its running ranks.
         """
         members = tuple(range(self._alike.world_size) if ranks is None else sorted(ranks))
         self._alike.check_group(members)
@@ -158,7 +162,7 @@ class GroupsMade:
             self._copies.setdefault(first, members)
 
     def check(self) -> None:
-        """Raise ValueError for a group of absent ranks without a group of running ranks alike."""
+        """Raise ValueError for a group of absent ranks that copies a group not made so far."""
         for first, members in self._copies.items():
             raise ValueError(
                 f"the group {short(members)} does not repeat: with alike={self._alike.present}, "
@@ -171,7 +175,7 @@ groups_made: GroupsMade | None = None  # in a run with absent ranks
 
 
 def _first_parts(tensor: torch.Tensor, here: int, size: int) -> torch.Tensor:
-    """Return the parts of the first ranks in a tensor with a part of each."""
+    """Return the parts of the first `here` ranks, from a tensor with a part for each rank."""
     return tensor.detach().view(size, -1)[:here].view(-1)
 
 

@@ -11,17 +11,17 @@ import torch.distributed as dist
 from ddpkit import torch_private
 
 MOST_SPLITS = 16  # an all-to-all with more parts is recorded without its parts
-MOST_NUMBERS = 16  # elements of a message with numbers in its record
+MOST_NUMBERS = 16  # a record shows the numbers of a message with at most so many elements
 REDUCTIONS = {op.value: name for name, op in dist.ReduceOp.RedOpType.__members__.items()}
 
 
 def tensor(value: Any) -> torch.Tensor | None:
-    """The first tensor in nested lists and tuples."""
+    """Return the first tensor in nested lists and tuples, or None."""
     return next(iter(tensors(value)), None)
 
 
 def tensors(value: Any) -> list[torch.Tensor]:
-    """All tensors in nested lists and tuples."""
+    """Return all tensors in nested lists and tuples."""
     if isinstance(value, torch.Tensor):
         return [value]
     found: list[torch.Tensor] = []
@@ -45,7 +45,7 @@ def nbytes(found: torch.Tensor) -> int:
 
 
 def numbers(found: torch.Tensor) -> str:
-    """The different numbers of a short message, for a picture: "11"; "" if it is no such thing."""
+    """Return the distinct numbers of a short message, for a picture: "11"; "" for other tensors."""
     is_short = found.dim() == 1 and 0 < found.numel() <= MOST_NUMBERS
     if not is_short or type(found) is not torch.Tensor or found.device.type != "cpu":
         return ""
@@ -55,10 +55,11 @@ def numbers(found: torch.Tensor) -> str:
 
 
 def splits(op: str, args: tuple[Any, ...], size: int) -> dict[str, tuple[int, ...]]:
-    """Return the numbers that an all-to-all sends to and takes from each rank; {} in a large group.
+    """Return how many elements an all-to-all sends to, and takes from, each rank.
 
-    A black box has no room for the numbers of many ranks. Also return {} for arguments that torch
-    refuses: lists of unlike tensors, and splits that do not add up to the tensor.
+    Return {} in a large group, because a black box has no room for the counts of many ranks. Return
+    {} as well for arguments that torch refuses: lists of unlike tensors, and splits that do not add
+    up to the tensor.
     """
     if op != "all_to_all_single" or size > MOST_SPLITS:
         return {}
@@ -69,7 +70,7 @@ def splits(op: str, args: tuple[Any, ...], size: int) -> dict[str, tuple[int, ..
 def unequal_parts(
     op: str, args: tuple[Any, ...], size: int
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return the bytes that an all-to-all sends to each rank, and those that it takes from each.
+    """Return the bytes that an all-to-all sends to each rank, and the bytes from each rank.
 
     Both are empty for an all_to_all_single of equal parts, for any other operation, and for splits
     that torch refuses.
@@ -84,7 +85,7 @@ def unequal_parts(
 def _splits_of(
     op: str, args: tuple[Any, ...], size: int
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return the counts of numbers that an all-to-all sends to, and takes from, each rank.
+    """Return how many elements an all-to-all sends to each rank, and how many it takes from each.
 
     Both tuples are empty if the arguments do not fit the group."""
     if op == "all_to_all_single":
@@ -97,9 +98,9 @@ def _splits_of(
 
 
 def _numbers_in(found: torch.Tensor, rows: list[int], size: int) -> tuple[int, ...]:
-    """Return the count of numbers in each part of a tensor; () if the parts do not fit.
+    """Return the number of elements in each part of a tensor; () if the parts do not fit.
 
-    ``rows`` has the rows of each part; if it is empty, the parts are equal."""
+    ``rows`` has the number of rows in each part; an empty list means equal parts."""
     if not rows:
         return (found.numel() // size,) * size
     if len(rows) != size or not found.dim() or sum(rows) != found.shape[0]:
@@ -108,7 +109,7 @@ def _numbers_in(found: torch.Tensor, rows: list[int], size: int) -> tuple[int, .
 
 
 def on_gpu(found: torch.Tensor | None, options: Any) -> bool:
-    """True if a call is about a CUDA tensor. A barrier has no tensor, but options."""
+    """True if a call has a CUDA tensor; for a barrier, without a tensor, if options name a GPU."""
     if found is not None:
         return found.is_cuda
     return getattr(getattr(options, "device", None), "type", "") == "cuda"

@@ -30,7 +30,7 @@ def default_backend(mine: Assignment) -> str:
 
 
 class AskedGroups:
-    """Functions in place of those of torch.distributed that make groups, or that tell the backend.
+    """Replacements for the functions of torch.distributed that make groups or tell the backend.
 
     ``default`` is the backend of the default group; the kit's groups do the work of the backends
     ``ours``.
@@ -43,7 +43,7 @@ class AskedGroups:
         self._new_group, self._get_backend = dist.new_group, dist.get_backend
         self._monitored_barrier = dist.monitored_barrier
         self._get_backend_config = dist.get_backend_config
-        # C++ may be the last to let go of a group: see `rank.script.joining`.
+        # The kit keeps groups, because C++ may be the last holder: see `rank.script.joining`.
         self._kept: list[Any] = []
 
     @contextmanager
@@ -86,14 +86,14 @@ class AskedGroups:
         return group
 
     def get_backend(self, group: Any = None) -> str:
-        """Return the backend that the user has asked for; torch's own code is told the kit's."""
+        """Return the backend that the user has asked for; torch's own code gets the kit's."""
         found = self._get_backend(group)
         if is_torchs(sys._getframe(2)) or not found.startswith("ddpkit"):
             return found
         return self._asked(group)
 
     def get_backend_config(self, group: Any = None) -> str:
-        """Return the backend by kind of device; torch's own code is told the kit's."""
+        """Return the backend by kind of device; torch's own code gets the kit's."""
         found = self._get_backend_config(group)
         if is_torchs(sys._getframe(2)) or "ddpkit" not in found:
             return str(found)

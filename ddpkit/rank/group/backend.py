@@ -32,7 +32,7 @@ _asked: str | None = None  # the backend that the user has asked for, while a gr
 
 @contextmanager
 def asked_for(backend: str | None) -> Iterator[None]:
-    """A block that makes a group for which the user has asked for a backend."""
+    """A block that makes a group; `backend` is the backend that the user has asked for, or None."""
     global _asked
     _asked = backend
     try:
@@ -44,7 +44,9 @@ def asked_for(backend: str | None) -> Iterator[None]:
 def join(mine: Assignment, store: Any, times: int = 1, name: str = "") -> None:
     """Join the default process group of the run, for the first time or after having left.
 
-    A default group of fewer ranks than the run has needs a name in the records of calls.
+    times  1 for the first time, 2 for the second, and so on
+    name   the name of the default group in the records of calls; necessary if the group has fewer
+           ranks than the run
     """
     global _times_joined, _default_name
     register()
@@ -65,19 +67,19 @@ def join(mine: Assignment, store: Any, times: int = 1, name: str = "") -> None:
         raise
     if (recorder := current()) is not None:
         recorder.has_joined = True
-    # each call wraps the hook once more, which would write "[rank0]:" before all lines
+    # torch's call wraps the hook once more, and the wrapper would write "[rank0]:" before all lines
     sys.excepthook = hook
 
 
 def _let_few_meet(alike: Alike) -> None:
-    """Let each call of new_group wait for running ranks only, from the default group on."""
+    """Make each group, from the default group on, wait for its running ranks only."""
     if absent.groups_made is None:
         absent.groups_made = made = GroupsMade(alike)
         meet(lambda: made.awaited)
 
 
 def register() -> None:
-    """Make the backends known. The second runs calls with CUDA tensors on NCCL."""
+    """Make the backends known to torch. "ddpkit_nccl" runs calls with CUDA tensors on NCCL."""
     require(Feature.RUNS)
     if hasattr(dist.Backend, "DDPKIT_GLOO"):
         return
@@ -89,9 +91,9 @@ def register() -> None:
 
 
 def _make_queues(options: Any, _: Any = None, *, on_gpu: bool = False) -> RecordedGroup:
-    """A recorded group: c10d calls this for the default group and for every `new_group`.
+    """Return a recorded group. c10d calls this for the default group and for every `new_group`.
 
-    A group of two backends has a second group for the calls of the host.
+    A group of two backends contains a second group, for the calls of the host.
     """
     group = _make(options, options.store, on_gpu=on_gpu)
     if _asked is not None and "," in _asked and not on_gpu:
@@ -100,7 +102,7 @@ def _make_queues(options: Any, _: Any = None, *, on_gpu: bool = False) -> Record
 
 
 def _make(options: Any, store: Any, described: str = "", *, on_gpu: bool = False) -> RecordedGroup:
-    """Return a recorded group that meets in a store; a `described` group has records of its own."""
+    """Return a recorded group of ranks that meet in `store`; `described` ends the group's name."""
     recorder, emulated = current(), machine.current()
     assert recorder is not None, "ddpkit's backend works inside a run only"
     rank, size = options.group_rank, options.group_size
@@ -121,7 +123,7 @@ def _make(options: Any, store: Any, described: str = "", *, on_gpu: bool = False
         size = of_absent.present
     with by_the_kit(), emulated.clocks.mine.stopped() if emulated else nullcontext():
         if emulated is not None:
-            emulated.meet(name, everybody)  # the agent is told
+            emulated.meet(name, everybody)  # tells the agent of this wait
         inner = dist.ProcessGroupGloo(store, rank, size, options.timeout)
     if emulated is None:
         with by_the_kit():

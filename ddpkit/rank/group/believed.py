@@ -3,7 +3,7 @@
 Without a GPU, `ddpkit run` lets cuda mean the CPU, and gloo carries the calls that the script has
 given to NCCL. NCCL compares numbers of elements where gloo compares shapes, and moves types that
 gloo does not know. So gloo gets views of the tensors in a form that it takes: the bytes are
-the same, and the record of the call is of the script's own tensors.
+the same, and the record of the call describes the script's own tensors.
 
 Calls that NCCL also refuses (an average of integers, a gather of unequal parts) are refused by gloo
 too.
@@ -48,8 +48,8 @@ DIRECT = ("torch.distributed.distributed_c10d", "torch.distributed.c10d_logger",
 def check(method: str, args: tuple[Any, ...]) -> None:
     """Refuse the tensors that NCCL refuses: types that NCCL lacks, and tensors of the host.
 
-    Tensors of the host are known on a machine with a device; only direct calls of the script are
-    asked, because libraries move their tensors to a device that is the CPU here.
+    Tensors of the host are known only on a machine with a device. They are refused only in the
+    script's direct calls, because libraries move their tensors to a device that is the CPU here.
 
     Raises:
         TypeError: A type that NCCL does not have.
@@ -105,7 +105,7 @@ def fitted(method: str, args: tuple[Any, ...], size: int) -> tuple[Any, ...]:
 
 
 def _scaled_before(method: str, args: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Return the arguments of a plain sum, in place of NCCL's PREMUL_SUM, a sum times a factor."""
+    """Return the arguments of a plain sum of scaled inputs, in place of NCCL's PREMUL_SUM."""
     options = arguments.options(args)
     if arguments.reduction(options) != "PREMUL_SUM":
         return args
@@ -133,7 +133,7 @@ def _as_real(value: Any) -> Any:
 
 
 def _as_it_lies(tensor: torch.Tensor) -> torch.Tensor:
-    """A vector of a dense tensor's elements, in the order of its memory: NCCL's messages."""
+    """Return a dense tensor's elements as a vector in the order of memory, as NCCL sends them."""
     if tensor.layout != torch.strided or tensor.is_contiguous():
         return tensor
     return tensor.as_strided((tensor.numel(),), (1,))
@@ -145,7 +145,7 @@ def _one_after_the_other(*tensors: torch.Tensor) -> bool:
 
 
 def _bytes_of_float8(method: str, value: Any) -> Any:
-    """A value in which tensors of 8-bit floats are seen as bytes."""
+    """Return a value with tensors of bytes in the place of tensors of 8-bit floats."""
     if isinstance(value, torch.Tensor) and value.dtype in FLOAT8:
         if method in REDUCES:
             raise TypeError(
@@ -165,7 +165,7 @@ def unlike(tensors: list[torch.Tensor]) -> bool:
 
 
 class ExchangedLists(Landing):
-    """An exchange of lists of unequal tensors: the wait for it brings each part to its tensor."""
+    """An exchange of lists of unequal tensors; its wait copies each part to the part's tensor."""
 
     def wait(self, timeout: timedelta | None = None) -> bool:
         emulated = machine.current()

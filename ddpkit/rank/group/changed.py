@@ -1,13 +1,13 @@
 """Notices tensors that the code changes between the post of an operation and its wait.
 
-torch gives each tensor a version, to which every in-place operation adds 1; gloo moves bytes
-without torch, and adds nothing (tests/rank/test_changed.py asks gloo itself). So two looks at a
-version, of 0.2 us each, reveal a change. The looks are made for every asynchronous call of the
-user's code.
+torch gives each tensor a version, to which every in-place operation adds 1. gloo moves bytes
+without torch, and does not change the version (tests/rank/test_changed.py asks gloo itself). So two
+looks at a version, of 0.2 us each, reveal a change. The looks are made for every asynchronous call
+of the user's code.
 
-Views share the version of their storage. So a change counts only if the tensor is all of its
-storage: then the version's change is the tensor's. `in_flight` also sees changes of views, and
-reads of tensors that are still to come, at the cost of a dispatch mode.
+Views of one storage share a version. So a change counts only if the tensor fills its storage: then
+no view of other elements can have changed the version. `in_flight` also sees changes of views, and
+reads of tensors that have not arrived yet, at the cost of a dispatch mode.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ddpkit.rank.group import arguments
 
 IN_PLACE = ("all_reduce", "all_reduce_coalesced", "reduce", "recv")
 SCALED = ("AVG", "PREMUL_SUM")  # reductions in which the backend divides with torch's operation
-KINDS = (torch.Tensor, torch.nn.Parameter)  # subclasses may have different versions
+KINDS = (torch.Tensor, torch.nn.Parameter)  # a wrapper's version is not its inner tensor's
 
 Versions: TypeAlias = list[tuple[weakref.ref[torch.Tensor], int]]
 

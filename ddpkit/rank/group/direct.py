@@ -36,7 +36,7 @@ class Direct:
 
 
 class Scattered(NamedWork):
-    """The Work of gloo's reduce_scatter, with a future and a result, which gloo's own lacks."""
+    """The Work of gloo's reduce_scatter, with a future and a result: gloo's own Work lacks both."""
 
     def __init__(self, inner: Any, outputs: list[torch.Tensor]) -> None:
         super().__init__()
@@ -62,7 +62,7 @@ class Scattered(NamedWork):
         self._inner.synchronize()
 
     def get_future(self) -> Any:
-        """Return a future of the outputs, for which a thread waits."""
+        """Return a future of the outputs; a new thread waits for gloo, and then sets the future."""
         if self._future is None:
             future: Any = torch.futures.Future()
             self._future = future

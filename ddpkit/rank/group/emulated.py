@@ -1,33 +1,34 @@
 """The process group of an emulated cluster: gloo moves the bytes, the timekeeper sets the times.
 
-The problem. All ranks are on one machine, where gloo moves a message in microseconds, and share its
-few cores. A lesson teaches the effects of latency and bandwidth, and the cost of a step of eight
-ranks that have a machine each.
+The problem. All ranks are on one machine. There gloo moves a message in microseconds, and the ranks
+share a few cores. A lesson teaches the effects of latency and bandwidth, and the cost of a step of
+eight ranks that have a machine each.
 
 It would be simpler to let each operation last as long as on the link, by sleeping. This was done.
 But the ranks' compute was still the laptop's: small messages took 3 to 18 times the formula's time,
 and a step of eight ranks four times one rank's.
 
-So time is emulated. A rank tells the timekeeper each operation at its post, with the rank's own
-emulated time, and hands the bytes to gloo. To wait, the rank asks the timekeeper for the end of the
-operation, and the rank's clock jumps there (`emulation.clock`). Then the rank takes the bytes,
-which gloo has brought meanwhile or brings at once. No rank sleeps.
+So time is emulated. At the post of an operation, a rank tells the timekeeper of the operation, with
+the rank's own emulated time, and hands the bytes to gloo. To wait, the rank asks the timekeeper for
+the end of the operation, and the rank's clock jumps there (`emulation.clock`). Then the rank takes
+the bytes, which gloo has brought meanwhile or brings at once. No rank sleeps.
 
-DDP's reducer waits for its buckets inside C++, at the end of a backward. There it waits for gloo's
-future, in no emulated time. When the backward is over, `Machine` replays that wait.
+DDP's reducer waits for its buckets inside C++, at the end of a backward. There the reducer waits
+for gloo's future, in no emulated time. When the backward is over, `Machine` replays that wait.
 
 Callbacks of a future run in a thread of the kit's, in the order in which they were attached, as
 soon as gloo is done. Their clock is relative to the operation that they follow
-(`emulation.clock.LaterClock`). Their own operations use a second gloo group: gloo pairs the
-operations of one group in real time's order, so buckets and callbacks' operations would be paired
-differently on each rank.
+(`emulation.clock.LaterClock`). Operations that callbacks post use a second gloo group. gloo pairs
+the operations of one group in the order of real time, so in a single group, buckets and operations
+of callbacks would be paired differently on each rank.
 
 What must hold:
 
-- An operation is told before its bytes are handed to gloo, and before the clock goes on.
+- The timekeeper hears of an operation before gloo gets the bytes, and before the clock goes on.
 - A receive from any rank is handed to gloo when the timekeeper has named its source: gloo itself
-  would take the first message in real time. The timekeeper names the source as soon as it is known,
-  whatever the rank does: the sender waits in gloo, and no clock passes the sender's.
+  would take the first message in real time. The timekeeper names the source as soon as the source
+  is known, whatever the receiving rank does. Otherwise the sender would wait in gloo, and no clock
+  could pass the sender's.
 - Receives of one tag are handed to gloo in the order in which the network has matched them.
 """
 
@@ -82,7 +83,7 @@ class EmulatedGroup(RecordedGroup):
         self._make_twin = start_of_callbacks
         self._twin: Start | None = None
         self._twin_lock = threading.Lock()
-        # tag -> receives from any rank without a known source
+        # tag -> operations that receive from any rank, and have no known sender yet
         self._from_anybody: dict[int, list[EmulatedOperation]] = {}
 
     @property
@@ -207,7 +208,7 @@ class EmulatedGroup(RecordedGroup):
 
     @contextmanager
     def _withdrawn_if_refused(self, post: PostedSend | PostedCollective) -> Iterator[None]:
-        """A block in which gloo takes an operation that the timekeeper knows, or refuses it."""
+        """A block in which the timekeeper forgets an operation if gloo refuses the operation."""
         try:
             yield
         except Exception:

@@ -1,9 +1,9 @@
 """A finished collective, in place of gloo's handle.
 
 gloo's handle holds the tensors, and so does one of gloo's threads until a moment after the wait.
-The last holder to release the tensors frees them. If this is gloo's thread, the emulated time at
-which the rank's program had finished with them is unknown. So the rank waits for the thread, which
-takes microseconds.
+The last holder to release the tensors frees them. If gloo's thread is the last, the emulated time
+at which the rank's program had finished with the tensors is unknown. So the rank waits until the
+thread has released them, which takes microseconds.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ import torch
 
 from ddpkit import torch_private
 
-# Other code, such as autograd's saved tensors, may have begun to use the tensor meanwhile.
+# The wait has a limit: other code, such as autograd, may have begun to use a tensor meanwhile.
 LONGEST_S = 0.2
 ITS_THREAD = "pt_gloo_runloop"  # torch's name of the thread
-LOOKS, PAUSE_S = 3, 0.001  # looks in a row in which none of gloo's threads is about to run
+LOOKS, PAUSE_S = 3, 0.001  # after the limit: looks in a row that find all of gloo's threads at rest
 
 
 class Carried:
@@ -49,7 +49,7 @@ class Carried:
 
 
 def _gloo_gets_no_core() -> bool:
-    """True if a gloo thread is ready to run, so on a busy machine still holds tensors."""
+    """True if a gloo thread is ready to run: on a busy machine it may wait for a core."""
     for task in Path("/proc/self/task").glob("*"):
         try:
             name, state = (task / "stat").read_text("utf-8", "replace").rpartition(")")[::2]

@@ -40,7 +40,7 @@ def _plain(values: Any) -> list[torch.Tensor]:
 
 
 class Following:
-    """Marks results in all threads of a script with two queues."""
+    """Marks results in all threads of a script with two backends."""
 
     def __init__(self) -> None:
         self._undo = ExitStack()
@@ -63,7 +63,7 @@ class Following:
         self._undo.callback(setattr, kind, "run", run)
 
     def end(self) -> None:
-        """Mark results no more."""
+        """Stop marking results."""
         self._undo.close()
         self._on = False
 

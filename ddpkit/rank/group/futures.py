@@ -27,7 +27,7 @@ class Chain:
     def __init__(self, operation: Ends) -> None:
         self.operation = operation
         self.open = 0  # number of callbacks that have not run
-        self.actor = 0
+        self.actor = 0  # the callbacks' number at the timekeeper
         self.lock = threading.Lock()
         self.moments: list[Later] = []  # the moments at which callbacks were done
 
@@ -45,14 +45,15 @@ class EmulatedFuture(torch.futures.Future[Any]):
     ) -> None:
         super().__init__()
         self._machine, self._operation = machine, operation
-        self._results = list(results)  # raised in C++, if the operation fails
+        self._results = list(results)  # the value for C++, even if the operation fails
         self._uncarried: list[torch.Tensor] = []
         self.chain = chain or Chain(operation)
         self.moment = Later(((operation, 0),))  # the time at which the future is done
         self.follows: After = ()  # on a device: the operations before the value
         if machine.device is not None:
             self.follows = ((operation.number, 0),)
-        self.is_results = machine.device is not None and bool(results)  # the value is not from gloo
+        # True if the value is the given results, and not gloo's value
+        self.is_results = machine.device is not None and bool(results)
         if self.is_results:
             # DDP's reducer waits for this future in C++; on a GPU, only a stream would wait.
             self.set_result(self._results)
@@ -60,7 +61,7 @@ class EmulatedFuture(torch.futures.Future[Any]):
             self._take_from(inner)
 
     def _take_from(self, inner: Any) -> None:
-        """Be done when gloo is."""
+        """Take the value of gloo's future, once gloo is done."""
         self._uncarried = getattr(inner, "results", [])  # see `uncarried.Uncarried`
         try:
             inner.get_future().add_done_callback(lambda done: self._take(done.value))

@@ -1,7 +1,7 @@
-"""Process groups that are made past the kit, and so are missing in the trace.
+"""Process groups that code makes without the kit, and that are therefore missing in the trace.
 
-Code makes such a group by calling torch's class directly. A reader's own run allows it; a check
-that counts bytes refuses it.
+Code makes such a group by calling torch's class directly. A user's own run allows such a group; a
+check that counts bytes refuses it.
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@ on by default, because it makes a step of small operations three times as long; 
 and costs almost nothing.
 
 Without `InFlight`, an answer that touches such a tensor goes wrong by chance only: bytes may have
-moved already. `InFlight` finds every use, because it sees each operation of torch (a dispatch mode)
-and each call of the group. It covers messages and collectives that are posted while it is entered.
+moved already. `InFlight` finds every use: a dispatch mode sees each operation of torch, and the
+group reports each call. `InFlight` covers messages and collectives posted while it is entered.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from ddpkit.rank.group.changed import used
 from ddpkit.rank.mode import PlainMode
 from ddpkit.rank.where import user_call
 
-# Operations that look only at a tensor's shape.
+# Beginnings of the names of operations that look only at a tensor's shape.
 SHAPE_ONLY = ("empty", "new_", "zeros_like", "ones_like", "full_like", "rand", "sym_", "is_")
 ASYNCHRONOUS = {"send": "isend", "recv": "irecv"}
 
@@ -41,7 +41,7 @@ class TouchedInFlight(RuntimeError):
 
 
 def started(what: Call) -> str:
-    """ "the isend in line 3", "the all_reduce in line 7"."""
+    """Return the name and line of an operation: "the isend in line 3"."""
     return f"the {ASYNCHRONOUS.get(what.op, what.op)} in line {what.where[1]}"
 
 
@@ -70,16 +70,16 @@ class InFlight(PlainMode):
         self._rank, self._users_only = rank, users_only
         self._owned: dict[int, Owned] = {}  # work's number -> its tensors
         self._numbers: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
-        self._counter = itertools.count(1)  # threads post at the same time
+        self._counter = itertools.count(1)  # safe for threads that post at the same time
         self._thread = threading.get_ident()
 
     def posted(self, work: Any, what: Call, payload: Any) -> None:
-        """Note an operation on tensors, which must not be under way in others' hands."""
+        """Note an operation. Raises TouchedInFlight if an earlier one still uses its tensors."""
         if self._users_only and not what.is_users:
             return
         reads, writes = used(what, payload, self._rank)
         for touched in reads:
-            self._refuse(touched, "it sends", ours="writes")
+            self._refuse(touched, "the code sends", ours="writes")
         for touched in writes:
             self._refuse(touched, "the code receives into", ours="both")
         number = next(self._counter)
@@ -98,8 +98,8 @@ class InFlight(PlainMode):
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
         kwargs = kwargs or {}
-        # gloo's threads have the modes of the posting thread. They are the network, and may touch
-        # its tensors. An exception cannot leave them either: the waiting thread would get NULL.
+        # gloo's threads have the modes of the posting thread. As the network, they may touch the
+        # network's tensors. Nor may gloo's threads raise: the waiting thread would get NULL.
         mine = threading.get_ident() == self._thread
         if mine and self._owned and not func.is_view:
             for value, changes in _arguments(func, args, kwargs):

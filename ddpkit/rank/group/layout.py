@@ -39,7 +39,7 @@ FORMATS = {4: torch.channels_last, 5: torch.channels_last_3d}
 
 
 def order(op: str, args: Sequence[Any], as_nccl: bool) -> tuple[int, ...]:
-    """Return the strides of a call's first tensor if its order in memory differs from its shape's.
+    """Return the strides of a call's first tensor, if it is dense and not contiguous.
 
     The tuple is empty for a contiguous tensor, and for a call with tensors that the backend copies.
     Raises ValueError for a call that would move other elements than those of its tensors.
@@ -78,7 +78,7 @@ def order(op: str, args: Sequence[Any], as_nccl: bool) -> tuple[int, ...]:
 def check_message(op: str, tensor: torch.Tensor, as_nccl: bool) -> None:
     """Raise ValueError for a send or recv that would move other elements than the tensor's.
 
-    gloo takes a contiguous tensor only. NCCL takes any, and is right for a dense one.
+    gloo takes a contiguous tensor only. NCCL takes any tensor, and moves a dense one correctly.
     """
     if tensor.layout is not torch.strided or tensor.is_contiguous():
         return

@@ -1,4 +1,4 @@
-"""The methods of a process group for c10d: implemented methods, and refused methods."""
+"""The methods that c10d calls on a process group: implemented methods, and refused methods."""
 
 from ddpkit import torch_private
 
@@ -29,16 +29,16 @@ RENAMED = {
     "all_to_all_single": "alltoall_base",
 }
 RENAMED |= {old: new for new, old in RENAMED.items()}
-# Each takes several pairs of tensors, and is recorded and done as one operation on each pair,
-# because the Python classes of the backends offer only that. DTensor and FSDP2 call these methods.
-# torch 2.13 renamed them.
+# Each of these methods takes several pairs of tensors, and is recorded and done as one operation on
+# each pair, because the Python classes of the backends offer only such operations. DTensor and
+# FSDP2 call these methods. torch 2.13 renamed them.
 PAIRWISE = {
     "allgather_into_tensor_coalesced": torch_private.ALL_GATHER,
     "all_gather_single_coalesced": torch_private.ALL_GATHER,
     "reduce_scatter_tensor_coalesced": torch_private.REDUCE_SCATTER,
     "reduce_scatter_single_coalesced": torch_private.REDUCE_SCATTER,
 }
-# Calls that would make traffic, or groups, of which no trace could hear; and the reason.
+# Calls that would make traffic or groups unseen by any trace, each with the reason of its refusal.
 NO_HOOKS = "the hooks would see no call. After the run, `run.trace` has each call"
 NO_PEERS = "the ranks are fixed when the run starts"
 REFUSED = {

@@ -18,7 +18,7 @@ from ddpkit.rank.group import arguments
 
 
 def make(options: Any) -> Any:
-    """Return a group of NCCL's; a group of gloo's is made from the same options."""
+    """Return a group of NCCL's, made from the options of the gloo group beside it."""
     torch_private.require(torch_private.Feature.NCCL)
     settings = dist.ProcessGroupNCCL.Options()
     torch_private.set_timeout(settings, options.timeout)

@@ -28,11 +28,13 @@ if TYPE_CHECKING:  # the import loads a part of torch that only machines with a 
     from ddpkit.rank.emulation.held import Held
     from ddpkit.rank.emulation.memory import Memory
 
-# Operations that sum over all ranks, with the place of the input: a bucket, in a backward.
+# Operations that sum over all ranks -> the position of the input, which in a backward is a bucket.
 SUMS = {"all_reduce": 0, "reduce": 0, "reduce_scatter_tensor": 1, "reduce_scatter": 1}
-LOOK_NS = 1_000  # emulated cost of a look that finds an operation under way, plus
-SHARE = 64  # one part in SHARE of the time spent in looking, but
-LOOK_AT_MOST_NS = 1_000_000_000  # the most, so that an endless loop's clock stays finite
+# A look that finds an operation under way costs LOOK_NS plus 1/SHARE of the time since the first
+# look, in emulated time, but at most LOOK_AT_MOST_NS: an endless loop's clock stays finite.
+LOOK_NS = 1_000
+SHARE = 64
+LOOK_AT_MOST_NS = 1_000_000_000
 
 
 def _of_its_own(value: Any) -> Any:
@@ -65,14 +67,14 @@ class EmulatedOperation:
         self._here = False  # True once the operation's bytes are here
         # starts a receive from any rank, given its source
         self.start_from: Callable[[int], Any] | None = None
-        self.started = threading.Event()  # set when such a receive is handed to gloo
-        self._error: Exception | None = None  # gloo's error at that moment
+        self.started = threading.Event()  # set when gloo has got a receive from any rank, or fails
+        self._error: Exception | None = None  # gloo's error when it got such a receive
 
     def carry(self, memory: Memory, method: str, args: tuple[Any, ...]) -> tuple[Any, ...]:
         """Note the tensors of an operation if memory is watched; return the arguments for gloo.
 
-        On a device the program uses the tensors while gloo carries. So gloo gets new tensors on
-        the same storages: a higher use count of a storage tells that gloo still holds a tensor.
+        On a device the program uses the tensors while gloo carries them. So gloo gets new tensors
+        on the same storages: a higher use count tells that gloo still holds a tensor.
         """
         if self._machine.backward.is_under_way and self.call.what.op in SUMS:
             memory.note_reduced(args[SUMS[self.call.what.op]])
@@ -122,7 +124,7 @@ class EmulatedOperation:
         return self.take_bytes()
 
     def _let_stream_wait(self, device: Device) -> bool:
-        """Let the current stream wait, and the host go on; but NCCL's barrier holds the host."""
+        """Let the current stream wait, and the host go on; only a barrier makes the host wait."""
         device.waited(self.number)
         device.follow(self.follows())
         if self.call.what.op == "barrier":
@@ -134,7 +136,7 @@ class EmulatedOperation:
         return True
 
     def follows(self) -> After:
-        """Return the operations that a stream follows if it waits for this and its callbacks."""
+        """Return the operations that a stream follows to wait for this one and its callbacks."""
         return ((self.number, 0), *self.followed_by)
 
     def take_bytes(self) -> bool:
@@ -284,7 +286,7 @@ class EmulatedWork(RecordedWork):
                 self._recorder.keep(call)
 
     def _wait_on(self, device: Device, timeout: timedelta | None) -> bool:
-        """Let the device's current stream wait; the trace has the wait of the stream."""
+        """Let the device's current stream wait; the trace shows the stream's wait."""
         self._over()
         self._call.blocked = DeviceMoment(self._inner.number, waits=True)
         try:
@@ -298,5 +300,5 @@ class EmulatedWork(RecordedWork):
 
 
 def _gloo_may_refuse(what: Call) -> bool:
-    """True for an average of integers, which gloo refuses at its end, and NCCL at the call."""
+    """True for an average of integers: gloo refuses it when it ends, NCCL at the call."""
     return what.reduce == "AVG" and not what.dtype.startswith(("float", "bfloat", "complex"))

@@ -57,7 +57,7 @@ def _is_on_gpu(tensor: Any) -> bool:
 
 
 def by_place(method: F) -> F:
-    """Return the method, changed: a second group of gloo makes calls with tensors of the host."""
+    """Return a method that leaves calls with tensors of the host to a second group, of gloo."""
 
     @functools.wraps(method)
     def placed(self: Any, *args: Any) -> Any:

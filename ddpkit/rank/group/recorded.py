@@ -1,7 +1,7 @@
 """The process group of every cluster: gloo or NCCL inside, and a record of each call around it.
 
 All calls of torch.distributed pass through here, even those of DDP's C++ reducer: the group belongs
-to a backend at c10d's own extension point (`torch.distributed.Backend.register_backend`). It
+to a backend at c10d's own extension point (`torch.distributed.Backend.register_backend`). The group
 changes no byte. On an emulated cluster, `emulated` sets the times.
 """
 
@@ -39,7 +39,7 @@ class RecordedGroup(dist.ProcessGroup):
     """A process group that hands every call to an inner group and records it.
 
     `inner` is a gloo group; `on_gpu` is None, or an NCCL group for calls with CUDA tensors.
-    `members` are the global ranks of the group, in order; `running` has no absent ranks.
+    `members` are the global ranks of the group, in order; `running` are those that run.
     """
 
     def __init__(
@@ -73,15 +73,15 @@ class RecordedGroup(dist.ProcessGroup):
         cls.__name__ = "ProcessGroup"  # pickle uses `__qualname__` and still finds the class
 
     def __repr__(self) -> str:
-        """Return "<ProcessGroup gloo [0, 1]>", with the user's name of the group behind gloo."""
+        """Return "<ProcessGroup gloo [0, 1]>"; the user's name of a group follows "gloo"."""
         named = f"{self.answers_as} {self._desc}".strip()
         return f"<ProcessGroup {named} {list(self._members)}>"
 
     def shutdown(self) -> None:
         """Leave gloo's connections open until the process ends.
 
-        A closed connection would be an error of ranks that still wait in a call, and would hide the
-        call that this rank never made.
+        A closed connection would raise an error on ranks that still wait in a call. The error would
+        hide the cause, a call that this rank never made.
         """
         if self._on_gpu is not None:
             self._on_gpu.shutdown()
@@ -194,7 +194,7 @@ class RecordedGroup(dist.ProcessGroup):
 
     @property
     def has_nccl(self) -> bool:
-        """True if CUDA tensors go by NCCL; ranks that share a GPU use gloo for them too."""
+        """True if CUDA tensors go by NCCL; ranks that share a GPU use gloo for all tensors."""
         return self._on_gpu is not None
 
     @property
@@ -204,7 +204,7 @@ class RecordedGroup(dist.ProcessGroup):
 
     @contextmanager
     def as_one(self) -> Iterator[list[Work]]:
-        """Post the messages inside as one operation of NCCL's, then put the works in the list."""
+        """Post the block's messages as one operation of NCCL's; fill the yielded list with works."""
         works: list[Work] = []
         batch: list[RecordedCall] = []
         self._batch = batch
@@ -248,12 +248,12 @@ class RecordedGroup(dist.ProcessGroup):
     supports_window = supports_reconfigure
 
     def _peer(self, op: str, argument: str, group_rank: int) -> int:
-        """The global rank of a peer. Without this check gloo waits for ever for a rank like -1."""
+        """Return the global rank of a peer. Raises ValueError for a rank outside the group."""
         if group_rank == self._inner.rank():
             raise ValueError(to_itself(op, argument, group_rank))
         if 0 <= group_rank < len(self._members):
             return self._members[group_rank]
-        last = len(self._members) - 1
+        last = len(self._members) - 1  # without this check, gloo would wait forever
         there_are = f"ranks 0 to {last}" if last else "rank 0 only"
         raise ValueError(f"{op}({argument}={group_rank}): this group has {there_are}")
 
@@ -263,7 +263,7 @@ class RecordedGroup(dist.ProcessGroup):
         return self._started(self._begun(call, "recv_anysource", tensors, tag), call, tensors)
 
     def _begun(self, call: RecordedCall, method: str, *args: Any, **kwargs: Any) -> Any:
-        """Return the result of `start`. A call that the backend refuses has moved nothing."""
+        """Return the result of `start`; forget a call that the backend refuses."""
         try:
             if self.answers_as == "nccl" and self._on_gpu is None:
                 believed.check(method, args)
@@ -305,13 +305,13 @@ class RecordedGroup(dist.ProcessGroup):
 
     @cached_property
     def _of_all_calls(self) -> dict[str, Any]:
-        """The fields with one value in the records of all calls."""
+        """The fields that have the same values in the records of all calls."""
         absent = len(self._members) - len(self._running)
         return {"members": self._running, "absent": absent, "group_desc": self._desc}
 
     @cached_property
     def _desc(self) -> str:
-        """The user's name of the group. c10d sets it after making the group: ask at a call."""
+        """The user's name of the group. c10d sets it late: read it at a call, not before."""
         return self._described or arguments.group_desc(getattr(self, "group_desc", ""))
 
     def _bucket_posted(self, bucket: torch.Tensor, caller: FrameType | None) -> RecordedCall:
@@ -332,7 +332,7 @@ class RecordedGroup(dist.ProcessGroup):
         return self._recorder.post(known, self.has_nccl and bucket.is_cuda)
 
     def _tell_when_done(self, inner: Any, call: RecordedCall) -> None:
-        if isinstance(inner, Scattered):  # ends at the program's wait: its future costs a thread
+        if isinstance(inner, Scattered):  # the wait notes the end: a future would cost a thread
             return
         future = inner.get_future()
         call.future = future
@@ -394,5 +394,5 @@ RecordedGroup.__name__ = "ProcessGroup"
 
 
 def is_reducer(caller: FrameType | None) -> bool:
-    """True for a call of DDP's reducer in C++, and not of a hook; a GPU's has no caller."""
+    """True for a call by DDP's reducer in C++, not by a hook; on a GPU, it has no caller."""
     return caller is None or caller.f_code.co_name == torch_private.IN_BACKWARD

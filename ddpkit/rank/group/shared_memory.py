@@ -1,12 +1,12 @@
-"""Refuses collectives with outputs that share memory with each other, or with an input.
+"""Refuses collectives that would overwrite their own outputs, or inputs that are not sent yet.
 
-Outputs that share memory overwrite each other: `[t] * n` is one tensor n times, and every entry of
-the list ends as the value of the last rank.
+Outputs that share memory overwrite each other: `[t] * n` holds one tensor n times, so every entry
+of the list ends with the value of the last rank.
 
-An output may share memory with an input in place, where both are the rank's own part of the data.
-FSDP gathers from a part of the output, and reduces into a part of the input. Any other input could
-be overwritten before it is sent. Backends copy the inputs of some calls first, and these calls may
-share memory as they like.
+An output that shares memory with an input may overwrite the input before it is sent. Two kinds of
+calls are allowed all the same. In some calls, backends copy the inputs first. And a call may work
+in place: then the shared memory is the rank's own part of the data. FSDP makes such calls: it
+gathers from a part of the output, and reduces into a part of the input.
 """
 
 from __future__ import annotations
@@ -21,14 +21,15 @@ from ddpkit.rank.group import layout
 
 # Calls in which a backend writes outputs while it still reads inputs.
 OVERWRITTEN_ON_GLOO = ("scatter", "reduce_scatter", "all_to_all_single")
-# NCCL copies the inputs of reduce_scatter; where gloo does NCCL's work, they are overwritten.
+# NCCL itself copies the inputs of reduce_scatter. The call is listed because gloo, which may do
+# NCCL's work, overwrites them.
 OVERWRITTEN_ON_NCCL = (
     *OVERWRITTEN_ON_GLOO,
     *("gather", "all_gather_into_tensor", "reduce_scatter_tensor", "all_to_all"),
 )
 GATHERS = ("gather", "all_gather_into_tensor")  # calls with an output that has a part of each rank
 EXCHANGES = ("all_to_all", "all_to_all_single")
-Place: TypeAlias = tuple[int, int]  # the addresses of the first byte, and of the next one behind
+Place: TypeAlias = tuple[int, int]  # addresses of the first byte, and of the byte after the last
 
 
 def check(op: str, args: Sequence[Any], rank: int, size: int, as_nccl: bool) -> None:
@@ -56,7 +57,7 @@ def check(op: str, args: Sequence[Any], rank: int, size: int, as_nccl: bool) -> 
 def _check_inputs(
     op: str, outputs: list[torch.Tensor], inputs: list[torch.Tensor], rank: int, size: int
 ) -> None:
-    """Raise ValueError for an output that shares memory with an input, unless it works in place."""
+    """Raise ValueError if an output shares memory with an input, unless the call works in place."""
     pairs = [(_place(output), _place(input)) for output in outputs for input in inputs]
     if not any(one and other and _overlap(one, other) for one, other in pairs):
         return
@@ -83,7 +84,8 @@ def _check_inputs(
 def _shared(tensors: list[torch.Tensor]) -> tuple[int, int] | None:
     """Return the numbers of two tensors that share memory; None without such a pair.
 
-    Two tensors with gaps count only if they are one tensor: columns of a matrix share nothing.
+    Tensors with gaps, such as two columns of a matrix, can overlap in their ranges and yet share no
+    element. Two such tensors count only if they have the same address, shape and strides.
     """
     known: dict[tuple[Any, ...], int] = {}
     for number, each in enumerate(tensors):

@@ -39,7 +39,7 @@ class Landing(NamedWork):
     def wait(self, timeout: timedelta | None = None) -> bool:
         came = bool(self._inner.wait(timeout) if timeout else self._inner.wait())
         for tensor, landed in self._pairs:
-            tensor.detach().copy_(landed)  # a pipeline's may require a gradient
+            tensor.detach().copy_(landed)  # detached: a pipeline's tensor may require a gradient
         self._pairs = []  # a second wait copies nothing
         return came
 

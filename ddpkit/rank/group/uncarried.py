@@ -34,7 +34,7 @@ EXCHANGES = ("alltoall_base", "all_to_all_single")
 def carried_for(
     method: str, args: tuple[Any, ...], call: Call
 ) -> tuple[tuple[Any, ...], list[torch.Tensor]]:
-    """Return the arguments for gloo, and the results for which gloo has small tensors.
+    """Return the arguments for gloo, and a list of the tensors that gloo has small tensors for.
 
     The list is empty if gloo carries the tensors themselves. The results of a call are marked if
     the values that the rank has given were not computed.
@@ -68,7 +68,7 @@ def _is_large(method: str, args: tuple[Any, ...], call: Call) -> bool:
 
 
 def _short(method: str, args: tuple[Any, ...], size: int) -> tuple[Any, ...] | None:
-    """Return arguments with an element for each part; None for sizes that gloo refuses.
+    """Return arguments with one element for each part; None for sizes that gloo refuses.
 
     size  the number of ranks in the group
     """
@@ -105,9 +105,9 @@ def _of_one_element(value: Any) -> Any:
 class Uncarried:
     """Gloo's handle of a call in which gloo carries small tensors for large results.
 
-    Its future is gloo's, with the small tensors: `EmulatedFuture` replaces them by the results. A
-    callback of gloo's future that held the results would let one of gloo's threads free them. The
-    handle holds all arguments of the call, as gloo's own handle would.
+    The handle's future is gloo's, with the small tensors: `EmulatedFuture` replaces them by the
+    results. A callback of gloo's future that held the results would let one of gloo's threads free
+    them. The handle holds all arguments of the call, as gloo's own handle would.
     """
 
     def __init__(self, inner: Any, results: Sequence[torch.Tensor], args: tuple[Any, ...]) -> None:

@@ -16,13 +16,13 @@ from ddpkit.rank.record.recorder import Recorder
 
 
 class Alive:
-    """Keeps works alive for which C++ may still wait, holding only its own half of a work.
+    """Keeps works alive while C++ may still wait for them: C++ holds only the C++ half of a work.
 
     DDP's `join` hands a work to the reducer, which waits for the work in the backward, and then
-    asks for its future. A work without its Python half never ends. So each work is kept until the
-    end of its wait. The last one is kept longer if it is as small as `join`'s flag: a work holds
-    its tensors, and the program may have dropped larger ones. The oldest works without a wait are
-    dropped in turn.
+    asks for the work's future. A work without its Python half never ends. So each work is kept
+    until the end of its wait. The latest of these is kept longer if it is as small as `join`'s
+    flag. A larger work is not, because it holds tensors that the program may have dropped. If more
+    than `LIMIT` works have no wait, the oldest is dropped.
     """
 
     LIMIT = 64  # works
@@ -70,7 +70,7 @@ class RecordedWork(NamedWork):
 
     def wait(self, timeout: timedelta | None = None) -> bool:
         recorder, thread = self._recorder, threading.get_ident()
-        self._over()  # now: gloo may copy into the tensors as it is waited for
+        self._over()  # before the wait, in which gloo may copy into the tensors
         recorder.waits[thread] = self._call
         if self._call.blocked is None:
             self._call.blocked = recorder.now(self._call)
@@ -191,4 +191,4 @@ class InStream(NamedWork):
         return True
 
     def synchronize(self) -> None:
-        """The stream does."""
+        """Do nothing, because the stream waits."""
