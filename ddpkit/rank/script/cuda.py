@@ -1,4 +1,4 @@
-"""cuda means the CPU, on a machine without a GPU: a script's GPU tensors stay in the memory.
+"""cuda means the CPU, on a machine without a GPU: a script's GPU tensors stay in host memory.
 
 The problem. A script for torchrun says `.cuda()`, `device="cuda"`, `map_location`; torch raises.
 
@@ -10,7 +10,7 @@ a copy, and so does a move of a marked tensor back. Results of operations have n
 Python code of the kit sees operations: the script's `.cpu()` copies results too.
 
 A mode could see all operations, and note the place of every tensor. Each operation would then cost
-some microseconds of Python, and emulated time would charge them.
+some microseconds of Python, which emulated time would charge.
 
 On an emulated machine with a device, a mode sees all operations anyway. There each tensor has a
 place (`rank.emulation.places`), moves are copies over the bus, and `Tensor.device` returns the
@@ -99,7 +99,7 @@ def _replace(home: Any, name: str, wrapped: Callable[..., Any]) -> None:
         return wrapped(original, *args, **kwargs)
 
     setattr(home, name, wrapper)
-    # TorchScript's table of operations, by the ids of their functions
+    # TorchScript's table: id of a function -> operation
     known = torch_private.builtin_table()
     if known and id(original) in known:  # if there is no table yet, it will hold the wrapper
         known[id(wrapper)] = known[id(original)]
@@ -256,7 +256,7 @@ def _in_context(gpus: Gpus, original: Any, context: Any, function: Any, *rest: A
 
 
 def _of_autocast(gpus: Gpus, original: Any, device_type: str = "cuda") -> Any:
-    """Return the state of autocast; a GPU has the CPU's state if autocast is on there."""
+    """Return the state of autocast; a GPU has the CPU's state if autocast is on for the CPU."""
     on = _autocast_is_on("cpu") and gpus.means(device_type)
     return original("cpu" if on else device_type)
 

@@ -1,6 +1,6 @@
-"""Calls of GPUs that training scripts make once or twice: stood in for, or refused in a sentence.
+"""Calls of GPUs that training scripts seldom make: stand-ins, and refusals in a sentence.
 
-A call is stood in for if the CPU can give the same values (random numbers, `sdpa_kernel`,
+A call gets a stand-in if the CPU can give the same values (random numbers, `sdpa_kernel`,
 `capturable=`, `SyncBatchNorm`), or if the call only describes the GPU or its tools (versions,
 snapshots of memory, the profiler's switches). All other calls are refused: the sentence names the
 call and a way round.
@@ -65,7 +65,7 @@ def stand_in_for_calls(gpus: Gpus, count: int) -> None:
     for name, reason in REFUSED.items():
         home, _, last = f"torch.{name}".rpartition(".")
         found = getattr(sys.modules[home], last, None)
-        if isinstance(found, type):  # scripts write annotations with classes, and subclasses
+        if isinstance(found, type):  # stays a class: scripts annotate with it, and subclass it
             setattr(sys.modules[home], last, _refused_class(f"torch.{name}", reason, found))
         elif found is not None:
             setattr(sys.modules[home], last, _refuses(f"torch.{name}", reason))
@@ -107,7 +107,7 @@ def _refuse_symmetric_memory(module: Any) -> None:
 
 
 def _random_numbers(cuda: Any, count: int) -> None:
-    """The CPU's generator is the only generator, whatever GPU a script names."""
+    """Make the CPU's generator the generator of every GPU that a script names."""
     cuda.initial_seed = torch.initial_seed
     cuda.default_generators = (torch.default_generator,) * count
 
@@ -201,7 +201,7 @@ def _attention() -> None:
 
 
 def _flex(gpus: Gpus, module: Any) -> None:
-    """Let flex_attention be attention with a mask: a dispatch mode cannot count its kernel."""
+    """Replace flex_attention by attention with a mask: no dispatch mode counts its kernel."""
 
     @functools.wraps(module.flex_attention)
     def flex_attention(
@@ -242,12 +242,12 @@ def _let_devices_include_the_cpu() -> None:
 
 
 def capturable_devices(supports_xla: bool = True) -> list[str]:
-    """Return the kinds of devices; TorchScript compiles the function."""
+    """Return the kinds of devices for `capturable=True`; TorchScript compiles this function."""
     return ["cuda", "xpu", "hpu", "xla", "cpu"]
 
 
 def _of_dtensors(module: Any) -> None:
-    """Let attention shard heads; refuse random DTensors, whose generator is a GPU's."""
+    """Let attention shard heads; refuse random DTensors, which need a GPU's generator."""
     _shard_heads()
     for name in ("rand", "randn"):
         call = f"torch.distributed.tensor.{name}"
@@ -274,7 +274,7 @@ def _shard_heads() -> None:
 
 
 def _streams(gpus: Gpus, cuda: Any) -> None:
-    """`torch.Stream` and `torch.Event` of a GPU are the classes of torch.cuda."""
+    """Make `torch.Stream` and `torch.Event` of a GPU the classes of torch.cuda."""
     for name in ("ipc_handle", "from_ipc_handle"):
         setattr(cuda.Event, name, _refuses(f"torch.cuda.Event.{name}", NO_SHARED_EVENT))
     for name in ("Stream", "Event"):
@@ -296,7 +296,7 @@ def _of_gpus(gpus: Gpus, original: Any, stand_in: Any) -> Any:
 
 
 def _nccl(cuda: Any) -> None:
-    """NCCL's version and options, which scripts set and gloo does not read."""
+    """Stand in for NCCL: its version, its options, and the functions that need a GPU for it."""
     cuda.nccl.version, cuda.nccl.is_available = lambda: NCCL_VERSION, lambda tensors: True
     if not hasattr(dist, "ProcessGroupNCCL"):
         home: Any = dist
@@ -321,10 +321,10 @@ def _nccl(cuda: Any) -> None:
 
 
 class NCCL:
-    """The class `ProcessGroupNCCL`, of which scripts make options."""
+    """The stand-in for `ProcessGroupNCCL`, with the class `Options` that scripts use."""
 
     class Options:
-        """The options of a group: settings of NCCL, kept and not used."""
+        """The options of a group: settings of NCCL, which are kept and not used."""
 
         def __init__(self, **settings: Any) -> None:
             self.config = SimpleNamespace()

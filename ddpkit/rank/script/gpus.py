@@ -1,4 +1,4 @@
-"""The GPUs of a rank without GPUs, and the tensors on such a GPU."""
+"""The stand-in GPUs of a rank that has no GPU, and the tensors on such a GPU."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def on_a_gpu(device: Any) -> bool:
 
 
 class Gpus:
-    """The GPUs of a rank without GPUs; rank 0 says `why` at the first use of a GPU.
+    """The stand-in GPUs of a rank that has no GPU; rank 0 prints `why` at the first use of one.
 
     places  the memories of an emulated device and its host, if the machine has a device
     """
@@ -88,7 +88,7 @@ class Gpus:
         self._said.add(text)
 
     def explain(self, error: BaseException) -> None:
-        """Add a sentence to an error of torch's for want of a GPU: the line and a way round."""
+        """Add a note to an error that torch raises without a GPU: the line and a way round."""
         text = str(error)
         if not wants_a_gpu(text):
             return
@@ -114,7 +114,7 @@ class Gpus:
         return True
 
     def take(self, tensor: Any, *, non_blocking: bool = False) -> Any:
-        """Return a tensor of a GPU: a copy, unless the tensor is there."""
+        """Return a tensor on a GPU: a copy, unless the tensor is there already."""
         if not is_plain(tensor) or self.has(tensor):
             return tensor
         if self.places is None:

@@ -1,7 +1,7 @@
 """torch binds a call of GPUs to several names: each name gets the stand-in, or a refusal.
 
 `torch.cuda.memory_allocated` is also `torch.cuda.memory.memory_allocated`, and scripts use both.
-So the stand-ins go to `torch.cuda` and `torch.accelerator`, and `spread` takes them to all other
+So the stand-ins go to `torch.cuda` and `torch.accelerator`, and `spread` copies them to all other
 names of the same object. Calls without a stand-in end in errors of torch's that name a missing
 part of torch; `refuse_the_rest` replaces these errors by a sentence.
 """
@@ -66,7 +66,7 @@ def spread(before: Names) -> None:
 
 
 def refuse_the_rest() -> None:
-    """Let each other public function say in a sentence that it needs a GPU, if it does."""
+    """Make each other public function raise a clear sentence where it would fail without a GPU."""
     for home, module in _modules():
         for name, found in list(vars(module).items()):
             if not name.startswith("_") and _is_torchs(found):

@@ -3,8 +3,8 @@
 The script's groups are the kit's, and answer with the backends that the script has asked for
 (`group.asked`).
 
-A group that the script destroys is kept all the same, out of the script's sight. The last to
-release the group is often DDP's reducer, in C++, while it holds the GIL. gloo's threads report ends
+A group that the script destroys is kept all the same, out of the script's sight. The last holder to
+release a group is often DDP's reducer, in C++, while it holds the GIL. gloo's threads report ends
 of operations to Python, so they would wait for the GIL, and the group's end would wait for them.
 """
 
@@ -64,7 +64,11 @@ class Joining:
         *_: Any,
         **__: Any,
     ) -> None:
-        """Join the run. Where to meet, and how long to wait, are the kit's affair."""
+        """Join the run, at the kit's meeting place and with the kit's timeout.
+
+        Raises ValueError for an unsupported backend and for numbers that are not this rank's, and
+        RuntimeError in a process that the script has started.
+        """
         if backend and not self.groups.is_ours(backend):
             raise ValueError(
                 f"init_process_group(backend={backend!r}): `ddpkit run` supports the backends gloo "
@@ -130,12 +134,12 @@ class Joining:
         *_: Any,
         **__: Any,
     ) -> Any:
-        """Call a function as the process with the number of the rank.
+        """Call a function on this rank, in place of starting a process with the rank's number.
 
-        If there are more ranks than `nprocs`, the first `nprocs` ranks call the function; all ranks
-        go on when the call has returned on them. Like a process, a call leaves the groups that it
-        has joined, and its changes of the environment end with it. Raises ValueError if there are
-        fewer ranks.
+        If there are more ranks than `nprocs`, the first `nprocs` ranks call the function, and all
+        ranks go on when these calls have returned. As at the end of a process, the groups that a
+        call has joined and its changes of the environment do not outlive the call. Raises
+        ValueError if there are fewer ranks.
 
         Under torchrun such a script would start all these processes on each rank.
         """
@@ -159,10 +163,10 @@ class Joining:
         return None if join else Ended()
 
     def _wait_for(self, ranks: range) -> None:
-        """Wait until the first ranks have returned from a call, and take over their group number.
+        """Wait until the first ranks have returned from a call, and copy their number of joins.
 
-        Code after the call may read files that the call wrote, and a group of all ranks needs one
-        number on all ranks.
+        Code after the call may read files that the call wrote, and the next default group of all
+        ranks needs the same number on all ranks.
         """
         keys = [f"spawn {self._spawns} of rank {each}" for each in ranks]
         if self._mine.rank in ranks:

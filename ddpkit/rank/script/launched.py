@@ -61,7 +61,7 @@ class LaunchedScript:
         sys.argv[1:] = self.args
         self.count_as_users()
         gpus = None if self.gpus else _let_cuda_mean_the_cpu()
-        multiprocessing.set_start_method(None, force=True)  # no choice yet
+        multiprocessing.set_start_method(None, force=True)  # leaves the choice to the script
         before: list[object] = []  # the marker object for `_flush_files`
         try:
             self._run()
@@ -82,7 +82,7 @@ class LaunchedScript:
 
     @property
     def is_there(self) -> bool:
-        """True if the file exists, or a module of the name's first part."""
+        """True if the file exists; for a module, True if its outermost package is found."""
         if self.is_module:
             return _found(self.target.partition(".")[0]) is not None
         return os.path.exists(self.target)
@@ -133,7 +133,7 @@ def _let_cuda_mean_the_cpu() -> Gpus:
     emulated = current()
     why = "no GPU here" if emulated is None else "in emulated time"
     places = None if emulated is None else emulated.tell_places()
-    os.environ["CUDA_VISIBLE_DEVICES"] = ""  # emulated time has none, where the machine has
+    os.environ["CUDA_VISIBLE_DEVICES"] = ""  # in emulated time, hides the machine's own GPUs
     gpus = Gpus(why, places)
     cuda.become_the_cpu(gpus)
     if places is not None:
@@ -145,7 +145,7 @@ def _let_cuda_mean_the_cpu() -> Gpus:
 
 
 def _run_file(path: str) -> None:
-    """Run a file as the interpreter does, as the main module, which stays there afterwards."""
+    """Run a file as the interpreter does; the file's module stays `__main__` afterwards."""
     main = types.ModuleType("__main__")
     main.__file__ = path
     main.__loader__ = importlib.machinery.SourceFileLoader("__main__", path)
@@ -157,10 +157,10 @@ def _run_file(path: str) -> None:
 
 
 def _flush_files(before: list[object]) -> None:
-    """Write the buffers of open files. The rank's process will be killed, without an exit.
+    """Write the buffers of open files, because the rank's process will be killed without an exit.
 
-    before  an object from before the script; after a `gc.freeze()` of the script's, Python does
-            not list this object
+    before  an object made before the script. If Python does not list the object, the script has
+            called `gc.freeze()`, which also hides open files
     """
     if not any(each is before for each in gc.get_objects()):
         gc.unfreeze()

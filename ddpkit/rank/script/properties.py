@@ -27,8 +27,8 @@ def told_capability(name: str) -> tuple[int, int]:
 def properties(name: str, memory: int, title: str) -> SimpleNamespace:
     """Return the properties of a GPU.
 
-    name    of the machine, such as "A100 80GB"
-    memory  in bytes
+    name    the machine's name, such as "A100 80GB"
+    memory  the GPU's memory, in bytes
     title   the name that the script is told
     """
     number, cache = PROCESSORS.get(name) or PROCESSORS.get(name.partition(" ")[0], (1, 0))

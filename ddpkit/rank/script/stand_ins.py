@@ -37,7 +37,7 @@ IDLE = (
     *("manual_seed", "manual_seed_all", "seed", "seed_all", "set_rng_state", "set_rng_state_all"),
     *("reset_accumulated_memory_stats", "reset_peak_host_memory_stats", "set_sync_debug_mode"),
     "reset_accumulated_host_memory_stats",
-    "is_current_stream_capturing",  # no: there are no graphs
+    "is_current_stream_capturing",  # None counts as False: there are no graphs
 )
 IN_USE = ("memory_allocated", "memory_reserved", "memory_cached")
 RESETS = ("reset_peak_memory_stats", "reset_max_memory_allocated", "reset_max_memory_cached")
@@ -84,7 +84,7 @@ class CpuStream:
 
 
 class CpuEvent:
-    """A moment of the rank's own clock, where a script wants one of a GPU."""
+    """A moment on the rank's own clock, in place of an event on a GPU."""
 
     def __init__(self, *_: Any, **__: Any) -> None:
         self.ns = 0
@@ -177,7 +177,7 @@ def stand_in(gpus: Gpus, count: int) -> None:
     cuda.get_rng_state = lambda device="cuda": torch.get_rng_state()
     cuda.get_rng_state_all = lambda: [torch.get_rng_state()] * count
     for name in vars(torch):
-        if name.endswith("Tensor") and hasattr(cuda, name):  # torch.cuda.FloatTensor, of old
+        if name.endswith("Tensor") and hasattr(cuda, name):  # old names: torch.cuda.FloatTensor
             setattr(cuda, name, getattr(torch, name))
     if emulated is not None and emulated.device is not None:
         _let_streams_be_the_devices(seen, emulated.device)
@@ -244,7 +244,7 @@ def _of_a_modelled_machine() -> dict[str, Callable[..., Any]]:
 
 
 def _stats(live: int, most: int) -> dict[str, int]:
-    """Return the fields of `torch.cuda.memory_stats` that scripts read; no allocator keeps more."""
+    """Return the fields of `torch.cuda.memory_stats` that scripts read."""
     stats = {"num_alloc_retries": 0, "num_ooms": 0}
     for kind in ("allocated", "active", "reserved", "requested"):
         stats |= {f"{kind}_bytes.all.current": live, f"{kind}_bytes.all.peak": most}
@@ -259,7 +259,7 @@ def _memory() -> int:
 
 
 class _Seen:
-    """The GPU that a script has chosen."""
+    """The GPUs as a script sees them, and the GPU that the script has chosen."""
 
     def __init__(self, gpus: Gpus, count: int) -> None:
         self._gpus, self._count = gpus, count
@@ -282,9 +282,9 @@ class _Seen:
     def tell(
         self, home: Any, name: str, find: Callable[..., Any], *, is_zero: bool = False
     ) -> None:
-        """Let a function give the script the value of `find`, and torch's own code the true value.
+        """Let a function return `find()` to the script, and the true value to torch's own code.
 
-        is_zero  the value stands for no measurement, and the reader must be told so
+        is_zero  True prints, at the first call, that the function always returns 0 here
         """
         original: Callable[..., Any] | None = getattr(home, name, None)
         if original is None:
@@ -316,7 +316,7 @@ class _Seen:
         self._gpus.current = self._number(device)
 
     def current_device(self) -> int:
-        """The number of the chosen GPU."""
+        """Return the number of the chosen GPU."""
         self._gpus.used()
         return self._gpus.current
 

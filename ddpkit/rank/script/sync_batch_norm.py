@@ -97,7 +97,10 @@ def normalized(
 def backward_sums(
     grad: Tensor, given: Tensor, mean: Tensor, inverse: Tensor, weight: Any, *wanted: bool
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return sums over this rank's elements: of gradients, and of gradients times inputs."""
+    """Return sums over this rank's elements, and the gradients of weight and bias.
+
+    The sums are those of the gradients, and of the gradients times the centred inputs.
+    """
     dims = _all_but_channels(grad)
     total = grad.float().sum(dims)
     product = (grad * (given - _by_channel(mean, given))).float().sum(dims)

@@ -1,8 +1,8 @@
 """A script's view of two memories, on an emulated machine with a device.
 
-Each tensor has a place (`rank.emulation.places`). `Tensor.device`, `is_cuda` and
-`get_device()` say the place to all code but torch's and the kit's own. Pinned memory is a place of
-the host's, a DataLoader pins its batches, and FSDP2 moves parameters as it does on GPUs.
+Each tensor has a place (`rank.emulation.places`). `Tensor.device`, `is_cuda` and `get_device()`
+return the place to all code except torch's and the kit's. Pinned memory is a part of the host's
+memory, a DataLoader pins its batches, and FSDP2 moves parameters as it does on GPUs.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def show(gpus: Gpus, places: Places) -> None:
     ):
         truth = getattr(tensor, name).__get__
         setattr(tensor, name, property(_answering(gpus, truth, on_gpu)))
-        if truth in known:  # torch looks the new function up
+        if truth in known:  # torch looks up the getter in this table
             known[getattr(tensor, name).__get__] = known[truth]
     tensor.get_device = _answering(gpus, tensor.get_device, lambda: gpus.current)
     for name in ("numpy", "__array__"):
@@ -65,7 +65,7 @@ def _answering(
 
 
 def _of_host_alone(gpus: Gpus, original: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a way to NumPy that refuses tensors on a GPU, as torch does; `force=True` copies."""
+    """Return a conversion to NumPy that refuses GPU tensors, as torch's does without `force`."""
 
     @functools.wraps(original)
     def to_numpy(tensor: Any, *args: Any, **kwargs: Any) -> Any:
@@ -95,9 +95,10 @@ def _noting(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _pinning(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the `__next__` of a DataLoader's iterator that pins batches, as beside a GPU.
+    """Return a `__next__` for a DataLoader's iterator that pins batches, as if there were a GPU.
 
-    A thread pins the batches of worker processes; the main thread's clock stands meanwhile.
+    torch pins the batches of worker processes in a thread, so pinning takes no time on the main
+    thread's clock.
     """
 
     @functools.wraps(original)
