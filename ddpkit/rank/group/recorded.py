@@ -204,7 +204,7 @@ class RecordedGroup(dist.ProcessGroup):
 
     @contextmanager
     def as_one(self) -> Iterator[list[Work]]:
-        """Post the block's messages as one operation of NCCL's; fill the yielded list with works."""
+        """Post the block's messages as one operation of NCCL's; fill the yielded list of works."""
         works: list[Work] = []
         batch: list[RecordedCall] = []
         self._batch = batch

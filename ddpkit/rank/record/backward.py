@@ -12,7 +12,7 @@ from ddpkit.trace import Span
 
 @dataclass(slots=True)
 class Backward:
-    """One backward of a rank, from `start` on. All but the moments is found out after the run."""
+    """One backward of a rank. Moments are noted as it runs; all else is computed after the run."""
 
     # the user's line with the call of the backward, from `where.user_call`
     line: tuple[tuple[str, int], str]
@@ -34,7 +34,7 @@ class Backward:
         gradients = [(read(moment), nbytes, moment) for moment, nbytes in self.ready]
         gradients.sort(key=lambda gradient: gradient[:2])
         for ready, nbytes, moment in (*gradients, (read(self.end), 0, self.end)):
-            end = max(start, ready)  # a GPU's clock has a grain
+            end = max(start, ready)  # a GPU's coarse clock may give a `ready` before `start`
             args = launched(since, moment)
             yield Span(rank, "compute", "backward", "backward", start, end, nbytes, args=args)
             start, since = end, moment

@@ -17,23 +17,23 @@ class RecordedCall:
     """A call, from the moment of the post."""
 
     what: Call  # without a number: a loop makes the `Call` only once
-    seq: int = 0  # a collective's number in its group; a message's from src to dst
+    seq: int = 0  # number among the group's collectives, or among the messages from src to dst
     posted: Moment = 0
-    # in a thread of the user's: the earliest time at which it could have been made
+    # in a thread of the user's: the earliest time at which the call could have been made
     since: Moment | None = None
     blocked: Moment | None = None  # begin of a wait by the main thread, or by the call's stream
     done: Moment = 0
-    queued: Moment | None = None  # on a device: the stream had reached the call
-    collected: Moment | None = None  # end of a wait for it
+    queued: Moment | None = None  # on a device: the moment when the stream had reached the call
+    collected: Moment | None = None  # end of a wait for the call
     holds: str = ""  # the numbers in a short message
     on_gpu: bool = False  # True if NCCL runs the call, so that its moments are times of the GPU
     work: Any = None  # the backend's own handle, until the end of the call
     future: Any = None  # future of the work, for a collective that may run beside compute
-    index: int = 0  # in the black box
+    index: int = 0  # number of the call's entry in the black box
     from_anybody: bool = False  # a receive without a named source
     claimed: bool = False  # the work was waited for, seen to be done, or asked for a future
     versions: Any = None  # versions of the call's tensors at the post: `rank.group.changed`
-    own_now: Callable[[], int] | None = None  # the clock of a call on no stream of a device
+    own_now: Callable[[], int] | None = None  # clock of a call outside all streams of a device
     changed: bool = False  # the code changed a tensor before `claimed`
 
     def numbered(self) -> Call:
@@ -70,7 +70,7 @@ class RecordedCall:
         start_ns, end_ns = stretch(read, self.posted, self.done)
         blocked_ns = None if self.blocked is None else read(self.blocked)
         if isinstance(self.blocked, DeviceMoment) and blocked_ns is not None:
-            blocked_ns = blocked_ns if blocked_ns < end_ns else None  # busy until the end
+            blocked_ns = blocked_ns if blocked_ns < end_ns else None  # the stream never waited
         return Span(
             rank,
             "comm",

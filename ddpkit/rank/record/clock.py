@@ -1,4 +1,4 @@
-"""Moments: on the host at once, on a GPU when it reaches them, or after an operation.
+"""Moments: times of the host's clock, events on a GPU, and times after an operation's end.
 
 CUDA runs behind Python: a call returns as soon as its work is queued. So a rank on a GPU marks its
 times with events in the stream of the work, and the events are read after the run.
@@ -19,7 +19,7 @@ TRIES = 5
 
 @dataclass(slots=True)
 class Mark:
-    """A moment on a GPU: an event, and an earlier moment on the same GPU to count it from."""
+    """A moment on a GPU: an event, and an earlier event on the same GPU to count from."""
 
     event: Any  # torch.cuda.Event
     since: Anchor
@@ -55,10 +55,11 @@ class DeviceMoment:
 
 @dataclass(slots=True)
 class Anchor:
-    """An event from which later events are counted, and the anchor from which it is counted itself.
+    """An event from which the times of later events are counted.
 
-    CUDA gives a distance as milliseconds in a float32, which is exact to about a nanosecond only
-    within a second: hence a chain of anchors.
+    CUDA gives the time between two events as milliseconds in a float32, which gets coarser with the
+    length: 0.06 us at one second. So the anchor's own time is counted from an earlier anchor,
+    `since`; the host has measured the time of the first anchor.
     """
 
     event: Any
@@ -72,7 +73,7 @@ class Anchor:
         return self.host_ns
 
     def ns_of(self, event: Any) -> int:
-        """The time of a later event; waits for both."""
+        """Return the time of a later event, in ns; wait for both events."""
         begun = self.ns()
         self.event.synchronize()
         event.synchronize()
@@ -102,7 +103,10 @@ class Ends(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Later:
-    """A moment after the end of some operations, which may not be known yet: the latest counts."""
+    """A moment after operations that may still be under way: the latest of several times counts.
+
+    after  operations, and the ns from the end of each operation to the moment
+    """
 
     after: tuple[tuple[Ends, int], ...]
 
@@ -118,9 +122,9 @@ Read: TypeAlias = Callable[[Moment], int]
 def stretch(read: Read, start: Moment, end: Moment) -> tuple[int, int]:
     """Return the start and the end of a stretch, in ns.
 
-    Marks in two streams of a GPU may be out of order by the grain of its clock, and moments of two
-    streams of an emulated device by more. On the host, such an order would be a mistake of
-    ddpkit's, and a span raises an error.
+    Marks in two streams of a GPU may be out of order by the resolution of the GPU's clock, and
+    moments of two streams of an emulated device by more. On the host, such an order would be a
+    mistake of ddpkit's, and a span raises an error.
     """
     start_ns, end_ns = read(start), read(end)
     return start_ns, max(start_ns, end_ns) if isinstance(end, Mark | DeviceMoment) else end_ns
@@ -129,7 +133,7 @@ def stretch(read: Read, start: Moment, end: Moment) -> tuple[int, int]:
 def launched(start: Moment, end: Moment) -> dict[str, int | str]:
     """Return the facts of a stretch on an emulated device: launches, FLOPs and bytes.
 
-    A stretch without launches, or on the host's clock, has none.
+    The facts are empty for a stretch without launches, and for one on the host's clock.
     """
     if not isinstance(start, DeviceMoment) or not isinstance(end, DeviceMoment):
         return {}
@@ -165,7 +169,7 @@ class Clock(Protocol):
         """A function that returns the present moment."""
 
     def ns(self, moment: Moment) -> int:
-        """A moment in ``perf_counter_ns`` of the host; waits for a GPU that is not there yet."""
+        """Return a moment in ``perf_counter_ns`` of the host; wait until the GPU has reached it."""
 
     def is_past(self, moment: Moment) -> bool:
         """True if `ns` would not wait. Any thread may ask."""
@@ -197,7 +201,7 @@ class GpuClock:
         self._anchor = min((self._at_rest() for _ in range(TRIES)), key=lambda found: found[0])[1]
 
     def _at_rest(self) -> tuple[int, Anchor]:
-        """An anchor on an idle GPU, and how wide the gap is in which the host saw it, in ns."""
+        """Return the uncertainty of an anchor's time on the host in ns, and the anchor."""
         import torch
 
         torch.cuda.synchronize()

@@ -1,9 +1,9 @@
 """Forward, backward and optimizer of a rank, seen without a change to the student's code.
 
-torch calls a hook for every optimizer of the process, and for every gradient that is ready: the
-moment that DDP itself goes by. Modules and backward are timed around the functions that all of them
-pass, `Module.__call__` and `autograd.backward`. Global module hooks would take torch's slow way
-through each call, three times the cost; full backward hooks would double a step's time.
+torch calls a hook for every optimizer of the process, and for every gradient when it is ready; DDP
+uses the same moment. Modules and backwards are timed around the functions that all of them pass,
+`Module.__call__` and `autograd.backward`. Global module hooks would make torch take a slow path
+through each call, at three times the cost; full backward hooks would double a step's time.
 """
 
 from __future__ import annotations
@@ -78,11 +78,11 @@ def _replace(stack: ExitStack, home: Any, name: str, timed: Callable[..., Any]) 
 class _Compute:
     def __init__(self, recorder: Recorder) -> None:
         self.recorder = recorder
-        self.depth = 0  # how many modules we are inside of
+        self.depth = 0  # number of modules under way, one inside another
         self.now = recorder.clock.now
         self._numbers = count()
         self.optimizers: WeakKeyDictionary[Any, int] = WeakKeyDictionary()  # a number for each
-        self.stepping: list[tuple[int, Moment]] = []  # optimizers, the outer first: id, since when
+        self.stepping: list[tuple[int, Moment]] = []  # id and start of optimizers, outer first
         # id of a parameter with ddpkit's hook -> the parameter, and the hook
         self.hooked: dict[int, tuple[ref[torch.Tensor], Any]] = {}
 
@@ -92,7 +92,7 @@ class _Compute:
         return bool(self.depth or recorder.backward or self.stepping or recorder.spans_open)
 
     def timed_forward(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        """Return a `__call__` that records leaf modules, and for the outermost the time between."""
+        """Return a `__call__` that records each leaf module and each outermost module."""
         hooked, hook = self.hooked, self._hook
         add, now = self.recorder.log.add, self.recorder.clock.now
 
@@ -124,10 +124,10 @@ class _Compute:
         self.hooked.pop(key, None)
 
     def swapping(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        """Return a `swap_tensors` for parameters with hooks: a weak reference forbids a swap.
+        """Return a `swap_tensors` that first drops hooks and weak references.
 
-        `Module.to` and `to_empty` swap parameters of subclasses, such as DTensor. The next forward
-        puts the hooks back.
+        torch refuses to swap a tensor with a weak reference. `Module.to` and `to_empty` swap
+        parameters of subclasses, such as DTensor. The next forward puts the hooks back.
         """
 
         @functools.wraps(original)
@@ -154,7 +154,7 @@ class _Compute:
             handle.remove()
 
     def _ready(self, nbytes: int) -> Callable[[torch.Tensor], None]:
-        """Return a hook for one parameter; every gradient calls it, so it looks nothing up."""
+        """Return a hook for one parameter: a short one, because every gradient calls a hook."""
         recorder, now = self.recorder, self.now
 
         def ready(_: torch.Tensor) -> None:
@@ -180,7 +180,7 @@ class _Compute:
         return backward
 
     def step_begins(self, optimizer: Any, *_: Any) -> None:
-        self._forget_step(id(optimizer))  # an earlier step of this optimizer has raised
+        self._forget_step(id(optimizer))  # if an earlier step of this optimizer has raised
         self.stepping.append((id(optimizer), self.now()))
 
     def step_ends(self, optimizer: Any, *_: Any) -> None:

@@ -1,4 +1,4 @@
-"""`Log`: a rank's acts in the order of their ends; a long run keeps its last steps."""
+"""`Log`: a rank's calls and compute in the order of their ends; a long run keeps its last steps."""
 
 from __future__ import annotations
 
@@ -33,17 +33,17 @@ class Log:
 
     def __init__(self, limit: int = MAX_SPANS) -> None:
         self._entries: deque[RecordedCall | Backward | Stretch] = deque()
-        self._more = 0  # spans than entries
+        self._more = 0  # number of spans beyond the number of entries
         self._limit = limit
         self._ends: Counter[str] = Counter()  # number of ends of steps among the entries
         self._gone = self._steps_gone = 0
         self._lock = threading.RLock()  # gloo's threads say when a call is done
-        self._times: Counter[tuple[str, int | None]] = Counter()  # number of dropped calls
+        self._times: Counter[tuple[str, int | None]] = Counter()  # dropped calls, by name and peer
         self._bytes: Counter[tuple[str, int | None]] = Counter()
         self._steps: Counter[str] = Counter()  # number of all ended steps
         # returns the work that the rank has counted
         self.work: Callable[[], Mapping[str, int]] | None = None
-        self._worked: dict[str, Mapping[str, int]] = {}  # at the last end of a step of each kind
+        self._worked: dict[str, Mapping[str, int]] = {}  # work at the last end of each kind of step
         self.past: Past | None = None  # file for the record of compute
         self.before_step_ends: Callable[[], None] | None = (
             None  # logs the open stretch of operations
@@ -84,10 +84,10 @@ class Log:
             self.add((kind, name, start, end, 0, amounts))
 
     def spans(self, rank: int, read: Read) -> list[Span]:
-        """All entries as the trace has them; `read` tells a moment in ns."""
+        """Return all entries as spans of the trace; `read` converts a moment to ns."""
         entries = list(self._entries)
         spans: list[Span] = []
-        for backward in entries:  # first: sets the begin of waits for its calls
+        for backward in entries:  # backwards first, because they set the begin of waits of calls
             if isinstance(backward, Backward):
                 backward.find_hidden_wait(read)
         for entry in entries:

@@ -8,10 +8,10 @@ the main thread's clock are one stretch, named after the most expensive operatio
 where the thread posts a call or waits, and where other compute takes time.
 
 On an emulated device a stretch lies on one stream, from the stream's moment before the first launch
-to its moment after the last. There a stretch also ends where the stream follows another one.
+to its moment after the last. There a stretch also ends where the stream follows another stream.
 
-What must hold: no stretch lies inside other recorded compute, so `is_covered` is asked at each
-operation. The price is the question and two additions; a stretch has one entry for each kind of
+What must hold: no stretch lies inside other recorded compute, so `is_covered` is called for each
+operation. An operation costs this call and two additions; a stretch has one entry for each kind of
 operation.
 """
 
@@ -33,8 +33,8 @@ class LooseOperations:
         self._log, self._is_covered = log, is_covered
         self._start: Moment = 0
         self._end = 0
-        self._moment: Callable[[], Moment] | None = None  # on a device: the stretch's end
-        self._ns: dict[Any, int] = {}  # time of each operation
+        self._moment: Callable[[], Moment] | None = None  # on a device: returns the present moment
+        self._ns: dict[Any, int] = {}  # total time of each kind of operation
 
     def add(self, operation: Any, start: int, ns: int) -> None:
         """Add an operation of torch that began at `start` and took `ns`."""

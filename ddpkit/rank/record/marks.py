@@ -59,18 +59,18 @@ def span(name: str) -> Iterator[None]:
 @_warns_without_with
 @contextmanager
 def step(**amounts: float) -> Iterator[None]:
-    """Mark a training step, for programs with another end of a step than `optimizer.step()`.
+    """Mark a training step, for programs in which a step does not end with `optimizer.step()`.
 
     ```python
     for batch in batches:
         with step(tokens=batch.numel()):
             train(batch)
     ```
-    In a trace with marked steps, only these steps count: `run.trace.step(k)` is the k-th on
-    each rank. `amounts` are numbers that the rank works off in the step, such as tokens or samples;
-    `ddpkit run` reports them per second. Outside a run `step` does nothing.
+    In a trace with marked steps, only these steps count: `run.trace.step(k)` is the k-th marked
+    step of each rank. `amounts` are the amounts of work in the step, such as numbers of tokens or
+    samples; `ddpkit run` reports them per second. Outside a run `step` does nothing.
 
-    Raises ValueError for an amount that is no number from 0 on.
+    Raises ValueError for an amount that is negative or no number.
     """
     for name, amount in amounts.items():
         if isinstance(amount, bool) or not isinstance(amount, int | float) or not amount >= 0:

@@ -2,12 +2,12 @@
 
 The reducers of two models call the same all_reduce, from the line of one backward. If the ranks use
 the models in different orders, gradients of different models are summed, without an error. So a
-call has the number of its model. The model is the one whose gradient was ready last: a reducer
-sends a bucket when its last gradient is ready.
+call has the number of its model, the model of the gradient that was ready last: a reducer sends a
+bucket when the last gradient of the bucket is ready.
 
-Models of a group are numbered in the order in which DDP wraps them. DDP talks as it wraps, so the
-order is the same on all ranks of the group. The first number is 0, which is also the number on a
-rank with one model.
+Models of a group are numbered in the order in which DDP wraps them. DDP communicates when it wraps
+a model, so the order is the same on all ranks of the group. The first number is 0, which is also
+the number on a rank with one model.
 """
 
 from __future__ import annotations
@@ -49,10 +49,10 @@ class _Models:
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
         self._counts: Counter[str] = Counter()  # the number of models, by group
-        self._first: weakref.ref[Any] | None = None  # a model without hooks
+        self._first: weakref.ref[Any] | None = None  # the only model so far, without hooks
 
     def wrapped(self, ddp: Any) -> None:
-        """Number a model. From the second model on, all gradients are listened to."""
+        """Number a model. From the second model on, put hooks on the gradients of all models."""
         try:
             name = ddp.process_group.group_name
         except (RuntimeError, ValueError):  # a group of the user's own

@@ -37,17 +37,17 @@ class Known:
 
     what: Call
     text: bytes  # the text for the black box
-    numbers: list[int]  # one number, of the last such call; several texts may share it
+    numbers: list[int]  # one number, of the last such call; several `Known` may share the list
 
 
 class Watch(Protocol):
     """A listener for works: `group.in_flight`."""
 
     def posted(self, work: Any, what: Call, payload: Any) -> None:
-        """Hear of a work, and of the tensors of its operation."""
+        """Note a new work, and the tensors of its operation."""
 
     def over(self, work: Any) -> None:
-        """Receive a work that was waited for."""
+        """Note that a work was waited for."""
 
 
 @dataclass
@@ -60,34 +60,34 @@ class Recorder:
     clock: Clock = HOST
     log: Log = field(default_factory=Log)
     pending: dict[int, RecordedCall] = field(default_factory=dict)
-    waits: dict[int, RecordedCall] = field(default_factory=dict)  # now, of each thread
+    waits: dict[int, RecordedCall] = field(default_factory=dict)  # thread -> the call it waits for
     backward: Backward | None = None  # the backward under way
-    watch: Watch | None = None  # called with each work, if a check sets a function
+    watch: Watch | None = None  # hears of each work, in a check and in a strict run
     # memory levels of a modelled machine, filled in when the run ends
     memory: list[MemoryLevel] = field(default_factory=list)
     # On a rank without values: the number of reads of a missing value, for each line of user code.
     reads: Mapping[tuple[str, int], int] = field(default_factory=dict)
-    replicas: list[Replica] = field(default_factory=list)  # models for a comparison
+    replicas: list[Replica] = field(default_factory=list)  # models that the launcher compares
     moved: int = 0  # grows whenever a call is posted or done
     counted_ns: Callable[[], int] | None = None  # the main thread's clock, if compute is counted
-    loose: LooseOperations | None = None  # while compute is recorded
-    groups: list[Any] | None = None  # the groups, open until the process ends, where it is a list
+    loose: LooseOperations | None = None  # operations outside modules, while compute is recorded
+    groups: list[Any] | None = None  # a list keeps the groups open until the process ends
     limit: float | None = None  # seconds: the timeout of a script's default group
     model: int = 0  # the number of the DDP model with the newest gradient (`record.models`)
     has_joined: bool = False  # the default process group; a script may never join
-    spans_open: int = 0  # marked by the user, in the main thread
-    timed: Callable[[], str] = str  # lines that measure launches of an emulated device
-    more_spans: Callable[[], list[Span]] | None = None  # on an emulated device, after the run
-    ends_are_late: bool = False  # on an emulated device: the host hears of an end at some real time
+    spans_open: int = 0  # number of open spans that the user has marked, in the main thread
+    timed: Callable[[], str] = str  # returns the lines that measure launches of an emulated device
+    more_spans: Callable[[], list[Span]] | None = None  # returns an emulated device's own spans
+    ends_are_late: bool = False  # on an emulated device, ends are noted in an order of real time
     host_now: Callable[[], Moment] = time.perf_counter_ns  # for calls on the CPU
-    _queued: deque[RecordedCall] = field(default_factory=deque)  # a GPU may not be there yet
+    _queued: deque[RecordedCall] = field(default_factory=deque)  # logged, but perhaps not done
     _numbers: dict[Any, list[int]] = field(default_factory=dict)
-    _free: dict[int, Moment] = field(default_factory=dict)  # since when threads wait no more
+    _free: dict[int, Moment] = field(default_factory=dict)  # thread -> end of its latest wait
     _main: int | None = threading.main_thread().ident
     _lock: threading.RLock = field(default_factory=threading.RLock)  # gloo's threads end calls
 
     def __post_init__(self) -> None:
-        self.know = lru_cache(1024)(self._know)  # a loop may tag each message: bounded
+        self.know = lru_cache(1024)(self._know)  # bounded: a loop may give each message a new tag
         self.log.past = self.past
 
     def posted(
@@ -129,9 +129,9 @@ class Recorder:
         return Known(what, encode(what), self._numbers.setdefault(key, [0]))
 
     def post(self, known: Known, on_gpu: bool = False) -> RecordedCall:
-        """Write down a call that is about to be made: `made` or `refused` follows.
+        """Write down a call that is about to be made; call `made` or `refused` afterwards.
 
-        DDP's reducer comes by with every bucket.
+        DDP's reducer comes here for every bucket, so the function is kept fast.
         """
         call = RecordedCall(known.what, on_gpu=on_gpu)
         # the backward of another thread may end at any moment
@@ -174,9 +174,10 @@ class Recorder:
             call.done = self.now(call)
 
     def teller(self, call: RecordedCall) -> Callable[[Any], None]:
-        """A function for gloo's thread to call when the call has `ended`.
+        """Return a function that gloo's thread calls to note the end of a call.
 
-        It holds the GIL meanwhile, which the backward wants, and comes from a cold core.
+        The function is short: it holds the GIL, which the backward needs, and gloo's thread has
+        just woken up, perhaps on a core with cold caches.
         """
         now = self.clock.now if call.on_gpu else time.perf_counter_ns
 
@@ -295,8 +296,8 @@ class Recorder:
     def finish(self) -> None:
         """End the calls that the function posted and never waited for.
 
-        A GPU may still have all of them to do, and may wait forever. So the rank waits here, where
-        the agent can report the wait.
+        A GPU may not have begun these calls, and may wait for a peer forever. So the rank waits
+        here, where the agent can report the wait.
         """
         with self._lock:
             for call in list(self.pending.values()):
@@ -310,7 +311,7 @@ class Recorder:
     def spans(self) -> list[Span]:
         """Return all records as spans, in the order of their ends; a long run keeps the newest.
 
-        The list is empty if the function failed while its GPU waits for a peer, perhaps forever.
+        The list is empty if the function has failed while the GPU still waits for a peer.
         """
         if any(call.on_gpu for call in self.under_way()):
             return []
@@ -330,7 +331,7 @@ _current: Recorder | None = None
 
 
 def current() -> Recorder | None:
-    """The recorder of the run this process is in; None outside a run."""
+    """Return the recorder of this process's run; None outside a run."""
     return _current
 
 

@@ -66,7 +66,7 @@ class Replicas:
         self.found: list[Replica] = []
         self._recorder, self._machine = recorder, machine
         self._witnesses: weakref.WeakSet[Witness] = weakref.WeakSet()
-        self._in_ddp: set[int] = set()  # ids of parameters
+        self._in_ddp: set[int] = set()  # ids of the parameters of DDP modules
         self._steps = self._calls = (
             0  # numbers of optimizer steps, and of calls before the newest step
         )
@@ -164,7 +164,7 @@ class Replicas:
     def _prints(self, tensors: Sequence[Any]) -> Prints | None:
         """Return the fingerprints of tensors, unseen by modes, in no emulated time.
 
-        None: gloo may still carry one of the tensors.
+        Return None if gloo may still carry one of the tensors.
         """
         machine = self._machine
         if machine and machine.device and machine.device.carried.has(tensors):
@@ -178,7 +178,7 @@ class Replicas:
 
 
 def _averages(hook: Any) -> bool:
-    """True for torch's hooks that average gradients; a hook of the user's may gossip."""
+    """True for torch's hooks that average gradients; with other hooks, ranks may differ."""
     is_torchs = str(getattr(hook, "__module__", "")).startswith("torch.")
     return is_torchs and LOCAL_SGD not in getattr(hook, "__name__", "")
 

@@ -1,9 +1,9 @@
 """The earliest time at which a call of a user's thread could have been made.
 
 A rank may send in a thread, and receive meanwhile. The scheduler decides which of the two is posted
-first, and so would decide which call seems to have waited for which. A thread knows the events
-before its start, and its own waits: its next call could have been made after these. Counts of
-rounds use that moment (`ddpkit.trace.rounds`).
+first, and so would decide which call seems to have waited for which. But a thread depends only on
+the events before its start and on its own waits: its next call could have been made right after the
+latest of these. Counts of rounds use that moment (`ddpkit.trace.rounds`).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def since(thread: int, free: dict[int, Moment]) -> Moment | None:
 
 @functools.cache
 def note_starts(now: Callable[[], Moment | None]) -> None:
-    """Let each thread that starts from now on know `now`, the moment of its start."""
+    """Note the moment of its start, `now()`, on each thread that starts from now on."""
     usual = threading.Thread.start
 
     @functools.wraps(usual)
