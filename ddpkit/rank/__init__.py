@@ -9,7 +9,7 @@ emulation/ the emulated machine: its clock, and the user's code's view of it
 script/    a script for torchrun, as the function that a rank calls
 record/    a rank's record of itself: calls, compute, steps
 agent      the thread that reports the rank's line and its wait
-callers    tells the user's calls from torch's
+callers    distinguishes the user's calls from torch's
 stores     the stores of torch.distributed, in which ranks wait for each other
 rpc        joining and leaving torch's RPC in emulated time
 same       compares a model on all ranks
@@ -17,7 +17,7 @@ stated     values of a tensor that a run without values does not compute
 modes_on   refuses code that hides operations from dispatch modes
 mode       the base of dispatch modes, which load no compiler
 compiler   the stand-in for torch's compiler, until something is compiled
-side_channels  finds ways between ranks past torch.distributed
+side_channels  refuses ways to exchange data past torch.distributed
 where      the line of the user's code in which a thread is, and the call there
 report     exceptions as plain data
 keyboard   refuses input from the keyboard, which a rank does not have

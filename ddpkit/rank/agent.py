@@ -155,7 +155,7 @@ class Agent(threading.Thread):
         self._main = threading.main_thread().ident
         self._beats = 0
         self._at: tuple[int, int] | None = None  # frame and instruction of the main thread
-        self._where: tuple[tuple[str, int], str] = ("", 0), "wrapper"  # user's line, its call
+        self._where: tuple[tuple[str, int], str] = ("", 0), "wrapper"  # user's line, call there
         self._calls = 0  # number of calls in the black box at the last look
         self._counted_ns = 0  # counted compute at the last look
         self._used: tuple[int, int] | None = None  # last look's time, and the CPU time until then
@@ -167,7 +167,7 @@ class Agent(threading.Thread):
                 return
 
     def begin(self) -> None:
-        """Report from now on that the rank runs; call just before the function."""
+        """Report from now on that the rank runs. Call this just before the function."""
         self.phase = "running"
 
     def status(self) -> RankStatus:
@@ -189,7 +189,7 @@ class Agent(threading.Thread):
         waiting = waiting or self._wait_for_gpu(frame)
         if waiting and any(self._is_at_work(*thread) for thread in frames.items()):
             waiting = None
-        if waiting and waiting.what.keys and _has_children():  # a child may set the key
+        if waiting and waiting.what.keys and _has_children():  # a child may still set it
             waiting = None
         self._where = where, via
         return self._status(self._where, waiting)
@@ -273,7 +273,7 @@ class Agent(threading.Thread):
         # is_set().
         if computes:
             return None
-        if os.path.basename(filename) == "threading.py":  # joining a communicating thread
+        if os.path.basename(filename) == "threading.py":  # waits for a thread that communicates
             return next(iter(list(self.recorder.waits.values())), None)
         if os.sep + os.path.join("torch", "distributed") + os.sep in filename:
             return None if _returns_at_once(via) else RecordedCall(Call(via, where=where))

@@ -61,9 +61,9 @@ def making_tensors_on(device: torch.device) -> Iterator[None]:
 
 
 def _drawn_where_the_generator_is() -> AbstractContextManager[Any]:
-    """A block in which numbers are drawn on their generator's device, and then moved.
+    """A block in which random numbers are drawn on their generator's device, and then moved.
 
-    The numbers are moved to the default device, unless the call names a device.
+    The numbers are moved to the default device. Calls that name a device are left alone.
     """
     import torch
     from torch.overrides import TorchFunctionMode

@@ -102,7 +102,7 @@ def _seed_all(seed: int, rank: int) -> None:
 
 
 def _stores_seen(recorder: Recorder) -> AbstractContextManager[None]:
-    """A block in which a rank that waits in a store is seen to wait."""
+    """A block in which the agent hears of the rank's waits in stores."""
     from ddpkit.rank.stores import Stores
 
     return Stores(recorder).seen()
@@ -182,7 +182,7 @@ def _replicas_watched(
 
 
 def _models_told_apart(mine: Assignment, recorder: Recorder) -> AbstractContextManager[None]:
-    """A block in which recorded gradients name the number of their model, if there are peers."""
+    """A block in which calls of DDP's reducers have their model's number, if there are peers."""
     if mine.world_size == 1:
         return nullcontext()
     from ddpkit.rank.record.models import watched

@@ -88,8 +88,8 @@ def _flush() -> None:
 def _read_call(file: Path) -> ShippedCall:
     """Return the function and its arguments, and let pickle find the cell's functions and classes.
 
-    pickle sends a function by its name: a remote procedure call of a cell's function, or an object
-    of a cell's class in all_gather_object, is looked for in the peer's `__main__`.
+    pickle sends functions and classes by name, and a peer looks for the name in `__main__`: for a
+    remote procedure call of a cell's function, or an object of a cell's class in all_gather_object.
     """
     function, args, kwargs = read_call(file)
     main = sys.modules["__main__"]

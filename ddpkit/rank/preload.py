@@ -96,9 +96,9 @@ to_import = [*compiler.PARTS]
 def _ready() -> None:
     """Do the work with which each rank would begin, so that ranks write to few shared pages."""
     look_for_tellers()
-    torch.manual_seed(0)  # its import reads source lines for a warning
+    torch.manual_seed(0)  # the first call imports code that reads source lines for a warning
     if rules := sys.modules.get(f"{COMPILER}.trace_rules"):
-        with suppress(AttributeError):  # joining a group calls this
+        with suppress(AttributeError):  # each rank would call this when joining a group
             rules.clear_lru_cache()
     is_user_file(signal.__file__)  # reads the folders from which Python imports
     gc.freeze()
@@ -158,7 +158,7 @@ def _tidy(_: int, __: object) -> None:
 
 
 def _put_off() -> None:
-    """Let one run follow another without a wait for huge pages."""
+    """Start the timer again, so that one run follows another without a wait for huge pages."""
     mine = os.getpid() == FORKSERVER  # a rank's own children are the rank's affair
     if mine and signal.getitimer(signal.ITIMER_REAL)[0]:
         signal.setitimer(signal.ITIMER_REAL, IDLE)

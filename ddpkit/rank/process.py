@@ -133,7 +133,7 @@ def _redirect(pipes: RankPipes, mine: Assignment) -> None:
         leave(status)
 
     os._exit = leave_traced  # lets the notebook report the line
-    if hasattr(signal, "SIGUSR1"):  # asks for a stack, which code that holds the GIL writes too
+    if hasattr(signal, "SIGUSR1"):  # asks for a stack, even from code that holds the GIL
         faulthandler.register(signal.SIGUSR1, crash, all_threads=False)
 
 

@@ -43,9 +43,9 @@ EVENTS = {  # names of audit events, and verbs for messages
     "os.link": "links a file",
     "os.symlink": "links a file",
     "os.truncate": "writes a file",
-    "os.chmod": "marks a file",
-    "os.utime": "marks a file",
-    "os.setxattr": "marks a file",
+    "os.chmod": "changes a file's attributes",
+    "os.utime": "changes a file's attributes",
+    "os.setxattr": "changes a file's attributes",
 }
 IMPORTS = "<frozen importlib._bootstrap>", "_find_and_load"  # an import's file and function
 TEMPORARY = tempfile.__file__, "_get_default_tempdir"  # writes a file to try a folder

@@ -1,4 +1,4 @@
-"""Backwards of the main thread: the waits of DDP's reducer in C++ go on a clock or on a stream."""
+"""Backwards of the main thread: a clock or a stream is charged for the reducer's waits in C++."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ddpkit.protocol.emulation import GOING, MAY_WAIT, WAITING, After
 from ddpkit.rank.emulation.clock import Clocks
 from ddpkit.rank.record.clock import Ends
 
-if TYPE_CHECKING:  # loads a part of torch that other machines do not need
+if TYPE_CHECKING:  # the imports load a part of torch that not every machine needs
     from ddpkit.rank.emulation.device import Device
     from ddpkit.rank.emulation.memory import Memory
 
@@ -84,7 +84,7 @@ class EmulatedBackward:
         """Let the clock's page say that the reducer waits, once the backward has no more to do.
 
         The callback that is queued here runs before the reducer's own callback, which the reducer
-        queues with the last bucket. In the first step of a static graph it runs after that one.
+        queues with the last bucket. In the first step of a static graph, the order is reversed.
         """
 
         def waits() -> None:

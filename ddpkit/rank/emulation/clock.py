@@ -210,7 +210,7 @@ class Clocks:
         return clock.moment() if isinstance(clock, LaterClock) else clock.now()
 
     def moment(self) -> int | Later:
-        """Return the present moment; the main thread's for a thread without a clock (gloo's)."""
+        """Return the present moment; gloo's threads, without a clock, get the main thread's."""
         return self.now() if self.is_mine else self.main.now()
 
     @property

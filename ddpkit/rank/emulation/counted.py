@@ -110,7 +110,7 @@ class Counting(PlainMode):
         # gloo's threads inherit the mode of the posting thread, and their copies must not count.
         self._thread = threading.get_ident()
         self.on = True
-        self.loose: LooseOperations | None = None  # on the main thread, in a recorded run
+        self.loose: LooseOperations | None = None  # set on the main thread of a recorded run
         self.places: Places | None = None  # tells the places of a script's tensors
 
     def __torch_dispatch__(
@@ -123,7 +123,7 @@ class Counting(PlainMode):
             return func(*args, **kwargs)
         here = self.on and threading.get_ident() == self._thread
         counts = here and not self._clock.stands
-        if self._device is not None and here:  # copies of ddpkit's own need gloo's bytes as well
+        if self._device is not None and here:  # ddpkit's own copies need gloo's bytes as well
             self._device.carried.touch((*args, *kwargs.values()))
         if counts and self._device is not None and (name := capability.asks(func)):
             self._check(name, func, args, kwargs)
@@ -166,7 +166,7 @@ class Counting(PlainMode):
     def _launch(
         self, device: Device, place: str, func: Any, args: Any, kwargs: Any, out: Any
     ) -> None:
-        """Let the device do an operation; the host waits if the operation gives it a value."""
+        """Let the device do an operation; the host waits if it gets a value of the result."""
         if self.places is not None:
             if self.places.charge(place, func, args, kwargs, out):
                 return

@@ -95,7 +95,7 @@ class Desk:
 
     @contextmanager
     def _actor(self) -> Iterator[int]:
-        """Yield the actor of this thread: the main actor, or one for the block alone."""
+        """Yield the actor of this thread: the main actor, or a new actor for the block alone."""
         if threading.get_ident() == self._main_thread:
             yield MAIN
             return

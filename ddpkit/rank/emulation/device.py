@@ -16,7 +16,7 @@ current stream's last item if that end is later. The recorder reads the time aft
 Values are real here, and a GPU's host does not wait for values. So the rank waits for gloo only
 when an operation touches a tensor that gloo carries. An earlier wait could block ranks that do not
 block each other on GPUs. A host cannot touch values that a peer has not posted yet: it goes on when
-the hosts of all members have posted, at the latest of their clocks. A GPU's host would go on
+the hosts of all members have posted, at the time of their latest clock. A GPU's host would go on
 earlier. The next launches follow the operation anyway, and the operation ends after that time.
 """
 
@@ -53,7 +53,7 @@ LONGEST_NS = 25_000_000  # real time after which any batch is sent; sending take
 Number: TypeAlias = tuple[int, int]  # an operation in an `After`
 real_ns = time.monotonic_ns  # taken before `seen` replaces the function
 
-NO_NUMBER = 1 << 63  # nodes that autograd does not number, such as a gradient's sum: this or more
+NO_NUMBER = 1 << 63  # from here on, autograd's number means that it does not number the node
 
 
 class Device:
@@ -64,10 +64,10 @@ class Device:
         self._clocks, self._desk = clocks, desk
         self._main_thread = threading.main_thread().ident
         self._streams = count()
-        self._switches: list[tuple[int, Hashable]] = []  # number of autograd's node, stream
+        self._switches: list[tuple[int, Hashable]] = []  # autograd's next node, stream chosen
         self._before: Hashable = None  # the stream of a backward's last operation
         self._in_backward: set[Hashable] = set()  # the streams that a backward has used
-        self.launches = self.host_ns = 0  # the host's launches and work, of all threads together
+        self.launches = self.host_ns = 0  # the host's launches and ns of work, of all threads
         self._unsent: list[Launch] = []
         self._sending = threading.RLock()  # a signal's handler may launch
         self._sent_at = real_ns()
@@ -80,9 +80,9 @@ class Device:
         self._over = DeviceTimes(0, {})  # stretches of compute, once the run is over
         self.meter: Meter | None = None  # counts the work of launches
         self._waits = HostWaits()
-        # Calls, not operations, which hold tensors: the end of an entry depends on real time.
+        # Calls, because operations hold tensors, and real time decides when an entry goes.
         self._under_way: dict[int, RecordedCall] = {}
-        self.reads: Callable[[torch.Tensor], bool] = lambda _: False  # True if `places` charges it
+        self.reads: Callable[[torch.Tensor], bool] = lambda _: False  # True if the read is charged
         clocks.main.before_page = desk.before_ask = self.send
         desk.learn = self._learn
 
@@ -202,7 +202,7 @@ class Device:
         return follows
 
     def refused(self, number: int) -> None:
-        """Forget an operation after gloo has refused it; later launches go on."""
+        """Forget an operation that gloo has refused."""
         self._under_way.pop(number, None)
         self._unwaited.pop(number, None)
 
@@ -309,7 +309,7 @@ class Device:
         self._take_everything()
 
     def is_done(self, follows: After) -> bool:
-        """True if operations are done by now. Each look takes a little time, so that loops end."""
+        """True if operations are done by now. Each look moves the clock, so a waiting loop ends."""
         clock = self._clocks.mine
         if not follows:
             return True

@@ -33,7 +33,7 @@ from ddpkit.rank.record.clock import HOST
 from ddpkit.rank.record.recorder import Recorder
 from ddpkit.rank.where import user_call
 
-if TYPE_CHECKING:  # loads a part of torch that other machines do not need
+if TYPE_CHECKING:  # the imports load a part of torch that not every machine needs
     import torch
 
     from ddpkit.rank.emulation.carried import Carrying
@@ -168,7 +168,7 @@ class Machine:
             self._notes = self._counted.meter.note = None
 
     def note(self, *entry: Any) -> None:
-        """Add an entry to the program, inside of `noting`; another thread's entry is "beyond"."""
+        """Add an entry to the program, inside of `noting`; for other threads, add "beyond"."""
         if self._notes is not None:
             elsewhere = self.clocks.mine is not self.clocks.main
             self._notes.append(["beyond", "a thread of its own"] if elsewhere else [*entry])
@@ -193,7 +193,7 @@ class Machine:
         return self._counted.tell_places(self.device)
 
     def tensor_of_host(self, args: Any) -> torch.Tensor | None:
-        """Return a tensor of a call that a script keeps in the host's memory; None if none is."""
+        """Return the first tensor of a call that a script keeps in the host's memory, or None."""
         places = None if self._counted is None else self._counted.places
         return None if places is None else places.first_of_host(args)
 

@@ -46,10 +46,7 @@ Read = Callable[[Moment], int]
 
 
 class Memory:
-    """The live storages of a rank, and the levels of memory until now.
-
-    `limit` is the machine's memory, in bytes.
-    """
+    """The live storages of a rank, and the levels of memory until now."""
 
     def __init__(self, clocks: Clocks, rank: int, model: MachineModel) -> None:
         self._clocks, self._rank, self._model = clocks, rank, model
@@ -326,9 +323,10 @@ class Memory:
 
     def _resizing(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def resize_(storage: Any, nbytes: Any) -> Any:
-            """Resize a storage, as FSDP frees gathered parameters, and count the changed bytes.
+            """Resize a storage, and count the changed bytes.
 
-            No operation runs and no tensor dies, so no other hook of this class sees the change.
+            FSDP frees gathered parameters in this way. No operation runs and no tensor dies, so no
+            other hook of this class sees the change.
             """
             result = original(storage, nbytes)
             held = self._held.get(torch_private.storage_id(storage))

@@ -42,7 +42,7 @@ _COPY = words(
     "copy_ _foreach_copy_ clone _to_copy contiguous cat stack split_with_sizes_copy "
     "all_gather_copy_in chunk_cat"
 )
-# These operations reduce a tensor, or normalize each row or channel, or are such a one's backward.
+# These operations reduce a tensor or normalize its rows or channels; some are backwards of others.
 _REDUCE = words(
     "sum mean prod amax amin max min argmax argmin var std var_mean std_mean logsumexp cumsum norm "
     "linalg_vector_norm _softmax _softmax_backward_data _log_softmax _log_softmax_backward_data "

@@ -58,11 +58,11 @@ class Places:
         self._made: tuple[str, bool] = (
             UNDECIDED,
             False,
-        )  # a place; named by the script?
+        )  # the place of new tensors, and True if the script has named it
         self._crossing: Crossing | None = None
         device.reads = self.read
 
-    # Called by the script's functions of torch
+    # Called by the replaced functions of torch that the script calls
 
     def tell_apart(self) -> None:
         """Count the host's memory separately from the device's, because the script uses a GPU."""
@@ -109,7 +109,10 @@ class Places:
         return self._copied(tensor, Crossing(DOWN, non_blocking, non_blocking, to))
 
     def pin(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Return a copy in pinned memory. Raises RuntimeError for a tensor on the device."""
+        """Return a tensor, copied if necessary, in pinned memory.
+
+        Raises RuntimeError for a tensor on the device.
+        """
         if self.is_on_device(tensor):
             raise RuntimeError(
                 f"cannot pin '{tensor.type().replace('torch.', 'torch.cuda.')}' only dense CPU "
@@ -217,7 +220,7 @@ class Places:
         return Crossing(way, of_host == PINNED, non_blocking, to)
 
     def _cross(self, crossing: Crossing, out: torch.Tensor) -> None:
-        """Copy over the bus, as CUDA does: the host waits, unless pinned memory is not blocking.
+        """Copy over the bus. As with CUDA, the host waits unless memory is pinned, non-blocking.
 
         Before a copy of pageable memory to the device, the driver waits for the stream.
         """

@@ -103,7 +103,7 @@ class ResultShapes:
         return Shapes(_shaped(out, given, wide), numel, tuple({each.dtype for each in found}))
 
 
-# Not nested in `_skip`: a recursive closure is a reference cycle, and would keep tensors alive.
+# Not a nested function: a recursive closure is a reference cycle, and would keep tensors alive.
 def make(value: Any, known: list[torch.Tensor], fill: Callable[[], Any]) -> Any:
     """Return `value` with tensors in the places of shapes: new tensors, and views of known ones.
 

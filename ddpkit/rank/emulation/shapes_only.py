@@ -137,7 +137,7 @@ def shapes_only(device: Device | None, places: Callable[[], Places | None]) -> I
 
 
 def _sample() -> io.BytesIO:
-    """Return a file with an empty tensor, which `torch.load` puts in the place of all tensors."""
+    """Return a file with an empty tensor: `torch.load` puts it where all loaded tensors go."""
     file = io.BytesIO()
     torch.save(torch.tensor([]), file)
     file.seek(0)

@@ -132,7 +132,7 @@ def _of_this_rank() -> Device:
 
 @contextmanager
 def shown(device: Device) -> Iterator[None]:
-    """A block in which torch.cpu has the device's streams, and the host waits to read a tensor."""
+    """A block in which torch.cpu has the device's streams, and reads of a tensor's values wait."""
     global _device
     _device = device
     device.choose(DeviceStream())

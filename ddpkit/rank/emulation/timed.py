@@ -25,7 +25,8 @@ from ddpkit.text import count
 
 MOST = 16  # readings of a line that are kept
 AT_MOST = 4  # lines that the text names
-FAR, LEAST_NS = 1.1, 20_000  # reported if the device takes so many times, and ns, more
+# A difference is reported if the device's time is longer by this factor, and by so many ns.
+FAR, LEAST_NS = 1.1, 20_000
 
 
 @dataclass(frozen=True, slots=True)

@@ -66,7 +66,7 @@ _AS_IT_IS = words(
 )
 _FUNCTIONAL = "_c10d_functional"
 _ROOMS_AS_THEY_ARE = ("c10d", _FUNCTIONAL, f"{_FUNCTIONAL}_autograd", "prim", "profiler")
-# C++ implements these as a copy of the input, and the operation with "_" behind its name.
+# C++ implements these as a copy of the input, and the operation with "_" at the end of its name.
 _IN_PLACE = words("all_reduce all_reduce_coalesced broadcast")
 _CONTIGUOUS = words(
     "all_gather_into_tensor all_gather_into_tensor_coalesced reduce_scatter_tensor "
@@ -81,7 +81,7 @@ _BETWEEN = (
 _CLONE = torch.ops.aten.clone.default
 _INDEX = torch.ops.aten.index.Tensor  # the result's shape depends on values if a mask is given
 _MASKED_SELECT = torch.ops.aten.masked_select.default
-_REFUSED = "can't allocate memory"  # in torch's error
+_REFUSED = "can't allocate memory"  # a part of torch's error
 
 
 class NotComputedError(RuntimeError):

@@ -31,7 +31,7 @@ class Absent:
         self.alike, self.size, self._rank = alike, len(members), rank
         self.running = alike.running(members)
         self.present = len(self.running)
-        self.copies = self.size // self.present  # ranks for each running rank, which is included
+        self.copies = self.size // self.present  # each running rank counts for so many ranks
 
     def check_parts(self, op: str, sends: Sequence[int], takes: Sequence[int]) -> None:
         """Raise ValueError for an exchange of unequal parts."""
@@ -162,7 +162,7 @@ class GroupsMade:
             self._copies.setdefault(first, members)
 
     def check(self) -> None:
-        """Raise ValueError for a group of absent ranks that copies a group not made so far."""
+        """Raise ValueError for a group of absent ranks if the group that it copies is not made."""
         for first, members in self._copies.items():
             raise ValueError(
                 f"the group {short(members)} does not repeat: with alike={self._alike.present}, "
@@ -171,7 +171,7 @@ class GroupsMade:
             )
 
 
-groups_made: GroupsMade | None = None  # in a run with absent ranks
+groups_made: GroupsMade | None = None  # set in a run with absent ranks
 
 
 def _first_parts(tensor: torch.Tensor, here: int, size: int) -> torch.Tensor:

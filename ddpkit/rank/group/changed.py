@@ -22,7 +22,7 @@ from ddpkit.rank.group import arguments
 
 IN_PLACE = ("all_reduce", "all_reduce_coalesced", "reduce", "recv")
 SCALED = ("AVG", "PREMUL_SUM")  # reductions in which the backend divides with torch's operation
-KINDS = (torch.Tensor, torch.nn.Parameter)  # a wrapper's version is not its inner tensor's
+KINDS = (torch.Tensor, torch.nn.Parameter)  # no subclasses: a wrapper has a version of its own
 
 Versions: TypeAlias = list[tuple[weakref.ref[torch.Tensor], int]]
 

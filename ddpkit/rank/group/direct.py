@@ -1,4 +1,4 @@
-"""Starts operations on gloo's and NCCL's groups, which end when the backend ends them."""
+"""Starts operations on gloo's and NCCL's groups, in real time: the backend ends an operation."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SCATTERS = ("reduce_scatter", *INTO_ONE)
 
 
 class Direct:
-    """Starts operations on gloo's and NCCL's groups, which end when the backends end them."""
+    """Starts operations on the group of gloo or of NCCL; the backend ends an operation."""
 
     def __init__(self, inner: Any, on_gpu: Any = None) -> None:
         self._inner, self._on_gpu = inner, on_gpu

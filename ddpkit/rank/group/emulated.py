@@ -191,7 +191,7 @@ class EmulatedGroup(RecordedGroup):
         )
         machine.desk.tell(part)
         start = self._start_of_callbacks() if clock.is_later else self._direct
-        # gloo's thread would call the counting modes, and lose exceptions raised below them.
+        # gloo's thread would call the counting modes, and lose exceptions that the modes raise.
         unseen = torch_private.unseen_by_modes()
         try:
             with self._withdrawn_if_refused(part):

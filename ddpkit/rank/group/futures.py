@@ -49,7 +49,7 @@ class EmulatedFuture(torch.futures.Future[Any]):
         self._uncarried: list[torch.Tensor] = []
         self.chain = chain or Chain(operation)
         self.moment = Later(((operation, 0),))  # the time at which the future is done
-        self.follows: After = ()  # on a device: the operations before the value
+        self.follows: After = ()  # on a device: operations that end before the value is there
         if machine.device is not None:
             self.follows = ((operation.number, 0),)
         # True if the value is the given results, and not gloo's value

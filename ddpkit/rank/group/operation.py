@@ -55,7 +55,7 @@ class EmulatedOperation:
         self.inner: Any = None  # gloo's handle
         self.answer: Due | None = None  # the timekeeper's answer, once it is known
         self.future: EmulatedFuture | None = None
-        self.bucket: list[torch.Tensor] = []  # tensors of DDP's reducer, until it takes the future
+        self.bucket: list[torch.Tensor] = []  # tensors of DDP's reducer, until a future is taken
         self.followed_by: list[tuple[int, int]] = []  # on a device: last launches of callbacks
         self.tensors: list[torch.Tensor] = []  # on a device; emptied when gloo's bytes are here
         self._carried: list[Held] = []
@@ -136,7 +136,7 @@ class EmulatedOperation:
         return True
 
     def follows(self) -> After:
-        """Return the operations that a stream follows to wait for this one and its callbacks."""
+        """Return the operations that a stream follows: this operation and its callbacks."""
         return ((self.number, 0), *self.followed_by)
 
     def take_bytes(self) -> bool:
@@ -300,5 +300,5 @@ class EmulatedWork(RecordedWork):
 
 
 def _gloo_may_refuse(what: Call) -> bool:
-    """True for an average of integers: gloo refuses it when it ends, NCCL at the call."""
+    """True for an average of integers, which NCCL refuses at the call, gloo only at the end."""
     return what.reduce == "AVG" and not what.dtype.startswith(("float", "bfloat", "complex"))

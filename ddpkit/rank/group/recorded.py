@@ -62,7 +62,7 @@ class RecordedGroup(dist.ProcessGroup):
             recorder.groups.append(self)
         self._buckets: dict[Any, Known] = {}  # buckets of DDP's reducer
         self._batch: list[RecordedCall] | None = None  # NCCL's messages that are posted as one
-        self.answers_as = "gloo" if on_gpu is None else "nccl"  # the backend asked for
+        self.answers_as = "gloo" if on_gpu is None else "nccl"  # the backend that was asked for
         # c10d stores a group's name in its backends: device meshes and functional collectives ask
         # for it. Calls still come to this class, because its methods override the C++ methods.
         torch_private.register_backend(self, "cpu", inner)
@@ -394,5 +394,5 @@ RecordedGroup.__name__ = "ProcessGroup"
 
 
 def is_reducer(caller: FrameType | None) -> bool:
-    """True for a call by DDP's reducer in C++, not by a hook; on a GPU, it has no caller."""
+    """True for a call by DDP's reducer in C++, not by a hook; on a GPU, the call has no caller."""
     return caller is None or caller.f_code.co_name == torch_private.IN_BACKWARD

@@ -116,7 +116,7 @@ class _Compute:
     def _hook(self, parameter: torch.nn.Parameter | None) -> None:
         """Hook a parameter's gradients. Parameters are known by id: `==` would compare elements."""
         if parameter is not None and parameter.requires_grad and parameter.is_leaf:
-            key = id(parameter)  # an id that Python uses again after the parameter's end
+            key = id(parameter)  # Python reuses the id after the parameter's end
             forget = functools.partial(self._forget, key)
             self.hooked[key] = ref(parameter, forget), self._hook_first(parameter)
 

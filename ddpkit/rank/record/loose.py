@@ -1,7 +1,7 @@
 """Operations outside all modules, backwards, optimizers and marked spans, as compute.
 
 The problem. Attention that is written as products of tensors, between two messages, passes no
-module. A trace had no compute there, so communication that was hidden behind it looked exposed.
+module. A trace had no compute there, so communication hidden behind the products looked exposed.
 
 Where compute is counted, each operation's cost is known. Operations without a gap between them on
 the main thread's clock are one stretch, named after the most expensive operation. A stretch ends

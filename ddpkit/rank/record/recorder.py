@@ -1,8 +1,8 @@
 """A rank's record of itself during a run: its calls, its compute and its steps.
 
-One `Recorder` belongs to a run on a rank. `group`, through which every call into torch.distributed
-passes, reports communication. `compute`, torch's own global hooks, reports compute. So a student's
-code needs no change to be recorded.
+One `Recorder` belongs to a run on a rank. The process groups of `rank.group`, through which every
+call into torch.distributed passes, report communication. `record.compute` reports compute, by
+torch's hooks. So a student's code needs no change to be recorded.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Recorder:
     groups: list[Any] | None = None  # a list keeps the groups open until the process ends
     limit: float | None = None  # seconds: the timeout of a script's default group
     model: int = 0  # the number of the DDP model with the newest gradient (`record.models`)
-    has_joined: bool = False  # the default process group; a script may never join
+    has_joined: bool = False  # True once in the default process group; a script may never join
     spans_open: int = 0  # number of open spans that the user has marked, in the main thread
     timed: Callable[[], str] = str  # returns the lines that measure launches of an emulated device
     more_spans: Callable[[], list[Span]] | None = None  # returns an emulated device's own spans

@@ -101,7 +101,7 @@ def _replace(home: Any, name: str, wrapped: Callable[..., Any]) -> None:
     setattr(home, name, wrapper)
     # TorchScript's table: id of a function -> operation
     known = torch_private.builtin_table()
-    if known and id(original) in known:  # if there is no table yet, it will hold the wrapper
+    if known and id(original) in known:  # a table made later will hold the wrapper
         known[id(wrapper)] = known[id(original)]
 
 
@@ -222,7 +222,7 @@ def _pin_memory(gpus: Gpus, _: Any, given: Any, *args: Any, **kwargs: Any) -> An
 
 
 def _storage_cuda(gpus: Gpus, _: Any, storage: Any, *args: Any, **kwargs: Any) -> Any:
-    """Move a storage that was just read, as a `map_location` of the script's asks."""
+    """Put a storage that was just read on the GPU, for a `map_location` of the script's."""
     gpus.used()
     return gpus.mark_storage(storage)
 
@@ -308,7 +308,7 @@ def _ddp(
 
 
 def _register(_: Gpus, original: Any, ddp: Any, state: object, hook: Any) -> None:
-    """Register a hook; torch knows bfloat16's hooks by their names, and asks for a GPU."""
+    """Register a hook; rename bfloat16's hooks, for which torch demands a GPU by their names."""
     name = getattr(hook, "__name__", "")
     if not name.startswith("bf16_compress"):
         original(ddp, state, hook)

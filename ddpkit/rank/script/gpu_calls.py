@@ -197,7 +197,7 @@ def _attention() -> None:
     attention.sdpa_kernel = sdpa_kernel
     flags: Any = torch.backends.cuda
     usual = flags.enable_math_sdp
-    flags.enable_math_sdp = lambda enabled: usual(True)  # the CPU needs a kernel
+    flags.enable_math_sdp = lambda enabled: usual(True)  # stays on for the CPU
 
 
 def _flex(gpus: Gpus, module: Any) -> None:

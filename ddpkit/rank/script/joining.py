@@ -1,4 +1,4 @@
-"""`init_process_group` of a script: it joins the run, with any backend and any meeting place.
+"""`init_process_group` of a script: it joins the run, whatever meeting place the script names.
 
 The script's groups are the kit's, and answer with the backends that the script has asked for
 (`group.asked`).
