@@ -53,7 +53,7 @@ LONGEST_NS = 25_000_000  # real time after which any batch is sent; sending take
 Number: TypeAlias = tuple[int, int]  # an operation in an `After`
 real_ns = time.monotonic_ns  # taken before `seen` replaces the function
 
-NO_NUMBER = 1 << 63  # from here on, autograd's number means that it does not number the node
+NO_NUMBER = 1 << 63  # larger numbers mark nodes that autograd does not number
 
 
 class Device:
