@@ -105,7 +105,7 @@ def _remove() -> list[tuple[Callable[..., Any], bool]]:
 
 
 class _Answers:
-    """The answers of a module of the compiler; any other attribute loads the compiler."""
+    """A stand-in for a module of the compiler; an attribute without an answer loads the compiler."""
 
     def __init__(self, name: str, **answers: Callable[..., Any]) -> None:
         self._name = name
@@ -130,7 +130,7 @@ class _StandIn(ModuleType):
 
     @staticmethod
     def disable(function: Any = None, recursive: bool = True, **named: Any) -> Any:
-        """Return the function itself, if torch's own code excludes it (`torch._compile`)."""
+        """Return the function itself if torch's own code excludes it; else load the compiler."""
         if function is None or named != {"wrapping": False}:
             return load().disable(function, recursive, **named)
         _excluded[function] = recursive

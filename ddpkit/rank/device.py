@@ -1,7 +1,7 @@
 """The GPU of a rank: its number, its clock, and the tensors that a cell makes there.
 
 A cell names no device, so that it is the same on a laptop and on a GPU. torch's default device does
-nearly all of this; for numbers from a generator it does not. A generator lives on one device:
+nearly all of this, but not for numbers from a generator. A generator lives on one device:
 `torch.Generator()` is on the CPU even if the default is a GPU, and torch refuses to draw from it
 for another device: `torch.randperm(n, generator=generator)` raises, and so does a DataLoader that
 shuffles. Here such numbers are drawn on their generator's device and then moved, so batches that

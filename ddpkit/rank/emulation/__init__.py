@@ -6,7 +6,7 @@ carried  tensors that gloo may still carry while the host of a device goes on
 clock    the clocks of a rank's threads: CPU time, and jumps over waits
 counted  counts compute, operation by operation, as a modelled machine would take it
 desk     the rank's side of the timekeeper: posts, asks, gets answers
-device   a rank's device: the host launches, the timekeeper plays the launches
+device   a rank's device: the host launches, the timekeeper simulates the launches
 device_rows  rows of a device in a trace: waits of the host, side streams
 held     live storages, and the memories that they fill
 machine  the machine of a run: made at its start, shown to the user's code, and taken away
@@ -15,7 +15,7 @@ memory   the live storages of a modelled machine, and their kinds
 places   two memories, the device's and the host's, and copies between the two
 seen     the time that `time` and asyncio show to the user's code
 uncomputed  ranks without values: large operations are counted, and not computed
-shapes   the shapes of an operation's results, as torch's fake tensors tell them
+shapes   the shapes of an operation's results, found with torch's fake tensors
 shapes_only  copies and files of tensors without values
 streams  streams and events of a device, in the place of torch's
 timed    lines of a program that measure a time without a wait for the device

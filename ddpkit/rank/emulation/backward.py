@@ -128,7 +128,8 @@ class EmulatedBackward:
         """Set the clock as if the reducer had waited for each bucket in emulated time.
 
         The reducer waits for the buckets in order, and copies each bucket when the bucket arrives.
-        The thread's compute since the last post is the copying, shared among buckets by bytes.
+        The thread's compute since the last post counts as this copying, divided among the buckets
+        by bytes.
         """
         waited = [operation for operation in operations if operation.answer is None]
         if not waited:

@@ -1,6 +1,6 @@
 """A rank's device, as the rank's host sees the device: the host launches, and goes on.
 
-Each launch puts the host's clock forward. The timekeeper plays the launches, as
+Each launch puts the host's clock forward. The timekeeper simulates the launches, as
 `simulate.engine.device` describes. The timekeeper alone knows when an item runs, because the start
 may depend on a collective, and so on other ranks' devices. The host asks the timekeeper where a
 GPU's host would wait.

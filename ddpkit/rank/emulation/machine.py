@@ -1,4 +1,4 @@
-"""The emulated machine that a rank runs on: its clock, its speed, and its way to the timekeeper."""
+"""The emulated machine of a rank: its clock, its speed, and its connection to the timekeeper."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class Machine:
             self._counted = Counted(model, speed, self.clocks, rank, self.device, self.uncomputed)
         self.backward = EmulatedBackward(self.clocks, self.device, self.memory, self.note)
         self._runs = False  # True while the user's function runs
-        # (operation, group's ranks) -> number of turns
+        # (name of a new group, its ranks) -> number of meetings
         self._turns: Counter[tuple[str, tuple[int, ...]]] = Counter()
         self.alike = alike
         self.given_up: set[Any] = set()  # operations that a wait with a limit gave up
@@ -230,7 +230,7 @@ class Machine:
     def forked(self) -> None:
         """Return to real time in a forked child of the rank, and stop using the rank's machine.
 
-        The child shares the rank's clock page and its way to the timekeeper.
+        The child shares the rank's clock page and connections to the timekeeper.
         """
         global _current
         _current = None

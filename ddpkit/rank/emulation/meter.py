@@ -250,7 +250,7 @@ def kernels(func: Any, args: Any) -> int:
 
 
 class Meter:
-    """The cost of operations on a machine of some speed; all threads of a rank share the meter."""
+    """The cost of operations on a modelled machine; all threads of a rank share the meter."""
 
     def __init__(self, model: MachineModel, speed: float) -> None:
         self.free = math.isinf(speed)

@@ -236,7 +236,7 @@ class Places:
             self._device.wait(why="copy")
 
     def read(self, tensor: torch.Tensor) -> bool:
-        """Let the host read a tensor's values; return False if the memories are not told apart.
+        """Let the host read a tensor's values; False if the memories are not counted separately.
 
         Values on the device are copied to the host first. Values on the host need no wait.
         """

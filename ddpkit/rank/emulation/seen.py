@@ -6,7 +6,7 @@ a queue, a wait for a process. With an emulated clock such waits would never end
 waits for a queue uses no CPU). So each function looks at its caller.
 
 asyncio's loop waits for its timers by the emulated clock: if nothing else is to be done, the clock
-is put forward. While another thread works, or a child or a socket may still say something, the loop
+is put forward. While another thread works, or a child or a socket may still send data, the loop
 waits in real time, and the clock goes with real time. `datetime` and torch.profiler have clocks in
 C, and stay real, as does CPU time (`time.process_time`).
 """
@@ -156,7 +156,7 @@ def _look_at(modules: list[Any]) -> None:
 
 @contextmanager
 def seen(clocks: Clocks, epoch_ns: int) -> Iterator[None]:
-    """A block in which the user's code sees the rank's clock; at `epoch_ns` the clock is 0."""
+    """A block in which the user's code sees the rank's clock; the clock's 0 has date `epoch_ns`."""
     with ExitStack() as undo:
         emulated = _replacements(clocks, epoch_ns)
         by_real = {id(getattr(time, name)): function for name, function in emulated.items()}
@@ -275,7 +275,7 @@ def _rests(frame: FrameType, in_pools: set[Any]) -> bool:
 
 
 def _replace_import(undo: ExitStack, clocks: Clocks) -> None:
-    """Do not charge the import of a module: a real machine has done it before the first step."""
+    """Make imports take no time: a real machine has imported its modules before the first step."""
     bootstrap: Any = importlib._bootstrap
     find = bootstrap._find_and_load
 

@@ -1,4 +1,4 @@
-"""The shapes of an operation's results, as torch's fake tensors tell them.
+"""The shapes of an operation's results, found by running the operation on torch's fake tensors.
 
 A shape also tells whether the result is a view: some operations return views of their arguments,
 or of another result, although their schemas do not say so.

@@ -94,7 +94,7 @@ class EmulatedFuture(torch.futures.Future[Any]):
                 device.follow(self.follows)
                 device.meet(self._operation.number, self._operation.call)
                 return self.wait_for_gloo()
-            if not isinstance(clock, LaterClock):  # callbacks are not done before the operation
+            if not isinstance(clock, LaterClock):  # no future is done before the operation
                 clock.jump(self._operation.done_ns)
             clock.wait()
             value = self.wait_for_gloo()

@@ -4,7 +4,7 @@ Checks enter `InFlight` for every answer, and `Cluster(strict=True)` for a whole
 on by default, because it makes a step of small operations three times as long; `changed` sees less
 and costs almost nothing.
 
-Without `InFlight`, an answer that touches such a tensor goes wrong by chance only: bytes may have
+Without `InFlight`, an answer that touches such a tensor goes wrong only by chance: bytes may have
 moved already. `InFlight` finds every use: a dispatch mode sees each operation of torch, and the
 group reports each call. `InFlight` covers messages and collectives posted while it is entered.
 """

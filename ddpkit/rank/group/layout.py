@@ -1,7 +1,7 @@
 """Refuses tensors that a backend would move wrongly because of their layout in memory.
 
-A backend moves most tensors as they lie in memory, from the first element on. It copies the tensors
-of some calls by their shapes and strides first: gloo copies those of all calls outside
+A backend moves most tensors as they lie in memory, from the first element on. In some calls, a
+backend first copies the tensors by their shapes and strides: gloo does so in all calls outside
 `AS_THEY_LIE`. tests/rank/test_layout.py asks gloo itself for every call and layout. NCCL takes
 contiguous and channels_last tensors only; in messages NCCL takes any tensor, and warns.
 

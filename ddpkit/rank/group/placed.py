@@ -6,7 +6,7 @@ are on the CPU. A mark in its storage says that a tensor is on the GPU, as the s
 
 The script's moves and constructors set the mark (`rank.script.cuda`). The results of operations on
 marked tensors have no mark, because a mode in Python would cost each operation some microseconds.
-Only a script with two queues pays: there `following` marks results, too.
+Only a script with two queues pays this cost: there `following` marks results, too.
 """
 
 from __future__ import annotations

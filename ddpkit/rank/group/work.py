@@ -177,8 +177,8 @@ class AllOf(NamedWork):
 class InStream(NamedWork):
     """The result of a blocking call of NCCL: the stream waits, and Python need not.
 
-    NCCL itself returns None there. A group in Python must not, because c10d's C++ follows the
-    pointer.
+    NCCL itself returns None from such a call. A group in Python must not return None, because
+    c10d's C++ follows the pointer.
     """
 
     def wait(self, timeout: timedelta | None = None) -> bool:

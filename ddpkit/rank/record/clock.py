@@ -103,9 +103,9 @@ class Ends(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Later:
-    """A moment after operations that may still be under way: the latest of several times counts.
+    """A moment that is counted from the ends of operations, which may still be under way.
 
-    after  operations, and the ns from the end of each operation to the moment
+    after  operations, each with a time in ns that is added to its end; the latest sum counts
     """
 
     after: tuple[tuple[Ends, int], ...]
@@ -172,7 +172,7 @@ class Clock(Protocol):
         """Return a moment in ``perf_counter_ns`` of the host; wait until the GPU has reached it."""
 
     def is_past(self, moment: Moment) -> bool:
-        """True if `ns` would not wait. Any thread may ask."""
+        """True if `ns` would not wait. Any thread may call this."""
 
 
 class HostClock:

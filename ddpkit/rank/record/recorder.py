@@ -120,7 +120,7 @@ class Recorder:
         return self.post(self.know(what), on_gpu)
 
     def model_sending(self) -> int:
-        """Return the number of the model that owns a call's gradient; 0 outside of backward."""
+        """Return the number of the model with the newest gradient; 0 outside a backward."""
         return 0 if self.backward is None else self.model
 
     def _know(self, what: Call) -> Known:
@@ -190,7 +190,7 @@ class Recorder:
         return ended
 
     def done(self, call: RecordedCall) -> None:
-        """Note the end of a call, and move the call into the log, unless it is there."""
+        """Note the end of a call, and move the call into the log, unless it is there already."""
         if id(call) in self.pending:
             self.ended(call)
             with self._lock:
@@ -220,7 +220,7 @@ class Recorder:
     def _log(self, *calls: RecordedCall) -> None:
         """Move calls into the log.
 
-        The caller holds the lock, so each reader finds a call in one place.
+        The caller must hold the lock, so that other threads find a call in exactly one place.
         """
         for call in calls:
             if self.pending.pop(id(call), None) is not None:
@@ -232,7 +232,7 @@ class Recorder:
                     self._queued.append(call)
 
     def backward_ends(self) -> None:
-        """Note the end of the backward, and of its calls: DDP's reducer waits for them.
+        """Note the end of the backward, and the ends of calls for which DDP's reducer has waited.
 
         gloo's thread may still wait for the GIL to report an end; such ends are noted here.
         """
@@ -272,7 +272,7 @@ class Recorder:
             self.past.note(call.index, call.blocked, call.done, call.collected)
 
     def keep_no_more(self) -> None:
-        """Stop writing into the file that outlives the rank: this process is only its child."""
+        """Stop writing into the file that outlives the rank, in a child process of the rank."""
         self.past = self.log.past = None
 
     def under_way(self) -> list[RecordedCall]:

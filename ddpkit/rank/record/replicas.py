@@ -5,8 +5,8 @@ equal on all ranks. The launcher compares the fingerprints when the run has ende
 (`cluster.afterwards.replicas`).
 
 A function's model is gone when the function returns. So a `Witness` lies in the `__dict__` of the
-DDP module, or of the optimizer, and holds the parameters no longer than the owner does: when the
-owner goes, the witness goes too, and takes the last fingerprints.
+DDP module, or of the optimizer, and holds the parameters no longer than this owner does: when the
+owner is freed, the witness is freed too, and before that takes the last fingerprints.
 
 A look costs about 0.1 ms for a megabyte. After optimizer steps, looks become rare: after steps 1,
 2, 3, 4, 6, 8, 12, 16, 24 and so on, which are the same steps on each rank. No emulated time passes.
@@ -46,7 +46,7 @@ MOST = 64  # models
 
 
 class Witness:
-    """Takes the last fingerprints of a model when the model's owner goes."""
+    """Takes the last fingerprints of a model when the model's owner is freed."""
 
     def __init__(self, replicas: Replicas, replica: Replica, tensors: Sequence[Any]) -> None:
         self.replicas, self.replica, self.tensors = replicas, replica, tensors
@@ -89,7 +89,7 @@ class Replicas:
         self._open = False
 
     def end(self, witness: Witness) -> None:
-        """Take the last fingerprints of a model, unless they are taken."""
+        """Take the last fingerprints of a model, unless they have been taken already."""
         replica = witness.replica
         if self._open and replica.end is None and not witness.may_differ:
             replica.end = self._seen(witness)

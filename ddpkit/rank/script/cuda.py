@@ -7,7 +7,7 @@ the copies: `best = {k: v.cpu() for k, v in model.state_dict().items()}` keeps t
 would silently follow the training if `.cpu()` returned the tensor itself. So a tensor on a script's
 GPU has a mark, in the storage, which all views share. A move of an unmarked tensor to the GPU makes
 a copy, and so does a move of a marked tensor back. Results of operations have no mark, because no
-Python code of the kit sees operations: the script's `.cpu()` copies results too.
+Python code of the kit sees operations. So the script's `.cpu()` copies unmarked results too.
 
 A mode could see all operations, and note the place of every tensor. Each operation would then cost
 some microseconds of Python, which emulated time would charge.

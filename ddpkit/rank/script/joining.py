@@ -66,8 +66,8 @@ class Joining:
     ) -> None:
         """Join the run, at the kit's meeting place and with the kit's timeout.
 
-        Raises ValueError for an unsupported backend and for numbers that are not this rank's, and
-        RuntimeError in a process that the script has started.
+        Raises ValueError for an unsupported backend, and for a rank or a world size other than this
+        process has. Raises RuntimeError in a process that the script has started.
         """
         if backend and not self.groups.is_ours(backend):
             raise ValueError(
