@@ -105,7 +105,7 @@ def _remove() -> list[tuple[Callable[..., Any], bool]]:
 
 
 class _Answers:
-    """A stand-in for a module of the compiler; an attribute without an answer loads the compiler."""
+    """A stand-in for a module of the compiler; any attribute it lacks loads the compiler."""
 
     def __init__(self, name: str, **answers: Callable[..., Any]) -> None:
         self._name = name

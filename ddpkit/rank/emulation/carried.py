@@ -92,7 +92,7 @@ class CarriedTensors:
                 operation.take_bytes()
 
     def _forget(self, operation: Carrying) -> None:
-        """Forget all tensors of an operation: addresses are used again."""
+        """Forget all tensors of an operation, because their addresses may be reused."""
         for tensor in operation.tensors:
             key = torch_private.storage_id(tensor.untyped_storage())
             here = self._carrying.get(key, [])

@@ -29,7 +29,7 @@ POLL_NS = 100_000  # polls that are further apart do not belong to one loop
 
 
 class ThreadClock:
-    """The clock of one thread, which alone may read it. Times in ns from the start of the run."""
+    """The clock of one thread, for this thread alone. Times in ns from the start of the run."""
 
     is_later = False
 
@@ -210,7 +210,7 @@ class Clocks:
         return clock.moment() if isinstance(clock, LaterClock) else clock.now()
 
     def moment(self) -> int | Later:
-        """Return the present moment; gloo's threads, without a clock, get the main thread's."""
+        """Return the present moment: the main thread's moment in gloo's threads without a clock."""
         return self.now() if self.is_mine else self.main.now()
 
     @property

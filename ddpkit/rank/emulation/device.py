@@ -146,7 +146,7 @@ class Device:
     def launch(self, launch_ns: int, work_ns: int, place: str = COMPUTE) -> int:
         """Launch work on the current stream; return the number of the launched item.
 
-        The launch takes the host `launch_ns`, and the work takes a place of the device `work_ns`.
+        The host works for `launch_ns`, and then `place`, a part of the device, for `work_ns`.
         """
         clock = self._clocks.mine
         self.spend(launch_ns)

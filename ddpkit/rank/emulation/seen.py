@@ -156,7 +156,7 @@ def _look_at(modules: list[Any]) -> None:
 
 @contextmanager
 def seen(clocks: Clocks, epoch_ns: int) -> Iterator[None]:
-    """A block in which the user's code sees the rank's clock; the clock's 0 has date `epoch_ns`."""
+    """A block in which the user's code sees the rank's clock, which is 0 at the date `epoch_ns`."""
     with ExitStack() as undo:
         emulated = _replacements(clocks, epoch_ns)
         by_real = {id(getattr(time, name)): function for name, function in emulated.items()}

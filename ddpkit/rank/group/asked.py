@@ -48,7 +48,7 @@ class AskedGroups:
 
     @contextmanager
     def in_place(self) -> Iterator[None]:
-        """A block in which these functions replace torch.distributed's."""
+        """A block in which this object's functions replace those of torch.distributed."""
         with ExitStack() as undo:
             for name in self.REPLACED:
                 replace(name, getattr(self, name), undo)

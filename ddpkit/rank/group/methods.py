@@ -57,5 +57,5 @@ INPUT_COMES_SECOND = frozenset(COLLECTIVES) - {
     "broadcast",
     "reduce",
     "barrier",
-    "scatter",  # only the root has an input: the output shows the expected shape
+    "scatter",  # only the root has an input, so the record shows the output's shape
 }

@@ -78,7 +78,7 @@ class Recorder:
     spans_open: int = 0  # number of open spans that the user has marked, in the main thread
     timed: Callable[[], str] = str  # returns the lines that measure launches of an emulated device
     more_spans: Callable[[], list[Span]] | None = None  # returns an emulated device's own spans
-    ends_are_late: bool = False  # on an emulated device, ends are noted in an order of real time
+    ends_are_late: bool = False  # on an emulated device: ends are not noted in their order
     host_now: Callable[[], Moment] = time.perf_counter_ns  # for calls on the CPU
     _queued: deque[RecordedCall] = field(default_factory=deque)  # logged, but perhaps not done
     _numbers: dict[Any, list[int]] = field(default_factory=dict)

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 NAME = "the CPU, where ddpkit run finds no GPU"
 CUDNN = 91002  # a script is told version 9.10.2
 AMPERE = (8, 0)  # the least compute capability with bfloat16 and TF32
-# Functions of torch.cuda that do nothing here, and functions that return 0.
+# Functions of torch.cuda that do nothing here (IDLE, RESETS), or return 0 (COUNTS).
 IDLE = (
     *("synchronize", "empty_cache", "ipc_collect", "init", "set_per_process_memory_fraction"),
     *("manual_seed", "manual_seed_all", "seed", "seed_all", "set_rng_state", "set_rng_state_all"),
