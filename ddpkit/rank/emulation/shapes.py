@@ -19,7 +19,7 @@ from ddpkit.torch_private import schema_of
 
 SIGNATURES = 8192  # the most signatures in memory
 TRUE_OF_ZEROS = words("all equal allclose")
-# A mean or a sum of these losses is a view of a storage with the losses of all elements.
+# A mean or a sum of these losses has a storage with room for the losses of all elements.
 _WIDE = words("mse_loss smooth_l1_loss soft_margin_loss binary_cross_entropy")
 
 
