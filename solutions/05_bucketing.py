@@ -1,7 +1,7 @@
 # ---
 # jupyter:
 #   ddpkit:
-#     builds: buckets of gradients, gradients as views of them, and the best cap
+#     builds: buckets of gradients, gradients as views of the buckets, and the best cap
 #     minutes: 60
 #     needs: lab 04
 #   jupytext:

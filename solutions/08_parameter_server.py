@@ -1,7 +1,7 @@
 # ---
 # jupyter:
 #   ddpkit:
-#     builds: "parameter servers: push, pull, serve; three rules; remote calls"
+#     builds: "parameter servers: push, pull, serve; three rules for waiting; remote calls"
 #     minutes: 100
 #     needs: labs 01, 03, 04 and 05
 #   jupytext:

@@ -1,7 +1,7 @@
 # ---
 # jupyter:
 #   ddpkit:
-#     builds: a cost model of a training step, fitted to measurements and verified on up to 16 machines; the cheapest cluster by it
+#     builds: a cost model of a training step, fitted to measurements and verified on up to 16 machines; the cheapest cluster for a training
 #     minutes: 100
 #     needs: labs 03, 05 and 06
 #   jupytext:

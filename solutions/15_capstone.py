@@ -1,7 +1,7 @@
 # ---
 # jupyter:
 #   ddpkit:
-#     builds: a fast training of a small transformer, from a slow one and its trace, honestly scored
+#     builds: a fast training of a small transformer, made from a slow training and its trace, and scored
 #     minutes: 90
 #     needs: labs 05 and 06; all others help
 #   jupytext:

@@ -1,7 +1,7 @@
 # ---
 # jupyter:
 #   ddpkit:
-#     builds: "attention over a sequence that no rank holds: a ring of keys, its backward, balance"
+#     builds: "attention over a sequence that no rank holds whole: a ring of keys, its backward, balance"
 #     minutes: 90
 #     needs: labs 02, 04 and 12
 #   jupytext:
