@@ -49,7 +49,7 @@ REFUSED = {
     "torch._scaled_mm": lambda: torch._scaled_mm(low, low.t(), x.sum(), x.sum()),
     "sdpa_kernel": lambda: flash(),
     "torch.cuda.comm": lambda: cuda.comm.broadcast(torch.ones(1), [0]),
-    "methods of a group's backend": lambda: dist.group.WORLD._get_backend(torch.device("cuda")),
+    "Methods of a group's backend": lambda: dist.group.WORLD._get_backend(torch.device("cuda")),
     "cuFFT's plans": lambda: torch.backends.cuda.cufft_plan_cache.size,
     "__cuda_array_interface__": lambda: x.__cuda_array_interface__,
 }
