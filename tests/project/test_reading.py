@@ -1,4 +1,4 @@
-"""docs/reading.md: the walk takes an hour, and its examples are where the things are."""
+"""docs/reading.md: the walk takes an hour, and ten answers name existing code."""
 
 import ast
 import re
@@ -8,34 +8,57 @@ import pytest
 from tests.project.source import PACKAGE, ROOT
 
 TEXT = (ROOT / "docs" / "reading.md").read_text("utf-8")
-ANSWERS = dict(re.findall(r"^\| ([^|`]+?) \| `([\w/.]+)` \| [^|]+ \|$", TEXT, re.MULTILINE))
-
 WALK = re.findall(r"^\*\*(\d+)\. `([\w.]+)`\*\* in `([\w/]+\.py)`\.$", TEXT, re.MULTILINE)
 MINUTES = [int(each) for each in re.findall(r"^## .*: (\d+) minutes$", TEXT, re.MULTILINE)]
 LINES = 500  # of code; a reader takes some eight in a minute
 
-# For each question, the text that only the right place holds.
+NAMED = re.compile(r"`([\w.]+)`(?:\*\*)? in `([\w/]+\.py)`")
+QUESTIONS = TEXT.partition("## Ten questions\n")[2]
+ANSWERS: dict[str, str] = dict(
+    re.findall(r"^\*\*\d+\. ([^`*]+\?)\*\*\n(.*?)(?:\n\n|\Z)", QUESTIONS, re.MULTILINE | re.DOTALL)
+)
+
+# question -> a text in the answer's first file, and in no second file
 HELD = {
-    "the rank that a failed run blames": r"^def blame\(",
-    "the calls that a trace records": r"^COLLECTIVES = \{\n    \"allreduce\"",
-    "the wording of a deadlock": r"The ranks wait for each other and none can go on",
-    "a hint of lab 05": r"p.grad the view: p.grad = view",
-    "the colour of exposed communication": r"^EXPOSED = \"#",
-    "the price of a broadcast": r"^def broadcast\(n: int, length: int",
-    "the files that count as the student's": r"^def is_user_file",
-    "the time before a deadlock is declared": r"^PATIENCE_NS = ",
-    "the text of a check for a blank exercise": r"not answered yet. Write your code",
-    "the memory that a submission may use": r"^    memory: int = ",
+    "Where do I add a collective?": r"^COLLECTIVES = \{\n    \"allreduce\"",
+    "Which code decides the rank at fault in a failed run?": r"^def blame\(",
+    "When does ddpkit call a run a deadlock?": r"^    def _deadlock\(self",
+    "Where are the words of the error that reports a deadlock?": (
+        r"The ranks wait for each other and none can go on"
+    ),
+    "Where does the time of an emulated broadcast come from?": r"^def broadcast\(n: int, length",
+    "In emulated time, which rank goes on first?": r"^class Timekeeper\(",
+    "Where do I add a hint to lab 05?": r"p.grad the view: p.grad = view",
+    "Which files count as the student's own code?": r"^def is_user_file",
+    "Where are the expected values while a submission is graded?": r"^class SealedCase",
+    "How much memory may a submission use?": r"^    memory: int = 6 << 30 ",
 }
+
+
+def defined(name: str, path: str) -> list[ast.stmt]:
+    """Return the definitions of `name`, or `Class.name`, in a file: functions, classes, values."""
+    body: list[ast.stmt] = ast.parse((ROOT / path).read_text("utf-8")).body
+    *classes, last = name.split(".")
+    for each in classes:
+        (body,) = (b.body for b in body if isinstance(b, ast.ClassDef) and b.name == each)
+    return [statement for statement in body if last in _binds(statement)]
+
+
+def _binds(statement: ast.stmt) -> set[str]:
+    match statement:
+        case ast.FunctionDef(name=name) | ast.ClassDef(name=name):
+            return {name}
+        case ast.Assign(targets=targets):
+            return {each.id for each in targets if isinstance(each, ast.Name)}
+        case ast.AnnAssign(target=ast.Name(id=name)):
+            return {name}
+    return set()
 
 
 def length(name: str, path: str) -> int:
     """Return the lines of a function, or of a method named `Class.method`."""
-    body: list[ast.stmt] = ast.parse((ROOT / path).read_text("utf-8")).body
-    *classes, function = name.split(".")
-    for each in classes:
-        (body,) = (b.body for b in body if isinstance(b, ast.ClassDef) and b.name == each)
-    (found,) = (b for b in body if isinstance(b, ast.FunctionDef) and b.name == function)
+    (found,) = defined(name, path)
+    assert isinstance(found, ast.FunctionDef)
     assert found.end_lineno
     return found.end_lineno - found.lineno + 1
 
@@ -52,19 +75,36 @@ def test_every_path_exists():
     assert [path for path in named if not (ROOT / path).exists()] == []
 
 
+def test_every_name_is_defined_in_its_file():
+    named = NAMED.findall(TEXT)
+    assert len(named) > 25
+    assert [each for each in named if not defined(*each)] == []
+
+
 def test_the_walk_enters_every_room():
     rooms = {path.parent.name for path in PACKAGE.glob("*/__init__.py")} - {"answers", "data"}
     assert sorted(room for room in rooms if f"ddpkit/{room}/" not in TEXT) == []
 
 
+def test_ten_questions_have_answers_and_each_is_tried():
+    numbers = re.findall(r"^\*\*(\d+)\. ", QUESTIONS, re.MULTILINE)
+    assert numbers == [str(number) for number in range(1, 11)]
+    assert ANSWERS.keys() == HELD.keys()
+
+
 @pytest.mark.parametrize("question", HELD)
-def test_an_answer_is_the_one_place_that_holds_it(question: str):
-    place = ROOT / ANSWERS[question]
+def test_an_answer_begins_with_the_one_place_that_holds_it(question: str):
+    _, place = NAMED.findall(ANSWERS[question])[0]
     pattern = re.compile(HELD[question], re.MULTILINE)
     holders = [path for path in PACKAGE.rglob("*.py") if pattern.search(path.read_text("utf-8"))]
-    assert holders
-    assert all(path == place or place in path.parents for path in holders), holders
+    assert holders == [ROOT / place]
 
 
-def test_every_example_is_tried():
-    assert ANSWERS.keys() == HELD.keys()
+@pytest.mark.parametrize("question", HELD)
+def test_an_answer_names_only_code_of_its_files(question: str):
+    """A word in code quotes is a path, or stands in a file named by the answer."""
+    answer = ANSWERS[question]
+    files = re.findall(r"`([\w/]+\.py)`", answer)
+    defining = "\n".join((ROOT / path).read_text("utf-8") for path in files)
+    names = {each.rpartition(".")[2] for each in re.findall(r"`([A-Za-z_.]+)`", answer)}
+    assert [name for name in names if not re.search(rf"\b{name}\b", defining)] == []
