@@ -62,7 +62,7 @@ def strategies() -> str:
         ("honest: one flat all-reduce, float32", together),
         ("honest: lab 06's class, overlapped", right_answers.by_my_own_ddp),
         ("honest: sharded optimizer, bfloat16", right_answers.with_a_sharded_optimizer),
-        ("honest: the kit's, flat, bfloat16", answers.get("train_fast")),
+        ("honest: the kit's answer, flat, bfloat16", answers.get("train_fast")),
         ("honest: host by host, bfloat16", right_answers.host_by_host),
     ]
     cheats = {each.label: each.make() for each in wrong_answers("15") if each.label in CHEATS}
@@ -105,10 +105,10 @@ def faults() -> str:
         ("as given", slow()),
         ("equal lengths alone", slow(**even)),
         ("no reports alone", slow(reports=False)),
-        ("both", slow(**even, reports=False)),
-        ("once a step alone", slow(once=True)),
-        ("all three", slow(**even, reports=False, once=True)),
-        ("and one all-reduce", together),
+        ("equal lengths, no reports", slow(**even, reports=False)),
+        ("averaged once a step alone", slow(once=True)),
+        ("all three of these", slow(**even, reports=False, once=True)),
+        ("all three, and one all-reduce", together),
     ]
     task, rows = TextTask(1), [["script", "ms", "times as fast"]]
     for name, train in rungs:

@@ -175,7 +175,7 @@ def starts(worlds: Worlds) -> list[Figure]:
     def figure(name: str, choose: Callable[[Step], float | None], **more: Any) -> Figure:
         others: dict[str, Sample | str] = {other: worlds.sample(other, choose) for other in OTHERS}
         if "deadlock" in name:
-            others = dict.fromkeys(OTHERS, "hangs for ever")
+            others = dict.fromkeys(OTHERS, "hangs forever")
         return Figure(name, "s", worlds.sample("ddpkit", choose), others, **more)
 
     figures = _first_runs(worlds)
@@ -211,7 +211,7 @@ def _first_runs(worlds: Worlds) -> list[Figure]:
         return Sample.of(s / y for s, y in zip(sample.values, yardsticks, strict=False))
 
     return [
-        Figure("one import torch", "s", imports, note="the yardstick"),
+        Figure("one import torch", "s", imports, note="the unit of the ratios"),
         Figure("first run of a fresh kernel, 4 ranks", "s", first["ddpkit"], _without_ours(first)),
         Figure(
             "first run ÷ import torch",

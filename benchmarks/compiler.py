@@ -90,7 +90,7 @@ def main() -> None:
     sizes, runs = ((2,), 2) if options.quick else ((2, 4), 7)
     with tqdm(total=len(sizes) * runs * 2, leave=False, disable=None) as watched:
         rows = [row for ranks in sizes for row in figures(ranks, runs, watched.update)]
-    found = table("what", rows, [LOADED])
+    found = table("measured", rows, [LOADED])
     print((as_markdown if options.markdown else as_text)(found))
 
 

@@ -142,7 +142,7 @@ def models(spec: str, steps: int) -> list[Figure]:
         for model, (ratio, note) in ratios.items()
     ]
     median = statistics.median(off(ratio) for ratio, _ in ratios.values())
-    return [*rows, Figure("the three, how far off", "", Sample((median,)), goal=AGREES)]
+    return [*rows, Figure("the median of the three ratios", "", Sample((median,)), goal=AGREES)]
 
 
 def works(extent: Extent, spec: Callable[[], str], parts: Collection[str]) -> list[Work]:

@@ -95,8 +95,8 @@ def simulated(worlds: Sequence[int]) -> dict[str, Callable[[int], object]]:
     links = {n: Links(tuple(_own_link(rank / n) for rank in range(n))) for n in worlds}
     return {
         "ranks alike": lambda n: replay(step, n, NETWORK),
-        "every rank another step": lambda n: replay(unequal[n], n, NETWORK),
-        "and another link": lambda n: replay(unequal[n], n, links[n]),
+        "a different step on each rank": lambda n: replay(unequal[n], n, NETWORK),
+        "a different step and link on each rank": lambda n: replay(unequal[n], n, links[n]),
         "the cheapest algorithm": lambda n: replay(step, n, NETWORK, algorithm="cheapest"),
         "hosts of 8": lambda n: replay(step, n, HOSTS),
         "100 steps with noise": lambda n: noisy_steps(step, n, NETWORK, 0.05),
