@@ -138,7 +138,7 @@ for _ in range(3):
     nn.utils.clip_grad_norm_(model.parameters(), 1.0)
     optimizer.step(); optimizer.zero_grad(set_to_none=True)
     dist.all_reduce(loss, dist.ReduceOp.AVG)""",
-    "Muon, owners of matrices": """
+    "Muon, an owner for each matrix": """
 def orthogonal(matrix):
     x = matrix.bfloat16() / (matrix.norm() + 1e-7)
     for _ in range(5):
@@ -197,7 +197,7 @@ for epoch in range(2):
         optimizer.zero_grad(); loss.backward(); optimizer.step()
     total = torch.tensor([loss.item(), 1.0], device="cuda")
     dist.all_reduce(total); decay.step()""",
-    "words, an LSTM": """
+    "an LSTM on words": """
 class Words(nn.Module):
     def __init__(self):
         super().__init__()
@@ -283,7 +283,7 @@ dcp.save({"model": weights, "optimizer": moments}, checkpoint_id=folder[0])
 dcp.load({"model": weights, "optimizer": moments}, checkpoint_id=folder[0])
 set_state_dict(model, optimizer, model_state_dict=weights, optim_state_dict=moments)
 train(model, optimizer, steps=2)""",
-    "a snapshot, as for elastic": """
+    "a snapshot for torch elastic": """
 import os
 snapshot = f"{tempfile.gettempdir()}/snapshot-{os.environ['TORCHELASTIC_RUN_ID']}.pt"
 from torch.distributed.elastic.multiprocessing.errors import record
