@@ -1077,8 +1077,8 @@ class Slice(Block):
         super().__init__(shape)
         self.group, n = group, group.size()
         for k, (rows, columns) in enumerate(shape.products):
-            sizes = (rows // n, columns) if k in (3, 6) else (rows, columns // n)
-            self.products[k] = nn.Linear(*sizes, bias=False)
+            by_rows = n if k in (3, 6) else 1
+            self.products[k] = nn.Linear(rows // by_rows, columns * by_rows // n, bias=False)
 
     def forward(self, x):
         *qkv, out, up, gate, down = self.products
@@ -1101,6 +1101,7 @@ def divided(plan, shape):
     return shards(nn.Sequential(*(shards(block, plan.again) for block in made)))
 
 
+# %%
 def by_plans(plans, shape, length):
     for plan in plans:
         model, sizes = divided(plan, shape), (plan.micro, length, shape.width)
