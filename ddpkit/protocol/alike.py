@@ -1,4 +1,4 @@
-"""`Alike`: of many ranks the first few run, and each other rank is a copy of a running rank."""
+"""`Alike`: only the first ranks of a job run, and every other rank is a copy of a running rank."""
 
 from __future__ import annotations
 
@@ -23,7 +23,10 @@ class Alike:
         )
 
     def check(self, links: Links, machines: Sequence[object], speeds: Sequence[float]) -> None:
-        """Raise ValueError if a rank and a copy have unlike machines, links or speeds."""
+        """Raise ValueError if a rank and its copy differ in machine, link or speed.
+
+        Raise it too if `present` does not divide the number of ranks, or if it cuts a host in two.
+        """
         n, k = self.world_size, self.present
         if not 1 <= k <= n or n % k:
             raise ValueError(f"alike={k} of {n} ranks: give a divisor of {n}")
@@ -46,7 +49,7 @@ class Alike:
         return tuple(rank for rank in members if rank < self.present)
 
     def check_group(self, members: Sequence[int]) -> None:
-        """Raise ValueError for a group with running ranks and without equal copies of each."""
+        """Raise ValueError if a group has running ranks, but is not made of whole copies."""
         here = self.running(members)
         originals = [rank % self.present for rank in members]
         if here and originals != [*here] * (len(members) // len(here)):
@@ -57,7 +60,7 @@ class Alike:
             )
 
     def first_copy(self, members: Sequence[int]) -> tuple[int, ...]:
-        """Return the group of running ranks that a group without any would repeat."""
+        """Return a group without running ranks, shifted down by whole copies to the first ranks."""
         start = min(members) // self.present * self.present
         return tuple(rank - start for rank in members)
 

@@ -31,9 +31,9 @@ class Assignment:
     speed: float = 1.0  # speed of the emulated machine, relative to this computer or to `machine`
     machine: MachineModel | None = None  # the model that counts the rank's compute
     values: bool = True  # False if operations on large tensors are counted only
-    alike: Alike | None = None  # if some of the ranks do not run
+    alike: Alike | None = None  # set if some of the ranks are copies, which do not run
     strict: bool = False  # True if the use of a tensor in flight raises
-    asked: frozenset[str] = frozenset()  # names of exercises: `ddpkit.asked`
+    asked: frozenset[str] = frozenset()  # names of the exercises that are asked (`ddpkit.asked`)
     host_size: int = 0  # the number of ranks on a host of the emulated network; 0 without hosts
 
     @property
@@ -58,7 +58,7 @@ class Assignment:
 class ProcessSettings:
     """Settings common to all processes of a run, if ddpkit's own launcher starts them."""
 
-    folder: Path  # the run's: the call, the rendezvous file, the black boxes
+    folder: Path  # the run's folder, with the call, the rendezvous file and the black boxes
     threads: int  # torch's threads in each process
     environ: Mapping[str, str]
     cwd: str
@@ -75,6 +75,6 @@ class RankPipes:
     output: Connection  # carries the printed text to the launcher
     crash: Connection  # carries faulthandler's last words to the launcher
     lifeline: Connection  # its end of file means that the launcher has ended
-    main: Connection | None = None  # asks the timekeeper, for the rank's main thread
-    others: Connection | None = None  # the same for the rank's other threads
+    main: Connection | None = None  # carries the main thread's questions to the timekeeper
+    others: Connection | None = None  # carries the other threads' questions to the timekeeper
     typed: Connection | None = None  # the standard input of a script

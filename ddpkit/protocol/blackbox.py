@@ -3,12 +3,12 @@
 Each rank owns one small file mapped into memory. The file holds the rank's *status* (its line, and
 the call in which it waits), rewritten a few times a second, and a ring of the last calls into
 torch.distributed, each written as it is posted. Writing costs a memory copy and no system call,
-wakes no process, and survives the writer. A pipe would do neither, and shared memory objects need a
-tracker process.
+wakes no process, and survives the writer. A pipe needs a system call for each write, and shared
+memory objects need a tracker process.
 
-A call is a text, JSON, and a number. A training loop repeats calls that differ only by their
-number. So each text is made once, stored once and read once, and a call takes 16 bytes: its own
-number and the number of its text.
+A call is stored as a text (JSON) and a number. A training loop repeats calls that differ only by
+their number. So each text is made once, stored once and read once, and a call takes 16 bytes: its
+own number and the number of its text.
 
 A call is written before the backend gets it, because a backend may hang in the call, or end the
 process. A backend may also refuse a call with an exception, which the program catches; then the
@@ -51,7 +51,7 @@ _encoder = json.JSONEncoder(check_circular=False)
 
 
 def encode(value: Call | RankStatus) -> bytes:
-    """A call or a status as text. A call's number is written beside the text, not in it."""
+    """Return a call or a status as text. The text of a call does not contain the call's number."""
     return _encoder.encode(value.to_json()).encode()
 
 
@@ -62,7 +62,7 @@ class BlackBox(MappedFile):
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
-        self._numbers = memoryview(self._memory)[:AT_STATUS].cast("Q")  # half the price of struct
+        self._numbers = memoryview(self._memory)[:AT_STATUS].cast("Q")  # twice as fast as struct
         self._calls, self._statuses, self._texts = self._numbers[:AT_CALL]
         self._known_texts: dict[bytes, int] = {}  # text -> its number, for all texts in the file
         self._read = self._refused = 0
@@ -82,8 +82,8 @@ class BlackBox(MappedFile):
     def write_call(self, text: bytes, number: int) -> int:
         """Append a call (`encode`); beyond `SLOTS`, overwrite the oldest. Return its index.
 
-        The index counts all calls before this call. After a number with `MAKING`, `made` or
-        `refused` must follow.
+        The index counts all calls before this call. If `number` contains `MAKING`, the caller must
+        call `made` or `refused` next.
         """
         place = self._known_texts.get(text)
         if place is None:
@@ -118,7 +118,7 @@ class BlackBox(MappedFile):
         return place
 
     def write_status(self, status: RankStatus) -> None:
-        """Write a status in the place of the one before the last."""
+        """Write a status over the older of the two kept statuses."""
         text = encode(status)[: STATUS - LENGTH.size]
         self._write(AT_STATUS + self._statuses % 2 * STATUS, text)
         self._statuses += 1
@@ -130,7 +130,7 @@ class BlackBox(MappedFile):
     # The launcher's side
 
     def status(self) -> RankStatus | None:
-        """The newest status; None before the first, and while one is torn."""
+        """Return the newest status; None before the first one, and while it is half overwritten."""
         written = self._numbers[STATUSES_WRITTEN]
         text = self._text(AT_STATUS + (written - 1) % 2 * STATUS)
         try:
@@ -139,7 +139,7 @@ class BlackBox(MappedFile):
             return None
 
     def new_calls(self) -> tuple[list[Call], int]:
-        """Calls since the last time this was asked, and how many were overwritten unread."""
+        """Return the calls since the last `new_calls`, and the number of calls lost unread."""
         written = self._numbers[CALLS_WRITTEN]
         first = max(self._read, written - SLOTS + 1)
         read = []
@@ -160,7 +160,7 @@ class BlackBox(MappedFile):
         return calls, lost
 
     def _is_worth_waiting_for(self, index: int) -> bool:
-        """True while a call that is being made has not been waited for long."""
+        """True while the reader has waited less than `HELD` for a call that is being made."""
         if self._held[0] != index:
             self._held = index, time.monotonic()
         return time.monotonic() - self._held[1] < HELD

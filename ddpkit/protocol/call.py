@@ -29,16 +29,17 @@ TUPLES = ("shape", "members", "sends", "takes", "keys", "strides")  # lists in J
 class Call(NamedTuple):
     """The operation of a call, the line in the user's code, and the number `seq`.
 
-    `seq` numbers the collectives of a group from 1 on, and the messages between two ranks with one
-    tag. `seq` is 0 while a call is not made yet, and for a wait outside of the process group's
-    calls: for a store's keys, or in `new_group`. Such a wait has `op` and `where`; in addition a
-    wait for keys has `keys`, and a wait in `new_group` has `group` and `members`.
+    For a collective, `seq` counts the collectives of its group from 1. For a message, `seq` counts
+    the messages from its sender to its receiver with its tag. `seq` is 0 while a call is not made
+    yet, and for a wait outside of the process group's calls: for a store's keys, or in `new_group`.
+    Such a wait has `op` and `where`; in addition a wait for keys has `keys`, and a wait in
+    `new_group` has `group` and `members`.
     """
 
     op: str  # torch.distributed's name of the operation: "all_reduce", "send"
     group: str = ""  # the group's name; "" is the default group
     where: Where = NOWHERE
-    via: str = ""  # the function the user called there, where it is not `op`: "isend", "backward"
+    via: str = ""  # the function that the user called, if it is not `op`: "isend", "backward"
     # global rank; None for a collective, and for a recv from any rank before its message came
     peer: int | None = None
     root: int | None = None  # global rank named by a broadcast, scatter, reduce or gather
@@ -52,12 +53,13 @@ class Call(NamedTuple):
     found: bool = False  # a recv from any rank, written again once its source is known
     # the user's name of the group: "tp", a mesh's dimension; "" without a name
     group_desc: str = ""
-    sends: tuple[int, ...] = ()  # numbers to each member, of an all-to-all in a small group
-    takes: tuple[int, ...] = ()  # numbers from each member, in the same case
+    # for an all-to-all in a small group, the sizes of the parts: to each member, from each member
+    sends: tuple[int, ...] = ()
+    takes: tuple[int, ...] = ()
     strides: tuple[int, ...] = ()  # in elements; () for a contiguous or a copied tensor
     keys: tuple[str, ...] = ()  # a store's keys for which a rank waits in "get" or "wait"
     absent: int = 0  # the number of further members, which do not run (`protocol.alike`)
-    model: int = 0  # the gradient's DDP model, by its number in the group, from 0
+    model: int = 0  # for a gradient's call, the number of its DDP model in the group, from 0
 
     @property
     def group_size(self) -> int:
@@ -87,7 +89,7 @@ class Call(NamedTuple):
 
     @property
     def makes_group(self) -> bool:
-        """True for a wait, seen from outside, while a group besides the default group is made."""
+        """True for a wait in `new_group`, while a group other than the default group is made."""
         return not self.seq and bool(self.group)
 
     def ends(self, rank: int) -> tuple[int, int]:
@@ -107,7 +109,10 @@ class Call(NamedTuple):
 
     @classmethod
     def from_json(cls, plain: dict[str, Any]) -> Call:
-        """The call again. Raises KeyError, TypeError or ValueError if it is none."""
+        """Return the call in values of `to_json`.
+
+        Raises KeyError, TypeError or ValueError for other values.
+        """
         file, line = plain.get("where", NOWHERE)
         lists = {name: tuple(plain.get(name, ())) for name in TUPLES}
         return cls(**{**plain, **lists, "where": (file, line)})

@@ -20,7 +20,7 @@ MEETING = "meeting"  # the operation of ranks that make a group; no byte moves
 TURN, CHANGE = 1, 2  # requests of an actor at a store
 MAIN = 0  # the actor number of the main thread; an actor is a thread or callback with a clock
 
-# Operations of the rank by number, and a time in ns after the end of each: the latest counts.
+# A moment, as pairs of an operation's number and a delay in ns: the latest end plus delay counts.
 After: TypeAlias = tuple[tuple[int, int], ...]
 
 
@@ -102,23 +102,28 @@ class PostedCollective(NamedTuple):
     members: tuple[int, ...]
     root: int | None
     after: After = ()  # operations that must end first
-    sends: tuple[int, ...] = ()  # bytes to each member, of an all-to-all with unequal parts
-    takes: tuple[int, ...] = ()  # bytes from each member, of the same
+    # for an all-to-all with unequal parts, the bytes to each member and from each member
+    sends: tuple[int, ...] = ()
+    takes: tuple[int, ...] = ()
 
 
 class Withdrawn(NamedTuple):
-    """A post does not count: gloo has refused the operation. Told before the clock goes on."""
+    """Say that a post does not count, because gloo has refused the operation.
+
+    The rank sends this before its clock goes on.
+    """
 
     post: PostedSend | PostedCollective
 
 
 class Ask(NamedTuple):
-    """Ask for the time ``after`` some operations; ``actor`` waits for that, or until ``limit_ns``.
+    """Ask for the moment ``after``; the ``actor`` waits for this moment, or until ``limit_ns``.
 
-    With ``store`` the actor asks for a `TURN` at a store, or for a `CHANGE` of a store, instead.
-    ``question`` is the rank's number of the `Ask`, which tells late answers from current answers:
-    a signal's handler may end a wait before the answer comes.
-    With ``posted`` the question is when all members had posted the operations.
+    With ``posted`` the actor asks when all members had posted the operations, not when the
+    operations end. With ``store`` the actor asks for a `TURN` at a store, or for a `CHANGE` of a
+    store, and ``after`` is empty. ``question`` numbers the questions of the rank, so that the rank
+    can tell late answers from current answers: a signal's handler may end a wait before the answer
+    comes.
     """
 
     actor: int
@@ -131,7 +136,7 @@ class Ask(NamedTuple):
 
 
 class StoreUsed(NamedTuple):
-    """Tell that an actor has used a store; a turn of the actor's is over."""
+    """Tell that an actor has used a store, so that the actor's turn is over."""
 
     actor: int
     ns: int | None  # None while the actor's time is unknown
@@ -139,21 +144,21 @@ class StoreUsed(NamedTuple):
 
 
 class Found(NamedTuple):
-    """Tell that a key exists without a reported change, for an actor that asked for a change."""
+    """Tell that an actor that waits for a change of a store has itself found the key."""
 
     actor: int
     question: int
 
 
 class Follow(NamedTuple):
-    """An actor that begins at the end of an operation; `Left` reports its end."""
+    """An actor that begins when an operation ends; `Left` reports the actor's own end."""
 
     actor: int
     number: int
 
 
 class Left(NamedTuple):
-    """An actor does nothing more; of the main thread: the function has returned."""
+    """An actor does nothing more; for the main thread, the rank's function has returned."""
 
     actor: int
 
@@ -207,7 +212,7 @@ class ClockPage(MappedFile):
     """The clock of a rank's main thread, in a file that the timekeeper maps too."""
 
     _LAYOUT = struct.Struct("<qqqq")  # version; `STOPPED` … `MAY_WAIT`; time; CPU time
-    _AGENT = struct.Struct("<q")  # after the layout
+    _AGENT = struct.Struct("<q")  # the agent's native id, stored after `_LAYOUT`
     size = _LAYOUT.size + _AGENT.size
 
     def __init__(self, path: Path) -> None:

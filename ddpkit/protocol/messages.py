@@ -20,7 +20,7 @@ class News:
     """The content of a rank's black box since the last news."""
 
     status: RankStatus
-    calls: list[Call]  # posted since then
+    calls: list[Call]  # calls posted since the last news
     lost: int  # the number of further calls, overwritten before they were read
 
 
@@ -45,7 +45,7 @@ Message: TypeAlias = News | Failed | Goodbye | JobEnded
 
 
 def to_bytes(message: Message) -> bytes:
-    """A message as JSON."""
+    """Return a message as JSON."""
     plain: dict[str, Any] = {"kind": type(message).__name__}
     if isinstance(message, News):
         plain["status"] = message.status.to_json()

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from typing import Any
 
-SMALL = 1 << 14  # elements that are computed, of all tensors of an operation together
-INTEGERS = 1 << 20  # elements, if all tensors hold integers: indices, counters, metadata
+# An operation is computed if all its tensors together have at most this number of elements. The
+# number is larger if all tensors hold integers: indices, counters, metadata.
+SMALL, INTEGERS = 1 << 14, 1 << 20
 MARK = "_ddpkit_not_computed"
 
 
@@ -49,7 +50,10 @@ def has_mark(storage: Any) -> bool:
 
 
 def zero_if_untouched(tensor: Any) -> None:
-    """Fill a small view of a large storage without values with zeros: the memory holds anything."""
+    """Fill a small view of a large storage with zeros, if the storage's values were not computed.
+
+    The storage's memory was never written, so it holds arbitrary bytes.
+    """
     most = most_computed(tensor.dtype)
     if tensor.numel() > most or not is_marked(tensor):
         return

@@ -7,8 +7,8 @@ and a ring of stretches of compute. Writing costs no system call, and survives t
 
 An entry's own number is written last, and the file is read only after the rank's death. So an entry
 that the kill has cut in two still has an old number, which the reader does not ask for. A later
-time, as the end of a call, is one store of 8 bytes. The file holds numbers and texts; reading
-executes nothing.
+time, such as the end of a call, is one store of 8 bytes. The file holds numbers and texts, so its
+reader executes nothing from it.
 
 Times are in ns of the rank's own clock. Moments that are no numbers are left out: a moment on a
 GPU, or a moment on an emulated cluster that follows an unfinished operation.
@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 from ddpkit.protocol.blackbox import SLOTS
 from ddpkit.protocol.mapped import MappedFile
 
-UNKNOWN = -1  # a time
+UNKNOWN = -1  # stands for an unknown time
 # Numbers of each call: its index in the black box plus 1, and its times.
 CALL, POSTED, BLOCKED, DONE, COLLECTED = 5, 1, 2, 3, 4
 # Numbers of each stretch: its number, counted from 1, its times, `more`, and its name's number.
@@ -114,7 +114,7 @@ class Past(MappedFile):
         numbers[at] = number
 
     def _write_name(self, kind: str, name: str) -> int:
-        """Append a name, in the place of the oldest if all are taken; its number, from 1 on."""
+        """Append a name, or overwrite the oldest if all places are taken; return its number."""
         with self._lock:
             number = self._names_written = self._names_written + 1
             if len(self._names) == NAMES - WRITERS:
@@ -128,7 +128,7 @@ class Past(MappedFile):
     # The launcher's side, when the rank is dead
 
     def times(self, call: int) -> Times | None:
-        """The times of a call; None if they are not known, or overwritten."""
+        """Return the times of a call; None if they are not known, or overwritten."""
         at = call % SLOTS * CALL
         number, posted, *later = self._numbers[at : at + CALL]
         if number != call + 1:

@@ -10,7 +10,7 @@ Prints: TypeAlias = tuple[int, ...]  # fingerprints, one for each parameter
 
 @dataclass
 class Fingerprints:
-    """A model after an optimizer's step, or at its end."""
+    """The fingerprints of a model after an optimizer's step, or when the rank lets go of it."""
 
     step: int  # the number of optimizer steps so far
     prints: Prints
@@ -24,7 +24,8 @@ class Replica:
     kind     "DDP", or the class of the optimizer that has the parameters
     names    one for each parameter: "0.weight", or "parameter 0 of SGD"
     matrices  for each parameter, True if the parameter has two dimensions or more
-    members  ranks of DDP's process group, in its order; empty for an optimizer: all ranks
+    members  ranks of DDP's process group, in the group's order; empty for an optimizer, which
+             stands for all ranks
     begun    the fingerprints before the first step of an optimizer; empty for DDP
     seen     fingerprints after some steps, the same steps on every rank; on a modelled device,
              without steps that ended while a collective carried the model

@@ -16,7 +16,7 @@ from ddpkit.trace import Dropped, MemoryLevel, Span
 
 @dataclass(frozen=True)
 class Reply:
-    """The end of a rank's part in a run."""
+    """The last message of a rank in a run: its spans, and its result or its exception."""
 
     spans: list[Span]
     dropped: Dropped  # the numbers of spans and steps that a long run no longer holds
@@ -24,12 +24,12 @@ class Reply:
     # made by `ship.pack_result`; empty after an exception
     result: list[Any] = field(default_factory=list)
     memory: list[MemoryLevel] = field(default_factory=list)  # memory levels of a modelled machine
-    imported: bool = False  # a part of torch's compiler, which was not there when the rank began
+    imported: bool = False  # True if the rank's program has imported a part of torch's compiler
     reads: Mapping[tuple[str, int], int] = field(default_factory=dict)  # see `Recorder.reads`
-    has_joined: bool = True  # the default process group
+    has_joined: bool = True  # True if the rank has joined the default process group
     # models that should be equal on all ranks
     replicas: list[Replica] = field(default_factory=list)
-    limit: float | None = None  # seconds: the timeout of the default group in a script
+    limit: float | None = None  # the timeout of the default group in a script, in seconds
     timed: str = ""  # on a device: lines of the program that measure launches
     # printed lines, if no launcher reads the output
     printed: list[str] = field(default_factory=list)

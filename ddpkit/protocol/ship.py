@@ -97,7 +97,7 @@ def pack_result(value: Any) -> list[Any]:
 
     stream = io.BytesIO()
     _TensorPickler(stream, protocol=5, buffer_callback=keep_in_band).dump(value)
-    # Bytes, no view: Python 3.13 complains where a stream is freed while there is a view of it.
+    # Bytes, no view: Python 3.13 complains if a stream is freed while a view of it exists.
     return [stream.getvalue(), *(buffer.raw() for buffer in buffers)]
 
 
@@ -107,7 +107,7 @@ def unpack_result(parts: list[Any]) -> Any:
 
 
 class CodePickler(cloudpickle.Pickler):  # type: ignore[misc]
-    """Pickles code with the name of a file, and `torch.ops` and torch's operations by name.
+    """Pickles code with the name of its file, and `torch.ops` and torch's operations by name.
 
     cloudpickle 3.1.3 replaces the name of the file by "<dynamic-code>". A rank could then not name
     the line of a cell, nor tell the user's code from a library's.
@@ -222,9 +222,9 @@ def _why_unpicklable(
 
 
 def _of_user(value: Any) -> tuple[str, Any, list[tuple[str, Any]] | None]:
-    """Return the user's function in an argument, the function's name, and the steps to a variable.
+    """Return the name of the user's function in an argument, the function, and `_culprit`'s steps.
 
-    A check sends an answer inside partials and functions of the kit.
+    A check sends a student's answer inside partials and functions of the kit.
     """
     chain = _culprit(value, {id(value)}) if _has_code(value) else None
     while chain and not (isinstance(value, types.FunctionType) and _is_users(value)):
@@ -237,7 +237,7 @@ def _is_users(function: types.FunctionType) -> bool:
 
 
 def _uses(name: str, function: Any, chain: list[tuple[str, Any]] | None) -> str:
-    """Return the sentence about a variable without a pickle; "" without steps to a variable."""
+    """Return the sentence about a variable that cannot be pickled; "" without such a variable."""
     if not chain:
         return ""
     variable, value = chain[-1]
@@ -292,8 +292,9 @@ def _culprit(function: Any, seen: set[int]) -> list[tuple[str, Any]] | None:
 def _variables(function: Any) -> Iterator[tuple[str, Any]]:
     """Yield the names and values that a callable takes from outside its body.
 
-    A function has defaults, a closure and globals; a method has an object; a partial has a function
-    and arguments. A class and an object of the user's have classes and attributes.
+    A function has defaults, a closure and globals; a method has the attributes of its object; a
+    partial has a function and arguments. A class of the user's has bases and attributes; an object
+    of such a class has its class and attributes.
     """
     owner = getattr(function, "__self__", None)
     if owner is not None and not isinstance(owner, (type, types.ModuleType)):

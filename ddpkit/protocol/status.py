@@ -19,17 +19,20 @@ class RankStatus:
     via: str  # the function called there
     waiting: Call | None  # the call into torch.distributed for which the rank waits
     moved: int  # number of posts and ends of calls so far
-    calls: int  # written into the black box before its line was looked at
+    calls: int  # calls written into the black box before the agent looked up `where`
     wall_ns: int  # when the status was made, by perf_counter_ns
-    cpu_ns: int  # CPU time of the rank's process, without its agent; 0 while it waits for a GPU
+    cpu_ns: int  # CPU time of the process, without the agent's; 0 while the rank waits for a GPU
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values."""
+        """Return plain values for JSON."""
         return {**vars(self), "waiting": self.waiting and self.waiting.to_json()}
 
     @classmethod
     def from_json(cls, plain: Mapping[str, Any]) -> RankStatus:
-        """The status again. Raises KeyError, TypeError or ValueError if it is none."""
+        """Return the status in values of `to_json`.
+
+        Raises KeyError, TypeError or ValueError for other values.
+        """
         file, line = plain["where"]
         waiting = plain["waiting"] and Call.from_json(plain["waiting"])
         return cls(**{**plain, "where": (file, line), "waiting": waiting})
