@@ -11,7 +11,7 @@ traffic     Traffic, Count: bytes and messages by sender and receiver
 peers       match_peers sets the moment since which every peer has posted an operation
 waits       the waits of ranks for each other, and their lengths
 rounds      the numbers of rounds and of latencies in an algorithm's messages
-dropped     Dropped: the part of a long run that a rank did not keep; join: the common rest
+dropped     Dropped: counts of spans that a rank did not keep; join: a trace of the kept steps
 intervals   exact arithmetic on sets of time
 innermost   the innermost of spans that lie inside each other
 work        WorkDone: FLOPs, shares of the peak and stated amounts of a rank's step

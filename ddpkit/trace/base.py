@@ -126,7 +126,7 @@ class BaseTrace:
         return Activity.of_rows(compute, comm, copies, self.window_of(rank))
 
     def breakdown(self) -> dict[int, Breakdown]:
-        """Compute only, overlapped, exposed communication, copies and idle, in ns, by rank."""
+        """Return the parts of each rank's time, by rank: compute only, overlapped, exposed, idle."""
         return {rank: Breakdown.of(self.activity(rank)) for rank in self.ranks}
 
     @cached_property
@@ -146,7 +146,7 @@ class BaseTrace:
     # Windows and steps
 
     def window(self, start_ns: int, end_ns: int) -> Self:
-        """The part of the trace from ``start_ns`` to ``end_ns``, on every rank."""
+        """Return the part of the trace from ``start_ns`` to ``end_ns``, on every rank."""
         inside = (span for span in self.spans if _overlaps(span, (start_ns, end_ns)))
         bounds = dict.fromkeys(self.recorded_ranks, (start_ns, end_ns))
         return replace(self, spans=tuple(inside), bounds=bounds)
@@ -157,10 +157,10 @@ class BaseTrace:
         return max(map(len, self._steps.values()), default=0)
 
     def step(self, k: int) -> Self:
-        """Step ``k`` alone, counted from 0 (or from the end, with a negative ``k``).
+        """Return step ``k`` alone, counted from 0 (or from the end, with a negative ``k``).
 
-        Every rank has its own start and end of the step. A rank without it gets an empty window.
-        Raises TraceError if there is no such step.
+        Every rank has its own start and end of the step. A rank without the step gets an empty
+        window. Raises TraceError if there is no such step.
         """
         if not -self.steps <= k < self.steps:
             has = f"steps 0 to {self.steps - 1}" if self.steps else f"no steps: {MARKS}"
@@ -200,7 +200,7 @@ class BaseTrace:
 
     @cached_property
     def _cut(self) -> dict[int, Self]:
-        """The steps that were asked for: a prediction asks for each step once for each rank."""
+        """A cache of the results of `step`: a prediction asks for each step once for each rank."""
         return {}
 
     @cached_property
@@ -244,11 +244,11 @@ class BaseTrace:
 
 
 def _steps_by_optimizer(spans: Sequence[Span]) -> list[Interval]:
-    """Return steps that end with their last optimizer; the first one starts with the compute."""
+    """Return steps that end with their last optimizer; the first step starts with the compute."""
     ends = ends_of_steps(spans)
     if not ends:
         return []
-    # Operations outside modules may only make the model and the data.
+    # Operations outside all modules may come before the first step: they make model and data.
     compute = [span for span in spans if span.is_compute and OPERATIONS not in span.args]
     first = min(span.start_ns for span in compute)
     return list(zip([first, *ends], ends, strict=False))

@@ -1,6 +1,6 @@
-"""The parts of a rank's time, which add up to it exactly.
+"""The parts of a rank's time, which add up to the whole time exactly.
 
-The parts are four, and a fifth in recordings with copies. If copies, compute and communication
+There are four parts, and a fifth in recordings with copies. If copies, compute and communication
 overlap in time, compute takes precedence, then communication, then copies.
 """
 
@@ -13,7 +13,7 @@ from ddpkit.trace.span import ROW_OF, TIMES, Span
 
 @dataclass(frozen=True, slots=True)
 class Activity:
-    """The acts of one rank inside a window, as sets of time in ns (see `intervals`)."""
+    """The times at which one rank computes, communicates and copies, in ns (see `intervals`)."""
 
     window: Interval
     compute: list[Interval]
@@ -49,7 +49,7 @@ class Activity:
 
     @property
     def copy_only(self) -> list[Interval]:
-        """The copies behind which the rank neither computes nor communicates."""
+        """The time of copies during which the rank neither computes nor communicates."""
         return subtract(self.copies, [*self.compute, *self.comm]) if self.copies else []
 
 

@@ -1,8 +1,8 @@
 """Copies between host and device, and on the device, as a profiler has recorded them.
 
-A copy is neither compute nor communication of ranks: `Breakdown.copy_ns` is the time of copies
-behind which a rank does nothing else. torch.profiler writes "Memcpy HtoD (Pageable -> Device)" on
-CUDA, "CopyHostToDevice" on ROCm and "...MemoryCopy(M2D)" on Intel's GPUs.
+A copy is neither compute nor communication of ranks: `Breakdown.copy_ns` is the time in which a
+rank copies and does nothing else. torch.profiler writes "Memcpy HtoD (Pageable -> Device)" on CUDA,
+"CopyHostToDevice" on ROCm and "...MemoryCopy(M2D)" on Intel's GPUs.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ DIRECTIONS = (*_OF_CUDA,)
 class CopyTotal:
     """The copies of one direction.
 
-    ns         time with at least one of the copies
+    ns         the time during which at least one of the copies ran
     hidden_ns  the part of this time in which the rank computed or communicated
     """
 

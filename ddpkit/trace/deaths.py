@@ -10,7 +10,7 @@ UNENDED = "unended"  # among a span's args: the rank was ended during the call
 
 
 def death_fact(rank: int, ns: int) -> dict[str, Scalar]:
-    """The fact that a rank has died, at a time in ns of the trace."""
+    """Return the fact that a rank has died, at a time in ns of the trace."""
     return {_fact(rank): ns}
 
 

@@ -1,4 +1,4 @@
-"""`Dropped`: the part of a long run that is not kept: a rank keeps its last steps, and counts."""
+"""`Dropped`: counts of the spans that a rank drops in a long run, where it keeps the last steps."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -16,7 +16,7 @@ class Dropped:
 
     spans: int = 0
     steps: int = 0
-    # How often each operation was done, and with how many bytes: (name, peer).
+    # the number of times and the bytes of each operation, by (name, peer)
     operations: Mapping[tuple[str, int | None], Count] = field(default_factory=dict)
 
 
@@ -27,8 +27,9 @@ def join(
     facts: Mapping[str, Scalar],
     memory: Mapping[int, tuple[MemoryLevel, ...]] | None = None,
 ) -> tuple[Trace, Traffic]:
-    """Return the trace of a run, and the traffic that the trace leaves out; ``gone`` is by rank.
+    """Return the trace of a run, and the traffic that the trace leaves out.
 
+    ``gone`` has the counts of dropped spans for each rank.
     The trace begins with the first step that all ranks still have. Its fact "kept" names the kept
     part of the run, if any part is missing.
     """

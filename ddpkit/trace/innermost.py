@@ -1,4 +1,4 @@
-"""The span of each moment: of spans that lie inside each other, the innermost."""
+"""The innermost span at each moment, for spans that lie inside each other."""
 
 import heapq
 import itertools
@@ -28,7 +28,7 @@ def innermost(spans: Iterable[Span], inside: Iterable[Interval]) -> Iterator[tup
 
 
 def _pieces(spans: Iterable[Span]) -> Iterator[tuple[int, int, Span]]:
-    """Goes from edge to edge with the running spans in a heap, the innermost on top."""
+    """Yield the pieces, from edge to edge, with the running spans in a heap, innermost on top."""
     waiting = sorted(spans, key=lambda span: span.start_ns)
     edges = sorted({edge for span in waiting for edge in (span.start_ns, span.end_ns)})
     running: list[tuple[int, int, int, Span]] = []  # (-start, end, tie, span)

@@ -1,8 +1,8 @@
 """Exact arithmetic on sets of time, each a list of half-open intervals ``[start, end)`` in ns.
 
-Integers only: the four parts of a step must add up to it to the nanosecond, and with floats they
-would not. Every function takes intervals in any order, overlapping or empty, and returns them
-*normal*: sorted, disjoint, neither touching nor empty.
+All times are integers: the parts of a step must add up to the step to the nanosecond, and floats
+would not. Every function takes intervals in any order, overlapping or empty, and returns *normal*
+intervals: sorted, disjoint, neither touching nor empty.
 """
 
 from collections.abc import Iterable

@@ -6,12 +6,12 @@ from ddpkit.trace.span import Scalar
 
 
 def how_made(facts: Mapping[str, Scalar]) -> str:
-    """Return the origin of a trace's times, from its facts: "simulated", "emulated" or "".
+    """Return the origin of a trace's times, from its facts: one of the following words, or "".
 
-    simulated  no rank ran
-    emulated   real ranks ran in the timekeeper's time (`docs/emulation.md`)
-    ""         a real machine's own time; for old files also "emulated link": a machine's own time,
-               with delayed messages
+    simulated      no rank ran
+    emulated       real ranks ran in the timekeeper's time (`docs/emulation.md`)
+    emulated link  in old files: a real machine's own time, with delayed messages
+    ""             a real machine's own time
     """
     if facts.get("backend") == "simulated":
         return "simulated"

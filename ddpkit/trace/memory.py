@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-# The purposes. "activations" are all remaining bytes: inputs and temporaries too.
+# The purposes. "activations" are all bytes of no other purpose: inputs and temporaries too.
 MEMORY_KINDS = ("parameters", "gradients", "optimizer", "buckets", "activations")
 
 

@@ -30,7 +30,7 @@ def with_names(trace: Trace, names: Mapping[int, str]) -> Trace:
 
 
 def name_of(facts: Mapping[str, Scalar], rank: int) -> str:
-    """ "server" or "rank 0", by a trace's facts."""
+    """Return the name of a rank by a trace's facts: "server", or "rank 0" without a name."""
     return str(facts.get(_fact(rank), f"rank {rank}"))
 
 

@@ -1,8 +1,8 @@
 """The rows of a rank on a device: its host, and each queue of the device.
 
-A profile of torch has a row for the thread that launches, and one for each stream. So has a trace
-of an emulated device: the host, the stretches in which the device waits for launches, the default
-stream, each side stream, each communicator, and each copy engine.
+A profile of torch has a row for the thread that launches, and a row for each stream. A trace of an
+emulated device has rows for the host, for the stretches in which the device waits for launches, for
+the default stream, and for each side stream, each communicator and each copy engine.
 """
 
 from collections.abc import Iterable
@@ -45,8 +45,8 @@ def by_queue(spans: Iterable[Span]) -> dict[str, list[Span]]:
 class Starvation:
     """The time in which a rank's device waits for launches.
 
-    waited_ns  in the window, the time without compute within the stretches
-    longest    the stretch with the most waits
+    waited_ns  the time in the window in which the device computes nothing and waits for launches
+    longest    the stretch in which the device waits longest
     """
 
     waited_ns: int

@@ -19,9 +19,9 @@ def rounds(spans: Iterable[Span]) -> int:
     A message goes in the first round in which its sender has no earlier message to send, its
     receiver no earlier message to take in, and the sender has got all messages for which it waited
     before the send. Times do not matter, only the order of events on each rank, so a slow run has
-    as many rounds as a fast run. A binomial tree over n ranks takes ⌈log2 n⌉, a root that serves
-    the ranks in turn n-1, a ring all-reduce 2(n-1); a rank that blocks in a send before it receives
-    takes more. Empty messages count too.
+    as many rounds as a fast run. A binomial tree over n ranks takes ⌈log2 n⌉ rounds, a root that
+    serves the ranks in turn takes n-1, and a ring all-reduce takes 2(n-1). A rank that blocks in a
+    send before it receives takes more rounds. Empty messages count too.
 
     Source: the model is that of R. Thakur, R. Rabenseifner, W. Gropp (IJHPCA 19, 2005), section 3.
     """
@@ -43,11 +43,12 @@ def rounds(spans: Iterable[Span]) -> int:
 
 
 def latencies(spans: Iterable[Span]) -> int:
-    """Return the longest chain of messages, each posted after its sender got the one before.
+    """Return the length of the longest chain of messages.
 
-    This number of latencies lies between an algorithm's start and its end, if a rank can send to
-    several ranks at once. A ring all-reduce over n ranks has 2(n-1); a root that serves n-1 ranks
-    in turn has 1.
+    Each message of a chain is posted after its sender got the message before. The length is the
+    number of latencies between an algorithm's start and its end, if a rank can send to several
+    ranks at once. A ring all-reduce over n ranks has 2(n-1); a root that serves n-1 ranks in turn
+    has 1.
     """
     pairs = messages(spans)
     row: dict[int, int] = {}  # message -> length of the longest chain up to it
@@ -63,10 +64,9 @@ def latencies(spans: Iterable[Span]) -> int:
 
 
 def _in_order(pairs: list[tuple[Span, Span]]) -> list[tuple[int, bool]]:
-    """Return the events of the ranks in order: number of the pair, and True for its post.
+    """Return the posts and arrivals of messages in order, as (number of the pair, is a post).
 
-    False stands for the arrival. At equal times an arrival goes before a post; but no message
-    arrives before its own post.
+    At equal times an arrival goes before a post; but no message arrives before its own post.
     """
     events = [(_posted(send), 1, number) for number, (send, _) in enumerate(pairs)]
     for number, (send, recv) in enumerate(pairs):
@@ -76,8 +76,9 @@ def _in_order(pairs: list[tuple[Span, Span]]) -> list[tuple[int, bool]]:
 
 
 def _posted(send: Span) -> int:
-    """Return the moment of a message: in a thread of its own, the earliest time of its post.
+    """Return the time at which a message was posted.
 
-    The scheduler, not the algorithm, decides which of two threads comes first.
+    For a message from one of the user's threads, return the earliest time at which the thread could
+    have posted it: the scheduler, not the algorithm, decides which of two threads comes first.
     """
     return int(send.args.get("since", send.start_ns))

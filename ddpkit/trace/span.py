@@ -63,8 +63,8 @@ class Span:
               "dtype", "reduce" of an operation on tensors: {"dtype": "float16", "reduce": "SUM"};
               "root" of a collective with a root: a rank of the whole job;
               "group_desc" of a named group: a device mesh's dimension and the members, "tp [0, 1]";
-              "holds" of a short message: its different numbers, "11";
-              "unended": 1 for a call under way when its rank was ended, which then ends there;
+              "holds" of a short message: the different values in it, "11";
+              "unended": 1 for a call under way when its rank was ended; the span ends then;
               "unwaited": 1 for an asynchronous call without a wait;
               "anybody": 1 for a receive without a named source;
               "operations": 1 for operations outside all modules, named after the longest of them;
@@ -114,7 +114,7 @@ class Span:
         return spans
 
     def __reduce__(self) -> tuple[type["Span"], tuple[object, ...]]:
-        # The dataclass's own way looks up the fields of each, and a run may send 100,000.
+        # The dataclass's own method looks up the fields for each span, of a possible 100,000.
         return Span, _values(self)
 
     @property

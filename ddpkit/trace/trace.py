@@ -25,9 +25,9 @@ class Trace(BaseTrace):
     "skipped", the reason; a run after torchrun's restart of its job adds "restart": "1 of 2". A
     rank that died adds "death of rank 2", the time of the death in ns of the trace.
 
-    ``bounds`` gives a rank a window of its own, (start, end) in ns: so `step` restricts a trace.
-    Without bounds the window is common to all ranks, from the first start to the last end, so that
-    an early rank is seen to stand idle.
+    ``bounds`` gives a rank a window of its own, (start, end) in ns; `step` uses bounds to restrict
+    a trace. Without bounds the window is common to all ranks, from the first start to the last end,
+    so that an early rank is seen to stand idle.
 
     ``memory`` has the bytes that each rank of a modelled machine held, from moment to moment, by
     purpose (`MEMORY_KINDS`); `peak` returns the most.

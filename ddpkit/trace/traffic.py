@@ -82,12 +82,12 @@ class Traffic:
         return {to: self.p2p[source, to] for source, to in sorted(self.p2p) if source == rank}
 
     def collectives(self, rank: int) -> dict[str, Count]:
-        """The collectives the rank took part in, per operation."""
+        """Return the counts of the collectives in which the rank took part, per operation."""
         keys = sorted(key for key in self.collective if key[0] == rank)
         return {name: self.collective[who, name] for who, name in keys}
 
     def table(self, only: Sequence[int] = ()) -> str:
-        """Return a text to print: messages, bytes, receivers, and collectives, a line a rank.
+        """Return a text to print: messages, bytes, receivers and collectives, one line per rank.
 
         If all ranks have equal traffic, as in a collective, one line stands for all. Ranks that
         were not recorded have no line.
@@ -123,7 +123,8 @@ class Traffic:
         if peers := self.peers(rank):
             whom = ", ".join(f"{size(n.bytes)} to rank {peer}" for peer, n in peers.items())
             parts.append(f"sent {count(self.messages(rank), 'message')}, {whom}")
-        for op, n in self.collectives(rank).items():  # a barrier has no bytes; some tools tell none
+        # a barrier has no bytes, and some tools record none
+        for op, n in self.collectives(rank).items():
             parts.append(f"{op} ×{n.times}" + (f", {size(n.bytes)}" if n.bytes else ""))
         return "; ".join(parts) or "sent nothing"
 

@@ -14,9 +14,9 @@ def waiting(span: Span) -> Interval:
 
 
 def last_in(operations: Iterable[Sequence[Span]]) -> dict[int, int]:
-    """Return the rank that posted each operation last, by the id of each span: others waited.
+    """Return the rank that posted an operation last, by the id of each span of the operation.
 
-    ``operations`` are `trace.collectives` and `trace.messages`.
+    ``operations`` are the results of `trace.collectives` and `trace.messages`.
     """
     last: dict[int, int] = {}
     for members in operations:
@@ -30,7 +30,7 @@ def waits_between(
 ) -> dict[tuple[int, int], list[Interval]]:
     """Return the times in which a rank waited for another, by both ranks: (waiting, last).
 
-    ``last`` is `last_in`.
+    ``last`` is the result of `last_in`.
     """
     waits: dict[tuple[int, int], list[Interval]] = defaultdict(list)
     for span in comm:
@@ -45,7 +45,7 @@ def waited_for(
 ) -> dict[int, int]:
     """Return the ns for which other ranks waited for each rank in these operations, all together.
 
-    ``last`` is `last_in`; of a waiting rank, only the times in ``counted`` count.
+    ``last`` is the result of `last_in`. A rank's waits count only inside its times in ``counted``.
     """
     totals: dict[int, int] = defaultdict(int)
     for (rank, latest), times in waits_between(comm, last).items():

@@ -17,11 +17,12 @@ class WorkDone:
     """The work of one rank in one step.
 
     flops              FLOPs that were counted; 0 if the rank's machine is not modelled
-    recomputed_flops   FLOPs among them that a backward repeated of the forward
-    peak_ns            the time that the machine's peak needs for `flops`
-    recomputed_peak_ns the same for `recomputed_flops`
+    recomputed_flops   FLOPs among them of forward operations that a backward repeated
+    peak_ns            the time that `flops` take at the machine's peak
+    recomputed_peak_ns the time that `recomputed_flops` take at the machine's peak
     launches           on a machine with a device: the operations that the host has launched
-    host_ns            the same: the time of the host's launches and operations, without waits
+    host_ns            on a machine with a device: the time of the host's launches and operations,
+                       without waits
     amounts            the amounts of `ddpkit.step(tokens=...)`
     """
 

@@ -5,7 +5,7 @@ chakra     Chakra execution traces, for simulators
 graph      a rank as a graph of compute and communication
 chrome     Chrome JSON, for Perfetto and HolisticTraceAnalysis
 kineto     files of torch.profiler, read into events
-profiled   these events as the spans of a rank
-sources    files of either kind become one trace
+profiled   the spans of a rank, made from the events of `kineto`
+sources    one trace, read from our own file or from torch.profiler's files
 disk       JSON files, read and written whole
 """

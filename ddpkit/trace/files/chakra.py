@@ -79,7 +79,7 @@ _MESSAGES: Mapping[str, tuple[tuple[str, int, str, bool], ...]] = {
     "Node": (
         ("id", 1, "uint64", False),
         ("name", 2, "string", False),
-        ("type", 3, "int32", False),  # an enum, which is encoded as an int32 is
+        ("type", 3, "int32", False),  # an enum; its encoding is that of an int32
         ("ctrl_deps", 4, "uint64", True),
         ("data_deps", 5, "uint64", True),
         ("start_time_micros", 6, "uint64", False),
@@ -90,10 +90,10 @@ _MESSAGES: Mapping[str, tuple[tuple[str, int, str, bool], ...]] = {
 
 
 def write(trace: BaseTrace, path: Path) -> list[Path]:
-    """Write the trace's ranks beside ``path``, a name that ends in ".et"; return the files.
+    """Write a file for each rank beside ``path``, which ends in ".et"; return all written files.
 
-    Raises TraceError for a trace with communication unknown to Chakra, without the package
-    protobuf, and for files that cannot be written.
+    Raises TraceError if Chakra has no name for an operation, if the package protobuf is missing,
+    and if a file cannot be written.
     """
     ranks = [rank for rank in trace.ranks if trace.window_of(rank)[0] < trace.window_of(rank)[1]]
     if not ranks:
@@ -111,7 +111,7 @@ def write(trace: BaseTrace, path: Path) -> list[Path]:
 class _Exporter:
     def __init__(self, trace: BaseTrace) -> None:
         self.trace, self.messages = trace, message_classes()
-        # For a receive from any source, the trace knows the source of the received message.
+        # A receive from any source has no peer; the matching send has its rank.
         self.sources = {id(recv): send.rank for send, recv in messages(trace.spans)}
 
     def groups(self) -> dict[str, list[int]]:
@@ -165,8 +165,9 @@ class _Exporter:
         peer = self.sources.get(id(operation), operation.peer)
         if peer is None:
             raise TraceError(
-                f"rank {operation.rank} has a {operation.name} with an unknown peer, which a "
-                "Chakra trace must name: record the files of all ranks, or export a step without it"
+                f"rank {operation.rank} has a {operation.name} with an unknown peer, but a Chakra "
+                "trace must name the peer: record the files of all ranks, or export a step without "
+                f"such a {operation.name}"
             )
         ends = (peer, operation.rank) if operation.is_recv else (operation.rank, peer)
         for name, value in zip(("comm_src", "comm_dst"), ends, strict=True):

@@ -1,21 +1,22 @@
 """A trace as Chrome JSON: Perfetto shows it, HolisticTraceAnalysis analyses it.
 
 One file of all ranks is for Perfetto, which opens one file at a time. In a folder, one file per
-rank is for HolisticTraceAnalysis (HTA); it holds the rank's time twice, as HTA counts only GPU
+rank is for HolisticTraceAnalysis (HTA); it holds the rank's time twice, because HTA counts only GPU
 kernels:
 
 "compute", "comm", "copy", "step"
                             the spans as they were recorded, nested, with their names and facts
 "host", "starved", "stream 1", ...
                             rows of a rank with a device (`trace.queues`)
-"counted: ..."              as kernels of a GPU: the compute of `Activity`, in pieces that do not
-                            overlap and leave out the time blocked in a wait; communication, under
-                            the names of NCCL's kernels, which HTA knows; and copies, under CUDA's
-                            names: HTA counts no "Memcpy" as compute
+"counted: ..."              events in the form of GPU kernels: the compute of `Activity`, in pieces
+                            that do not overlap and leave out the time blocked in a wait;
+                            communication, under the names of NCCL's kernels, which HTA knows; and
+                            copies, under CUDA's names: HTA counts no "Memcpy" as compute
 
 Reasons for the less obvious choices:
-- The events come first in a file: Perfetto of 2021 takes anything before them for the end.
-  It also takes "displayTimeUnit" for the unit of the times, a thousand times too long: left out.
+- The events come first in a file: Perfetto of 2021 takes anything before them for the end of the
+  file. It also misreads "displayTimeUnit" as the unit of the times, and shows times a thousand
+  times too long, so the files leave out "displayTimeUnit".
 - A kernel of length 0 stands at either end of the rank's window. HTA's total goes from the first
   kernel to the last, and so becomes the window, idle ends included.
 - Times are whole microseconds, each end of a span rounded by itself, so that adjacent or nested
@@ -25,9 +26,10 @@ Reasons for the less obvious choices:
   facts ("collected_us", on the file's scale), and is no slice, because nothing moves meanwhile.
 - Slices of one row must nest, or Perfetto drops them: an overlapping slice gets a row of its own.
 - HTA takes a file's rank from the first ``"rank": ``, with the space, so the first event has it.
-  HTA reads every .json and .gz of the folder. It takes a kernel with "Sync", "Memcpy" or "Memset"
-  in its name for no compute, and "ProfilerStep" anywhere for a frame, and leaves out the last
-  frame.
+  HTA reads every .json and .gz of the folder.
+- HTA does not count a kernel as compute if its name has "Sync", "Memcpy" or "Memset". It takes any
+  event with "ProfilerStep" in its name for a frame, and leaves out the last frame. So names are
+  changed where they have such a word (`_MISREAD`).
 """
 
 from __future__ import annotations
@@ -54,10 +56,10 @@ NOTE = (
     "Rows 'counted: ...' hold the times of the breakdown, dressed as GPU kernels so that "
     "HolisticTraceAnalysis counts the same times; all other rows hold the recorded spans."
 )
-_ALL_RANKS = "all_ranks"  # in such a file, under "ddpkit"
+_ALL_RANKS = "all_ranks"  # the mark of an export of all ranks, under "ddpkit"
 _ROWS = ("step", "compute", "comm", "copy")  # the rows and their order in the picture
 _FIRST = ("step", HOST, STARVED, "compute")  # rows of a rank with a device; the others follow
-_PLACES = 1_000_000  # numbers reserved for the rows of one name, which may be several
+_PLACES = 1_000_000  # row numbers reserved for each name, because a name may have several rows
 _COUNTED = {"compute": 10, "comm": 11, "copy": 12}
 _MISREAD = re.compile("Sync|Memcpy|Memset|ProfilerStep")
 
@@ -135,7 +137,7 @@ def _text(events: Iterable[_Event], rest: dict[str, object]) -> bytes:
 
 
 def _origin(trace: BaseTrace) -> int:
-    """The time 0 of a file, in ns: the start of the trace, or of an earlier launch."""
+    """Return the time 0 of a file, in ns: the start of the trace, or of an earlier launch."""
     launched = (span.start_ns for rank in trace.ranks for span in trace.row(rank, "host"))
     return min([trace.start_ns, *launched])
 
@@ -152,7 +154,7 @@ class _Writer:
         self.origin = _origin(trace)
         made = how_made(trace.facts)
         self.name_of_rank = f"rank {rank}, {made}" if made else f"rank {rank}"
-        self.correlation = itertools.count(1)  # HTA passes over kernels without
+        self.correlation = itertools.count(1)  # HTA skips kernels without it
 
     def name(self) -> Iterator[_Event]:
         yield self._meta("process_name", 0, {"name": self.name_of_rank, "rank": self.rank})
@@ -182,7 +184,7 @@ class _Writer:
                         yield self._slice("waits for peers", span.kind, waiting, thread, {})
 
     def _lanes(self) -> dict[str, list[Span]]:
-        """The spans by row: by queue, if the trace has a row for the host."""
+        """Return the spans by row: by queue, if the trace has a row for the host."""
         if not any(span.kind == "host" for span in self.spans):
             return {row: [s for s in self.spans if _row_of(s) == row] for row in _ROWS}
         found: dict[str, list[Span]] = {row: [] for row in _FIRST}
@@ -229,7 +231,7 @@ class _Writer:
     def _slice(
         self, name: str, cat: str, times: Interval, thread: int, args: dict[str, object]
     ) -> _Event:
-        """An event, cut to the rank's window; a device's host may begin before the window."""
+        """Return an event, cut to the rank's window; a device's host may begin before it."""
         first, last = self.window
         first = min(first, times[0]) if cat == "host" else first
         start, end = (self._us(min(max(at, first), last)) for at in times)
@@ -277,7 +279,7 @@ def _times(span: Span) -> Interval:
 
 
 def _facts(span: Span) -> dict[str, object]:
-    """Return the facts to show for a clicked slice; without "stream", a mark of kernels for HTA."""
+    """Return the facts to show for a clicked slice; HTA counts slices with "stream" as kernels."""
     args: dict[str, object] = {k: value for k, value in span.args.items() if k != "stream"}
     if span.is_copy:
         return {**args, "bytes": span.bytes}

@@ -35,9 +35,9 @@ def _float(digits: str) -> float:
 def read_json(path: str | os.PathLike[str], hook: Callable[[dict[str, Any]], Any]) -> Any:
     """Return the content of a JSON file, gzipped or not, under any name.
 
-    ``hook`` gets every object when it is read, and returns the value to keep in its place. Most of
-    a profiler's file is dropped there, so the memory stays small. A number with more digits than a
-    float can hold is a `Written`.
+    ``hook`` gets every object when it is read, and returns the value to keep in its place. A hook
+    for a profiler's file drops most objects, so the memory stays small. A number with more digits
+    than a float can hold is a `Written`.
     """
     path = Path(path)
     try:
@@ -70,7 +70,8 @@ def _unpacked(path: Path) -> bytes:
 def write(path: Path, data: bytes) -> None:
     """Write a trace, gzipped if the name ends in ".gz", whole or not at all."""
     if path.suffix == ".gz":
-        data = gzip.compress(data, compresslevel=6, mtime=0)  # mtime: equal traces, equal files
+        # without a time of writing, equal traces make equal files
+        data = gzip.compress(data, compresslevel=6, mtime=0)
     try:
         write_whole(path, data)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""`rank_graph`: what one rank did, as a graph of compute and communication. Pure.
+"""`rank_graph`: the work of one rank, as a graph of compute and communication.
 
 A trace has times; a simulator of other networks needs the order behind the times. The graph has the
 work of a rank's own thread in the order of the program, cut wherever the thread posts an operation
@@ -6,12 +6,14 @@ or has waited for one:
 
 - A stretch of compute comes after the stretch before it, and after the operations for which the
   rank has waited in between.
-- An operation comes after the compute before its post. Nothing waits for it before its `wait()`.
+- An operation comes after the compute before its post. No stretch comes after the operation before
+  the rank's `wait()`.
 - Time in which a rank neither computes nor waits is a stretch of its own, "idle", because another
   network does not make it shorter.
 
 A profiler's recording does not hold the waits. There, an operation that ends while nothing is
-computed counts as waited for at its end; any other one at the next optimizer step, or never.
+computed counts as waited for at its end; any other operation counts as waited for at the next
+optimizer step, or never.
 """
 
 from __future__ import annotations
@@ -32,7 +34,7 @@ IDLE = "idle"
 class GraphNode:
     """A stretch of compute, of a copy or of idle time, or an operation of communication.
 
-    span   the operation, or the span that the stretch belongs to; None: idle time
+    span   the operation, or the span to which the stretch belongs; None for idle time
     after  numbers of the nodes that must end first
     """
 
@@ -113,7 +115,7 @@ def _ordered(
     operations: Sequence[Span],
     waits: dict[int, int],
 ) -> list[GraphNode]:
-    """Go through the moments of a rank's thread: at one moment, waits end before posts begin."""
+    """Return the nodes in the order of a rank's thread: at one moment, waits end before posts."""
     moments: list[tuple[int, int, int]] = []  # time, kind of event, place
     moments += ((waits[id(span)], 0, n) for n, span in enumerate(operations) if id(span) in waits)
     moments += ((span.start_ns, 1, n) for n, span in enumerate(operations))

@@ -70,7 +70,7 @@ class Recording:
 
 
 def thin(found: dict[str, Any]) -> Any:
-    """Drop events without use here, such as Python's stack frames: for `disk.read_json`."""
+    """Drop events that ddpkit does not use, such as Python's stack frames; see `disk.read_json`."""
     is_event = "ph" in found and "pid" in found and "ts" in found
     return None if is_event and not _is_wanted(found) else found
 
@@ -83,8 +83,8 @@ def is_recording(top: Any) -> bool:
 def parse(top: Any, path: str, *, alone: bool) -> Recording:
     """Return the content of a JSON file that torch.profiler made.
 
-    ``alone``: it is the only file, so it need not name its rank. Raises TraceError, in a sentence
-    that begins with the path.
+    ``alone`` is True for the only file of a recording, which need not name its rank. Raises
+    TraceError, in a sentence that begins with the path.
     """
     if not isinstance(top["traceEvents"], list):
         raise TraceError(f"{path}: the traceEvents are damaged; {_AGAIN}")
@@ -118,7 +118,7 @@ def _is_wanted(raw: Mapping[str, Any]) -> bool:
 
 
 def _category(raw: Mapping[str, Any]) -> str:
-    """Return the category of an event, by its name of today."""
+    """Return the category of an event, under the name that torch uses today."""
     cat, name = raw.get("cat"), raw.get("name")
     if not isinstance(cat, str):
         return ""
@@ -150,7 +150,7 @@ def _event(number: int, raw: Mapping[str, Any], base: int, path: str) -> Event:
 def _nanoseconds(value: object, what: str) -> int:
     """Return a number of microseconds as whole nanoseconds."""
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not is_number or not -_LIMIT_US <= value <= _LIMIT_US:  # type: ignore[operator]  # as NaN
+    if not is_number or not -_LIMIT_US <= value <= _LIMIT_US:  # type: ignore[operator]  # NaN too
         raise TraceError(f"{what} {str(value)[:40]!r}, which is not a time; {_AGAIN}")
     if isinstance(value, Written):
         return round(Decimal(value.digits) * 1000)

@@ -4,9 +4,9 @@
      "columns": {"rank": [0, 1, ...], "lane": ["comm", ...], ...},
      "memory": {"0": [[ns, bytes, ...], ...]}}
 
-The memory, of a modelled machine's ranks alone, has bytes in the order of `MEMORY_KINDS`. Columns
-keep 100,000 spans at some 10 MB, and are read in half the time of rows. Whatever is wrong with a
-file becomes one sentence. Formats 1 and 2 are read too: they had "fields", the names of the
+Only ranks of a modelled machine have memory; its bytes are in the order of `MEMORY_KINDS`. With
+columns, 100,000 spans take some 10 MB, and are read in half the time of rows. Each error in a file
+is reported in one sentence. Formats 1 and 2 are read too: they had "fields", the names of the
 columns, and "spans", a row for each span. Format 1 had no `collected_ns`.
 """
 
@@ -27,9 +27,9 @@ from ddpkit.trace.memory import MEMORY_KINDS, MemoryLevel
 from ddpkit.trace.span import KINDS, Span
 
 VERSION = 3
-MAX_RANKS = 65_536  # a damaged number must not make a loop of years
+MAX_RANKS = 65_536  # a damaged number must not cause a loop that takes years
 _FIELDS = tuple(field.name for field in fields(Span))
-_FIELDS_OF = {  # formats with rows
+_FIELDS_OF = {  # the fields of the formats with rows
     1: tuple(name for name in _FIELDS if name != "collected_ns"),
     2: _FIELDS,
 }

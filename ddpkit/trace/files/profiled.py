@@ -35,12 +35,14 @@ _NCCL = re.compile(r"(?:void )?((?:nccl|rccl|msccl)\w*Kernel\w*)")
 _IN_NAME = re.compile(
     "AllReduce|AllGatherV?|ReduceScatter|Broadcast|AllToAllv?|SendRecv|Send|Recv|Reduce|Gather|Scatter"
 )
-_COPIES = re.compile("Memcpy|Memset|dma")  # also in the category of kernels, as HTA reads them
+# names of copies, which may stand in the category of kernels; HTA counts such kernels as copies
+_COPIES = re.compile("Memcpy|Memset|dma")
 _ACCUMULATES = "torch::autograd::AccumulateGrad"  # autograd's operator with a finished gradient
 _ANNOTATED = re.compile(r"nccl:_?(\w+)")
 _STEP = "ProfilerStep#"
 _OPTIMIZER = "Optimizer.step#"
-_FAR_SHORTER = 0.1  # share of the CPU time below which marks of a GPU do not count: ROCm has 16 us
+# marks of a GPU below this share of the CPU's time do not count: on ROCm they last 16 us
+_FAR_SHORTER = 0.1
 _GLOO = "gloo:"
 # name in c10d, NCCL and the profiler, in lower case without "_" -> torch.distributed's name
 _NAMES = {
@@ -190,7 +192,7 @@ class _RankReader:
     def on_gpu_ready(self) -> None:
         """Note each gradient in the span of the last kernel that was launched for the gradient.
 
-        The kernels of a backward are no gradients: a gradient has several kernels, or none.
+        Kernels cannot be counted as gradients: a gradient has several kernels, or none.
         """
         backward = [
             (moment, self.computes[key])
@@ -222,22 +224,22 @@ class _RankReader:
         )  # fmt: skip
 
     def _gloo(self, event: Event, operators: Sequence[Event]) -> None:
-        """Add an operation, posted by the surrounding operator if this is on its thread.
+        """Add an operation of gloo.
 
-        A send's operator knows its peer.
+        The surrounding operators of its thread, if any, tell the peer of a send or a receive.
         """
         name = _name(event.name.removeprefix(_GLOO))
         peer: int | None = None
         tag = 0
         if name in ("send", "recv"):
             inputs = operators[-1].args.get("Concrete Inputs") if operators else None
-            # several groups: the number may be a rank of a sub-group
+            # with several groups, the number may be a rank of a sub-group
             if self.recording.groups <= 1:
                 peer, tag = _peer_and_tag(inputs)
         self._comm(event, name, _gloo_bytes(event), peer, "", None, {"tag": tag})
 
     def _nccl(self, event: Event, in_name: str) -> None:
-        """Add an operation; its peer and bytes stand in the args of the kernel itself."""
+        """Add an operation of NCCL; the args of its kernel tell the peer and the bytes."""
         args = event.args
         name = _name(str(args.get("Collective name", "") or in_name))
         elements = _int(args.get("Out msg nelems" if name == "recv" else "In msg nelems")) or 0
@@ -274,7 +276,7 @@ def _is_gradient(operator: Event) -> bool:
 
 
 def _together(marks: Iterable[Event]) -> list[Interval]:
-    """Return the time of each mark, of which a GPU has one for each stream."""
+    """Return one interval for each mark: a GPU records the same mark once on every stream."""
     streams: dict[str, list[Event]] = defaultdict(list)
     for event in marks:
         streams[event.name].append(event)
@@ -286,7 +288,7 @@ def _length(marks: Iterable[Interval]) -> int:
 
 
 def _by_thread(events: Iterable[Event]) -> dict[str, list[Event]]:
-    """The events of the CPU, by thread."""
+    """Return the events of the CPU, by thread."""
     threads: dict[str, list[Event]] = defaultdict(list)
     for event in events:
         if event.cat in (kineto.OPERATOR, kineto.ANNOTATION, *kineto.LAUNCH):
@@ -316,20 +318,20 @@ def _kind(operator: Event, parents: Iterable[Event]) -> str:
 
 
 def _name(raw: str) -> str:
-    """torch.distributed's name of an operation: "AllReduce", "allreduce" -> "all_reduce"."""
+    """Return torch.distributed's name of an operation: "AllReduce" becomes "all_reduce"."""
     plain = raw.lower().removesuffix("_coalesced").replace("_", "")
     return _NAMES.get(plain, raw.lower()[:40] or "unknown")
 
 
 def _peer_and_tag(inputs: Any) -> tuple[int | None, int]:
-    """Peer and tag, from the inputs of c10d::send and c10d::recv_: tensors, group, peer, tag."""
+    """Return peer and tag, from c10d::send's or c10d::recv_'s inputs: tensors, group, peer, tag."""
     if not isinstance(inputs, list) or len(inputs) != 4:
         return None, 0
     return _int(inputs[2]), _int(inputs[3]) or 0
 
 
 def _gloo_bytes(event: Event) -> int:
-    """The bytes of all inputs together; 0 without ``record_shapes``."""
+    """Return the bytes of all inputs together; 0 without ``record_shapes``."""
     dims, types = event.args.get("Input Dims"), event.args.get("Input type")
     if not isinstance(dims, list) or not isinstance(types, list):
         return 0

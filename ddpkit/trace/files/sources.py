@@ -1,4 +1,4 @@
-"""Reading of trace files of either kind: the content of a file decides its kind."""
+"""Reading of trace files, our own or torch.profiler's: the content of a file decides its kind."""
 
 import gc
 import os
@@ -30,7 +30,7 @@ def read(paths: Sequence[Path]) -> BaseTrace:
 
 @contextmanager
 def _no_search_for_garbage() -> Iterator[None]:
-    """A block without searches for garbage: its millions of objects are all kept."""
+    """A block without garbage collection: it makes millions of objects, and keeps them all."""
     was = gc.isenabled()
     gc.disable()
     try:
@@ -71,7 +71,7 @@ def _read(paths: Sequence[Path]) -> BaseTrace:
 
 
 def _files(path: Path) -> list[Path]:
-    """Return the path, or the trace files of a folder, as `tensorboard_trace_handler` writes."""
+    """Return the path, or a folder's trace files (`tensorboard_trace_handler` writes folders)."""
     folder = pathlib.Path(path)
     if not folder.is_dir():
         return [path]
@@ -129,11 +129,11 @@ def _check_they_fit(recordings: Sequence[Recording]) -> None:
 
 
 def _numbered(spans: Sequence[Span], *, one_group: bool) -> list[Span]:
-    """Number collectives without a number: the k-th of a name on each rank gets the same number.
+    """Set ``seq`` where it is missing: the k-th collective of a name gets the same on each rank.
 
-    Collectives stay without a number if the ranks have different numbers of them, because the
-    missing one is unknown; and if the recording leaves the group out (gloo) and the job had several
-    groups.
+    ``seq`` stays None if some ranks have more of these collectives than others, because nobody can
+    tell which of them is missing. It also stays None if the job had several groups and the
+    recording leaves the group out, as gloo's does.
     """
     rows: dict[tuple[str, str], dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
     for i, span in enumerate(spans):
