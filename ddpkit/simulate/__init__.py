@@ -4,7 +4,7 @@ Needs only the standard library, and makes the same `Trace` as real ranks.
 
 messages/  collectives as schedules of messages, without time
 engine/    time: messages on links and programs of ranks, played event by event
-step/      training steps: recorded ones on other clusters, and steps made from numbers
+step/      training steps: recorded steps on other clusters, and steps made from numbers
 mesh/      a model on a mesh of replicas, stages and slices
 
 `Link` and `Links` of `ddpkit.link` hold latency and bandwidth of one rank and of all ranks.

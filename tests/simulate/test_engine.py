@@ -98,7 +98,7 @@ def test_who_waits_for_ever_is_told_with_the_step() -> None:
     [
         (MessageEnd("isend", None, 8), "a send needs a peer"),
         (MessageEnd("push", 0, 8), "op must be one of"),
-        (MessageEnd("isend", 7, 8), "rank 7, which is not in the run"),
+        (MessageEnd("isend", 7, 8), "the peer is rank 7, but the ranks of the program are 0 to "),
     ],
 )
 def test_what_cannot_be_posted_is_refused(step: MessageEnd, says: str) -> None:

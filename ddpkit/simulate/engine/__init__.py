@@ -11,6 +11,6 @@ timing      time_of: a schedule on links, event by event: a Trace
 rounds      ring_ends, butterfly_ends: an all_reduce of thousands of ranks, a round at a time
 prices      price_of: the time of an all_reduce, by any algorithm on any links; Price
 operations  collective_ns: the time of a collective of torch.distributed
-folded      collectives of many equal ranks, with the first few ranks played
+folded      collectives of many equal ranks, of which only the first few are played
 claimed     program_ns: the time, on a modelled machine, of a program that ranks report
 """

@@ -1,18 +1,18 @@
-"""The ranks' claims about their work, as plain data, and its time on a modelled machine.
+"""Reports of ranks about their own work, as plain data, and its time on a modelled machine.
 
 A program has an entry for each act that moves a rank's clock if compute is counted, in the order of
 the rank's main thread:
 
     ["work", kind, dtype, flops, bytes, times]   equal operations, one after another
-    ["stated", ns]                               `busy`
+    ["stated", ns]                               a call of `busy`
     ["post", number, op, bytes, group, members, seq, root, peer, tag]   a message or a collective
     ["exchange", number, op, sends, takes, group, members, seq]   an all-to-all of unequal parts
     ["wait", number]                             until this operation is done
-    ["beyond", why]                              an act without an entry: `program_ns` refuses it
+    ["beyond", why]                              any other act: `program_ns` refuses the program
 
 A rank of a run writes its own program (`ddpkit.rank.emulation.machine`). `program_ns` needs nothing
-else of the run, no time of a trace and no clock, so it can judge claims of a stranger's ranks. Each
-program becomes a lane of a `Program`, which the engine plays.
+else of the run, neither times of a trace nor a clock, so it can judge reports of ranks that it does
+not trust. Each program becomes a lane of a `Program`, which the engine plays.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def program_ns(
 ) -> int:
     """Return the time of programs from a common begin to the last rank's end, in ns.
 
-    programs  one for each rank; may be a stranger's
+    programs  one for each rank; they need not be trusted
 
     Raises ValueError, in a sentence, for a machine with a device, for data that is no program, and
     for ranks that wait forever.
@@ -127,20 +127,22 @@ def _exchanged(
 
 def _listed(program: Any) -> Sequence[Any]:
     if not isinstance(program, list | tuple) or len(program) > MOST:
-        raise ValueError("a rank's program is not a list, or is far too long")
+        raise ValueError(f"a rank's program is not a list, or has more than {MOST} entries")
     return program
 
 
 def _entry(entry: Any, world_size: int) -> list[Any]:
-    """An entry, looked at; raises ValueError."""
+    """Return an entry with checked facts. Raises ValueError for a faulty entry."""
     if not isinstance(entry, list | tuple) or not entry:
-        raise ValueError("an entry of a program is not a list")
+        raise ValueError("an entry of a rank's program is not a list, or is an empty list")
     what, *facts = entry
     known = _LOOKS.get(what) if isinstance(what, str) else None
     if what == "beyond":
         raise ValueError(f"a rank's time cannot be recomputed: {str(facts[:1])[1:-1][:200]}")
     if known is None or len(facts) != len(known):
-        raise ValueError("an entry of a program has an unknown kind")
+        raise ValueError(
+            "an entry of a rank's program has an unknown kind, or a wrong number of values"
+        )
     found = [what]
     for look, fact in zip(known, facts, strict=True):
         found.append(_LOOK_AT[look](fact, world_size))
@@ -155,7 +157,10 @@ def _entry(entry: Any, world_size: int) -> list[Any]:
     if what == "exchange":
         _, _, op, sends, takes, _, members, _ = found
         if op not in EXCHANGES or not len(sends) == len(takes) == len(members) > 0:
-            raise ValueError("an exchange needs a known kind, and one part for each member")
+            raise ValueError(
+                f"an exchange needs a known kind ({', '.join(sorted(EXCHANGES))}), and one part "
+                "for each member"
+            )
     return found
 
 
@@ -173,7 +178,9 @@ _LOOKS: Mapping[str, tuple[str, ...]] = {
 
 def _number(fact: Any, _: int) -> int:
     if type(fact) is not int or not 0 <= fact <= MOST_NUMBER:
-        raise ValueError("a program has a number that is not an integer, or is below 0")
+        raise ValueError(
+            "a rank's program has a number that is not an integer, or is below 0 or above 2**60"
+        )
     return fact
 
 
@@ -187,7 +194,10 @@ def _numbers(fact: Any, world_size: int) -> tuple[int, ...]:
 
 def _word(fact: Any, _: int) -> str:
     if not isinstance(fact, str) or len(fact) > 200:
-        raise ValueError("a word in a program is not a string")
+        raise ValueError(
+            "a dtype, an operation or a group in a rank's program is not a string, or is longer "
+            "than 200 characters"
+        )
     return fact
 
 

@@ -2,7 +2,8 @@
 
 An item is ready when its host has launched it and all items that it follows have ended. A place
 takes the item that was ready first, and among equals the item that was launched first. An item of a
-stream of higher priority interrupts the running item, which continues afterwards: no time is won.
+stream of higher priority interrupts the running item, which continues afterwards with its
+remaining work.
 
 It would be simpler to serve items in the order of the launches. But a host launches far ahead, and
 an item that waits for the network would then hold up kernels of other streams that could run.

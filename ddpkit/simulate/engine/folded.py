@@ -2,12 +2,12 @@
 
 Rank r of a group is a copy of rank r mod p. In a ring, and in any other schedule that looks alike
 from each rank, messages of a copy move like messages of the original. So only the first p ranks
-have steps. A step keeps the peer's true place, which decides on the link: `Network` hands the
-message to the peer's original.
+have steps. A step names the peer's true number in the group, because the number decides the link of
+the message; `Network` then hands the message to the peer's original.
 
 A ring of 512 ranks has 511 rounds. Beyond `MOST_ROUNDS`, one message stands for several rounds in a
-row: it has the bytes and the latencies of all. On equal links the whole takes as long. Between
-hosts, the difference is less than one of the `MERGED` messages.
+row: it has the bytes and the latencies of all these rounds. On equal links the ring takes as long
+as without merging. Between hosts, the difference is less than the time of one merged message.
 """
 
 from collections.abc import Iterator
@@ -17,8 +17,8 @@ from ddpkit.simulate.engine.operations import EXCHANGES, OPERATIONS
 from ddpkit.simulate.messages.schedules import Part, Recv, Schedule, Send, Step, doublings
 
 MOST_ROUNDS = 64
-MERGED = 16  # messages of a rank in a ring of more rounds
-PHASES = {"ring": 2, "all_gather": 1, "reduce_scatter": 1}  # rounds of a ring through all ranks
+MERGED = 16  # the fewest messages of a rank in a ring of more than `MOST_ROUNDS` rounds
+PHASES = {"ring": 2, "all_gather": 1, "reduce_scatter": 1}  # tours of a chunk around the ring
 
 
 def can_be_folded(operation: str) -> bool:
@@ -31,8 +31,9 @@ def can_be_folded(operation: str) -> bool:
 def folded_schedule(operation: str, nbytes: int, world_size: int, present: int) -> Schedule:
     """Return the steps of the first ``present`` ranks; peers count from 0 to ``world_size`` - 1.
 
-    ``nbytes`` is the input of one rank. If the input has no ``world_size`` equal chunks, all chunks
-    are as long as the longest, with which a ring ends. An exchange has equal parts.
+    ``nbytes`` is the input of one rank. If the input cannot be cut into ``world_size`` equal
+    chunks, all chunks are as long as the longest chunk, which decides when a ring ends. An exchange
+    has equal parts.
     """
     name = operation.removesuffix("_coalesced")
     length = nbytes
@@ -66,7 +67,7 @@ def _ring(rank: int, n: int, chunk: int, phases: int, present: int) -> Iterator[
 
 
 def _distances(algorithm: str, n: int, chunk: int) -> list[tuple[int, Part]]:
-    """Return the distance of each round's message, and its part."""
+    """Return the distance and the part of each round's message."""
     if algorithm == "barrier":
         return [(2**k, (0, 0)) for k in range(doublings(n))]
     return [(far, (0, chunk)) for far in range(1, n)] if chunk else []

@@ -1,24 +1,24 @@
 """All messages of a cluster, moved in the order of time by the rules of `ddpkit.link`.
 
 `ddpkit.link` states the cost of a message, and this module applies the statement. A `Network` has
-the two sides of every link and a queue of events. Its users post sends, receives and collectives,
-each at a time, and let it `advance`: as far as all posts are known. The simulator knows all of a
-schedule at once; the timekeeper of real ranks (`cluster.local.timekeeper`) finds the time before
-which no rank can still post. The first message to need a side gets it, so messages of all groups
-share the sides, and so do the ranks of a host.
+the two sides of every link and a queue of events. Callers post sends, receives and collectives,
+each with its time, and call `advance` up to a time before which all posts are known. The simulator
+knows all of a schedule at once; the timekeeper of real ranks (`cluster.local.timekeeper`) finds the
+time before which no rank can still post. The first message to need a side gets the side. Messages
+of all groups share the sides, and so do the ranks of a host.
 
 A collective is a schedule of messages. Each member begins its own part when it has posted the
-collective, and when its part of the collective before, in the same `Stream`, is done. The receives
+collective, and when its part of the previous collective in the same stream is done. The receives
 are posted one by one, as if a program of sends and receives ran on that rank.
 
-A rank may have a device, with places: compute, and engines that copy (`device`). A launch there is
-an item with a ready time and an end; the launching code has awaited all items that it follows.
+A rank may have a device, with places: compute, and engines that copy (`device`). A launch adds an
+item to a place. The caller launches an item only when the ends of all items before it are known.
 
 At one time items end first; then posts and ready items count; then items start; then messages move.
-If several messages could leave a free side, the message that was sent first leaves, and among a
-rank's messages of one time the one that was posted earlier. Messages that arrive at one time come
-in by round and rank, and those of one rank as they left. So runs with equal posts have equal times,
-in any order of telling, as long as each rank's posts are told in their own order.
+If several messages could leave a free side, the message that was sent first leaves; if a rank sent
+several at that time, the message that was posted first. Messages that arrive at one time come in by
+round and rank; messages of one rank come in as they left. So runs with equal posts have equal
+times, in whatever order the posts of different ranks are told.
 """
 
 from __future__ import annotations
@@ -37,26 +37,26 @@ from ddpkit.simulate.engine.posted import UNKNOWN, Channel, End, Matched, Number
 from ddpkit.simulate.messages.schedules import Schedule, Send, elements
 
 Action: TypeAlias = Callable[[int], None]  # runs at an event; gets the event's time in ns
-# the order of events at one time; END and START are of items
+# the order of events at one time; END and START are events of items
 END, POST, START, MOVE, ARRIVAL = range(5)
-AS_THEY_LEFT: Number = (0, 0)  # the number of all arrivals: their events decide the order
+AS_THEY_LEFT: Number = (0, 0)  # all arrivals have this number, so they stay in the order of leaving
 
 
 class Network:
-    """The links of a cluster, and the messages and items on them."""
+    """The links and devices of a cluster, and the messages and items on them."""
 
     def __init__(self, links: Links, *, keep_ends: bool = False) -> None:
         self.links, self._keep_ends = links, keep_ends
         self._out: dict[int, Sender] = {}
         self._into: dict[int, LinkSide] = {}
         self._routes: dict[tuple[int, int, int], tuple[Sender, LinkSide, int]] = {}
-        # Time, `END` … `ARRIVAL`, round, rank, number, number of the event, action.
+        # a heap of (time, `END` … `ARRIVAL`, round, rank, post's number, event's number, action)
         self._events: list[tuple[int, int, int, int, Number, int, Action]] = []
         self._numbers = count()
         self._channels: dict[Hashable, dict[int, Channel]] = {}  # (stream, dst, tag) -> by src
         self._anybody: dict[Hashable, deque[End]] = {}  # receives from any rank
         self._plays: dict[Hashable, Play] = {}
-        self._last: dict[tuple[Hashable, int], Part] = {}  # a stream's on a rank
+        self._last: dict[tuple[Hashable, int], Part] = {}  # (stream, rank) -> the newest part
         # rank and place -> state of the place
         self._on_devices: dict[tuple[int, str], DevicePlace] = {}
         self.now_ns = 0
@@ -72,7 +72,7 @@ class Network:
     def recv(
         self, ns: int, stream: Hashable, dst: int, src: int | None, nbytes: int, tag: int = 0
     ) -> End:
-        """Post a receive at `ns`; without a source, from whoever's message comes first."""
+        """Post a receive at `ns`; without a source, it takes the message that comes first."""
         end = End(dst, ns, nbytes, number=self._number())
         place = (stream, dst, tag)
         if src is None:
@@ -96,11 +96,11 @@ class Network:
         after_all: bool = False,
         present: int | None = None,
     ) -> Part:
-        """Post a rank's part in the collective `key` at `ns`; it begins after the part before.
+        """Post a rank's part in the collective `key` at `ns`; the rank's earlier parts go first.
 
         ``together``: the collective ends for all ranks at once, with the last rank. ``after_all``:
-        it ends for no rank before all ranks have posted it. ``present``: only the first `present`
-        members take part, and the schedule is folded (`ddpkit.simulate.engine.folded`).
+        the collective ends for no rank before all ranks have posted it. ``present``: only the first
+        `present` members take part, and the schedule is folded (`ddpkit.simulate.engine.folded`).
         """
         play = self._plays.get((stream, key))
         if play is None:
@@ -109,7 +109,7 @@ class Network:
             self._plays[stream, key] = play
         play.posted, play.last_ns = play.posted + 1, max(play.last_ns, ns)
         if play.after_all and play.posted == play.present:
-            for each in play.done:  # these parts have waited on their ranks for this post
+            for each in play.done:  # parts that are done, and have waited for this last post
                 self._end_part(each, max(each.until_ns, play.last_ns))
         me = members.index(rank)
         part = Part(rank, ns, self._number(), schedule.of(me), play, me, ended=self._part_done)
@@ -126,8 +126,8 @@ class Network:
     ) -> Item:
         """Launch an item of ``work_ns`` on a place of a rank's device, ready at `ns`.
 
-        ``turn`` grows with the rank's launches; of items that are ready at one time, in each
-        priority, the item that was launched first is served first.
+        ``turn`` grows with the rank's launches. If items of one priority are ready at one time, the
+        item that was launched first is served first.
         """
         at = self._on_devices.setdefault((rank, place), DevicePlace())
         item = Item(rank, work_ns, turn, priority)
@@ -230,7 +230,7 @@ class Network:
             self._match(now, end, channel.receives.popleft())
             return
         channel.sends.append(end)
-        door = now + self._route(end.rank, end.peer, end.peer)[2]
+        door = now + self._route(end.rank, end.peer, end.peer)[2]  # the first time of an arrival
         at_the_door: Action = partial(self._at_the_door, end=end, channel=channel, place=place)
         self._posted(door, end.rank, end.number, at_the_door)
 
@@ -272,13 +272,13 @@ class Network:
         return send.posted_ns + self._route(send.rank, send.peer, send.peer)[2]
 
     def _match(self, now: int, send: End, receive: End) -> None:
-        """Move a message, both ends of which are posted."""
+        """Let the sender's side carry a message with both ends posted."""
         out, into, latency = self._route(send.rank, send.peer, receive.rank)
         latency *= send.rounds
         receive.nbytes = send.nbytes
         patience = min(latency, out.link.wire_ns(send.nbytes))
         message = Matched(send, receive, out, into, latency, patience)
-        # At once, so that the side sees all messages to choose from when it moves the first.
+        # Added before any message moves at this time: the side chooses among all messages.
         out.add(message)
         self._at(now, MOVE, 0, send.rank, send.number, partial(self._carry, out=out))
 
@@ -307,7 +307,7 @@ class Network:
         send.finish(max(through, now))  # a send ends only after the receive's post
 
     def _route(self, src: int, dst: int, receiver: int) -> tuple[Sender, LinkSide, int]:
-        """The two sides and the latency of a message to `dst`, for which `receiver` may stand."""
+        """Return sides and latency of a message; `receiver` is `dst`, or the original of `dst`."""
         found = self._routes.get((src, dst, receiver))
         if found is None:
             route = self.links.route(src, dst)
@@ -325,7 +325,7 @@ class Network:
         self._posted(ns, part.rank, part.number, partial(self._take_steps, part=part), round)
 
     def _take_steps(self, now: int, part: Part) -> None:
-        """Take a rank's steps until one has to wait."""
+        """Take a rank's steps until a step has to wait."""
         if part.withdrawn:
             return
         part.before = None
@@ -359,8 +359,8 @@ class Network:
     def _goes_on(self, part: Part) -> Callable[[End], None]:
         """Return a function that takes the part's next steps when the awaited message is in.
 
-        After the last step, the end of the part is told as soon as it is known, like a message's
-        end. So two ranks with the same end are both told, and go on side by side.
+        The function ends the part as soon as the end of its last step is known, which may be ahead
+        of now. So two ranks with equal ends both learn their ends, and go on side by side.
         """
 
         def received(end: End) -> None:
@@ -372,16 +372,16 @@ class Network:
         return received
 
     def _part_done(self, part: Part) -> None:
-        """End a rank's part; if all end together, end all parts after the last one.
+        """End a rank's part; if all parts must end together, end all parts with the last one.
 
-        A part that must not end before all posts is ended by the last post (`enter`).
+        A part that must not end before the last post is ended by that post (`enter`).
         """
         play = part.play
         play.done.append(part)
         everybody = len(play.done) == play.present
         if everybody:
             del self._plays[play.key]
-            play.channels.clear()  # code may keep the part
+            play.channels.clear()  # frees memory, even if a caller keeps the part
         if not play.together:
             if not play.after_all:
                 self._end_part(part, part.until_ns)

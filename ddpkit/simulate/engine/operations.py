@@ -15,10 +15,10 @@ OPERATIONS = {
     "all_reduce": ("ring", False),
     "all_gather": ("all_gather", True),
     "all_gather_into_tensor": ("all_gather", True),
-    "reduce_scatter": ("reduce_scatter", True),  # a list; the size of one part is known
+    "reduce_scatter": ("reduce_scatter", True),  # a list of tensors; the bytes are those of one
     "reduce_scatter_tensor": ("reduce_scatter", False),
-    "all_to_all": ("round_robin", False),  # a list of tensors, as above
-    "all_to_all_single": ("reduce_scatter", False),  # equal in rounds and bytes
+    "all_to_all": ("round_robin", False),  # a list of tensors; the bytes are those of one
+    "all_to_all_single": ("reduce_scatter", False),  # has as many rounds and bytes
     "broadcast": ("broadcast", False),
     "reduce": ("reduce", False),
     "scatter": ("scatter", True),
@@ -43,7 +43,7 @@ def schedule_of(operation: str, nbytes: int, world_size: int, root: int = 0) -> 
     return _schedule(algorithm, world_size, nbytes * world_size if together else nbytes, root)
 
 
-_schedule = lru_cache(64)(schedule)  # a step of training has the same ones again and again
+_schedule = lru_cache(64)(schedule)  # a training step needs the same schedules again and again
 
 
 def exchange(operation: str, parts: Sequence[Sequence[int]]) -> Schedule:
@@ -65,7 +65,7 @@ def exchange(operation: str, parts: Sequence[Sequence[int]]) -> Schedule:
 def exchange_of(operation: str, rank: int, sends: Sequence[int], takes: Sequence[int]) -> Schedule:
     """Return one rank's share of an `exchange`, from the sizes that the rank knows.
 
-    sends, takes  bytes that the rank sends to each rank, and receives from each
+    sends, takes  bytes that the rank sends to each rank, and bytes that it receives from each rank
     """
     steps = (*_exchange_steps(rank, sends, takes),)
     return Schedule("exchange", operation, len(sends), max(sum(sends), sum(takes)), steps)
@@ -83,14 +83,17 @@ def _exchange_steps(rank: int, sends: Sequence[int], takes: Sequence[int]) -> li
 
 
 def _part(sizes: Sequence[int], index: int) -> Part:
-    """The place of a part in the vector of all parts."""
+    """Return the place of a part in the vector of all parts."""
     start = sum(sizes[:index])
     return start, start + sizes[index]
 
 
 @lru_cache(64)
 def _equal_exchange(operation: str, nbytes: int, world_size: int) -> Schedule:
-    """``nbytes`` is one part of an all_to_all, all parts of an all_to_all_single."""
+    """Return an exchange of equal parts.
+
+    ``nbytes`` is the size of one part for an all_to_all, of all parts for an all_to_all_single.
+    """
     part = nbytes if operation == "all_to_all" else nbytes // world_size
     return exchange(operation, ((part,) * world_size,) * world_size)
 

@@ -1,8 +1,8 @@
 """The engine: plays a `Program` on a `Network`, event by event, to the nanosecond.
 
-It is the only engine. All other computations of times (closed forms in `costs`, arrays in `rounds`,
-`replay` for equal ranks) are shortcuts that agree with it where they are exact. It moves each
-message, so it is meant for up to some hundred ranks.
+This is the only engine. All other computations of times (closed forms in `costs`, arrays in
+`rounds`, `replay` for equal ranks) are shortcuts that agree with the engine where they are exact.
+The engine moves each message, so it is meant for up to some hundred ranks.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from ddpkit.simulate.engine.program import (
 )
 from ddpkit.trace import Span, Trace, match_peers
 
-TIMES = (  # exercises answered by the time of a program
+TIMES = (  # exercises that ask for a time which `play_program` would give away
     *("predict", "best_cap", "seconds_per_round", "step_time", "ticks", "bubble", "step_cost"),
 )
 
@@ -60,7 +60,7 @@ class Played:
 
     program: Program
     links: Links
-    ends_ns: tuple[int, ...]  # when each rank's last lane is through; posted and not awaited: apart
+    ends_ns: tuple[int, ...]  # the end of each rank's last lane; later ends of posts do not count
     stuck: tuple[Stuck, ...]
     unended: tuple[Unended, ...]
     items: tuple[tuple[Launch, Item], ...]  # launches on devices
@@ -69,11 +69,11 @@ class Played:
 
     @property
     def ns(self) -> int:
-        """The time of all ranks together."""
+        """The time until the last rank's end, in ns."""
         return max(self.ends_ns, default=0)
 
     def trace(self) -> Trace:
-        """Return the acts of the ranks as a trace."""
+        """Return the trace of the ranks."""
         facts = {"backend": "simulated", "emulated": str(self.links), **self.program.facts}
         with _no_look_for_garbage():
             return Trace(match_peers(self.spans), self.program.world_size, facts)
@@ -102,7 +102,7 @@ def play_program(program: Program, link: LinkSpec, *, keep_ends: bool = False) -
     """Play a program; lanes that wait forever are in ``stuck``.
 
     ``keep_ends``: keep the messages of collectives in ``collective_parts``. Raises ValueError for a
-    step that names no peer, or no operation.
+    message with an unknown operation, without a needed peer, or with a peer outside the run.
     """
     with _no_look_for_garbage():
         return _play(program, link, keep_ends)
@@ -141,7 +141,7 @@ class _Handle:
     waiting: list[Callable[[], None]] = field(default_factory=list)  # called once the end is known
 
     def finished(self, what: Any) -> None:
-        """Be done when a message or a part is."""
+        """Take over the end of a message, a part of a collective, or an item."""
         self.peer = getattr(what, "peer", None)
         self.done_at(what.done_ns)
 
@@ -239,7 +239,8 @@ class _ProgramRank:
             raise ValueError(f"rank {self.number} cannot post {step}: a send needs a peer")
         if step.peer is not None and step.peer not in range(self.world_size):
             raise ValueError(
-                f"rank {self.number} posts a message with rank {step.peer}, which is not in the run"
+                f"rank {self.number} cannot post {step}: the peer is rank {step.peer}, but the "
+                f"ranks of the program are 0 to {self.world_size - 1}"
             )
         network, tag = self.network, step.tag
         if step.op.endswith("recv"):
@@ -293,7 +294,7 @@ class _ProgramRank:
 
 
 class _RunningLane:
-    """A lane that takes its steps one after another, until one holds it."""
+    """A lane while it is played: it takes steps one after another until a step holds the lane."""
 
     def __init__(self, rank: _ProgramRank, name: str, lane: Lane) -> None:
         self.rank, self.name, self.now = rank, name, 0
@@ -306,7 +307,7 @@ class _RunningLane:
         self._began = False
 
     def go_on(self, now: int) -> None:
-        """Take steps until one holds the lane."""
+        """Take steps until a step holds the lane."""
         self.now = now
         if self._done is not None:
             done, self._done = self._done, None
@@ -329,7 +330,7 @@ class _RunningLane:
         return told
 
     def _take(self, step: Action) -> bool:
-        """Take a step; returns whether the lane goes on at once."""
+        """Take a step; return True if the lane goes on at once."""
         rank, self._awaited = self.rank, ()
         if isinstance(step, Work):
             rank.worked.append((step, self.now))
@@ -345,7 +346,7 @@ class _RunningLane:
         return self._wait([handle]) if holds else True
 
     def _wait(self, handles: Sequence[_Handle]) -> bool:
-        """Wait for all of them; returns whether all are done by now."""
+        """Let the lane wait for the steps of `handles`; return True if all are done by now."""
         self._awaited = handles
         unknown = [handle for handle in handles if handle.done_ns == UNKNOWN]
         self._left = len(unknown)

@@ -12,8 +12,8 @@ from typing import TypeAlias
 from ddpkit.link import LinkSide
 from ddpkit.simulate.messages.schedules import Schedule, Step
 
-UNKNOWN = -1  # a time
-Number: TypeAlias = tuple[int, int]  # grows with a rank's posts; then with a part's steps
+UNKNOWN = -1  # stands for an unknown time or peer
+Number: TypeAlias = tuple[int, int]  # number of a post, and of a step inside a collective's part
 Order: TypeAlias = tuple[int, int, Number]  # time of sending, sending rank, number
 
 
@@ -27,7 +27,7 @@ class End:
     round: int = 0
     number: Number = (0, 0)
     peer: int = UNKNOWN  # the peer; for a receive from any rank, unknown until a send matches
-    done_ns: int = UNKNOWN  # the sender's side is through; the receiver has the last byte
+    done_ns: int = UNKNOWN  # the sender's side is free again, or the receiver has the last byte
     then: Callable[[End], None] | None = None  # called once `done_ns` is known
     # for a receive from any rank, called once `peer` is known
     found: Callable[[End], None] | None = None
@@ -41,7 +41,7 @@ class End:
             self.found(self)
 
     def finish(self, done_ns: int) -> None:
-        """Note the end of this end's work."""
+        """Note the time at which this end is done."""
         self.done_ns = done_ns
         if self.then is not None:
             self.then(self)
@@ -49,11 +49,12 @@ class End:
 
 @dataclass(slots=True, eq=False)
 class Sender(LinkSide):
-    """An outgoing side. It carries messages that are awaited, in the order of their sends.
+    """An outgoing side. It carries messages that have a receive, in the order of their sends.
 
-    If a message was sent first, and is awaited at most `patience_ns` after it could have left, it
-    still goes first: its bytes need not be at the door earlier. The patience is the latency, or the
-    message's own time on the wire if this is shorter: by then its send might be over.
+    A message that was sent first still goes first if its receive is posted at most `patience_ns`
+    after the message could have left: a receive that is late by less than the latency delays
+    nothing. The patience is the latency, or the message's own time on the wire if this is shorter:
+    after that time its send might be over.
 
     Messages wait in groups of equal patience. In a group the message that was sent first is also
     the first to be due, so a look compares only the groups' first messages.
@@ -65,7 +66,7 @@ class Sender(LinkSide):
     _soonest: Matched | None = None  # the message with the smallest `due`
 
     def add(self, message: Matched) -> None:
-        """Add a message that is sent and awaited."""
+        """Add a message with both ends posted."""
         if message.patience_ns not in self._groups:
             self._groups[message.patience_ns] = []
             insort(self._patiences, message.patience_ns)
@@ -74,7 +75,7 @@ class Sender(LinkSide):
             self._soonest = message
 
     def soonest(self) -> Matched | None:
-        """Return the first message that is due; None if no message waits."""
+        """Return the message that is due first; None if no message waits."""
         return self._soonest
 
     def take_due(self, now: int) -> Matched | None:
@@ -94,12 +95,12 @@ class Sender(LinkSide):
         return message
 
     def find_soonest(self) -> None:
-        """Find the first message that is due, after the side is taken until a new time."""
+        """Find the message that is due first, after `free_ns` of the side has changed."""
         self._soonest = None
         for patience in self._patiences:
             message = self._groups[patience][0][1]
             if self._soonest is not None and self.free_ns + patience > self._soonest.due_ns:
-                break  # no message is due before the side is free
+                break  # messages of this group and of later groups are due later
             if self._soonest is None or message.due < self._soonest.due:
                 self._soonest = message
 
@@ -113,7 +114,7 @@ class Sender(LinkSide):
 
 @dataclass(slots=True, eq=False)
 class Matched:
-    """A message both ends of which are posted, before it moves."""
+    """A message with both ends posted, before it moves."""
 
     send: End
     receive: End
@@ -129,7 +130,7 @@ class Matched:
 
     @property
     def due_ns(self) -> int:
-        """The time at which the side takes the message, unless an earlier sent message is due."""
+        """The time at which the side takes the message, unless a message sent earlier is due."""
         return max(self.send.posted_ns, self.out.free_ns) + self.patience_ns
 
     @property
@@ -156,23 +157,23 @@ class Part:
     steps: tuple[Step, ...]
     play: Play
     place: int = 0  # the rank's number in the group
-    taken: int = 0  # steps
+    taken: int = 0  # number of steps taken
     open: int = 1  # sends without a known end, plus 1 until all steps are taken
-    until_ns: int = 0  # the latest known end
+    until_ns: int = 0  # the latest end of a step so far
     done_ns: int = UNKNOWN
     ends: list[tuple[Step, End]] = field(default_factory=list)  # kept for a trace
     then: Callable[[Part], None] | None = None  # called once `done_ns` is known
     before: Part | None = None  # the part before in the same stream, until this part begins
     following: Part | None = None
     withdrawn: bool = False  # taken back before it began
-    ended: Callable[[Part], None] | None = None  # the network's own
+    ended: Callable[[Part], None] | None = None  # the network's function, called when `open` is 0
 
     def closes(self, end: End) -> None:
-        """Note when a send is through."""
+        """Note the end of a send."""
         self.close(end.done_ns)
 
     def close(self, ns: int) -> None:
-        """Note the end of one open thing; the last one ends the part."""
+        """Note the end of a send, or of all steps; the last end closes the part."""
         self.until_ns = max(self.until_ns, ns)
         self.open -= 1
         if not self.open and self.ended is not None:
@@ -188,10 +189,10 @@ class Play:
     schedule: Schedule
     itemsize: int
     present: int  # the number of played members; each further member is a copy
-    together: bool = False  # whether no rank is done before all are
-    after_all: bool = False  # whether no rank is done before all have posted
+    together: bool = False  # True if all ranks are done at one time
+    after_all: bool = False  # True if no rank is done before all ranks have posted
     channels: dict[tuple[int, int], Channel] = field(default_factory=dict)
-    posted: int = 0  # parts
+    posted: int = 0  # number of posted parts
     last_ns: int = 0  # time of the last post
     done: list[Part] = field(default_factory=list)
 

@@ -1,7 +1,7 @@
 """Prices: the time of one all_reduce by an algorithm on any links, even with 4,096 ranks.
 
-A `Price` is a function, bytes -> ns. `replay` takes any price: a ring's, that of the cheapest
-algorithm for each bucket as NCCL chooses it, the price of half as many bytes, a measured table.
+A `Price` is a function, bytes -> ns. `replay` takes any price: of a ring, of the cheapest algorithm
+for each bucket (NCCL chooses in this way), of half as many bytes, or from a measured table.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from ddpkit.simulate.messages.costs import cost
 
 Price: TypeAlias = Callable[[int], int]  # bytes of an all_reduce -> ns
 
-CHEAPEST = "cheapest"  # the cheaper of these two for the bytes:
+CHEAPEST = "cheapest"  # the cheaper of the two `CHOICES`, for each number of bytes
 CHOICES = ("ring", "butterfly")
 MOST_EVENTS = 64  # ranks; with more ranks, messages are not moved one by one
-MANY = 256  # ranks; with more of them all chunks of a ring are taken as equally long
+MANY = 256  # ranks; with more ranks, all chunks of a ring count as equally long
 
 
 def price_of(algorithm: str, world_size: int, link: LinkSpec) -> Price:
@@ -43,10 +43,10 @@ def all_reduce_ns(algorithm: str, nbytes: int, links: Links) -> int:
 
     Equal links use the closed form of the algorithm; a ring on unequal links is played round by
     round, and every other case event by event: all three are exact. For many ranks they would take
-    long. Therefore a ring of more than 256 ranks on unequal links has chunks of one length, at most
-    a byte a round too much. With more than 64 ranks, recursive doubling on hosts lets all messages
-    of a host's round wait for each other, and other algorithms take the slowest link: both give at
-    least the true time.
+    long. Therefore a ring of more than 256 ranks on unequal links has chunks of one length, which
+    are at most a byte too long. With more than 64 ranks, recursive doubling on hosts lets all
+    messages of a host's round wait for each other, and other algorithms take the slowest link for
+    all ranks: these two results are at least the true time.
     """
     not_for("predict")
     n = len(links)
@@ -66,7 +66,10 @@ def all_reduce_ns(algorithm: str, nbytes: int, links: Links) -> int:
 
 
 def _butterfly_on_hosts(nbytes: int, links: Links, size: int) -> int:
-    """Rounds inside a host, and rounds in which all of a host share its link, two more if odd."""
+    """Return the ns of rounds inside hosts, and of rounds in which a host's ranks share a link.
+
+    A number of ranks that is no power of two makes two more rounds of the second kind.
+    """
     assert links.hosts is not None
     n, inside, between = len(links), links.each[0], links.hosts.between
     doubled = n.bit_length() - 1

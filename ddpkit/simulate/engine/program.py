@@ -13,9 +13,9 @@ parameters are programs (`step_program`, `pipeline_program`, `server_program`, `
     After            the lane waits for steps with these handles, of any lane of its rank
     Launch           an item for a place of the rank's device, which does it later; the lane goes on
 
-On a rank with a device a lane is the device's host. There messages and collectives are launched
-too: with ``follows`` they are posted when the device has come to them (`queues` gives the items
-that each item follows).
+On a rank with a device a lane is the device's host. The host launches messages and collectives too:
+with ``follows``, they are posted when the device has done the steps before them (`queues` gives the
+items that each item follows).
 """
 
 from __future__ import annotations
@@ -66,12 +66,12 @@ class MessageEnd:
 
 @dataclass(frozen=True, slots=True)
 class CollectivePart:
-    """The rank's part in collective ``number`` of a group; a group's run one after another.
+    """The rank's part in collective ``number`` of a group; a group runs one collective at a time.
 
     ``schedule`` has as many ranks as ``members``, and elements of ``itemsize`` bytes; ``nbytes`` is
     the rank's input. ``together``: the collective ends for all members at one time, as a barrier
-    does; ``after_all``: it ends for no member before all have posted it, as a reduce does. The part
-    is posted when the steps that it ``follows`` are done.
+    does. ``after_all``: the collective ends for no member before all members have posted their
+    parts, as a reduce does. The part is posted when the steps that it ``follows`` are done.
     """
 
     schedule: Schedule
@@ -90,7 +90,7 @@ class CollectivePart:
 
 @dataclass(frozen=True, slots=True)
 class After:
-    """The lane goes on when steps with these handles are done, posted before or to be posted."""
+    """The lane goes on when the steps with these handles are done, even steps not posted yet."""
 
     handles: tuple[Hashable, ...]
 
@@ -100,8 +100,8 @@ class Launch:
     """An item of ``ns`` for a ``place`` of the rank's device: see `simulate.engine.device`.
 
     The item is ready when the lane has come to it and the steps that it ``follows`` are done. The
-    launch itself takes no time of the lane: put a `Work` before it. Of items that are ready, those
-    of a lower ``priority`` (a number) are served first.
+    launch itself takes no time of the lane: put a `Work` before it. Of items that are ready, the
+    item with the lowest number as its ``priority`` is served first.
     """
 
     ns: int
@@ -123,7 +123,7 @@ class Resumed(NamedTuple):
 
 Posted: TypeAlias = MessageEnd | CollectivePart
 Action: TypeAlias = Work | Posted | Launch | After
-# yields its steps, and may decide by the answers
+# a function that yields steps, and may decide by the answers
 Deciding: TypeAlias = Callable[[], Generator[Action, Resumed, None]]
 Lane: TypeAlias = Sequence[Action] | Deciding
 
@@ -132,8 +132,8 @@ Lane: TypeAlias = Sequence[Action] | Deciding
 class Program:
     """The work of every rank: ``ranks[rank]`` has the rank's lanes by name.
 
-    A lane is a list of steps, or a function that yields them and gets a `Resumed` for each, as a
-    server does that answers any worker.
+    A lane is a list of steps, or a function that yields steps and gets a `Resumed` for each step:
+    for example, a server that answers any worker.
     """
 
     name: str
@@ -154,7 +154,7 @@ class Program:
     def of_schedule(
         cls, schedule: Schedule, itemsize: int = 1, starts: Mapping[int, int] | None = None
     ) -> Program:
-        """The program of a schedule; ``starts`` is when a rank begins, in ns, 0 if not given."""
+        """Return the program of a schedule; ``starts`` has the begins of ranks in ns, if not 0."""
         everybody, begin = tuple(range(schedule.world_size)), starts or {}
         part = CollectivePart(schedule, everybody, 0, schedule.length * itemsize, itemsize=itemsize)
         lanes: list[Lane] = [[Work(begin.get(rank, 0), ""), part] for rank in everybody]

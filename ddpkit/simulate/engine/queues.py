@@ -57,7 +57,7 @@ class Queues(Generic[T]):
         self._streams[key] = tuple(dict.fromkeys((*self._streams.get(key, ()), *items)))
 
     def everything(self) -> tuple[T, ...]:
-        """Return the last items of all streams and communicators: a device's synchronization."""
+        """Return the last items of all streams and communicators: a synchronization awaits them."""
         tails = (item for tail in self._streams.values() for item in tail)
         return tuple(dict.fromkeys((*tails, *self._communicators.values())))
 

@@ -1,7 +1,8 @@
 """All-reduces as arrays: a round of all ranks at once, by the rules of `ddpkit.link`.
 
 `engine.network` moves one message after another, which is exact for every schedule and takes
-minutes for a ring of 4,096 ranks. Here a round is a few operations on arrays, one element a rank.
+minutes for a ring of 4,096 ranks. Here a round is a few operations on arrays with one element for
+each rank.
 The result is exact, to the nanosecond, if no two messages of a round share a side of a link: in a
 ring, also on hosts, and in recursive doubling if the ranks have separate links.
 
@@ -67,9 +68,9 @@ def _unequal_rounds(edges: _Edges, at: Times, rounds: int, least: int, longer: i
 
 
 def _equal_rounds(edges: _Edges, at: Times, rounds: int, nbytes: int, period: int) -> Times:
-    """Return the ends of a ring with equal messages; ``move`` is written out without new arrays.
+    """Return the ends of a ring with equal messages; `_Edges.move`, but without new arrays.
 
-    Now and then, the clocks are compared with those of ``period`` rounds before.
+    Every few rounds, the clocks are compared with the clocks ``period`` rounds before.
     """
     import numpy as np
 
@@ -159,7 +160,7 @@ class _Edges:
         self.out_free, self.in_free = np.zeros((2, len(pairs)), dtype=np.int64)
 
     def wire_ns(self, nbytes: Any) -> tuple[Times, Times]:
-        """Return the times for which messages occupy the sides that they leave and come in by."""
+        """Return the times for which messages occupy the senders' and the receivers' sides."""
         import numpy as np
 
         rates = np.broadcast_arrays(self.out_rate, self.in_rate)
@@ -188,7 +189,7 @@ class _Free:
         self.out, self.into = np.zeros((2, len(links)), dtype=np.int64)
 
     def edges(self, pairs: Sequence[tuple[int, int]]) -> _Edges:
-        """The messages of a round, which free their sides of the links for the next."""
+        """Return the messages of a round; their `move` notes when the sides are free again."""
         return _OwnSides(self, pairs)
 
 
@@ -209,7 +210,7 @@ class _OwnSides(_Edges):
 
 @lru_cache(4)
 def _of_links(links: Links) -> tuple[Any, Any]:
-    """The latency in ns and the bytes a second of each rank's link."""
+    """Return the latency in ns and the bytes per second of each rank's link."""
     import numpy as np
 
     return (

@@ -1,8 +1,8 @@
-"""Run a schedule on links: when does each message leave and arrive?
+"""A schedule on links: the times at which each message leaves and arrives.
 
-Event by event, by the rules of `ddpkit.link`: a schedule is a program of one lane without work. A
-send lets its rank go on at once; a receive holds it until the last byte is in; adding takes no
-time.
+A schedule is a program of one lane without work, and is played event by event by the rules of
+`ddpkit.link`. A send lets its rank go on at once; a receive holds its rank until the last byte is
+in; adding takes no time.
 """
 
 from collections.abc import Iterator, Mapping
@@ -24,10 +24,11 @@ def time_of(
     itemsize: int = FLOAT32,
     starts: Mapping[int, int] | None = None,
 ) -> Trace:
-    """The trace of a schedule on emulated links: every send and receive of every rank.
+    """Return the trace of a schedule on emulated links: every send and receive of every rank.
 
-    ``itemsize`` is bytes per element; ``starts`` when a rank begins, in ns, 0 if not given.
-    Raises ValueError for a schedule in which a rank waits for ever.
+    ``itemsize`` is the number of bytes per element; ``starts`` has the times at which ranks begin,
+    in ns; a rank without a time begins at 0. Raises ValueError for a schedule in which a rank waits
+    forever.
     """
     links = Links.parse(links, schedule.world_size)
     facts = {
@@ -53,7 +54,7 @@ def played(
     *,
     keep_ends: bool = True,
 ) -> list[Part]:
-    """Each rank's part in a schedule, when all is done."""
+    """Return each rank's part in a schedule, when all ranks are done."""
     done = play_program(Program.of_schedule(schedule, itemsize, starts), links, keep_ends=keep_ends)
     if done.stuck:
         ranks = [stuck.rank for stuck in done.stuck]

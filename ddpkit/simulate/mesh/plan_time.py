@@ -1,8 +1,8 @@
 """A step of a plan on a mesh, event by event: `plan_time`.
 
-Each rank follows 1F1B through its blocks, as `ddpkit.mesh.train_on_mesh` does on real ranks. Slices
-add up where they begin and end, once in each block's forward and once in its backward. In the last
-micro-batch's backward, each block's gradients leave for the other replicas as soon as they are
+Each rank follows 1F1B through its blocks, as `ddpkit.mesh.train_on_mesh` does on real ranks. The
+slices of a block add up their results once in the block's forward and once in its backward. In the
+last micro-batch's backward, each block's gradients leave for the other replicas as soon as they are
 ready. With shards the gradients are scattered, and the new parameters gathered after the optimizer.
 """
 
@@ -29,7 +29,7 @@ def plan_time(plan: MeshPlan, model: MeshModel, machine: MeshMachine) -> Trace:
 
 
 def mesh_program(plan: MeshPlan, model: MeshModel, machine: MeshMachine) -> Program:
-    """The program of such a step, a lane for each rank; raises ValueError as `plan_time` does."""
+    """Return the program of a step, a lane for each rank; raise ValueError as `plan_time` does."""
     model.check(plan)
     lanes = [_MeshLane(rank, plan, model, machine).actions() for rank in range(plan.ranks)]
     return Program.of_lanes(f"a mesh of {plan}", (list(lane) for lane in lanes))
@@ -69,7 +69,7 @@ class _MeshLane:
         self._numbers = dict.fromkeys(plan.shape, 0)
 
     def actions(self) -> Iterator[Action]:
-        """The step, in order."""
+        """Yield the actions of the rank, in order."""
         reduction = "reduce_scatter_tensor" if self.plan.shards else "all_reduce"
         for kind, micro, *_ in one_f_one_b(self.stage, self.plan.stages, self.plan.micro):
             forward = kind == "F"
@@ -92,7 +92,7 @@ class _MeshLane:
                 yield from self._part("all_gather_into_tensor", "replica", self.shard)
 
     def _message(self, op: str, step: int) -> Iterator[Action]:
-        """Yield one end of a message to the stage before (-1) or after (1), if there is one."""
+        """Yield one end of a message with the stage before (-1) or after (1), if it exists."""
         if 0 <= self.stage + step < self.plan.stages:
             peer = self.rank + step * self.plan.slices
             back = (step == 1) == (op == "recv")

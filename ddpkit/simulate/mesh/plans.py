@@ -46,7 +46,7 @@ class MeshPlan:
 
     @property
     def shape(self) -> dict[str, int]:
-        """The mesh: how many ranks each dimension has; the last one's are neighbours."""
+        """The number of ranks along each dimension; ranks along the last one are neighbours."""
         return dict(zip(AXES, (self.replicas, self.stages, self.slices), strict=True))
 
     @property
@@ -81,20 +81,22 @@ class MeshModel:
 
     def check(self, plan: MeshPlan) -> None:
         """Raise ValueError, with the reason, if a plan does not divide the model."""
-        for what, whole, among in (
-            ("blocks", self.blocks, plan.stages),
-            ("hidden numbers", self.hidden, plan.slices),
-            ("rows of the batch", self.batch, plan.replicas * plan.micro),
+        for what, whole, among, parts in (
+            ("blocks", self.blocks, plan.stages, "stages"),
+            ("hidden numbers", self.hidden, plan.slices, "slices"),
+            ("rows of the batch", self.batch, plan.replicas * plan.micro, "micro-batches in all"),
         ):
             if whole % among:
-                raise ValueError(f"{plan}: {whole} {what} cannot be divided equally among {among}")
+                raise ValueError(
+                    f"{plan}: {whole} {what} cannot be divided equally among {among} {parts}"
+                )
 
 
 @dataclass(frozen=True)
 class MeshMachine:
-    """The computers of a mesh: equal ranks, some to a host.
+    """The computers of a mesh: hosts with equal ranks.
 
-    flops      of one rank, FLOP/s
+    flops      FLOP/s of one rank
     memory     bytes of one rank
     per_host   ranks of a host, which share its link to other hosts
     inside     link of each rank to the other ranks of its host
@@ -122,8 +124,8 @@ class MeshMachine:
 
         The ring has 2 (n - 1) rounds, in which each rank sends an n-th of the bytes. Inside a host
         a round takes a message's time. Between hosts some hops are short and some are long, and
-        groups share the hosts' links: a round takes the mean hop, or as long as one round of all
-        these groups occupies the shared link, whichever is longer.
+        groups share the hosts' links: a round takes the time of a mean hop, or the time for which
+        one round of all these groups occupies the shared link, whichever is longer.
         """
         if ranks == 1:
             return 0.0
@@ -141,12 +143,12 @@ class MeshMachine:
             return 0.0
         near, far, occupied = self._hops(nbytes, stride)
         crossing = (-(-ranks // self._together(stride)) - 1) / (ranks - 1)
-        # the wait of the last message on a shared link, above the first
+        # the additional wait of the last message on a shared link, compared with the first
         late = occupied - occupied / self._sharing(stride)
         return crossing * (far + late) + (1 - crossing) * near
 
     def _hops(self, nbytes: float, stride: int) -> tuple[float, float, float]:
-        """Return seconds of a message in a host, between hosts, and of all that share a link."""
+        """Return the seconds of a message in a host, between hosts, and of all on a shared link."""
         inside, between = _parsed(self.inside), _parsed(self.between)
         near = inside.latency_ns / 1e9 + nbytes / inside.bytes_per_s
         bytes_s = nbytes / between.bytes_per_s
@@ -171,9 +173,9 @@ _parsed = lru_cache(16)(Link.parse)  # a planner asks for thousands of prices
 
 
 def mesh_groups(shape: Mapping[str, int]) -> dict[str, list[list[int]]]:
-    """The groups of ranks along each dimension of a mesh, by the dimension's name.
+    """Return the groups of ranks along each dimension of a mesh, by the dimension's name.
 
-    Raises ValueError for a dimension of no ranks.
+    Raises ValueError for a dimension without ranks.
     """
     not_for("groups_of")
     if min(shape.values(), default=1) < 1:

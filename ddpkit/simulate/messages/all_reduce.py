@@ -1,7 +1,7 @@
 """Six ways to sum a vector over all ranks, as schedules.
 
-Each takes the number of ranks ``n`` and the ``length`` of the vector in elements. Adding is free
-here: only messages take time (γ = 0 in the notation of Thakur et al.).
+Each function takes the number of ranks ``n`` and the ``length`` of the vector in elements. Adding
+is free here: only messages take time (γ = 0 in the notation of Thakur et al.).
 
 Sources: Thakur, Rabenseifner, Gropp (2005) for tree and recursive doubling; P. Patarasuk, X. Yuan,
 "Bandwidth Optimal All-reduce Algorithms for Clusters of Workstations", JPDC 69 (2009) for the ring.
@@ -15,7 +15,7 @@ from ddpkit.simulate.messages.schedules import Recv, RecvReduce, Send, Step, Ste
 
 
 def all_to_all(n: int, length: int, root: int = 0) -> Steps:
-    """Every rank sends every rank its whole vector, all at once; each adds up the vectors."""
+    """Every rank sends its whole vector to all other ranks at once, and adds up all vectors."""
     for far in range(1, n):  # distance 1 first, then 2, ...: no rank receives from two at a time
         for rank in range(n):
             yield Send(rank, (rank + far) % n, (0, length), 0, original=True)
@@ -33,7 +33,7 @@ def round_robin(n: int, length: int, root: int = 0) -> Steps:
 
 
 def master_worker(n: int, length: int, root: int = 0) -> Steps:
-    """All ranks send their vector to the root; it adds up, and sends the sum to all."""
+    """All ranks send their vectors to the root; the root adds up, and sends the sum to all."""
     workers = [(root + i) % n for i in range(1, n)]
     for worker in workers:
         yield Send(worker, root, (0, length), 0)
@@ -52,8 +52,8 @@ def tree(n: int, length: int, root: int = 0) -> Steps:
 def butterfly(n: int, length: int, root: int = 0) -> Steps:
     """Recursive doubling: exchange the sum so far with the rank 1, 2, 4, ... away.
 
-    If n is no power of two, the ranks beyond the last power first give their vector to a rank below
-    it, and get the sum from there at the end: two more rounds.
+    If n is no power of two, each rank beyond the greatest power of two first gives its vector to a
+    rank below this power, and gets the sum from that rank at the end: two more rounds.
     """
     doubled = 2 ** (n.bit_length() - 1)  # the greatest power of two in n
     beyond, whole = n - doubled, (0, length)
@@ -70,7 +70,7 @@ def butterfly(n: int, length: int, root: int = 0) -> Steps:
 
 
 def ring(n: int, length: int, root: int = 0) -> Steps:
-    """Share and reduce, then share only: two times n-1 rounds, a chunk of length/n in each."""
+    """A reduce-scatter, then an all-gather: two times n-1 rounds, a chunk of length/n in each."""
     yield from collectives.reduce_scatter(n, length)
     yield from _later(collectives.all_gather(n, length), n - 1)
 

@@ -1,8 +1,8 @@
 """Schedules of the collectives with one root, and of the halves of a ring.
 
-Each takes the number of ranks ``n``, the ``length`` of the whole vector in elements, and the
-``root``. Where a rank owns a chunk (scatter, gather, all_gather, reduce_scatter), rank r owns chunk
-r of the one vector that every rank has room for.
+Each function takes the number of ranks ``n``, the ``length`` of the whole vector in elements, and
+the ``root``. Every rank has room for the whole vector. Where a rank owns a chunk (scatter, gather,
+all_gather, reduce_scatter), rank r owns chunk r.
 
 Sources: R. Thakur, R. Rabenseifner, W. Gropp, "Optimization of Collective Communication Operations
 in MPICH", IJHPCA 19 (2005); the dissemination barrier: D. Hensgen, R. Finkel, U. Manber, "Two
@@ -22,7 +22,7 @@ def broadcast(n: int, length: int, root: int = 0) -> Steps:
 
 
 def reduce(n: int, length: int, root: int = 0) -> Steps:
-    """Binomial tree, as in lab 02: in round k, every second rank with a sum sends it 2^k down."""
+    """Binomial tree, as in lab 02: in round k, every second rank sends its sum 2^k ranks down."""
     for k in range(doublings(n)):
         for rank in range(0, n - 2**k, 2 ** (k + 1)):
             here, there = (rank + root) % n, (rank + 2**k + root) % n
@@ -31,7 +31,7 @@ def reduce(n: int, length: int, root: int = 0) -> Steps:
 
 
 def scatter(n: int, length: int, root: int = 0) -> Steps:
-    """The root sends each rank its chunk. No tree does with less from the root's outgoing side."""
+    """The root sends each rank its chunk. No tree would send fewer bytes from the root."""
     for round in range(n - 1):
         peer = (root + round + 1) % n
         yield Send(root, peer, chunk(length, n, peer), round)

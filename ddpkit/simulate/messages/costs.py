@@ -43,10 +43,10 @@ class Formula:
     text: str  # the formula in α, t = S/β and n
     of_ranks: Callable[[int], Terms]  # the terms, a function of the number of ranks
     source: str
-    textbook: str = ""  # the source's formula, where ours differs
+    textbook: str = ""  # the source's formula, if it differs from ours
 
     def terms(self, world_size: int) -> Terms:
-        """Return the (a, b) for which the time is the largest of all a·α + b·t."""
+        """Return pairs (a, b): the time is the largest a·α + b·t of all pairs."""
         not_for("predict")
         return self.of_ranks(world_size)
 
@@ -64,7 +64,7 @@ def cost(algorithm: str, world_size: int, nbytes: int, link: str | Link) -> int:
 
 @cache
 def terms(algorithm: str, world_size: int) -> Terms:
-    """The (a, b) for which the algorithm's time on equal links is the largest of all a·α + b·t."""
+    """Return pairs (a, b): the time on equal links is the largest a·α + b·t of all pairs."""
     check_algorithm(algorithm)
     if world_size < 1:
         raise ValueError(f"a collective has at least 1 rank, not {world_size}")
@@ -72,10 +72,11 @@ def terms(algorithm: str, world_size: int) -> Terms:
 
 
 def bus_bandwidth(operation: str, world_size: int, nbytes: int, ns: int) -> float:
-    """Bytes per second and link, comparable over operations and world sizes: NCCL tests' "busbw".
+    """Return the bytes per second and link, the "busbw" of NCCL's tests.
 
-    S/time, times the share of S that any algorithm must move over each link (nccl-tests,
-    doc/PERFORMANCE.md). ``operation`` is torch.distributed's name, ``nbytes`` S as above.
+    The value can be compared over operations and world sizes. It is S/time, times the share of S
+    that any algorithm must move over each link (nccl-tests, doc/PERFORMANCE.md). ``operation`` is
+    torch.distributed's name, ``nbytes`` is S.
     """
     n = world_size
     shares = {
@@ -107,7 +108,7 @@ def _binomial(n: int) -> Terms:
 
 
 def _up(n: int) -> Terms:
-    """The root takes in ⌈log2 n⌉ vectors; the last comes over as many links as n has doublings."""
+    """Return the terms of a tree up to the root: ⌊log2 n⌋ latencies, and ⌈log2 n⌉ vectors."""
     return _one(n.bit_length() - 1, doublings(n))
 
 

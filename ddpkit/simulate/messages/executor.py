@@ -15,7 +15,7 @@ def execute(schedule: Schedule, vectors: Sequence[Sequence[int]]) -> list[Vector
     vectors are not changed.
 
     Raises ValueError if the schedule does not work: a rank waits for a message that never comes, a
-    message is never received, or a message has not the size of the receiver's part.
+    message is never received, or a message does not have the size of the receiver's part.
     """
     if [len(vector) for vector in vectors] != [schedule.length] * schedule.world_size:
         raise ValueError(

@@ -1,7 +1,7 @@
 """Schedules as data: each rank's sends, receives and sums, with their peers and their order.
 
 A schedule knows neither time nor values. `executor` runs a schedule on numbers, `timing` on links,
-`costs` states its time in closed form, and a picture draws it; all of them only read it.
+`costs` states the schedule's time in closed form, and a picture draws the schedule.
 """
 
 from collections import defaultdict
@@ -37,7 +37,7 @@ class Send:
     rounds: int = 1
 
     def __post_init__(self) -> None:
-        """Refuse to be part of an answer."""
+        """Refuse to be made inside an exercise that a schedule would answer."""
         not_for(*ANSWERED)
 
 

@@ -1,4 +1,4 @@
-"""Training steps: recorded ones on other clusters, and steps made from numbers.
+"""Training steps: recorded steps on other clusters, and steps made from numbers.
 
 recorded       Step: the computation of a rank in a training step; `Step.of_trace` from a recording
 models         ModelTable: layers of ResNet, BERT and GPT, with parameters and FLOPs
@@ -10,11 +10,12 @@ shards         shard_program: parameters gathered before use, gradients scattere
 pipeline       pipeline_plans, pipeline_time: schedules of a pipeline, as a program, and their time;
                bubbles, held: their cost, also for a recorded run
 servers        parameter_server, Served: workers that pull and push, and servers that answer
-noise          noisy_steps: a step with late ranks, in each step other ranks
+noise          noisy_steps: steps with late ranks, different ranks in each step
 host_ahead     HostAhead: a step of a device whose host runs ahead of the device
 scaling        scaling, Scaled: a step on 1, 2, 4, … ranks, with a growing or a shared batch
 whatif         what_if: a recorded run with new buckets, a new link, or a slow rank: a Trace;
                fit_link: the link that gives the recorded all_reduces their times
-parallelism    StepCalls: the kinds of parallelism in a recorded step; `predict` refuses all but one
+parallelism    StepCalls: the kinds of parallelism in a recorded step; `predict` needs data
+               parallelism
 forecast       forecast, Forecast: a recorded run as a model of other runs, with its error
 """

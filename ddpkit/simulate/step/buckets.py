@@ -12,7 +12,7 @@ DEFAULT_FIRST_MB = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Gradient:
-    """One parameter's gradient; `ready_ns` is backward's compute until it is ready."""
+    """One parameter's gradient; `ready_ns` is backward's compute until the gradient is ready."""
 
     name: str
     bytes: int

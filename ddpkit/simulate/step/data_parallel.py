@@ -9,7 +9,8 @@ backward finishes and the optimizer steps.
 An all_reduce takes the time of its `Price`, from the last rank's post, and ends for all ranks at
 once. On equal links this is the last rank's end, to the nanosecond (`events` plays every message):
 the last rank's bytes have to go all the way round. Other ranks may end a little earlier. On unequal
-links early ranks may have gone ahead, and all ranks may end earlier.
+links, ranks that post early may have moved data before the last post, and then all ranks end
+earlier than in this model.
 
 Ranks with equal compute are computed once: 4,096 of them cost no more than one.
 """
@@ -58,7 +59,7 @@ class Replay:
         return max(*ends, *(step.host_ns for step in _different(self.steps)))
 
     def trace(self, ranks: int | None = None) -> Trace:
-        """The step as a trace, of all ranks, or of the first ``ranks``: a picture needs few."""
+        """Return a trace of all ranks, or of the first ``ranks`` ranks: a picture needs few."""
         shown = self.world_size if ranks is None else min(ranks, self.world_size)
         facts = dict(self.facts)
         if shown < self.world_size:
@@ -89,13 +90,13 @@ def replay(
 ) -> Replay:
     """Simulate one data-parallel step.
 
-    ``step`` is the compute of every rank, or a list with one for each rank. ``buckets`` are those
-    of torch's default caps if not given; see `assign_buckets`. ``overhead_ns`` is the time of an
-    all_reduce beyond its link. ``slow={3: 1.5}``: rank 3 takes 1.5 times as long for its own work.
-    ``algorithm`` is that of the all_reduces, see `price_of`; a ``price``, a function from bytes to
-    ns, replaces algorithm and link. ``streams``: this number of process groups take the buckets in
-    turns and share the links, see `step_program`; a price or an overhead works with one stream
-    only. Raises ValueError for ranks, steps, buckets or streams that do not fit together.
+    ``step`` is the compute of every rank, or a list with one for each rank. Without ``buckets``,
+    torch's default caps make the buckets; see `assign_buckets`. ``overhead_ns`` is added to the
+    time of each all_reduce. ``slow={3: 1.5}``: rank 3 takes 1.5 times as long for its own work.
+    ``algorithm`` is the algorithm of the all_reduces, see `price_of`; a ``price``, a function from
+    bytes to ns, replaces algorithm and link. ``streams``: this number of process groups take the
+    buckets in turns and share the links, see `step_program`; a price or an overhead works with one
+    stream only. Raises ValueError for ranks, steps, buckets or streams that do not fit together.
     """
     not_for("best_cap", "step_time")
     if streams < 1:
@@ -136,7 +137,7 @@ def replay(
 def sweep(
     step: Step | Sequence[Step], caps: Iterable[float], link: LinkSpec, world_size: int
 ) -> list[tuple[float, int]]:
-    """The step time in ns for each ``bucket_cap_mb``: the U-shaped curve of lab 05."""
+    """Return the step time in ns for each ``bucket_cap_mb``: the U-shaped curve of lab 05."""
     gradients = (step if isinstance(step, Step) else step[0]).gradients
     times = []
     for cap in caps:
@@ -198,7 +199,7 @@ def _per_rank(
 
 
 def _different(steps: Sequence[Step]) -> list[Step]:
-    """The step objects, each once."""
+    """Return the different step objects, each once."""
     return list({id(step): step for step in steps}.values())
 
 

@@ -1,8 +1,8 @@
 """A data-parallel step of all ranks as a program, which the engine plays message by message.
 
 Each rank computes, and posts a bucket when its own gradients are ready and the buckets before are
-posted. The rank begins its part when its part of the bucket before it in the same stream is done.
-`replay` computes the same in closed form, and must agree.
+posted. The rank begins its part of an all_reduce when its part of the stream's previous all_reduce
+is done. `replay` computes these times in closed form, and must agree.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def step_program(
 ) -> Program:
     """Return the program of a data-parallel step; ``steps`` has one for each rank.
 
-    ``buckets`` are those of torch's default caps if not given. ``streams``: this number of process
+    Without ``buckets``, torch's default caps make the buckets. ``streams``: this number of process
     groups take the buckets in turns. The groups share the links; within one group, all_reduces go
     one after another. Raises ValueError for fewer than one stream, or for buckets that do not fit
     the steps.
@@ -63,7 +63,7 @@ def _lane(
     lane: list[Action] = [Work(step.other_ns, ""), Work(step.forward_ns, "forward", "forward")]
 
     def post(ready: int) -> None:
-        """Post the buckets with this gradient as their last."""
+        """Post the buckets that wait only for this gradient."""
         for number, (plan, bucket) in enumerate(zip(plans, buckets, strict=True)):
             if last[number] == ready:
                 turn, stream = divmod(number, streams)

@@ -1,10 +1,11 @@
 """`forecast`: from one recorded run to runs that nobody has made, and the size of the error.
 
 A `Forecast` keeps the data of `what_if`: the typical step of the slowest rank, the recorded
-buckets, the link, and the time of an all_reduce beyond it. Its error is measured on the recording
-itself: every second step after the warm-up is held out, and a model of the remaining steps predicts
-it. The error shows how well the model fits this run. It does not show the additional time of
-another cluster (congestion, late ranks), which only makes steps longer.
+buckets, the link, and the overhead of an all_reduce. The error of the model is measured on the
+recording itself: every second step after the warm-up is held out, and a model of the remaining
+steps predicts the steps held out. The error shows how well the model fits this run. The error does
+not show the additional time of another cluster (congestion, late ranks), which only makes steps
+longer.
 """
 
 from __future__ import annotations
@@ -25,13 +26,13 @@ from ddpkit.trace import Trace
 
 @dataclass(frozen=True)
 class Forecast:
-    """A recorded run as a model, and the ratios by which it missed the steps held out."""
+    """A recorded run as a model, and the errors of the model for the steps held out."""
 
     step: Step  # step of the rank with the longest compute
     world_size: int  # recorded number of ranks
     buckets: tuple[Bucket, ...]  # recorded buckets
     links: Links  # recorded or fitted links
-    overhead_ns: int  # time of an all_reduce beyond its link
+    overhead_ns: int  # time of a recorded all_reduce in addition to the time on its link
     ratios: tuple[float, ...]  # measured ÷ predicted, for each step that was held out
     machine: str = ""  # the machine for which compute was counted, as recorded
     recorded: tuple[

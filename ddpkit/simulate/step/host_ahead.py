@@ -1,4 +1,4 @@
-"""`HostAhead`: a step of a device whose host waits for nothing, and so runs ahead of the device.
+"""`HostAhead`: a step on a device with a host that never waits, and so runs ahead of the device.
 
 A host that never waits launches a step in a time of its own, whatever the device does. Then a
 cycle of steps takes the longer of two times: the launches, and the device's work with its waits for
@@ -16,7 +16,7 @@ from ddpkit.trace.intervals import Interval
 from ddpkit.trace.span import LIMIT
 
 WAITS = "waits"  # the names of the host's waits begin with this word
-OF_THE_KIT = "waits: values of peers"  # a wait that a GPU's host does not have
+OF_THE_KIT = "waits: values of peers"  # a wait of the emulation; a GPU's host has no such wait
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,8 @@
 """Layers of known models, as data: parameters and multiplications, without torch.
 
 The tables are made by rule from the papers' architectures; `Step.of_model` divides a step's compute
-among them. The important facts are the places of the bytes in backward, and the compute before
-them: in a ResNet most bytes come first, in a transformer evenly.
+among the layers. The important fact is when the bytes of gradients come in the backward: in a
+ResNet most bytes come early, in a transformer they come evenly.
 
 Sources: K. He, X. Zhang, S. Ren, J. Sun, "Deep Residual Learning for Image Recognition", CVPR 2016,
 as torchvision builds it (stride in the 3 × 3 convolution, a linear layer of 1,000 classes); J.
@@ -53,7 +53,7 @@ class ModelTable:
         )
 
 
-# How many blocks each of the four stages has, and whether a block is a bottleneck.
+# depth -> the number of blocks in each of the four stages, and True if a block is a bottleneck
 _STAGES = {
     18: ((2, 2, 2, 2), False),
     34: ((3, 4, 6, 3), False),

@@ -1,6 +1,6 @@
-"""Noise: ranks that are late, in each step other ranks.
+"""Noise: ranks that are late, different ranks in each step.
 
-With noise every rank's compute takes 1 + |x| times as long in a step, x normal with mean 0: further
+With noise every rank's compute takes 1 + |x| times as long in a step, x normal with mean 0: other
 work on a machine makes a step longer, never shorter. An all_reduce waits for the last rank, so of n
 factors only the largest counts: 4,096 ranks cost no more to compute than one.
 """

@@ -99,8 +99,8 @@ class StepCalls:
 def seen(trace: Trace) -> StepCalls:
     """Return the calls of the last step after the warm-up, on the rank with most of them.
 
-    Profilers record kernels, which run later than the forward that launched them; there a call
-    counts as one in the backward.
+    In a profiler's recording all calls count as calls in the backward, because a kernel runs later
+    than the forward that launched it.
     """
     if not trace.steps:
         return StepCalls(Count(0, 0))

@@ -42,9 +42,9 @@ def gpipe(stage: int, stages: int, micro: int) -> list[Op]:
 
 
 def one_f_one_b(stage: int, stages: int, micro: int, warm_up: int | None = None) -> list[Op]:
-    """One backward after each forward, and first as few forwards as the stages behind need.
+    """First as few forwards as the later stages need, then one backward after each forward.
 
-    ``warm_up`` is how many forwards go first, ``stages - 1 - stage`` if not given.
+    ``warm_up`` is the number of forwards that go first, ``stages - 1 - stage`` if not given.
     Source: Narayanan et al., PipeDream, 2019; without its weight versions, Megatron-LM, 2021.
     """
     not_for("one_f_one_b", "gpipe", "ticks")
@@ -56,7 +56,7 @@ def one_f_one_b(stage: int, stages: int, micro: int, warm_up: int | None = None)
 
 
 def eager(stage: int, stages: int, micro: int) -> list[Op]:
-    """1F1B with twice the warm-up: it hides messages, and holds more."""
+    """1F1B with twice the warm-up, which hides messages, and holds more activations."""
     return one_f_one_b(stage, stages, micro, 2 * (stages - 1 - stage))
 
 
@@ -183,7 +183,7 @@ def pipeline_program(
 ) -> Program:
     """Return the program of a pipeline's plans, see `pipeline_time`.
 
-    ``times`` in ns: of a forward, of the whole backward, and of W as a part of it.
+    ``times`` in ns: of a forward, of the whole backward, and of W, a part of the backward.
     """
     cut = _Cut(plans, times, nbytes, "send" if blocking else "isend")
     return Program.of_lanes("a pipeline", [cut.lane(rank) for rank in range(len(plans))])
@@ -218,7 +218,7 @@ def bubbles(trace: Trace) -> list[float]:
     """Return, by rank, the share of the step in which the rank works on no micro-batch.
 
     The step lasts from the begin of the first operation to the end of the last operation, of all
-    ranks. Operations are the spans that have names as `op_name` makes them, in a simulated or a
+    ranks. Operations are the spans with names in the form of `op_name`, in a simulated or a
     recorded trace. Raises ValueError for a trace without operations.
     """
     ops = [span for span in trace.spans if span.is_compute and op_of(span.name)]
@@ -270,7 +270,7 @@ class _Cut:
         return MessageEnd(how, peer, self.nbytes, _tag(op), handle=handle or op, facts=facts)
 
     def needs(self, op: Place) -> Place | None:
-        """Return the operation that makes the input of this one; None without an input."""
+        """Return the operation that makes the input of `op`; None if `op` has no input."""
         kind, micro, layer = op
         if kind == "W":
             return "B", micro, layer
@@ -279,7 +279,7 @@ class _Cut:
         return ("B", micro, layer + 1) if layer + 1 in self.owner else ("F", micro, layer)
 
     def taken_by(self, op: Place) -> Place | None:
-        """Return the operation that takes the result of this one; None without one."""
+        """Return the operation that takes the result of `op`; None if no operation does."""
         kind, micro, layer = op
         after = layer + {"F": 1, "B": -1, "W": 0}[kind]
         return (kind, micro, after) if kind != "W" and after in self.owner else None

@@ -98,11 +98,11 @@ class Step:
 
     @classmethod
     def of_model(cls, model: ModelTable, compute_ns: int, optimizer_ns: int = 0) -> "Step":
-        """Return a step of a model: ``compute_ns`` of forward and backward, by multiplications.
+        """Return a step of a model, with ``compute_ns`` divided by the layers' multiplications.
 
         Backward takes two thirds of the compute, because it makes two products where forward makes
-        one. Its gradients become ready in the opposite order, 4 bytes a number; a tensor without
-        multiplications, as a bias, becomes ready with the tensor before it.
+        one product. The gradients, 4 bytes a number, become ready from the last layer to the first.
+        A tensor without multiplications, such as a bias, becomes ready with the tensor before it.
         """
         backward_ns, macs, done = compute_ns * 2 // 3, model.macs or 1, 0
         gradients = []
@@ -119,10 +119,10 @@ class Step:
 
         A span of kind "backward" ends when a gradient becomes ready. The gradient's bytes are those
         of ``sizes``, in order of readiness, if given; or else those of the span, if it has any; or
-        else an equal share of the all_reduce that came next. If the gradients of micro-batches add
-        up, the backward that sends them counts, and all work before it counts as before backward.
-        Time blocked on communication is left out. Raises TraceError if there is no such step, or no
-        backward in it.
+        else an equal share of the all_reduce that came next. If a step adds up gradients of several
+        micro-batches, only the backward that sends the gradients counts as backward, and all work
+        before it counts as forward. Time blocked on communication is left out. Raises TraceError if
+        there is no such step, or no backward in the step.
         """
         return _StepReader(trace.step(step), rank).step(sizes)
 
@@ -136,8 +136,8 @@ class Step:
     ) -> "Step":
         """Return a step of parts that are each `undisturbed` in the steps after the warm-up.
 
-        A trace that is too short for this has its last step. Only steps with as many gradients as
-        the last step count. ``among``: use only these steps.
+        If the trace is too short for that, return its last step. Only steps with the same gradients
+        as the last step count. ``among``: use only these steps.
         """
         chosen = after_warm_up(trace) if among is None else among
         steps = [cls.of_trace(trace, k, rank, sizes) for k in chosen]
@@ -148,8 +148,8 @@ class Step:
         """Return a step of parts that are each `undisturbed` in these steps of one rank."""
         names = [gradient.name for gradient in steps[-1].gradients]
         steps = [step for step in steps if [g.name for g in step.gradients] == names]
-        # Each gradient by its time since the gradient before it: one late layer delays all later
-        # ones.
+        # The times between gradients are compared, because one late layer delays all gradients
+        # after it.
         gaps = map(undisturbed, zip(*(step.gaps_ns for step in steps), strict=True))
         ready = zip(steps[-1].gradients, accumulate(gaps), strict=True)
         return cls(
@@ -189,7 +189,7 @@ def last_of_each(order: Sequence[str], buckets: Sequence[Bucket]) -> list[int]:
 def recorded_buckets(
     trace: Trace, step: int = -1, rank: int = 0, sizes: Sequence[int] = ()
 ) -> tuple[Bucket, ...]:
-    """The buckets in which a recorded step reduced its gradients; see `Step.of_trace`."""
+    """Return the buckets in which a recorded step reduced its gradients; see `Step.of_trace`."""
     return _StepReader(trace.step(step), rank).buckets(sizes)
 
 
@@ -199,12 +199,12 @@ class _StepReader:
     def __init__(self, cut: Trace, rank: int) -> None:
         spans, self.window = cut.of(rank), cut.window_of(rank)
         activity = cut.activity(rank)
-        # Copies of a GPU are the rank's own work: no other link or rank would shorten them.
+        # A GPU's copies count as work of the rank: another network does not change their time.
         work = union([*activity.compute, *activity.copies])
         host = HostAhead.of(spans, self.window)
         self.host_ns, starved = host.ns, [stretch for stretch, _ in host.starved]
         parts = [(*part, 1.0) for part in subtract(work, starved)]
-        for stretch, share in host.starved:  # the device is ready for more, and waits
+        for stretch, share in host.starved:  # here the device works for a share of the time
             parts += [(*part, share) for part in intersect(work, [stretch])]
         parts.sort()
         self.starts = [start for start, _, _ in parts]
@@ -237,7 +237,7 @@ class _StepReader:
         self.gradients = said or backward[:-1] or backward
 
     def _last_post(self, cut: Trace, spans: Sequence[Span]) -> int:
-        """Return the moment until which an all_reduce can be one of gradients.
+        """Return the latest moment at which an all_reduce of gradients can begin.
 
         An operation begins at its post, in the backward. In a profiler's recording, a kernel begins
         when it runs, and the last all_reduce runs after the backward's last kernel.
@@ -304,7 +304,7 @@ def ready_of(span: Span) -> int:
 
 
 def backward_calls(spans: Sequence[Span]) -> list[list[Span]]:
-    """The spans of a rank's backwards, a list for each: between two of them is a forward."""
+    """Return the spans of a rank's backwards, a list for each; forwards separate backwards."""
     forwards = sorted(span.start_ns for span in spans if span.kind == "forward")
     calls: list[list[Span]] = []
     for span in sorted((s for s in spans if s.kind == "backward"), key=lambda s: s.start_ns):
@@ -316,7 +316,7 @@ def backward_calls(spans: Sequence[Span]) -> list[list[Span]]:
 
 
 def bucket_spans(spans: Sequence[Span], backward: Interval) -> list[Span]:
-    """The all_reduces that a rank posted during a backward, in order."""
+    """Return the all_reduces that a rank posted during a backward, in order."""
     start, end = backward
     posted = (s for s in spans if s.is_collective and s.name.startswith("all_reduce"))
     inside = (span for span in posted if start <= span.start_ns <= end)

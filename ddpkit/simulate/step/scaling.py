@@ -23,7 +23,7 @@ class Scaled:
 
     @property
     def efficiency(self) -> float:
-        """Speed-up / ranks."""
+        """The speed-up divided by the number of ranks."""
         return self.speed_up / self.world_size
 
 
@@ -36,7 +36,7 @@ def scaling(
     buckets: Sequence[Bucket] | None = None,
     algorithm: str = "ring",
 ) -> list[Scaled]:
-    """A step on each number of ranks.
+    """Return a step on each number of ranks.
 
     Strong scaling divides the batch of ``step`` among the ranks; weak scaling gives each rank the
     whole batch. Without ``buckets``, torch's default caps make the buckets. `price_of` lists the

@@ -1,8 +1,8 @@
 """Parameter servers on emulated links: workers pull, compute and push, and servers answer.
 
-Each rank is a lane of a `Program` that decides as it goes on, and posts sends and receives like a
-real rank. So times equal those of an emulated cluster with ranks of the same code (lab 08's `push`,
-`pull` and `serve`).
+Each rank is a lane of a `Program`. A lane decides its next step while it is played, and posts sends
+and receives like a real rank. So times equal those of an emulated cluster with ranks of the same
+code (lab 08's `push`, `pull` and `serve`).
 
 A worker asks every server for its chunk of the parameters, computes, and sends each server its
 chunk of the gradient. A server takes requests from any worker, as they come, sends an answer and
@@ -41,7 +41,7 @@ class Served:
     servers: int
     workers: int
     ages: tuple[tuple[int, int], ...]  # (worker, age), in the order of the first server's pushes
-    done_ns: int  # the last push is in
+    done_ns: int  # the time at which the last push is in
     trace: Trace
 
     @property
@@ -133,7 +133,7 @@ class _Clocks:
 
     def __post_init__(self) -> None:
         self._pushes = dict.fromkeys(self.workers, 0)
-        self._pulled = dict.fromkeys(self.workers, 0)  # how many pushes there were by then
+        self._pulled = dict.fromkeys(self.workers, 0)  # pushes before the last pull
 
     def push(self, worker: int, now: int) -> None:
         self.ages.append((worker, len(self.ages) - self._pulled[worker]))

@@ -36,7 +36,7 @@ def shard_program(
 
     ``ahead``: this number of units are gathered while one computes, so ``ahead`` + 1 units are
     whole at a time. ``keep``: units gathered in the forward stay until the backward, which gathers
-    nothing (stage 2). Raises ValueError for fewer than 0 ahead, and for fewer than one rank.
+    nothing (stage 2). Raises ValueError for a negative ``ahead``, and for fewer than one rank.
     """
     if ahead < 0 or world_size < 1:
         raise ValueError(

@@ -1,7 +1,7 @@
 """All_reduces in several process groups that take the buckets in turns, and share the links.
 
-Within a group they go one after another; all_reduces of different groups move at the same time. On
-a link that one stream fills, several streams hide latencies, but no bytes.
+Within a group, all_reduces go one after another; all_reduces of different groups move at the same
+time. On a link that one stream fills, several streams hide latencies, but no bytes.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
 """Replays a recorded run with new buckets, a new link, or a slow rank.
 
 The ranks' compute is taken from the recording, the communication is simulated. So the answer rests
-on two assumptions: compute takes as long beside the new communication, and the recorded link is
-known. An emulated link is known: the time of the recorded all_reduces beyond it (copying, waking
-threads) is added to each simulated one. For a real link, a latency and a bandwidth are fitted to
-the recorded all_reduces.
+on two assumptions: compute takes as long during the new communication as during the recorded
+communication, and the recorded link is known. An emulated link is known: a recorded all_reduce
+takes longer than its messages (copying, waking threads), and this overhead is added to each
+simulated all_reduce. For a real link, a latency and a bandwidth are fitted to the recorded
+all_reduces.
 """
 
 import statistics
@@ -56,9 +57,9 @@ def what_if(
 
 
 def recorded_link(trace: Trace, among: Sequence[int] | None = None) -> tuple[Links, int]:
-    """Return the links of a recorded run, and the ns of an `undisturbed` all_reduce beyond them.
+    """Return the links of a recorded run, and the overhead of an `undisturbed` all_reduce in ns.
 
-    Without an emulated link these are the links that fit the run, and 0. ``among``: use only these
+    Without an emulated link, return the links that fit the run, and 0. ``among``: use only these
     steps.
     """
     n, samples = trace.job_size, list(moved(trace, among))
