@@ -6,7 +6,7 @@ torchrun/  ranks that torchrun has started
 elastic    `torchrun` itself, from a cell
 guardian   a process between notebook and torchrun, which ends every process of torchrun
 monitor    reads the ranks' black boxes: disagreement, deadlock
-lines      the lines from which ranks call the collectives that meet
+lines      the lines of code from which ranks call one collective
 causes     the causes of deadlocks and mismatches, found in the ranks' calls
 blame      the choice of the rank at fault
 explain    texts of the errors of a run

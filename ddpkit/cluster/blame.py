@@ -16,7 +16,7 @@ from ddpkit.errors import Death, LastSeen, Mismatch, RankDied, RankError, RunFai
 from ddpkit.protocol.raised import Raised
 
 ROOT_CAUSE = 0.15  # seconds in which further ranks may report the cause
-ECHO = 2.0  # seconds for the same, when every exception so far is an echo
+ECHO = 2.0  # seconds to report the cause, if every exception so far is an echo
 
 # Messages of exceptions that only echo the end of a peer.
 ECHOES = ("closed by peer", "reset by peer", "Broken pipe", "Connection refused", "Socket Timeout")
@@ -40,7 +40,7 @@ def blame(
 ) -> RunFailed:
     """Return the error for a run in which at least one rank raised or ended.
 
-    A disagreement takes precedence, because gloo aborts or hangs over it. The next in order are a
+    A disagreement takes precedence, because it makes gloo abort or hang. The next in order are a
     certain death, an exception that is no echo, and a connection that ended (cause "gone" or
     "left"). torchrun ends all ranks of a host when one has failed, so of several ended connections
     only the first counts. `deaths` are in the order of their news.

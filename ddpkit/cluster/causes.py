@@ -12,7 +12,7 @@ from ddpkit.errors import DeadlockCause, MismatchKind
 from ddpkit.protocol.call import Call
 from ddpkit.protocol.raised import Raised
 
-Needs = Mapping[int, Collection[int]]  # waiting rank -> ranks with a missing part
+Needs = Mapping[int, Collection[int]]  # waiting rank -> ranks without their part
 
 
 def deadlock_cause(
@@ -79,7 +79,7 @@ def lost_message(calls: Mapping[int, Call], needs: Needs, returned: Collection[i
 
 
 def cycle(needs: Needs) -> list[int]:
-    """Return a shortest circle of ranks, each of which needs the next; empty without a circle."""
+    """Return a shortest circle in which each rank needs the next rank; empty without a circle."""
     best: list[int] = []
     for start in sorted(needs):
         paths = [[start]]
@@ -140,7 +140,7 @@ def size(call: Call) -> int:
 
 
 def alike(raised: Mapping[int, Raised]) -> list[int]:
-    """Return the ranks with an exception of the lowest rank's type and line."""
+    """Return the ranks with an exception of the same type and line as on the lowest rank."""
     first = _kind(raised[min(raised)])
     return sorted(rank for rank, other in raised.items() if _kind(other) == first)
 

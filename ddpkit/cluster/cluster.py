@@ -1,7 +1,7 @@
 """`Cluster`: real ranks from a notebook. It starts them, ships a function, and gathers the results.
 
-Every run is a fresh job of fresh processes, so nothing leaks from one run into the next. A failure
-ends with its run: only the death of its process frees a rank that is stuck in gloo.
+Every run is a fresh job of fresh processes, so nothing leaks from one run into the next. A failed
+run kills all its processes, because nothing else frees a rank that is stuck in gloo.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ Result = TypeVar("Result")
 
 MANY = 16  # ranks; above this number, a warning tells the cost
 TOO_MANY = 256
-MOST_ALIKE = 4096  # ranks, of which at most `TOO_MANY` run
+MOST_ALIKE = 4096  # ranks with `alike=`; at most `TOO_MANY` of them run
 
 
 @dataclass(frozen=True)
@@ -109,10 +109,10 @@ class Cluster:
     backend is NCCL; with fewer, ranks share GPUs, and the backend is gloo. `DDPKIT_DEVICE=cuda` in
     the environment does the same for all cells, except for emulated clusters, which compute on the
     CPU. `record=False` leaves forward, backward and optimizer out of the trace. `strict=True` ends
-    a run at the line that uses a tensor in flight: a line that changes a tensor between an isend,
-    or a collective with async_op=True, and its wait(), or that reads a tensor of an irecv.
-    Operations take three times as long. Without `strict=True`, a run prints the changes that it
-    noticed at its end.
+    a run at the line that uses a tensor in flight: the line changes a tensor between an isend, or a
+    collective with async_op=True, and its wait(), or reads the tensor of an irecv too early. Then
+    all operations take three times as long. Without `strict=True`, the end of a run prints the
+    changes that the run has noticed.
 
     Raises ClusterError if `world_size` ranks cannot be started, if a link, a machine or a speed
     cannot be read, for a speed without a link or a machine, for `values=False` without a machine,
@@ -178,7 +178,10 @@ class Cluster:
             warm_up()
 
     def _alike(self, present: int | None) -> Alike | None:
-        """Return the running ranks and copies. Raises ClusterError for unlike ranks."""
+        """Return the running ranks and copies, if not all ranks run.
+
+        Raises ClusterError for unlike ranks.
+        """
         if present is None:
             return None
         if self.values or self.links is None:
@@ -294,7 +297,7 @@ class Cluster:
 
 
 class _Brief(reprlib.Repr):
-    """Values in a few words: a tensor is its dtype and shape."""
+    """Shows values in a few words: a tensor as its dtype and shape."""
 
     def repr_Tensor(self, tensor: Any, _: int) -> str:
         return f"{str(tensor.dtype).removeprefix('torch.')}{list(tensor.shape)}"

@@ -33,8 +33,8 @@ def choose(device: Any, ranks_here: int, gpus: int, *, nccl: bool, asked: str = 
     NCCL needs a GPU for each rank: two ranks on one GPU are an error. With fewer GPUs than ranks,
     gloo carries CUDA tensors through the host.
 
-    Raises ClusterError if `device` is no device, or if this machine has no such device. `asked`
-    names the source of the choice.
+    Raises ClusterError if `device` is neither "cpu" nor "cuda", or if this machine has no GPU.
+    `asked` names the source of the choice.
     """
     if device == "cpu":
         return Place()
@@ -51,7 +51,7 @@ def choose(device: Any, ranks_here: int, gpus: int, *, nccl: bool, asked: str = 
 
 
 def place(device: Any, ranks_here: int, *, emulated: bool) -> Place:
-    """`choose` on this machine; without a device, use DDPKIT_DEVICE, or else the CPU.
+    """Return the place on this machine; without a device, use DDPKIT_DEVICE, or else the CPU.
 
     An emulated cluster always computes on the CPU, even with DDPKIT_DEVICE: times of its machines
     are modelled, or measured on one thread of this computer. Raises ClusterError for an emulated

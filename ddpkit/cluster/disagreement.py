@@ -64,7 +64,7 @@ def first_apart(calls: Mapping[int, Call]) -> str:
 
 
 def from_lines(calls: Mapping[int, Call]) -> str:
-    """Return "rank 0 line 8, ranks 1, 2 line 16", with numbers of DDP models that differ."""
+    """Return "rank 0 line 8, ranks 1, 2 line 16", with the DDP models' numbers if they differ."""
     at: dict[tuple[Where, int], list[int]] = {}
     for rank, call in sorted(calls.items()):
         at.setdefault((call.where, call.model), []).append(rank)

@@ -65,8 +65,8 @@ def torchrun(
     """Run a script on `ranks` ranks under torchrun's agent, and `show` their printed lines.
 
     After a failure the agent starts all ranks again, at most `max_restarts` times. No process is
-    left after torchrun's end, after a stop of the cell, or after the kernel's death (on Linux;
-    elsewhere the processes remain that torchrun itself leaves). A failed run raises no error: look
+    left after torchrun's end, after a stop of the cell, or after the kernel's death (on Linux; on
+    other systems, torchrun itself may leave processes behind). A failed run raises no error: look
     at its `code`.
 
     Raises ClusterError for a missing script or a wrong timeout, RunTimeout after `timeout` seconds.
@@ -91,7 +91,7 @@ class _Lifeline:
         self._lock, self._open, self.late = threading.Lock(), True, False
 
     def let_go(self, late: bool = False) -> None:
-        """Close the writing end, once: at the end of the call, or `late`, by its timeout."""
+        """Close the writing end, once: at the end of the call, or at its timeout (`late`)."""
         with self._lock:
             if self._open:
                 os.close(self._held)
@@ -99,7 +99,7 @@ class _Lifeline:
 
 
 def _guarded(command: list[str], timeout: float | None, show: bool) -> ElasticRun:
-    """Run a command below a guardian; its lifeline ends with this process, or with this call."""
+    """Run a command below a guardian, with a lifeline that ends with this process or this call."""
     lifeline = _Lifeline()
     clock = threading.Timer(timeout or 0, lifeline.let_go, [True])
     guardian = None
@@ -118,7 +118,7 @@ def _guarded(command: list[str], timeout: float | None, show: bool) -> ElasticRu
                 guardian.wait()
     if lifeline.late and timeout is not None:
         raise blame.late_torchrun(timeout)
-    # After the last failure of a failed run comes no restart.
+    # No restart follows the last failure of a failed run.
     run = ElasticRun(
         guardian.returncode, output, tuple(failures[:-1] if guardian.returncode else failures)
     )
@@ -147,7 +147,7 @@ def _read(guardian: subprocess.Popen[bytes], show: bool) -> tuple[str, list[str]
     assert guardian.stdout is not None
     lines: list[str] = []
     failures: list[str] = []
-    newest: dict[str, str] = {}  # ranks, and the last line of each one's traceback
+    newest: dict[str, str] = {}  # rank -> the newest line of a traceback
     for number, raw in enumerate(guardian.stdout):
         line = raw.decode(errors="backslashreplace")
         if traceback := OF_A_TRACEBACK.match(line):

@@ -184,8 +184,8 @@ def _why_groups(making: Mapping[int, Call]) -> str:
 def _local_groups(making: Mapping[int, Call]) -> str:
     """Say which ranks are in a group's new_group, and which of the group's members are elsewhere.
 
-    If all members are there and wait, torch's gloo has kept them apart: it numbers the groups of a
-    process (`ProcessGroupGloo::local_id_`), and uses the number for the addresses.
+    If all members wait in this new_group, torch's gloo has kept them apart: gloo numbers the groups
+    of a process (`ProcessGroupGloo::local_id_`), and uses the number in the addresses.
     """
     steps = []
     for rank, call in sorted(making.items()):
@@ -238,14 +238,14 @@ def _why_returned(
 
 
 def _undone(call: Call) -> str:
-    """Return the missing part of a returned rank: the part that would end the call."""
+    """Return the act that a returned rank has left out, and that would end the call."""
     if call.op == "recv":
         return "sending that message"
     return "receiving the message" if call.op == "send" else f"calling {call.function}"
 
 
 def _deed(call: Call) -> str:
-    """Return the part of another rank that would end the call."""
+    """Return the act of another rank that would end the call."""
     if call.op == "recv":
         return "send"
     return "receive" if call.op == "send" else f"call {call.function}{of_group(call)}"

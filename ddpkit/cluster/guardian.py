@@ -24,12 +24,12 @@ from pathlib import Path
 
 LINUX = sys.platform.startswith("linux")
 LOOK = 0.1  # seconds between two looks whether the command has ended
-PATIENCE = 20  # seconds for torchrun to end its ranks, where only torchrun can
+PATIENCE = 20  # seconds for torchrun to end its ranks, on systems other than Linux
 PR_SET_CHILD_SUBREAPER = 36
 
 
 def main() -> int:
-    """The exit code of the command; 130 if the lifeline has ended it."""
+    """Run the command; return its exit code, or 130 if the lifeline has ended the command."""
     lifeline, *command = sys.argv[1:]
     if LINUX:
         ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
@@ -62,7 +62,7 @@ def end(child: subprocess.Popen[bytes]) -> None:
 
 
 def descendants(root: int) -> list[int]:
-    """Return the processes below `root`, without dead ones that wait for their own parent."""
+    """Return the processes below `root`, without zombies that a lower parent must collect."""
     children: dict[int, list[int]] = {}
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError, ValueError, IndexError):

@@ -1,4 +1,4 @@
-"""The lines from which ranks call the collectives that meet.
+"""The lines of code from which ranks call one collective.
 
 Collectives meet by their number alone. If a rank makes one call more, or two calls in another
 order, and the tensors have equal shapes, then the wrong values are summed, and nothing fails.
@@ -7,14 +7,15 @@ Right programs call a collective from different lines too, in the branches of an
 - Barriers have no values, and calls with a root meet from two lines by design: both are left out.
 - The gradients of two DDP models come from one line. Their calls have two places: a place is a line
   and a model.
-- In a failure, a difference counts only if a rank has come by the place of another rank. Each
-  branch of `if rank == 0` belongs to some ranks alone. A call of the code that met a call of
-  torch's own code goes before all others: under `Join`, calls of torch meet from two lines.
-- In a run that ends, the texts of the lines are compared, and a difference counts only in one of
-  two patterns. *Swapped*: in a stretch of calls two ranks come by the same texts, in another order,
-  and none of these texts ever meets itself. *Shifted*: in a stretch of at least three calls one
-  text meets two others. A branch for ranks without data makes neither: its call meets the other
-  branch's call, and the next calls meet as usual.
+- After a failure, a difference counts only if a rank has also called from the place of the other
+  rank: each branch of `if rank == 0` belongs to some ranks alone. A call of the user's code that
+  met a call of torch's own code takes precedence over other differences, because under `Join` calls
+  of torch's own code rightly meet from two lines.
+- After a run without an error, the texts of the lines are compared, and a difference counts only in
+  one of two patterns. *Swapped*: in a stretch of calls, two ranks call from lines with the same
+  texts in another order, and no text among them ever meets itself. *Shifted*: in a stretch of at
+  least three calls, one text meets two other texts. A branch for ranks without data makes neither
+  pattern: its call meets the other branch's call, and the next calls meet as usual.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ Place: TypeAlias = tuple[Where, int]  # a line, and the number of a DDP model
 
 UNWATCHED = ("barrier", "broadcast", "scatter", "gather", "reduce")
 MOST = 1000  # number of kept differences of each group
-AtLines: TypeAlias = Mapping[int, Call]  # ranks and calls of a collective
+AtLines: TypeAlias = Mapping[int, Call]  # rank -> call, for one collective
 
 
 class Lines:
@@ -39,7 +40,7 @@ class Lines:
     def __init__(self) -> None:
         self._by: dict[tuple[str, Place], set[int]] = defaultdict(set)  # ranks by group and place
         self._alike: set[tuple[str, Place]] = set()  # places from which all ranks called
-        self._apart: dict[str, list[dict[int, Call]]] = defaultdict(list)  # groups, differences
+        self._apart: dict[str, list[dict[int, Call]]] = defaultdict(list)  # group -> differences
 
     def came(self, rank: int, call: Call) -> None:
         """Note that a rank has made a call."""
@@ -66,7 +67,7 @@ class Lines:
         return dict(sorted(next(mixed, next(iter(found), {})).items()))
 
     def _is_by_place(self, calls: AtLines) -> bool:
-        """True if a rank has also come by the place from which another rank called."""
+        """True if a rank has also called from the place of another rank's call."""
         return any(
             place(calls[one]) != (there := place(calls[other]))
             and one in self._by[calls[one].group, there]
@@ -76,7 +77,7 @@ class Lines:
     def by_luck(self, text: Callable[[Where], str]) -> dict[int, Call]:
         """Return the calls of a run's first collective that paired wrong calls; {} without one.
 
-        text  gives the text of a line
+        text  a function that returns the text of a line
         """
 
         def said(at: Place) -> str:
@@ -100,7 +101,7 @@ def place(call: Call) -> Place:
 def _stretches(
     kept: Sequence[AtLines], one: int, other: int, said: Callable[[Place], str]
 ) -> list[list[AtLines]]:
-    """Return the calls of two ranks from different lines; calls from one line divide the groups."""
+    """Return stretches of collectives that two ranks call from different lines, without a gap."""
     found: list[list[AtLines]] = []
     last = -1
     for calls in kept:
@@ -117,7 +118,7 @@ def _stretches(
 
 
 def _swapped(pairs: Sequence[tuple[str, str]], alike: set[str]) -> bool:
-    """True if two ranks come by the same texts in another order."""
+    """True if two ranks call from lines with the same texts, in another order."""
     mine, theirs = (sorted(texts) for texts in zip(*pairs, strict=True))
     return len(pairs) > 1 and mine == theirs and not alike & set(mine)
 

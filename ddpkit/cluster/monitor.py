@@ -31,8 +31,8 @@ from ddpkit.source import source_line
 # flow.
 PATIENCE_NS = 1_500_000_000
 PATIENCE_MATCHED_NS = 20_000_000_000
-# Instead, on an emulated network: on busy cores a rank that waits in gloo may long seem to compute,
-# and the network waits for such a rank.
+# On an emulated network, this time counts instead of `PATIENCE_MATCHED_NS`: on busy cores a rank
+# that waits in gloo may long seem to compute, and the network waits for such a rank.
 PATIENCE_EMULATED_NS = 60_000_000_000
 PATIENCE_LOST_NS = 5_000_000_000  # if the rank that should send bytes has returned
 BUSY = 0.05  # CPU seconds per second, above which a rank is moving bytes or computing
@@ -42,7 +42,7 @@ class Box(Protocol):
     """A rank's black box for its reader: `protocol.blackbox.BlackBox`, or a remote box."""
 
     def status(self) -> RankStatus | None:
-        """The newest status; None before the first."""
+        """Return the newest status; None before the first status."""
 
     def new_calls(self) -> tuple[list[Call], int]:
         """Return the calls since the last call of this method, and the number of lost calls."""
@@ -74,19 +74,20 @@ class Monitor:
         # (group, number) -> calls by rank
         self._collectives: dict[tuple[str, int], dict[int, Call]] = {}
         self._messages: dict[tuple[str, int, int, int, int], dict[str, tuple[int, Call]]] = {}
-        # How each rank receives in a group, with a tag: by name, from anybody.
+        # (group, rank, tag) -> the rank's kinds of receives: "by name", "anybody"
         self._receives: dict[tuple[str, int, int], set[str]] = {}
         self._wrong: tuple[MismatchKind, dict[int, Call]] | None = None  # the first disagreement
         # group -> the first call in the group, with its rank
         self._groups: dict[str, tuple[int, Call]] = {}
         # The number of posted collectives, by rank, group and function.
         self._posted: Counter[tuple[int, str, str]] = Counter()
-        self._nth: dict[tuple[str, int], dict[int, int]] = {}  # the number at each open call
+        # (group, number) -> rank -> the rank's `_posted` at this call, for unfinished collectives
+        self._nth: dict[tuple[str, int], dict[int, int]] = {}
         self._lines = Lines()
-        self._complete = True  # without lost calls, messages can be paired, and calls counted
+        self._complete = True  # False if calls were lost: messages and calls cannot be paired
 
     def look(self, returned: Collection[int]) -> RunFailed | None:
-        """Read on; return the reason to end the run, or None. `returned` ranks are at rest."""
+        """Read the black boxes again; return the reason to end the run, or None."""
         for rank, box in enumerate(self._boxes):
             status = box.status()
             if status is not None:
@@ -155,7 +156,7 @@ class Monitor:
         return LastSeen(call.where, "call", call) if call else None
 
     def beat(self, rank: int) -> int:
-        """The number of a rank's newest status; 0 before the first."""
+        """Return the number of a rank's newest status; 0 before the first status."""
         return self.statuses[rank].beat if rank in self.statuses else 0
 
     def is_behind(self, rank: int, frame: Where) -> bool:
@@ -236,7 +237,8 @@ class Monitor:
         return "message", dict([pair["send"], pair["recv"]])
 
     def _deadlock(self, returned: Collection[int]) -> Deadlock | None:
-        if not self._returned.issuperset(returned):  # ranks have yet to see the last calls
+        # the last calls of a rank that has just returned may still let other ranks go on
+        if not self._returned.issuperset(returned):
             self._returned.update(returned)
             self._still_since.clear()
         if self._network is not None and self._network.happened != self._happened:
@@ -246,7 +248,7 @@ class Monitor:
         unfinished = [rank for rank in range(len(self._boxes)) if rank not in returned]
         if not unfinished or not all(self._stands_still(rank) for rank in unfinished):
             return None
-        # All ranks over one stretch of time: a status may be old if a rank holds the GIL.
+        # The time for which all ranks stood still. A status is old if its rank holds the GIL.
         until = min(self.statuses[rank].wall_ns for rank in unfinished)
         still = until - max(self._still_since[rank].wall_ns for rank in unfinished)
         if still < PATIENCE_NS:
@@ -342,7 +344,7 @@ class Monitor:
         return (waiting.group, waiting.members) == (call.group, call.members)
 
     def _members(self, call: Call) -> set[int]:
-        """The ranks of a collective's group; the default group does not spell them out."""
+        """Return the ranks of a collective's group; calls in the default group do not list them."""
         return set(call.members if call.group else range(len(self._boxes)))
 
 

@@ -22,8 +22,9 @@ class RunOutcome:
     dropped: dict[int, Dropped] = field(default_factory=dict)
     error: RunFailed | None = None
     facts: dict[str, Scalar] = field(default_factory=dict)  # further facts for the trace
-    by_luck: dict[int, Call] = field(default_factory=dict)  # ranks and calls: `Monitor.by_luck`
-    replicas: dict[int, list[Replica]] = field(default_factory=dict)  # ranks and models
-    limits: dict[int, float] = field(default_factory=dict)  # ranks and seconds
+    by_luck: dict[int, Call] = field(default_factory=dict)  # the result of `Monitor.by_luck`
+    replicas: dict[int, list[Replica]] = field(default_factory=dict)  # models by rank
+    # rank -> timeout of the default group, in seconds
+    limits: dict[int, float] = field(default_factory=dict)
     # memory levels by rank
     memory: dict[int, tuple[MemoryLevel, ...]] = field(default_factory=dict)

@@ -89,7 +89,7 @@ class Output:
     rank.
     """
 
-    HOLD = 0.5  # seconds
+    HOLD = 0.5  # seconds in which nothing is shown
 
     def __init__(self, world_size: int) -> None:
         self.ranks = [RankOutput() for _ in range(world_size)]
@@ -100,7 +100,7 @@ class Output:
         self.ranks[rank].feed(data, final)
 
     def leave_out_gloos_lines(self) -> None:
-        """Show and keep no lines with which gloo has aborted: why is explained."""
+        """Drop the lines with which gloo has aborted: the run's error explains the abort."""
         for output in self.ranks:
             output.gloos_lines.clear()
 
@@ -138,7 +138,7 @@ class Labelled(io.TextIOBase):
         self.shown: Any = sys.__stdout__
 
     def write(self, text: str) -> int:
-        """Show the lines that are whole by now; returns the length of the text, as streams do."""
+        """Show the lines that are whole by now; return the length of the text, as streams do."""
         self.kept.feed(text.encode())
         *whole, self.partial = (self.partial + text).split("\n")
         for line in whole:

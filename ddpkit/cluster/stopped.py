@@ -32,7 +32,7 @@ def torchrun_timeout(seconds: float) -> str:
 def stopped(
     what: str, doing: Mapping[int, Doing], returned: Collection[int] = (), by: str = "you"
 ) -> str:
-    """Return the text of an `Interrupted`; `what` is "run" or "job", `by` you or a signal."""
+    """Return the text of an `Interrupted`; `what` is "run" or "job", `by` is "you" or a signal."""
     where = what_ranks_did(doing, returned) or "  no run was in progress"
     return f"{by} stopped the {what}. At that moment,\n{where}"
 

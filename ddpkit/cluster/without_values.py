@@ -10,7 +10,7 @@ from ddpkit.text import count
 from ddpkit.trace import Scalar
 
 AT_MOST = 4  # lines of code that the text names
-Reads = Mapping[tuple[str, int], int]  # the number of reads of each line: file and number
+Reads = Mapping[tuple[str, int], int]  # (file, line) -> number of reads
 
 
 def without_values(reads: Mapping[int, Reads]) -> dict[str, Scalar]:

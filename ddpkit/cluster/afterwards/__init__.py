@@ -1,4 +1,4 @@
-"""The words after a run without an error and with results in doubt.
+"""Texts about a run that ended without an error, but with results in doubt.
 
 unwaited   works without a wait()
 in_flight  tensors changed by the code while the network used them

@@ -12,7 +12,7 @@ from ddpkit.protocol.call import Call
 def paired_by_luck(calls: Mapping[int, Call]) -> str:
     """Return "The ranks seem to have made collectives in different orders ...", or "".
 
-    calls  the first of such calls, `Monitor.by_luck`
+    calls  each rank's call of the first such collective, from `Monitor.by_luck`
     """
     if not calls:
         return ""

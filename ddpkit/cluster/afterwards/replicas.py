@@ -1,4 +1,4 @@
-"""The text about models with unequal parameters on ranks with equal ones before.
+"""The text about models that should be equal on several ranks, and have unequal parameters.
 
 The replicas of a DDP model should be equal. The parameters of an optimizer should be equal only if
 the program averages gradients: ranks of a pipeline, of a parameter server or of local SGD may begin
@@ -8,8 +8,8 @@ equal, and in one of four cases:
 - after some step, all parameters had changed and were still equal;
 - a matrix has changed and is equal on all ranks, while another parameter differs (a vector does not
   count, because the gradient of a bias may depend on no data);
-- after some step, some ranks had equal models and others did not, in classes of unequal sizes: the
-  stages of a pipeline with replicas make classes of one size;
+- after some step, the classes of ranks with equal models had unequal sizes (the stages of a
+  pipeline with replicas make classes of equal sizes);
 - no rank has sent more than a loss: the calls were barriers, broadcasts, and collectives of at most
   16 bytes.
 

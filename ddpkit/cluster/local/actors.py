@@ -23,7 +23,7 @@ class Actor:
     ns: int = 0
     asks: Ask | None = None
     absent: bool = False  # stands still: the timekeeper does not wait for the actor
-    stood_still: bool = False  # stood still in the user's code; reset when its question is answered
+    stood_still: bool = False  # has stood still in the user's code, since its last answer
     found: bool = False  # a key is in the store, although no rank has told of a change
 
 
@@ -101,7 +101,7 @@ class Actors:
         if place in self._to_come:
             self._to_come.remove(place)
         elif self._all.pop(place, None) is None:
-            self._gone.add(place)  # the operation arrives later, by a second connection
+            self._gone.add(place)  # the actor's `Follow` arrives later, by another connection
 
     def unreachable(self, actor: Actor) -> None:
         """Remove an actor, because its process can receive no more messages."""
@@ -134,9 +134,9 @@ class Actors:
         ]
 
     def found_unseen(self) -> list[Actor]:
-        """Return the actors with a key that was set without a told change.
+        """Return the waiting actors that found their key, although no rank reported a change.
 
-        Return none during an actor's turn: the actor may have set the key, and be about to tell.
+        Return none during an actor's turn: the actor may have set the key, and report it next.
         """
         if self._at_stores:
             return []
@@ -145,7 +145,7 @@ class Actors:
     # The earliest times of posts
 
     def first_that_computes(self) -> float:
-        """The time from which on a rank can post something, in ns."""
+        """Return the earliest time at which a computing rank can post, in ns."""
         clocks = (a.ns for a in self._all.values() if a.asks is None and not a.absent)
         return min(clocks, default=math.inf)
 
@@ -191,7 +191,7 @@ class Actors:
         }
 
     def have_reached(self, clocks: dict[int, int]) -> None:
-        """Rely on times that `clocks` returned earlier: all earlier posts have arrived."""
+        """Rely on times that `clocks` returned earlier: all posts before them have arrived."""
         for rank, ns in clocks.items():
             actor = self._all.get((rank, MAIN))
             if actor is not None and actor.asks is None:
@@ -218,7 +218,7 @@ class Actors:
                 self.standstills += actor.stood_still
 
     def may_go_on(self, rank: int) -> None:
-        """Count again on a rank that was left out during a wait in gloo, and can now go on.
+        """Wait again for a rank that was left out during a wait in gloo, and can now go on.
 
         The rank goes on as soon as a core is free, and may then post from its clock's time on.
         """
@@ -230,7 +230,7 @@ class Actors:
     def as_far_as_real_time(self, present_ns: int) -> float:
         """Return the limit in ns for polls of unfinished operations while a rank stands still.
 
-        During a standstill, emulated time may pass as fast as real time, because of polls only.
+        During a standstill, polls let emulated time pass, but no faster than real time.
         """
         asking = {actor.rank for actor in self._all.values() if actor.asks is not None}
         if not any(

@@ -23,8 +23,9 @@ from ddpkit.protocol.emulation import (
 from ddpkit.simulate.engine.device import COMPUTE, Item
 from ddpkit.simulate.engine.network import Network
 
-LONG = 10  # times the mean wait for a launch: such a kernel or wait ends a starved stretch
-LEAST_LAUNCHES, LEAST_SHARE = 10, 0.2  # launches, and the share of waits, in a starved stretch
+LONG = 10  # a kernel or a wait of this number of mean waits ends a starved stretch
+# the least number of launches and the least share of waits in a starved stretch
+LEAST_LAUNCHES, LEAST_SHARE = 10, 0.2
 
 
 @dataclass(slots=True)
@@ -34,10 +35,10 @@ class Busy:
     start_ns: int
     end_ns: int
     kernels: int
-    at_launch: bool  # True if no item delays the first kernel
+    at_launch: bool  # True if the first kernel starts at its launch
 
     def take(self, later: Busy) -> bool:
-        """Join a stretch that begins within this one; False if there is a gap."""
+        """Join a stretch that begins within this stretch; return False if there is a gap."""
         if not self.start_ns <= later.start_ns <= self.end_ns:
             return False
         self.end_ns = max(self.end_ns, later.end_ns)

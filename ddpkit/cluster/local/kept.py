@@ -77,7 +77,7 @@ class Operations:
     def when_all_are_done(
         self, rank: int, after: After, tell: Callable[[int], None], latest: int = 0
     ) -> None:
-        """Call `tell` with the latest of the times, once all are known."""
+        """Call `tell` with the latest of the times in `after`, once all times are known."""
         oldest = self._newest[rank] - KEPT
         for place, (number, later) in enumerate(after):
             operation = self._all.get((rank, number))

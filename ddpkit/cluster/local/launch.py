@@ -39,10 +39,10 @@ START = "forkserver" if sys.platform.startswith("linux") else "spawn"
 HUGE_PAGES = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
 # numpy's BLAS has one thread in a rank, as under torchrun; more would spin while torch is imported.
 ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1"}
-# Names in code that compiles, or that makes objects which load torch's compiler for a second and
-# more.
+# Names in code that needs torch's compiler: such code calls the compiler, or makes objects that
+# import the compiler, which takes a second or more.
 COMPILES = (
-    *(b"torch.compile", b"\x8c\x07compile", b"_dynamo"),  # the second in a pickle
+    *(b"torch.compile", b"\x8c\x07compile", b"_dynamo"),  # the second name is `compile` in a pickle
     *(b"FSDP", b"fsdp", b"fully_shard", b"DTensor", b"distributed.tensor"),
     *(b"pipelining", b"utils.checkpoint", b"distributed.checkpoint", b"functional_collectives"),
 )
@@ -51,7 +51,7 @@ MOST_READ = 1 << 18
 SOCKETS_NAME = 107  # largest length in bytes of a Unix socket's name (`sun_path`)
 SHORT_FOLDER = "/tmp"
 RETRY = 5  # seconds in which a killed forkserver is replaced
-_asked_for_compiler: list[int] = []  # the id of a forkserver
+_asked_for_compiler: list[int] = []  # the process id of the forkserver that was asked
 _starting = threading.Lock()  # two functions below change state of the whole process
 _start_program = multiprocessing.util.spawnv_passfds
 
@@ -75,7 +75,7 @@ def load_compiler_for(call: bytes, file: str, *, values: bool) -> None:
     """Have the forkserver import torch's compiler, once for all ranks, if the ranks will need it.
 
     call    the pickle of a function and its arguments
-    file    where the function is defined: the pickle of a script or a module holds only names
+    file    the file of the function: the pickle of a script or a module holds only names
     values  False for ranks without values: torch's fake tensors need the compiler
     """
     if START != "forkserver" or (_asked_for_compiler and _asked_for_compiler == _server()):
@@ -116,7 +116,7 @@ def _content(file: str) -> bytes:
 
 @dataclass
 class RankProcess:
-    """The launcher's ends of a rank's pipes."""
+    """The process of a rank, and the launcher's ends of the rank's pipes."""
 
     process: BaseProcess
     reply: Connection
@@ -173,13 +173,13 @@ class RankProcess:
 
 
 def start(mine: Assignment, settings: ProcessSettings) -> RankProcess:
-    """Start one rank. Raises ClusterError if the system does not let us."""
+    """Start one rank. Raises ClusterError if the system refuses a process."""
     give_up = time.monotonic() + RETRY
     while True:
         try:
             return _start(mine, settings)
         except (OSError, EOFError) as error:
-            # Without an answer the forkserver has ended, or is about to: there will be a new one.
+            # Without an answer the forkserver has ended, or is about to: retry with a new one.
             if isinstance(error, (ConnectionError, EOFError)) and time.monotonic() < give_up:
                 time.sleep(0.1)
                 continue
@@ -275,7 +275,7 @@ def _own_groups() -> Iterator[None]:
     """
     home: Any = multiprocessing.util
     before = home.spawnv_passfds
-    if before is _start_program:  # the grader's kernel has replaced this function
+    if before is _start_program:  # unless the grader's kernel has replaced the function
         home.spawnv_passfds = start_in_own_group
     try:
         yield
@@ -347,7 +347,7 @@ def run_folder() -> Iterator[Path]:
 
 
 def sweep() -> None:
-    """Remove folders of processes that were killed before they could remove them."""
+    """Remove folders of processes that were killed before they could remove their folders."""
     if os.name != "posix":
         return
     for folder in Path(tempfile.gettempdir()).glob("ddpkit-*-*"):

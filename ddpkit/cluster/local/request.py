@@ -66,6 +66,6 @@ class Request:
 
     @property
     def somewhere(self) -> LastSeen:
-        """The function, as the place of a rank without any better news."""
+        """The place of a rank that has sent no news: somewhere in the function."""
         name, filename, line = self.function
         return LastSeen((filename, line), "function", function=name)

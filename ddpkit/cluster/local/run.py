@@ -54,7 +54,7 @@ LOOK = 0.25  # seconds between two looks into the black boxes
 LATE = 0.5  # seconds in which late ranks may still make a call on which other ranks disagree
 ANSWER = 0.4  # seconds in which ranks may report their lines
 NEXT_BEAT = 0.4  # seconds in which a rank's agent may report the rank's wait
-REAP = 0.5  # seconds that killed ranks get to be seen dead, all together
+REAP = 0.5  # seconds to wait for the ends of all killed ranks
 
 
 def run_local(request: Request) -> RunOutcome:
@@ -107,9 +107,9 @@ class LocalRun:
         self.dropped: dict[int, Dropped] = {}
         self.memory: dict[int, tuple[MemoryLevel, ...]] = {}
         self.replicas: dict[int, list[Replica]] = {}
-        self.limits: dict[int, float] = {}  # seconds
+        self.limits: dict[int, float] = {}  # timeouts of default groups, in seconds
         self.reads: dict[int, Mapping[tuple[str, int], int]] = {}
-        self.timed = ""  # on rank 0
+        self.timed = ""  # the newest `Reply.timed`
         self.ranks: list[RankProcess] = []
         self._joined = False  # a rank has joined the default group
         # a rank imported a part of the compiler that the forkserver could import for all
@@ -372,7 +372,7 @@ class LocalRun:
         return doing | self._heard_of({rank: lines.get(rank) for rank in unfinished})
 
     def _heard_of(self, lines: Mapping[int, Where | None]) -> dict[int, Doing]:
-        """Return the state of ranks with an outdated status, by their next status, with the call.
+        """Return the actions of ranks with an outdated status, after waiting for a newer status.
 
         A rank that has just come to its line has not yet reported a wait there. Ranks with a
         current status are left out: the signal may have sent these ranks on.

@@ -5,8 +5,9 @@ worker of a data loader or a remote procedure call, and no library tells of such
 module looks at the ranks from outside, together with their children: a process that waits uses no
 processor, and reads and writes nothing.
 
-A rank that sleeps, or waits for a person, looks the same. So the run is told where its ranks stand,
-once, and is never ended. Only Linux tells of processes; elsewhere nothing is noticed.
+A rank that sleeps, or waits for a person, looks the same. So the run is never ended; it only prints
+the lines of its ranks, once. Only Linux shows the work of processes; on other systems nothing is
+noticed.
 """
 
 from __future__ import annotations
@@ -18,10 +19,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-PATIENCE = 30.0  # seconds
-LOOKS = 20  # number of looks in these seconds
+PATIENCE = 30.0  # seconds without work
+LOOKS = 20  # number of looks during the patience
 BUSY = 0.02  # CPU seconds per second; a rank's agent uses a tenth of this
-POLLS = b"TP_"  # names of TensorPipe's threads, which look for remote calls without a rest
+POLLS = b"TP_"  # begins the names of TensorPipe's threads, which poll for remote calls
 SOME = 1 << 16  # bytes; a rank's agent and an idle worker move fewer
 TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
 

@@ -90,7 +90,7 @@ class Timekeeper(threading.Thread):
         devices: Sequence[bool] = (),
     ) -> None:
         super().__init__(name="ddpkit-timekeeper", daemon=True)
-        self._counted = counted  # compute is counted: the pages have all passed time
+        self._counted = counted  # True if compute is counted: then a clock page shows all time
         self.error: BaseException | None = None
         self._links, self._pages, self._speeds = links, pages, speeds
         self._network = Network(links)
@@ -101,14 +101,16 @@ class Timekeeper(threading.Thread):
         self._devices = Devices(with_device, self._network, self._operations)
         # ranks that have posted an operation, until all members have
         self._here: dict[Hashable, list[int]] = {}
-        self._posts: dict[Hashable, dict[int, tuple[int, int]]] = {}  # number and time, by rank
-        self._unmet: list[set[Hashable]] = [set() for _ in links]  # operations, by rank
-        self._posted: dict[Hashable, list[int]] = defaultdict(lambda: [0, 0])  # sends, receives
-        self.happened = 0  # events
-        self._stands = False  # the network, and all actors
-        self._begun = False  # an actor, since clocks were looked at
+        # operation -> rank -> number and time of the post, until all members have posted
+        self._posts: dict[Hashable, dict[int, tuple[int, int]]] = {}
+        self._unmet: list[set[Hashable]] = [set() for _ in links]  # keys of `_here`, by rank
+        # (group, ends, tag) -> numbers of sends and receives
+        self._posted: dict[Hashable, list[int]] = defaultdict(lambda: [0, 0])
+        self.happened = 0  # number of past events
+        self._stands = False  # True if all actors wait, and the network has no event
+        self._begun = False  # True if an actor has begun since the last look at the clocks
         self._actors = Actors(len(pages))
-        self._served = 0  # ranks
+        self._served = 0  # number of ranks
         # actors to answer, and the ends of their operations
         self._known: list[tuple[Actor, int]] = []
         self._over = threading.Event()
@@ -323,7 +325,7 @@ class Timekeeper(threading.Thread):
         self._operations.when_all_are_done(rank, ((follow.number, 0),), begin)
 
     def _store_used(self, rank: int, used: StoreUsed) -> None:
-        """Let all that wait for a key look again, from the time of a change on."""
+        """Let all actors that wait for a key look again, from the time of a change on."""
         self._actors.leaves_store((rank, used.actor))
         if used.changed:
             ns = self._actors.present_ns(self._network.now_ns) if used.ns is None else used.ns

@@ -10,7 +10,7 @@ from contextlib import suppress
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 
-LOOK = 0.2  # seconds
+LOOK = 0.2  # seconds between two looks at a terminal that belongs to the shell
 
 
 def standard_input() -> Connection | None:

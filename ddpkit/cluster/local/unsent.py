@@ -1,4 +1,4 @@
-"""The record of a rank that could not send it: a killed rank, or one that waited until the end."""
+"""The record of a rank that could not send it: the rank was killed, or waited until the end."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ class KeptCall:
 class Unsent:
     """The record of one rank until its end, from the files that have outlived the rank.
 
-    A call in progress lasts until the end. Unknown are the rank's compute after its last finished
-    stretch, and the times of a backward's gradients, except for the last gradient.
+    A call in progress lasts until the end. The files lack the rank's compute after its last
+    finished stretch, and the times of a backward's gradients, except for the last gradient.
     """
 
     def __init__(

@@ -62,7 +62,7 @@ def served_ns(pid: int) -> int:
 
 @dataclass(slots=True)
 class Rest:
-    """A stretch of time in which some threads were not ready, and used no CPU time to speak of."""
+    """A stretch of time in which the looks found no thread ready, and almost no CPU time used."""
 
     since: float = field(default_factory=time.monotonic)
     looks: int = 0
@@ -74,11 +74,11 @@ class Rest:
         if ready or used > self.used + notable:
             self.used, self.since, self.looks = used, now, 0
         else:
-            self.looks += now != self.looked  # however many callbacks of a rank ask
+            self.looks += now != self.looked  # one look, even for several callbacks of a rank
         self.looked = now
 
     def is_longer_than(self, seconds: float, now: float) -> bool:
-        """True if the rest is that long, and was seen often enough."""
+        """True if the rest has lasted more than `seconds`, in a sufficient number of looks."""
         return now - self.since > seconds and self.looks >= LOOKS
 
 
@@ -89,11 +89,11 @@ class Watched:
     page: ClockPage
     pid: int
     speed: float
-    main: Rest = field(default_factory=Rest)
-    main_but_agent: Rest = field(default_factory=Rest)  # the same rest if the agent were not ready
-    process: Rest = field(default_factory=Rest)
-    process_but_agent: Rest = field(default_factory=Rest)  # all threads except the agent
-    files: dict[str, int] = field(default_factory=dict)  # open files of the system about the thread
+    main: Rest = field(default_factory=Rest)  # judged by the main thread's CPU time
+    main_but_agent: Rest = field(default_factory=Rest)  # like `main`, even if the agent is ready
+    process: Rest = field(default_factory=Rest)  # judged by the CPU time of all threads
+    process_but_agent: Rest = field(default_factory=Rest)  # like `process`, without the agent
+    files: dict[str, int] = field(default_factory=dict)  # path in /proc -> open file
 
     def go_on(self) -> None:
         """Note that the rank does not stand still."""
@@ -157,7 +157,7 @@ class Watched:
         return main.is_longer_than(limit, now) or others.is_longer_than(longer, now)
 
     def process_stands_still(self, now: float) -> bool:
-        """True if no thread of the process has used CPU time to speak of for a while."""
+        """True if the threads of the process have used almost no CPU time for a while."""
         found = threads(self.pid)
         others = self._without_agent(found)
         self.process.look(now, _ticks(found), TICKS, ready=_is_any_ready(found))

@@ -16,7 +16,7 @@ from typing import Any
 
 from ddpkit.errors import ClusterError
 
-LOOK = 0.01  # seconds between two looks for asking ranks
+LOOK = 0.01  # seconds between two looks for words of ranks in the store
 
 
 def own_part(store: Any, rank: int, size: int) -> Any:
