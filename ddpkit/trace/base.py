@@ -126,7 +126,7 @@ class BaseTrace:
         return Activity.of_rows(compute, comm, copies, self.window_of(rank))
 
     def breakdown(self) -> dict[int, Breakdown]:
-        """Return the parts of each rank's time, by rank: compute only, overlapped, exposed, idle."""
+        """Return the breakdown of each rank's time, by rank; all times are in ns."""
         return {rank: Breakdown.of(self.activity(rank)) for rank in self.ranks}
 
     @cached_property

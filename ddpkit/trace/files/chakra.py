@@ -111,7 +111,7 @@ def write(trace: BaseTrace, path: Path) -> list[Path]:
 class _Exporter:
     def __init__(self, trace: BaseTrace) -> None:
         self.trace, self.messages = trace, message_classes()
-        # A receive from any source has no peer; the matching send has its rank.
+        # A receive from any source names no peer; the matching send tells the source.
         self.sources = {id(recv): send.rank for send, recv in messages(trace.spans)}
 
     def groups(self) -> dict[str, list[int]]:

@@ -233,7 +233,7 @@ class _RankReader:
         tag = 0
         if name in ("send", "recv"):
             inputs = operators[-1].args.get("Concrete Inputs") if operators else None
-            # with several groups, the number may be a rank of a sub-group
+            # if there are several groups, the number may be a rank of a sub-group
             if self.recording.groups <= 1:
                 peer, tag = _peer_and_tag(inputs)
         self._comm(event, name, _gloo_bytes(event), peer, "", None, {"tag": tag})
