@@ -26,7 +26,7 @@ class Assignment:
     backend: str  # "gloo" or "nccl"
     device: str  # "cpu" or "cuda"
     seed: int  # the run's seed
-    record: bool  # whether compute is recorded beside the calls
+    record: bool  # True if compute is recorded besides the calls
     script: bool = False  # True if the rank runs a script, which joins the group by itself
     speed: float = 1.0  # speed of the emulated machine, relative to this computer or to `machine`
     machine: MachineModel | None = None  # the model that counts the rank's compute
@@ -63,7 +63,7 @@ class ProcessSettings:
     environ: Mapping[str, str]
     cwd: str
     emulated: bool = False  # True if the timekeeper decides the time
-    epoch_ns: int = 0  # the date at which emulated time is 0
+    epoch_ns: int = 0  # the Unix time, in ns, at which emulated time is 0
     own_interpreters: bool = False  # True if each process begins as a new interpreter
 
 

@@ -2,9 +2,9 @@
 
 Each rank owns one small file mapped into memory. The file holds the rank's *status* (its line, and
 the call in which it waits), rewritten a few times a second, and a ring of the last calls into
-torch.distributed, each written as it is posted. Writing costs a memory copy and no system call,
-wakes no process, and survives the writer. A pipe needs a system call for each write, and shared
-memory objects need a tracker process.
+torch.distributed, each written as it is posted. A write costs a memory copy and no system call, and
+wakes no process; the file survives its writer. A pipe needs a system call for each write, and
+shared memory objects need a tracker process.
 
 A call is stored as a text (JSON) and a number. A training loop repeats calls that differ only by
 their number. So each text is made once, stored once and read once, and a call takes 16 bytes: its
@@ -44,7 +44,7 @@ CALLS_WRITTEN, STATUSES_WRITTEN, TEXTS_WRITTEN, AT_CALL = range(4)
 AT_STATUS = 8 * (AT_CALL + 2 * SLOTS)
 AT_TEXT = AT_STATUS + 2 * STATUS
 SIZE = AT_TEXT + SLOT * TEXTS
-LENGTH = struct.Struct("<I")  # before each status and text
+LENGTH = struct.Struct("<I")  # length in bytes, before each status and text
 TORN = (ValueError, TypeError, KeyError)  # errors of reading a half overwritten text
 
 _encoder = json.JSONEncoder(check_circular=False)
@@ -80,7 +80,9 @@ class BlackBox(MappedFile):
         return int(self._calls) - self._refused
 
     def write_call(self, text: bytes, number: int) -> int:
-        """Append a call (`encode`); beyond `SLOTS`, overwrite the oldest. Return its index.
+        """Append a call, or overwrite the oldest if `SLOTS` calls are kept; return its index.
+
+        ``text`` is the call's text from `encode`.
 
         The index counts all calls before this call. If `number` contains `MAKING`, the caller must
         call `made` or `refused` next.

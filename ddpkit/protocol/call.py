@@ -1,9 +1,9 @@
 """`Call`: one call into torch.distributed, in the form shared by rank and launcher.
 
-A rank makes a `Call` once for each line that a loop passes, and writes it into its black box as
-JSON. The launcher reads the call there, compares it with the calls of the other ranks, and puts it
-into the errors that it raises. No module of ddpkit is below this module, so errors and hints may
-use it.
+A rank makes one `Call` for a line of a loop, however often the loop runs, and writes the call into
+its black box as JSON. The launcher reads the call there, compares it with the calls of the other
+ranks, and puts it into the errors that it raises. No module of ddpkit is below this module, so
+errors and hints may use it.
 """
 
 from __future__ import annotations

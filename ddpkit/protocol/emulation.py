@@ -20,7 +20,8 @@ MEETING = "meeting"  # the operation of ranks that make a group; no byte moves
 TURN, CHANGE = 1, 2  # requests of an actor at a store
 MAIN = 0  # the actor number of the main thread; an actor is a thread or callback with a clock
 
-# A moment, as pairs of an operation's number and a delay in ns: the latest end plus delay counts.
+# A moment: the latest of several times. Each time is the end of an operation of the rank, plus a
+# delay; a pair holds the operation's number and the delay in ns.
 After: TypeAlias = tuple[tuple[int, int], ...]
 
 
@@ -180,7 +181,7 @@ class Due(NamedTuple):
 
 
 class Source(NamedTuple):
-    """The sender of a message for a receive from any rank; told as soon as it is known."""
+    """The sender of the message for a receive from any rank, as soon as the sender is known."""
 
     number: int  # the receive's number on the rank
     rank: int

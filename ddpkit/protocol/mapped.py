@@ -1,4 +1,4 @@
-"""A file of a fixed size in memory, which outlives its writer; another process reads the file."""
+"""A file of fixed size, mapped into memory: it outlives its writer, and other processes read it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import ClassVar, Self
 
 
 class MappedFile:
-    """A mapped file; `create` makes one, full of zeros, the constructor opens an existing one."""
+    """A mapped file; `create` makes a new file of zeros, the constructor opens an existing file."""
 
     size: ClassVar[int]  # in bytes
 

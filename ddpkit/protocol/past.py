@@ -3,7 +3,7 @@
 A rank keeps its record in its own memory, and sends the record when its function has returned or
 raised. A killed rank sends nothing. So a rank also writes finished calls and stretches into a file
 mapped into memory, beside its black box: a ring of the times of calls, in the black box's order,
-and a ring of stretches of compute. Writing costs no system call, and survives the writer.
+and a ring of stretches of compute. A write costs no system call, and the file survives its writer.
 
 An entry's own number is written last, and the file is read only after the rank's death. So an entry
 that the kill has cut in two still has an old number, which the reader does not ask for. A later
@@ -26,9 +26,9 @@ from ddpkit.protocol.blackbox import SLOTS
 from ddpkit.protocol.mapped import MappedFile
 
 UNKNOWN = -1  # stands for an unknown time
-# Numbers of each call: its index in the black box plus 1, and its times.
+# Each call has 5 numbers: its index in the black box plus 1, and its times.
 CALL, POSTED, BLOCKED, DONE, COLLECTED = 5, 1, 2, 3, 4
-# Numbers of each stretch: its number, counted from 1, its times, `more`, and its name's number.
+# Each stretch has 5 numbers: its own number from 1 on, its times, `more`, and its name's number.
 STRETCH, START, END, MORE, NAMED = 5, 1, 2, 3, 4
 AT_STRETCH = CALL * SLOTS
 NUMBERS = AT_STRETCH + STRETCH * SLOTS

@@ -36,7 +36,7 @@ class Raised:
     frames: tuple[Frame, ...] = ()  # lines of the user's own code, outermost first
     traceback: str = ""  # the whole traceback, in the form that Python prints
     exit_code: int | None = None  # the exit code of a SystemExit
-    unsendable: bool = False  # the function returned a value that cannot be sent back
+    unsendable: bool = False  # True if the function returned a value that cannot be sent back
     pickled: bytes = b""  # the pickled exception; b"" if it has no pickle, or came as JSON
     cause: Raised | None = None  # the exception after `from`
     exceptions: tuple[Raised, ...] = ()  # the members of an ExceptionGroup

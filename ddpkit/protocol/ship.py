@@ -1,4 +1,4 @@
-"""Functions to the ranks, results back: cloudpickle, and large tensors beside the pickle.
+"""Shipping of functions and results by cloudpickle, with large tensors beside the pickle.
 
 A function of a notebook cell lives in `__main__`, which other processes cannot import, so the
 function is shipped by value. The large buffers of a result are sent without pickling (pickle
@@ -166,7 +166,8 @@ def is_module_by_name(value: Any) -> bool:
 def _operation(value: Any) -> str:
     """Return the name in `torch.ops` of an operation or an overload; "" for other values.
 
-    torch does not pickle overloads, and cloudpickle would make a second higher-order operation.
+    torch does not pickle overloads, and cloudpickle would make a second object of a higher-order
+    operation.
     """
     torch: Any = sys.modules.get("torch")
     if torch is None or not type(value).__module__.startswith("torch."):

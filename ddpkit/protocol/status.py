@@ -16,7 +16,7 @@ class RankStatus:
     beat: int  # the number of the status, from 1 on
     phase: str  # "starting", "running", "returned"
     where: Where  # the line of the user's code
-    via: str  # the function called there
+    via: str  # the function that this line calls
     waiting: Call | None  # the call into torch.distributed for which the rank waits
     moved: int  # number of posts and ends of calls so far
     calls: int  # calls written into the black box before the agent looked up `where`
