@@ -2,7 +2,7 @@
 
 span        Span: one operation of one rank, with its begin and end
 base        the spans of all ranks, the facts of the run, and questions about them
-trace       Trace: the same, with save, load and to_chrome
+trace       Trace: a `base` trace with save, load and to_chrome
 cycles      the ends of steps, derived from the cycle of a rank's optimizers
 breakdown   Breakdown: the parts of a rank's time: compute only, overlapped, exposed, copy, idle
 copies      CopyTotal: the copies between host and device, by direction

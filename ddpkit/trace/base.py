@@ -20,7 +20,7 @@ from ddpkit.trace.memory import MemoryLevel, inside
 from ddpkit.trace.span import OPERATIONS, ROW_OF, TIMES, Scalar, Span
 from ddpkit.trace.traffic import Traffic
 
-MARKS = (  # in a message about a trace without steps
+MARKS = (  # the end of an error about a trace without steps
     "`with ddpkit.step():`, torch.profiler's `profiler.step()` or an optimizer's step mark the "
     "steps"
 )
@@ -113,7 +113,7 @@ class BaseTrace:
         return self._by_row.get((rank, name), ())
 
     def window_of(self, rank: int) -> Interval:
-        """Return the (start, end) in ns of the window that the rank's parts fill.
+        """Return the (start, end) of a rank's window in ns; `breakdown` divides this window.
 
         The window of a rank that was not recorded is empty.
         """
@@ -205,7 +205,7 @@ class BaseTrace:
 
     @cached_property
     def _by_step(self) -> list[list[int]]:
-        """The places in `spans` of the spans that reach into each step, of all ranks."""
+        """The spans that reach into each step, of all ranks, as lists of indices in `spans`."""
         found: list[list[int]] = [[] for _ in range(self.steps)]
         starts = {rank: [start for start, _ in steps] for rank, steps in self._steps.items()}
         ends = {  # running maxima, which are sorted even if steps are nested

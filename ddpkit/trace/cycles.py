@@ -30,7 +30,7 @@ def period(kinds: Sequence[object]) -> int:
 
 
 def _marks(spans: Sequence[Span]) -> list[tuple[tuple[str, ...], int]]:
-    """Return groups of optimizers that step without work in between, each with its last end."""
+    """Return groups of optimizers that step without work in between, and the end of each group."""
     steps = sorted((s for s in spans if s.kind == "optimizer"), key=lambda s: s.end_ns)
     work = sorted(span.start_ns for span in spans if span.kind in WORK)
     marks: list[tuple[tuple[str, ...], int]] = []

@@ -1,4 +1,4 @@
-"""`Dropped`: counts of the spans that a rank drops in a long run, where it keeps the last steps."""
+"""`Dropped`: counts of the spans that a rank drops in a long run, to keep only the last steps."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -29,9 +29,9 @@ def join(
 ) -> tuple[Trace, Traffic]:
     """Return the trace of a run, and the traffic that the trace leaves out.
 
-    ``gone`` has the counts of dropped spans for each rank.
-    The trace begins with the first step that all ranks still have. Its fact "kept" names the kept
-    part of the run, if any part is missing.
+    ``gone`` has the counts of dropped spans for each rank. The trace begins with the first step
+    that all ranks still have. Its fact "kept" names the kept part of the run, if any part is
+    missing.
     """
     before = _traffic(gone, world_size)
     if any(each.spans for each in gone.values()):
@@ -84,7 +84,7 @@ def _from_a_common_step(trace: Trace, gone: Mapping[int, Dropped]) -> tuple[list
 
 
 def _in_words(trace: Trace, gone: Mapping[int, Dropped]) -> str:
-    """ "the last 812 of 5,000 steps"."""
+    """Return the kept part of a run in words: "the last 812 of 5,000 steps"."""
     if steps := max(each.steps for each in gone.values()):
         marks = max(len(trace.marks_of(rank)) for rank in gone)
         steps //= max(1, round(marks / trace.steps)) if trace.steps else 1

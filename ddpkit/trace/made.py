@@ -1,4 +1,4 @@
-"""The origin of a trace, in a word: the only place of "emulated" and "simulated"."""
+"""The origin of a trace, in one word: no other module decides between these words."""
 
 from collections.abc import Mapping
 

@@ -114,7 +114,8 @@ class Span:
         return spans
 
     def __reduce__(self) -> tuple[type["Span"], tuple[object, ...]]:
-        # The dataclass's own method looks up the fields for each span, of a possible 100,000.
+        # The dataclass's own method is slow: a run may send 100,000 spans, and the method looks up
+        # the fields for each span.
         return Span, _values(self)
 
     @property

@@ -17,7 +17,7 @@ class WorkDone:
     """The work of one rank in one step.
 
     flops              FLOPs that were counted; 0 if the rank's machine is not modelled
-    recomputed_flops   FLOPs among them of forward operations that a backward repeated
+    recomputed_flops   FLOPs in `flops` for forward operations that a backward repeated
     peak_ns            the time that `flops` take at the machine's peak
     recomputed_peak_ns the time that `recomputed_flops` take at the machine's peak
     launches           on a machine with a device: the operations that the host has launched

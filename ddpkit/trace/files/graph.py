@@ -116,7 +116,7 @@ def _ordered(
     waits: dict[int, int],
 ) -> list[GraphNode]:
     """Return the nodes in the order of a rank's thread: at one moment, waits end before posts."""
-    moments: list[tuple[int, int, int]] = []  # time, kind of event, place
+    moments: list[tuple[int, int, int]] = []  # time, kind of event, index
     moments += ((waits[id(span)], 0, n) for n, span in enumerate(operations) if id(span) in waits)
     moments += ((span.start_ns, 1, n) for n, span in enumerate(operations))
     moments += ((start, 2, n) for n, (start, _, _) in enumerate(stretches))

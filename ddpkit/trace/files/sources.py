@@ -129,7 +129,7 @@ def _check_they_fit(recordings: Sequence[Recording]) -> None:
 
 
 def _numbered(spans: Sequence[Span], *, one_group: bool) -> list[Span]:
-    """Set ``seq`` where it is missing: the k-th collective of a name gets the same on each rank.
+    """Number collectives without ``seq``: the k-th collective of a name has one ``seq`` everywhere.
 
     ``seq`` stays None if some ranks have more of these collectives than others, because nobody can
     tell which of them is missing. It also stays None if the job had several groups and the
