@@ -1,4 +1,4 @@
-"""Reports of ranks about their own work, as plain data, and its time on a modelled machine.
+"""Reports of ranks about their own work, as plain data, and the time of the reported work.
 
 A program has an entry for each act that moves a rank's clock if compute is counted, in the order of
 the rank's main thread:
@@ -52,7 +52,7 @@ def program_ns(
     for each in machines:
         if each.has_device:
             raise ValueError(
-                f"program_ns plays machines of one processor, and {each} has a device of its own"
+                f"program_ns needs machines with one processor, but {each} has a device of its own"
             )
     looked_at = [[_entry(each, world_size) for each in _listed(program)] for program in programs]
     lanes = [_lane(rank, each, machines[rank]) for rank, each in enumerate(looked_at)]

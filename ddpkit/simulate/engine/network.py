@@ -53,7 +53,7 @@ class Network:
         # a heap of (time, `END` … `ARRIVAL`, round, rank, post's number, event's number, action)
         self._events: list[tuple[int, int, int, int, Number, int, Action]] = []
         self._numbers = count()
-        self._channels: dict[Hashable, dict[int, Channel]] = {}  # (stream, dst, tag) -> by src
+        self._channels: dict[Hashable, dict[int, Channel]] = {}  # (stream, dst, tag) -> src
         self._anybody: dict[Hashable, deque[End]] = {}  # receives from any rank
         self._plays: dict[Hashable, Play] = {}
         self._last: dict[tuple[Hashable, int], Part] = {}  # (stream, rank) -> the newest part
@@ -230,7 +230,7 @@ class Network:
             self._match(now, end, channel.receives.popleft())
             return
         channel.sends.append(end)
-        door = now + self._route(end.rank, end.peer, end.peer)[2]  # the first time of an arrival
+        door = now + self._route(end.rank, end.peer, end.peer)[2]  # the earliest arrival
         at_the_door: Action = partial(self._at_the_door, end=end, channel=channel, place=place)
         self._posted(door, end.rank, end.number, at_the_door)
 
@@ -272,7 +272,7 @@ class Network:
         return send.posted_ns + self._route(send.rank, send.peer, send.peer)[2]
 
     def _match(self, now: int, send: End, receive: End) -> None:
-        """Let the sender's side carry a message with both ends posted."""
+        """Give a message with both ends posted to the sender's side."""
         out, into, latency = self._route(send.rank, send.peer, receive.rank)
         latency *= send.rounds
         receive.nbytes = send.nbytes

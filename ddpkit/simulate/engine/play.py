@@ -366,7 +366,7 @@ class _RunningLane:
             self.rank.network.call(self.now, self.rank.number, self.go_on)
 
     def _until(self) -> bool:
-        """Return True if all awaited steps are over; otherwise come back when they are."""
+        """Return True if all awaited steps are over; otherwise let the lane go on at their end."""
         until = max((handle.done_ns for handle in self._awaited), default=0)
         if until <= self.now:
             return True

@@ -135,7 +135,7 @@ class Matched:
 
     @property
     def due(self) -> tuple[int, Order]:
-        """Key by which the first message that is due is found."""
+        """The key by which a side finds the message that is due first."""
         return self.due_ns, self.order
 
 

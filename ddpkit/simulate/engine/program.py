@@ -154,7 +154,7 @@ class Program:
     def of_schedule(
         cls, schedule: Schedule, itemsize: int = 1, starts: Mapping[int, int] | None = None
     ) -> Program:
-        """Return the program of a schedule; ``starts`` has the begins of ranks in ns, if not 0."""
+        """Return the program of a schedule, in which a rank begins at ``starts[rank]`` ns, or 0."""
         everybody, begin = tuple(range(schedule.world_size)), starts or {}
         part = CollectivePart(schedule, everybody, 0, schedule.length * itemsize, itemsize=itemsize)
         lanes: list[Lane] = [[Work(begin.get(rank, 0), ""), part] for rank in everybody]

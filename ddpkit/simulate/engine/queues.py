@@ -28,7 +28,7 @@ class Queues(Generic[T]):
         self._communicators: dict[Hashable, T] = {}
 
     def tail(self, stream: Hashable = None) -> tuple[T, ...]:
-        """Return the items that the next item of a stream (the current stream, if none) follows."""
+        """Return the items that the next item follows; without a stream, on the current stream."""
         return self._streams.get(self.current if stream is None else stream, ())
 
     def launch(self, item: T) -> tuple[T, ...]:

@@ -2,9 +2,8 @@
 
 `engine.network` moves one message after another, which is exact for every schedule and takes
 minutes for a ring of 4,096 ranks. Here a round is a few operations on arrays with one element for
-each rank.
-The result is exact, to the nanosecond, if no two messages of a round share a side of a link: in a
-ring, also on hosts, and in recursive doubling if the ranks have separate links.
+each rank. The result is exact, to the nanosecond, if no two messages of a round share a side of a
+link: in a ring, also on hosts, and in recursive doubling if the ranks have separate links.
 
 A round that starts later by a constant ends later by this constant. So once all clocks have
 the same differences as some rounds before, the remaining rounds need not be played.
@@ -59,7 +58,7 @@ def _unequal_rounds(edges: _Edges, at: Times, rounds: int, least: int, longer: i
     n = len(at)
     ranks, ends = np.arange(n), at
     for number in range(rounds):
-        # Reduce-scatter begins with the chunk left of the rank's own, all-gather with its own.
+        # Reduce-scatter begins with the chunk before the rank's own, all-gather with the own chunk.
         chunk = (ranks - number - 1) % n if number < n - 1 else (ranks - (number - n + 1)) % n
         got, sent = edges.move(at, np.roll(at, -1), least + (chunk < longer))
         at = np.roll(got, 1)
@@ -68,7 +67,7 @@ def _unequal_rounds(edges: _Edges, at: Times, rounds: int, least: int, longer: i
 
 
 def _equal_rounds(edges: _Edges, at: Times, rounds: int, nbytes: int, period: int) -> Times:
-    """Return the ends of a ring with equal messages; `_Edges.move`, but without new arrays.
+    """Return the ends of a ring with equal messages, like `_Edges.move` but without new arrays.
 
     Every few rounds, the clocks are compared with the clocks ``period`` rounds before.
     """

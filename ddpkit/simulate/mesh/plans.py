@@ -46,7 +46,7 @@ class MeshPlan:
 
     @property
     def shape(self) -> dict[str, int]:
-        """The number of ranks along each dimension; ranks along the last one are neighbours."""
+        """The number of ranks along each dimension; neighbours lie along the last dimension."""
         return dict(zip(AXES, (self.replicas, self.stages, self.slices), strict=True))
 
     @property

@@ -11,7 +11,7 @@ pipeline       pipeline_plans, pipeline_time: schedules of a pipeline, as a prog
                bubbles, held: their cost, also for a recorded run
 servers        parameter_server, Served: workers that pull and push, and servers that answer
 noise          noisy_steps: steps with late ranks, different ranks in each step
-host_ahead     HostAhead: a step of a device whose host runs ahead of the device
+host_ahead     HostAhead: a step on a device with a host that runs ahead of the device
 scaling        scaling, Scaled: a step on 1, 2, 4, … ranks, with a growing or a shared batch
 whatif         what_if: a recorded run with new buckets, a new link, or a slow rank: a Trace;
                fit_link: the link that gives the recorded all_reduces their times

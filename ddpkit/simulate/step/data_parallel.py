@@ -149,7 +149,7 @@ def sweep(
 def posted_ns(step: Step, buckets: Sequence[Bucket]) -> list[int]:
     """Return the time at which a rank posts each bucket, in ns from the start of the step.
 
-    A rank posts the buckets in order: a bucket that is ready early waits for the others."""
+    A rank posts the buckets in order: a bucket that is ready early waits for those before it."""
     return _all_posted([step], buckets)[0]
 
 

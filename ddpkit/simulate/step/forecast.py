@@ -1,4 +1,4 @@
-"""`forecast`: from one recorded run to runs that nobody has made, and the size of the error.
+"""`forecast`: predicts runs that nobody has made from one recorded run, with a measured error.
 
 A `Forecast` keeps the data of `what_if`: the typical step of the slowest rank, the recorded
 buckets, the link, and the overhead of an all_reduce. The error of the model is measured on the
@@ -54,7 +54,9 @@ class Forecast:
         algorithm: str = "ring",
         first_bucket_mb: float | None = None,
     ) -> Replay:
-        """Return the step on `world_size` ranks, each with its batch; other values are as recorded.
+        """Return the step on `world_size` ranks with the recorded batch per rank.
+
+        Arguments that are None stand for the recorded values.
 
         Caps are those of `assign_buckets`: ``first_bucket_mb=1`` alone gives torch's behaviour
         without ``bucket_cap_mb``. ``speed=2``: ranks compute twice as fast. Raises TraceError if

@@ -24,7 +24,7 @@ class HostAhead:
     """The host of a step. Both fields are empty if the host waits, or if there is no device.
 
     ns       the time of the host's work
-    starved  stretches in which the device waits for launches, each with its share of work
+    starved  stretches in which the device waits for launches, each with the working share of time
     """
 
     ns: int = 0

@@ -4,9 +4,9 @@ A model is cut into layers, and a batch into micro-batches. A plan is the work o
 order, as a list of operations:
 
     ("F", 3)     micro-batch 3 forward, through the rank's own layer
-    ("B", 3)     its backward; if the plan has a ("W", 3) too, for the layer's input alone
-    ("W", 3)     its backward for the layer's parameters, for which no other rank waits
-    ("F", 3, 5)  through layer 5: a rank may have several layers, and the plans decide the owners
+    ("B", 3)     micro-batch 3 backward; if the plan has a ("W", 3) too, for the layer's input alone
+    ("W", 3)     micro-batch 3 backward, for the layer's parameters; no other rank waits for a W
+    ("F", 3, 5)  micro-batch 3 forward, through layer 5, if a rank has several layers
 
 Layer l passes the result of its forward to layer l + 1, and its backward a gradient to layer l - 1.
 Messages move by the rules of `ddpkit.link`, as messages of ranks do: a rank posts a receive when it
@@ -45,7 +45,7 @@ def one_f_one_b(stage: int, stages: int, micro: int, warm_up: int | None = None)
     """First as few forwards as the later stages need, then one backward after each forward.
 
     ``warm_up`` is the number of forwards that go first, ``stages - 1 - stage`` if not given.
-    Source: Narayanan et al., PipeDream, 2019; without its weight versions, Megatron-LM, 2021.
+    Source: Narayanan et al., PipeDream, 2019; without weight versions, Megatron-LM, 2021.
     """
     not_for("one_f_one_b", "gpipe", "ticks")
     first = min(micro, stages - 1 - stage if warm_up is None else warm_up)

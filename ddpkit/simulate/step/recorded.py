@@ -134,7 +134,7 @@ class Step:
         sizes: Sequence[int] = (),
         among: Sequence[int] | None = None,
     ) -> "Step":
-        """Return a step of parts that are each `undisturbed` in the steps after the warm-up.
+        """Return a step with the `undisturbed` time of each part in the steps after the warm-up.
 
         If the trace is too short for that, return its last step. Only steps with the same gradients
         as the last step count. ``among``: use only these steps.
@@ -145,7 +145,7 @@ class Step:
 
     @classmethod
     def typical_of(cls, steps: Sequence["Step"]) -> "Step":
-        """Return a step of parts that are each `undisturbed` in these steps of one rank."""
+        """Return a step with the `undisturbed` time of each part in these steps of one rank."""
         names = [gradient.name for gradient in steps[-1].gradients]
         steps = [step for step in steps if [g.name for g in step.gradients] == names]
         # The times between gradients are compared, because one late layer delays all gradients

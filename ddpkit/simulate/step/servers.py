@@ -4,11 +4,12 @@ Each rank is a lane of a `Program`. A lane decides its next step while it is pla
 and receives like a real rank. So times equal those of an emulated cluster with ranks of the same
 code (lab 08's `push`, `pull` and `serve`).
 
-A worker asks every server for its chunk of the parameters, computes, and sends each server its
-chunk of the gradient. A server takes requests from any worker, as they come, sends an answer and
-goes on. An answer waits until the worker is at most `bound` pushes ahead of the slowest worker: 0
-is a synchronous server, infinity an asynchronous one (Ho et al., More Effective Distributed ML via
-a Stale Synchronous Parallel Parameter Server, NeurIPS 2013). Adding up takes no time.
+A worker asks every server for the server's chunk of the parameters, computes, and sends each server
+the same chunk of the gradient. A server takes requests from any worker, as the requests come, sends
+an answer and goes on. An answer waits until the worker is at most `bound` pushes ahead of the
+slowest worker: 0 is a synchronous server, infinity an asynchronous server (Ho et al., More
+Effective Distributed ML via a Stale Synchronous Parallel Parameter Server, NeurIPS 2013). Adding up
+takes no time.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ class Served:
 
     servers: int
     workers: int
-    ages: tuple[tuple[int, int], ...]  # (worker, age), in the order of the first server's pushes
+    ages: tuple[tuple[int, int], ...]  # (worker, age) of each push to the first server, in order
     done_ns: int  # the time at which the last push is in
     trace: Trace
 
@@ -133,7 +134,7 @@ class _Clocks:
 
     def __post_init__(self) -> None:
         self._pushes = dict.fromkeys(self.workers, 0)
-        self._pulled = dict.fromkeys(self.workers, 0)  # pushes before the last pull
+        self._pulled = dict.fromkeys(self.workers, 0)  # all pushes before its last pull
 
     def push(self, worker: int, now: int) -> None:
         self.ages.append((worker, len(self.ages) - self._pulled[worker]))

@@ -34,7 +34,7 @@ def shard_program(
 ) -> Program:
     """Return the program of a step with sharded units, given in the order of the forward.
 
-    ``ahead``: this number of units are gathered while one computes, so ``ahead`` + 1 units are
+    ``ahead``: this number of units are gathered while one unit computes, so ``ahead`` + 1 units are
     whole at a time. ``keep``: units gathered in the forward stay until the backward, which gathers
     nothing (stage 2). Raises ValueError for a negative ``ahead``, and for fewer than one rank.
     """

@@ -59,7 +59,7 @@ def streamed(
 def _one_for_all(
     world_size: int, buckets: Sequence[Bucket], posted_ns: Sequence[int], streams: int
 ) -> Program:
-    """Return the program of one rank that stands for many equal ranks: it is its own neighbour."""
+    """Return the program of one rank that stands for many equal ranks, and sends to itself."""
     lane: list[Action] = []
     at = 0
     for number, (bucket, posted) in enumerate(zip(buckets, posted_ns, strict=True)):
