@@ -1,4 +1,4 @@
-"""The notebook's side of a run: start the ranks, ship the function, gather, explain, end.
+"""The notebook's side of a run: start the ranks, gather the results, explain errors, end all.
 
 cluster    `Cluster` and `Run`, the public classes
 local/     ranks on this machine
@@ -6,7 +6,7 @@ torchrun/  ranks that torchrun has started
 elastic    `torchrun` itself, from a cell
 guardian   a process between notebook and torchrun, which ends every process of torchrun
 monitor    reads the ranks' black boxes: disagreement, deadlock
-lines      the lines of code from which ranks call one collective
+lines      the lines of code from which the ranks call the same collective
 causes     the causes of deadlocks and mismatches, found in the ranks' calls
 blame      the choice of the rank at fault
 explain    texts of the errors of a run

@@ -93,8 +93,9 @@ class Cluster:
     `link={"hosts of": 4, "inside": "300 GB/s, 3 us", "between": "100 Gbit/s, 10 us"}`.
     Names stand for the links of real hosts: ``"hosts of 8 H100, InfiniBand 400 Gbit/s per GPU"``
     (`ddpkit.networks`).
-    `link="unlimited"` takes no time (`ddpkit.link`). `speed=0.5` makes all machines half as fast as
-    this computer, `speed={3: 0.5}` only rank 3's; with `speed=math.inf` compute takes no time.
+    With `link="unlimited"` messages take no time (`ddpkit.link`). `speed=0.5` makes all machines
+    half as fast as this computer, `speed={3: 0.5}` only rank 3's; with `speed=math.inf` compute
+    takes no time.
     `machine="A100"` counts compute instead of measuring it: each operation takes its time on an
     A100, to the nanosecond the same in every run (docs/emulation.md lists the names). By numbers:
     `machine="1 TFLOP/s, 100 GB/s, 64 MB, 5 us"`; from a file: `machine="mine.json"`; per rank:
@@ -314,7 +315,7 @@ def _definition(function: Any) -> tuple[str, str, int]:
 
 
 def _said_under_torchrun(given: list[str]) -> str:
-    """Return the words on an emulated cluster with ranks that torchrun has started."""
+    """Return the warning about an emulated cluster with ranks that torchrun has started."""
     what = " and ".join(filter(None, [", ".join(given[:-1]), given[-1]]))
     real, verb = "network and the machines are real", "are"
     if given == ["link="]:

@@ -10,7 +10,7 @@ from typing import Any
 from ddpkit.errors import ClusterError
 from ddpkit.text import count
 
-DRIVERS = ("/dev/nvidiactl", "/dev/dxg", "/dev/kfd")  # NVIDIA's, WSL's, AMD's
+DRIVERS = ("/dev/nvidiactl", "/dev/dxg", "/dev/kfd")  # files of NVIDIA's, WSL's and AMD's drivers
 VARIABLE = "DDPKIT_DEVICE"  # the device of a cell that names no device
 
 
@@ -76,7 +76,7 @@ def has_gpus() -> bool:
 
 
 def _look() -> tuple[int, bool]:
-    """Return the number of GPUs for torch, and True if torch has NCCL. Does not start CUDA."""
+    """Return the number of GPUs that torch sees, and True for NCCL. Does not start CUDA."""
     if sys.platform.startswith("linux") and not any(map(os.path.exists, DRIVERS)):
         return 0, False  # torch, which takes seconds to import, is not asked
     import torch

@@ -47,7 +47,7 @@ def mismatch(kind: MismatchKind, calls: Mapping[int, Call], late: Collection[int
 
 
 def first_apart(calls: Mapping[int, Call]) -> str:
-    """Return a further sentence of an error, on the first calls from different lines, or ""."""
+    """Return a further sentence of an error, about the first calls from different lines, or ""."""
     if not calls:
         return ""
     first = next(iter(calls.values()))

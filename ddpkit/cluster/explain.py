@@ -267,7 +267,7 @@ def raised(reports: Mapping[int, Raised]) -> str:
 
 
 def _behind(one: Raised) -> list[str]:
-    """Return lines on the exceptions of a group, and on the cause of an exception."""
+    """Return lines about the exceptions of a group, and about the cause of an exception."""
     lines = []
     for each in one.exceptions:
         lines += [f"with {each.type}: {each.message}", *_frames(each), *_behind(each)]

@@ -62,7 +62,7 @@ def end(child: subprocess.Popen[bytes]) -> None:
 
 
 def descendants(root: int) -> list[int]:
-    """Return the processes below `root`, without zombies that a lower parent must collect."""
+    """Return the processes below `root`, without zombies that only another process can remove."""
     children: dict[int, list[int]] = {}
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError, ValueError, IndexError):

@@ -80,7 +80,7 @@ def interrupted_by_signals() -> Iterator[list[int]]:
 
     def interrupt_once_more(number: int, _: object) -> None:
         came.append(number)
-        if not callable(signal.getsignal(signal.SIGINT)):  # a shell's job in the background
+        if not callable(signal.getsignal(signal.SIGINT)):  # a background job ignores SIGINT
             signal.signal(signal.SIGINT, signal.default_int_handler)
         signal.raise_signal(signal.SIGINT)
 

@@ -1,4 +1,4 @@
-"""The lines of code from which ranks call one collective.
+"""The lines of code from which the ranks call the same collective.
 
 Collectives meet by their number alone. If a rank makes one call more, or two calls in another
 order, and the tensors have equal shapes, then the wrong values are summed, and nothing fails.

@@ -65,10 +65,10 @@ class Monitor:
 
     def __init__(self, boxes: Sequence[Box], network: EmulatedNetwork | None = None) -> None:
         self._boxes, self._network = boxes, network
-        self._happened = 0  # events of the network, by the last look
+        self._happened = 0  # number of the network's events at the last look
         self._still_since: dict[int, RankStatus] = {}
         self._returned: set[int] = set()
-        self.statuses: dict[int, RankStatus] = {}  # the newest of each rank
+        self.statuses: dict[int, RankStatus] = {}  # the newest status of each rank
         self.last_calls: dict[int, Call] = {}
         self._calls_read = [0] * len(boxes)  # calls read from each box, lost calls included
         # (group, number) -> calls by rank

@@ -60,7 +60,7 @@ def train_alone(trace: Trace) -> bool:
 
 
 def _models(replicas: Mapping[int, Sequence[Replica]]) -> Iterator[Model]:
-    """Yield the models, each with all ranks of its group."""
+    """Yield each model that all ranks of its group have, by rank."""
     found: dict[tuple[str, tuple[int, ...], int], dict[int, Replica]] = {}
     for rank, each in replicas.items():
         numbers: dict[tuple[str, tuple[int, ...]], int] = {}
@@ -98,7 +98,7 @@ def _should_be_equal(model: Model, *, alone: bool) -> bool:
 
 def _meet_again(model: Model) -> bool:
     """True if two ranks have differed in a parameter, and are equal in it later."""
-    apart: set[tuple[int, int, int]] = set()  # a parameter and two ranks
+    apart: set[tuple[int, int, int]] = set()  # (parameter, rank, rank) that have differed
     for seen in _moments(model):
         for one, other in combinations(sorted(seen), 2):
             pairs = zip(seen[one].prints, seen[other].prints, strict=True)

@@ -38,7 +38,7 @@ class Actors:
         self._at_stores: set[Place] = set()  # actors during their turn at a store
         # begin of a standstill: real time in s, emulated ns
         self._stands_since: tuple[float, int] | None = None
-        self.standstills = 0  # number of actors left out while in the user's code
+        self.standstills = 0  # number of times that an actor in the user's code was left out
 
     def watch(self, rank: int, watched: Watched) -> None:
         """Watch the main thread of a rank that has been started."""

@@ -23,7 +23,7 @@ from ddpkit.protocol.emulation import (
 from ddpkit.simulate.engine.device import COMPUTE, Item
 from ddpkit.simulate.engine.network import Network
 
-LONG = 10  # a kernel or a wait of this number of mean waits ends a starved stretch
+LONG = 10  # a kernel or a wait longer than this number of mean waits ends a starved stretch
 # the least number of launches and the least share of waits in a starved stretch
 LEAST_LAUNCHES, LEAST_SHARE = 10, 0.2
 
@@ -55,7 +55,7 @@ class Computed:
 
 
 class Devices:
-    """The devices of some ranks; false if no rank has a device."""
+    """The devices of some ranks; as a bool, False if no rank has a device."""
 
     def __init__(self, ranks: Iterable[int], network: Network, operations: Operations) -> None:
         self._network, self._operations = network, operations
@@ -94,7 +94,7 @@ class Devices:
         self._times[rank][number] = start_ns, done_ns
 
     def new_times(self, rank: int) -> TimesOf:
-        """Return the times of a rank's device since the last call."""
+        """Return the times of a rank's device since the previous `new_times`."""
         times = self._times.get(rank, {})
         if times:
             self._times[rank] = {}

@@ -15,7 +15,7 @@ KEPT = 16384  # operations of a rank; the ends of older operations are forgotten
 
 @dataclass(slots=True, eq=False)
 class Pending:
-    """An operation that a rank has posted, or that will begin at the end of others."""
+    """An operation that a rank has posted, or that will begin at the end of other operations."""
 
     end: End | Part | None = None  # None after the end
     stand_ins: list[Part] = field(default_factory=list)  # the parts of absent ranks

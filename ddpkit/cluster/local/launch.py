@@ -51,7 +51,7 @@ MOST_READ = 1 << 18
 SOCKETS_NAME = 107  # largest length in bytes of a Unix socket's name (`sun_path`)
 SHORT_FOLDER = "/tmp"
 RETRY = 5  # seconds in which a killed forkserver is replaced
-_asked_for_compiler: list[int] = []  # the process id of the forkserver that was asked
+_asked_for_compiler: list[int] = []  # the process id of the forkserver that imports the compiler
 _starting = threading.Lock()  # two functions below change state of the whole process
 _start_program = multiprocessing.util.spawnv_passfds
 
@@ -284,7 +284,7 @@ def _own_groups() -> Iterator[None]:
 
 
 def start_in_own_group(path: bytes, arguments: Sequence[Any], descriptors: Sequence[int]) -> int:
-    """Do as `multiprocessing.util.spawnv_passfds`, for the leader of a new process group."""
+    """Start a program like `multiprocessing.util.spawnv_passfds`, leading a new process group."""
     program = subprocess.Popen(
         [*arguments],
         executable=path,

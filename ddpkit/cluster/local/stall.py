@@ -5,8 +5,8 @@ worker of a data loader or a remote procedure call, and no library tells of such
 module looks at the ranks from outside, together with their children: a process that waits uses no
 processor, and reads and writes nothing.
 
-A rank that sleeps, or waits for a person, looks the same. So the run is never ended; it only prints
-the lines of its ranks, once. Only Linux shows the work of processes; on other systems nothing is
+A rank that sleeps, or waits for a person, looks the same. So a stalled run is not ended; the lines
+of its ranks are printed, once. Only Linux shows the work of processes; on other systems nothing is
 noticed.
 """
 

@@ -14,8 +14,9 @@ from typing import NamedTuple
 
 from ddpkit.protocol.emulation import ClockPage
 
-STANDSTILL = 0.5  # seconds in the user's code
-STANDSTILL_IN_GLOO = 0.02  # seconds inside gloo, while the thread may wait for a peer's post
+# A thread stands still if it has used no CPU time for a number of seconds:
+STANDSTILL = 0.5  # in the user's code
+STANDSTILL_IN_GLOO = 0.02  # inside gloo, while the thread may wait for a peer's post
 STANDSTILL_FOR_BYTES = 60.0  # if gloo has everything it needs: on busy cores, messages take long
 STANDSTILL_BUT_AGENT = 5.0  # if only the agent goes on: on busy cores the agent is always ready
 LOOKS = 5  # looks in a row: after a long time without a core, a single look proves little
@@ -39,7 +40,7 @@ def threads(pid: int) -> dict[int, ThreadState]:
             with suppress(OSError), open(f"{folder}/{thread}/stat", "rb") as stat:
                 fields = stat.read().rpartition(b")")[2].split()
                 if fields:
-                    ticks = sum(map(int, fields[11:13]))  # the user's, and the system's
+                    ticks = sum(map(int, fields[11:13]))  # in user mode, and in the kernel
                     found[int(thread)] = ThreadState(fields[0] in READY, ticks)
     return found
 
@@ -78,7 +79,7 @@ class Rest:
         self.looked = now
 
     def is_longer_than(self, seconds: float, now: float) -> bool:
-        """True if the rest has lasted more than `seconds`, in a sufficient number of looks."""
+        """True if the rest has lasted more than `seconds`, and at least `LOOKS` looks saw it."""
         return now - self.since > seconds and self.looks >= LOOKS
 
 

@@ -172,7 +172,7 @@ class TorchrunJob:
             raise ClusterError(
                 f"all ranks need the same device ({said}): set device= or {VARIABLE}"
             )
-        return min(places, key=lambda place: place.backend)  # "gloo" before "nccl"
+        return min(places, key=lambda place: place.backend)  # "gloo" sorts before "nccl"
 
     def all_gather(self, data: bytes) -> list[bytes]:
         """Return the bytes of every rank, on every rank."""
