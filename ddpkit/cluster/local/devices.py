@@ -165,7 +165,7 @@ class _Waits:
         return not self.gaps or gap_ns <= LONG * self.waited_ns / self.gaps
 
     def kept(self) -> Iterable[Starved]:
-        """Yield the stretch, if it has many launches and its waits take much of its time."""
+        """Yield the stretch, if it has many launches and the waits take much of the time."""
         much = self.waited_ns >= LEAST_SHARE * (self.end_ns - self.start_ns)
         if self.kernels >= LEAST_LAUNCHES and much:
             yield Starved(self.start_ns, self.end_ns, self.kernels, self.waited_ns)

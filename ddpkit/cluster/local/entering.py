@@ -11,7 +11,7 @@ from ddpkit.simulate.messages.schedules import Schedule
 
 
 def enter(network: Network, ns: int, rank: int, post: PostedCollective, running: int) -> list[Part]:
-    """Enter a rank's part of a collective, and the parts of absent ranks that it stands for.
+    """Enter the part of a rank in a collective, and the parts of absent copies of the rank.
 
     ``running`` is the number of members that run. A collective without a root is folded. In a
     collective with a root, absent ranks have their own parts. One rank may stand for several ranks,

@@ -269,9 +269,9 @@ def _nameless_main() -> Iterator[None]:
 def _own_groups() -> Iterator[None]:
     """A block in which each program that multiprocessing starts leads its own process group.
 
-    Before a Jupyter kernel ends or restarts, it ends all children in its own group. The resource
-    tracker ignores this signal, so Jupyter would wait, lose its patience and kill the kernel. The
-    forkserver and the tracker end anyway when their pipes close.
+    A Jupyter kernel that ends or restarts first sends a signal to all children in the kernel's
+    process group. The resource tracker ignores the signal, so Jupyter would wait, and at last kill
+    the kernel. The forkserver and the tracker end anyway when the pipes to the kernel close.
     """
     home: Any = multiprocessing.util
     before = home.spawnv_passfds

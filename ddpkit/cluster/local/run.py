@@ -58,9 +58,9 @@ REAP = 0.5  # seconds to wait for the ends of all killed ranks
 
 
 def run_local(request: Request) -> RunOutcome:
-    """Run a request in fresh processes of this machine, and end them all.
+    """Run a request in fresh processes of this machine, and end the processes.
 
-    A KeyboardInterrupt ends them too, and becomes an `Interrupted` with each rank's line.
+    A KeyboardInterrupt ends the processes too, and becomes an `Interrupted` with each rank's line.
     """
     with ExitStack() as stack:
         folder = stack.enter_context(launch.run_folder())
