@@ -176,7 +176,7 @@ def _why_groups(making: Mapping[int, Call]) -> str:
                 f"{count(int(number), 'group')}"
                 for number, alike in sorted(numbers.items(), reverse=True)
             ]
-            return f"with the group {sorted(one.members)}, {', '.join(made)}. {GROUPS}"
+            return f"including the group {sorted(one.members)}, {', '.join(made)}. {GROUPS}"
     made = [f"rank {rank} {sorted(call.members)}" for rank, call in sorted(making.items())]
     return f"the ranks make different groups: {', '.join(made)}. {GROUPS}"
 

@@ -11,8 +11,8 @@ reply        the last message of a rank: its result, spans and notes
 replica      fingerprints of a model that should be equal on several ranks
 mapped       a file in memory that outlives its writer
 blackbox     a rank's calls and status, in a file that outlives the rank
-past         the begin and end of a rank's calls and compute, in another such file
-alike        the running ranks of many, and their copies
+past         the begin and end of a rank's calls and compute, in a second file that outlives it
+alike        a job in which only some ranks run, and the others are copies
 not_computed  the mark of a tensor without values
 emulation    messages between ranks and the timekeeper of an emulated cluster
 """

@@ -30,7 +30,7 @@ class Assignment:
     script: bool = False  # True if the rank runs a script, which joins the group by itself
     speed: float = 1.0  # speed of the emulated machine, relative to this computer or to `machine`
     machine: MachineModel | None = None  # the model that counts the rank's compute
-    values: bool = True  # False if operations on large tensors are counted only
+    values: bool = True  # False if operations on large tensors are only counted
     alike: Alike | None = None  # set if some of the ranks are copies, which do not run
     strict: bool = False  # True if the use of a tensor in flight raises
     asked: frozenset[str] = frozenset()  # names of the exercises that are asked (`ddpkit.asked`)

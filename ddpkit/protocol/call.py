@@ -50,7 +50,7 @@ class Call(NamedTuple):
     reduce: str = ""  # "SUM", "MAX"; "" without a reduction
     members: tuple[int, ...] = ()  # global ranks of the group; may be () for the default group
     seq: int = 0
-    found: bool = False  # a recv from any rank, written again once its source is known
+    found: bool = False  # True for a recv from any rank, written again once its source is known
     # the user's name of the group: "tp", a mesh's dimension; "" without a name
     group_desc: str = ""
     # for an all-to-all in a small group, the sizes of the parts: to each member, from each member

@@ -34,7 +34,7 @@ class Activity:
     def of_rows(
         cls, compute: Iterable[Span], comm: Sequence[Span], copies: Iterable[Span], window: Interval
     ) -> "Activity":
-        """Return the activity in the spans of one rank, sorted by `ROW_OF`."""
+        """Return the activity in the spans of one rank, which are given row by row."""
         blocked = [(op.blocked_ns, op.end_ns) for op in comm if op.blocked_ns is not None]
         computed = intersect(subtract(map(TIMES, compute), blocked), [window])
         moved = intersect(map(TIMES, comm), [window])

@@ -29,7 +29,7 @@ def rounds(spans: Iterable[Span]) -> int:
     sent_in: dict[int, int] = {}  # message -> its round
     out: dict[int, int] = defaultdict(int)  # rank -> the last round in which it sent
     taken: dict[int, int] = defaultdict(int)  # rank -> the last round in which it received
-    # rank -> the round from which on it has got all messages for which it waited
+    # rank -> the last round in which the rank got a message for which it waited
     known: dict[int, int] = defaultdict(int)
     for number, is_posted in _in_order(pairs):
         send, recv = pairs[number]

@@ -454,7 +454,7 @@ def missing_in_a_group():
 @fault(
     Deadlock,
     "ranks 0, 1, 2 wait in new_group()",
-    "Why: with the group [0, 1, 2], ranks 0, 2 have made 3 groups, rank 1 has made 2",
+    "Why: including the group [0, 1, 2], ranks 0, 2 have made 3 groups, rank 1 has",
     world_size=3,
     why="cycle",
 )

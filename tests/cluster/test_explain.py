@@ -240,14 +240,14 @@ def making(group, *members):
         (
             [making("2", 0, 1, 2), making("2", 0, 1, 2), making("1", 0, 1, 2)],
             {0: {2}, 1: {2}, 2: {0, 1}},
-            "Why: with the group [0, 1, 2], ranks 0, 1 have made 2 groups, rank 2 has made 1 "
-            "group. Every rank must call new_group for every group, in the same order",
+            "Why: including the group [0, 1, 2], ranks 0, 1 have made 2 groups, rank 2 has made "
+            "1 group. Every rank must call new_group for every group, in the same order",
         ),
         (
             # Rank 0 has made one more, and the second mesh dimension tells nothing of that.
             [making("2", 0, 2), making("3", 0, 1), making("1", 0, 2), making("4", 2, 3)],
             {0: {2}, 1: {0}, 2: {0}, 3: {2}},
-            "Why: with the group [0, 2], rank 0 has made 2 groups, rank 2 has made 1 group. Every",
+            "Why: including the group [0, 2], rank 0 has made 2 groups, rank 2 has made 1 group.",
         ),
         (
             [making("1", 0, 1), making("1", 0, 1, 2), making("1", 0, 1, 2)],

@@ -22,9 +22,9 @@ class Actor:
     number: int
     ns: int = 0
     asks: Ask | None = None
-    absent: bool = False  # stands still: the timekeeper does not wait for the actor
-    stood_still: bool = False  # has stood still in the user's code, since its last answer
-    found: bool = False  # a key is in the store, although no rank has told of a change
+    absent: bool = False  # True if the actor stands still: the timekeeper does not wait for it
+    stood_still: bool = False  # True if the actor stood still in the user's code, until its answer
+    found: bool = False  # True if the awaited key is in the store, without a reported change
 
 
 class Actors:

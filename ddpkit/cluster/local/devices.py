@@ -59,7 +59,7 @@ class Devices:
 
     def __init__(self, ranks: Iterable[int], network: Network, operations: Operations) -> None:
         self._network, self._operations = network, operations
-        self._times: dict[int, TimesOf] = {rank: {} for rank in ranks}  # start and end, by number
+        self._times: dict[int, TimesOf] = {rank: {} for rank in ranks}  # times by operation
         self._computed: dict[int, Computed] = {rank: Computed() for rank in self._times}
 
     def __contains__(self, rank: int) -> bool:

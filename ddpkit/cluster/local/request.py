@@ -30,8 +30,8 @@ class Request:
     speeds: tuple[float, ...] = ()  # speeds of the emulated machines
     script: bool = False  # True if the function is a script (`rank.script`)
     machines: tuple[MachineModel, ...] = ()  # models of the machines that count compute
-    values: bool = True  # False if operations on large tensors are counted only
-    alike: Alike | None = None  # set if some of the ranks are copies of others
+    values: bool = True  # False if operations on large tensors are only counted
+    alike: Alike | None = None  # set if some of the ranks are copies of other ranks
     strict: bool = False  # True if a rank raises where its code uses a tensor in flight
 
     @property

@@ -99,7 +99,7 @@ class Timekeeper(threading.Thread):
         self._operations = Operations(len(links))
         with_device = (rank for rank, has_one in enumerate(devices) if has_one)
         self._devices = Devices(with_device, self._network, self._operations)
-        # ranks that have posted an operation, until all members have
+        # operation -> ranks that have posted it, until all members have posted it
         self._here: dict[Hashable, list[int]] = {}
         # operation -> rank -> number and time of the post, until all members have posted
         self._posts: dict[Hashable, dict[int, tuple[int, int]]] = {}

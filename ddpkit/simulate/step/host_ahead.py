@@ -49,7 +49,7 @@ class HostAhead:
 
 
 def _work_ns(spans: Sequence[Span]) -> int:
-    """Return the host's work that the ends of the step have counted."""
+    """Return the host's work in ns, as counted in the spans that end the step."""
     marked = [span for span in spans if span.kind == "step"]
     ends = marked[-1:] or [span for span in spans if span.kind == "optimizer"]
     return sum(int(span.args.get("host_ns", 0)) for span in ends)

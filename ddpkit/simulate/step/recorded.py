@@ -13,8 +13,8 @@ from ddpkit.trace import Span, Trace, how_made
 from ddpkit.trace.intervals import Interval, intersect, subtract, total, union
 from ddpkit.trace.span import QUEUED, READY
 
-MOST_READY = 100_000  # gradients: a damaged number must not fill the memory
-# steps: torch's DDP uses one bucket in the first step, and rebuilds the buckets after it
+MOST_READY = 100_000  # gradients of a span: a damaged number must not fill the memory
+# number of steps: torch's DDP uses one bucket in the first step, and then rebuilds the buckets
 WARM_UP = 3
 
 

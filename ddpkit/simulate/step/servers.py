@@ -134,7 +134,8 @@ class _Clocks:
 
     def __post_init__(self) -> None:
         self._pushes = dict.fromkeys(self.workers, 0)
-        self._pulled = dict.fromkeys(self.workers, 0)  # all pushes before its last pull
+        # worker -> number of all pushes before the worker's last pull
+        self._pulled = dict.fromkeys(self.workers, 0)
 
     def push(self, worker: int, now: int) -> None:
         self.ages.append((worker, len(self.ages) - self._pulled[worker]))

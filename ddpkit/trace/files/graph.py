@@ -102,7 +102,7 @@ def _waits(
 def _cut(
     stretches: Iterable[tuple[int, int, Span | None]], cuts: Sequence[int]
 ) -> Iterator[tuple[int, int, Span | None]]:
-    """Cut stretches of time at some moments."""
+    """Yield the stretches of time, cut at the moments in `cuts`."""
     for start, end, span in stretches:
         for at in cuts[bisect_left(cuts, start + 1) : bisect_left(cuts, end)]:
             yield start, at, span

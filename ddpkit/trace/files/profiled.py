@@ -92,10 +92,10 @@ class _RankReader:
         self.spans: list[Span] = []
         self.kinds: dict[str, str] = {}  # correlation of a launch -> the kernel's kind
         self.names: dict[str, str] = {}  # correlation of a launch -> the operation
-        self.launches: list[tuple[int, str]] = []  # moment and correlation
+        self.launches: list[tuple[int, str]] = []  # (moment, correlation) of each launch
         self.gradients: list[int] = []  # moments on the CPU at which a gradient was accumulated
-        self.computes: dict[str, int] = {}  # places of compute's spans, by the launch's correlation
-        self.kernels: dict[str, Interval] = {}  # time of the kernels of each launch
+        self.computes: dict[str, int] = {}  # correlation of a launch -> index in `spans`
+        self.kernels: dict[str, Interval] = {}  # correlation of a launch -> time of its kernels
 
     def on_cpu(self, event: Event, parents: Sequence[Event]) -> None:
         operators = [parent for parent in parents if parent.cat == kineto.OPERATOR]
