@@ -5,8 +5,8 @@ order, and the tensors have equal shapes, then the wrong values are summed, and 
 Right programs call a collective from different lines too, in the branches of an if. So:
 
 - Barriers have no values, and calls with a root meet from two lines by design: both are left out.
-- The gradients of two DDP models come from one line. Their calls have two places: a place is a line
-  and a model.
+- A *place* is a line and the number of a DDP model, because the same line reduces the gradients of
+  all DDP models.
 - After a failure, a difference counts only if a rank has also called from the place of the other
   rank: each branch of `if rank == 0` belongs to some ranks alone. A call of the user's code that
   met a call of torch's own code takes precedence over other differences, because under `Join` calls
@@ -75,7 +75,7 @@ class Lines:
         )
 
     def by_luck(self, text: Callable[[Where], str]) -> dict[int, Call]:
-        """Return the calls of a run's first collective that paired wrong calls; {} without one.
+        """Return the calls of a run's first collective that seems to pair wrong calls, or {}.
 
         text  a function that returns the text of a line
         """
@@ -124,7 +124,7 @@ def _swapped(pairs: Sequence[tuple[str, str]], alike: set[str]) -> bool:
 
 
 def _shifted(pairs: Sequence[tuple[str, str]]) -> bool:
-    """True if one text of both ranks meets two other texts, in at least three calls."""
+    """True if a text of both ranks' lines meets two other texts, in at least three calls."""
     meets: dict[str, set[str]] = defaultdict(set)
     for mine, theirs in pairs:
         meets[mine].add(theirs)

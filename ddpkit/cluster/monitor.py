@@ -26,9 +26,9 @@ from ddpkit.protocol.call import Call, Where
 from ddpkit.protocol.status import RankStatus
 from ddpkit.source import source_line
 
-# The time in ns for which all unfinished ranks must stand still: long enough for the slowest start
-# of a transfer on a busy machine, and longer if each wait has its counterpart, so that bytes should
-# flow.
+# The time in ns for which all unfinished ranks must stand still. The first time is long enough for
+# the slowest start of a transfer on a busy machine. The second time counts if each wait has its
+# counterpart, so that bytes should flow.
 PATIENCE_NS = 1_500_000_000
 PATIENCE_MATCHED_NS = 20_000_000_000
 # On an emulated network, this time counts instead of `PATIENCE_MATCHED_NS`: on busy cores a rank
@@ -130,7 +130,7 @@ class Monitor:
         return self._lines.by_luck(_text) if self._complete else {}
 
     def _apart(self, call: Call) -> dict[int, Call]:
-        """Return the first calls, in the group of a failed collective, from different lines."""
+        """Return the first calls from different lines in the group of a failed collective."""
         if call.is_message or not call.seq or not self._complete:
             return {}
         return self._lines.first_apart(call.group)
@@ -288,7 +288,7 @@ class Monitor:
     def _made(
         self, calls: Mapping[int, Call], needs: causes.Needs, returned: Collection[int]
     ) -> dict[int, int]:
-        """Return `Deadlock.made` for a deadlock with returned ranks."""
+        """Return each rank's number of calls of the awaited function: `Deadlock.made`, or {}."""
         call = calls[next(iter(causes.left_alone(calls, needs, returned)))]
         if call.is_message or not call.seq or not self._complete:
             return {}

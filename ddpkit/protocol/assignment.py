@@ -32,7 +32,7 @@ class Assignment:
     machine: MachineModel | None = None  # the model that counts the rank's compute
     values: bool = True  # False if operations on large tensors are only counted
     alike: Alike | None = None  # set if some of the ranks are copies, which do not run
-    strict: bool = False  # True if the use of a tensor in flight raises
+    strict: bool = False  # True if the use of a tensor in flight raises an exception
     asked: frozenset[str] = frozenset()  # names of the exercises that are asked (`ddpkit.asked`)
     host_size: int = 0  # the number of ranks on a host of the emulated network; 0 without hosts
 

@@ -23,7 +23,7 @@ OF_OBJECTS = (
     *("send_object_list", "recv_object_list"),
 )
 
-TUPLES = ("shape", "members", "sends", "takes", "keys", "strides")  # lists in JSON
+TUPLES = ("shape", "members", "sends", "takes", "keys", "strides")  # tuples here, lists in JSON
 
 
 class Call(NamedTuple):

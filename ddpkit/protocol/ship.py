@@ -259,7 +259,7 @@ def _uses(name: str, function: Any, chain: list[tuple[str, Any]] | None) -> str:
 
 
 def _leads_to(holder: Any, step: str, value: Any) -> str:
-    """Return the words for a value in a function, a class or an object."""
+    """Return the words for the step from a holder to a value: "calls f", "uses the class C"."""
     if _has_code(value):
         return f"{'has' if _is_taken_apart(holder) else 'calls'} {step}"
     if isinstance(value, type):

@@ -137,7 +137,7 @@ class BaseTrace:
         return Traffic.of(comm, self.world_size, self.recorded_ranks)
 
     def peak(self, rank: int) -> MemoryLevel | None:
-        """Return the rank's highest memory in its window, the first of equals; None if unknown."""
+        """Return the first highest memory level in the rank's window; None if unknown."""
         levels: Sequence[MemoryLevel] = self.memory.get(rank, ())
         if rank in self.bounds:
             levels = inside(levels, *self.bounds[rank])

@@ -51,7 +51,7 @@ class Unsent:
         stretches = (each for each in past.stretches() if each.kind in KINDS)
         self._stretches = [each for each in stretches if each.start <= each.end]
         first = min((stretch.number for stretch in self._stretches), default=1)
-        self._lost = min(calls, default=0), first - 1  # numbers of calls and of stretches
+        self._lost = min(calls, default=0), first - 1  # numbers of lost calls, lost stretches
         self.until_ns = max(until_ns, self._last_ns())
 
     def _call(self, what: Call, times: Times) -> KeptCall:

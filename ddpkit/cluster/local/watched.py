@@ -20,7 +20,7 @@ STANDSTILL_IN_GLOO = 0.02  # inside gloo, while the thread may wait for a peer's
 STANDSTILL_FOR_BYTES = 60.0  # if gloo has everything it needs: on busy cores, messages take long
 STANDSTILL_BUT_AGENT = 5.0  # if only the agent goes on: on busy cores the agent is always ready
 LOOKS = 5  # looks in a row: after a long time without a core, a single look proves little
-READY = (b"R", b"D", b"T", b"t")  # a stopped thread counts, because it may be continued
+READY = (b"R", b"D", b"T", b"t")  # states of ready threads; a stopped thread may be continued
 TICKS = 3  # ticks of 10 ms; a process at a standstill uses less in `STANDSTILL`
 NOTABLE_NS = 100_000  # CPU time that shows a main thread at work
 
@@ -68,7 +68,7 @@ class Rest:
     since: float = field(default_factory=time.monotonic)
     looks: int = 0
     looked: float = 0.0  # the time of the last look
-    used: int = 0  # CPU time at the beginning
+    used: int = 0  # CPU time at the rest's beginning
 
     def look(self, now: float, used: int, notable: int, *, ready: bool) -> None:
         """Look at the threads: the rest goes on, or begins again."""
@@ -137,7 +137,7 @@ class Watched:
         self.page.close()
 
     def stands_still(self, now: float, *, unmet: bool) -> bool:
-        """True if the thread has slept without CPU time for so long that waiting for it must end.
+        """True if the thread has used no CPU time for so long that nobody should wait for it.
 
         ``unmet``: a peer's part is missing in an operation that the rank has posted. Only then may
         the rank wait in gloo for an event of emulated time; otherwise it waits for bytes on their

@@ -17,7 +17,8 @@ from heapq import heappop, heappush
 
 from ddpkit.simulate.engine.posted import UNKNOWN
 
-COMPUTE, UP, DOWN = "compute", "copy up", "copy down"  # places: kernels, to the device, to the host
+# the places: for kernels, for copies to the device, for copies to the host
+COMPUTE, UP, DOWN = "compute", "copy up", "copy down"
 
 
 @dataclass(slots=True, eq=False)

@@ -12,11 +12,11 @@ collective, and when its part of the previous collective in the same stream is d
 are posted one by one, as if a program of sends and receives ran on that rank.
 
 A rank may have a device, with places: compute, and engines that copy (`device`). A launch adds an
-item to a place. The caller launches an item only when the ends of all items before it are known.
+item to a place. The caller launches an item once the ends of all items that it follows are known.
 
-At one time items end first; then posts and ready items count; then items start; then messages move.
-If several messages could leave a free side, the message that was sent first leaves; if a rank sent
-several at that time, the message that was posted first. Messages that arrive at one time come in by
+Events of one time happen in this order: items end, posts count, items start, messages leave, and
+messages arrive. If several messages could leave a free side, the first sent leaves first; of
+messages that a rank sent at one time, the first posted. Messages that arrive at one time come in by
 round and rank; messages of one rank come in as they left. So runs with equal posts have equal
 times, in whatever order the posts of different ranks are told.
 """

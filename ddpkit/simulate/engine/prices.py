@@ -66,9 +66,10 @@ def all_reduce_ns(algorithm: str, nbytes: int, links: Links) -> int:
 
 
 def _butterfly_on_hosts(nbytes: int, links: Links, size: int) -> int:
-    """Return the ns of rounds inside hosts, and of rounds in which a host's ranks share a link.
+    """Return the time of recursive doubling on hosts of ``size`` ranks, in ns.
 
-    A number of ranks that is no power of two makes two more rounds of the second kind.
+    The first rounds stay inside the hosts. In all further rounds, the ranks of a host share the
+    host's link. If the number of ranks is no power of two, there are two more of these rounds.
     """
     assert links.hosts is not None
     n, inside, between = len(links), links.each[0], links.hosts.between

@@ -1,8 +1,8 @@
 """`HostAhead`: a step on a device with a host that never waits, and so runs ahead of the device.
 
-A host that never waits launches a step in a time of its own, whatever the device does. Then a
-cycle of steps takes the longer of two times: the launches, and the device's work with its waits for
-communication. The device's work is its compute without the waits for launches.
+A host that never waits launches a step in a time of its own, whatever the device does. Then each of
+many equal steps takes the longer of two times: the launches, and the device's work with its waits
+for communication. The device's work is its compute without the waits for launches.
 
 A host that waits in a step, for a loss or a copy, launches again after the wait. Then the waits for
 launches belong to the step, and stay in its compute.
@@ -24,7 +24,8 @@ class HostAhead:
     """The host of a step. Both fields are empty if the host waits, or if there is no device.
 
     ns       the time of the host's work
-    starved  stretches in which the device waits for launches, each with the working share of time
+    starved  stretches in which the device waits for launches, each with the share of the time in
+             which the device computes
     """
 
     ns: int = 0

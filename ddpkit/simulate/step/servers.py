@@ -114,7 +114,7 @@ def server_program(
     compute: Callable[[int, int], int],
     how_long: tuple[float, float],
 ) -> Program:
-    """Return the program of servers, one for each chunk, and of the workers at their desk."""
+    """Return the program of the servers, one for each chunk, and of the workers of `desk`."""
     servers: list[Lane] = [
         partial(_server, desk, server, nbytes) for server, nbytes in enumerate(chunks)
     ]

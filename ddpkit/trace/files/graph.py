@@ -128,7 +128,9 @@ def _ordered(
         if event == 0 and n in posted:
             front = front - posted[n].after | {posted[n].number}
         elif event == 0:
-            waited_early.add(n)  # an operation of length 0
+            waited_early.add(
+                n
+            )  # for an operation of length 0, the wait's end comes before the post
         elif event == 1:
             span = operations[n]
             node = GraphNode(
