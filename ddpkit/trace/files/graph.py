@@ -128,9 +128,7 @@ def _ordered(
         if event == 0 and n in posted:
             front = front - posted[n].after | {posted[n].number}
         elif event == 0:
-            waited_early.add(
-                n
-            )  # for an operation of length 0, the wait's end comes before the post
+            waited_early.add(n)  # the post of an operation of length 0 comes after the wait
         elif event == 1:
             span = operations[n]
             node = GraphNode(
