@@ -1,7 +1,7 @@
 """The texts of the errors of a run: pure functions from an error's data to its text.
 
-`monitor` and `blame` collect the data. `phrases` has the parts of sentences that repeat, `stopped`
-the texts for a stopped run.
+`monitor` and `blame` collect the data. `phrases` has the parts of sentences that repeat, and
+`stopped` has the texts for a stopped run.
 """
 
 from __future__ import annotations

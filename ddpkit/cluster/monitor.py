@@ -212,7 +212,7 @@ class Monitor:
             return "splits", {end: calls[end] for end in ends}
         if len(calls) == len(self._members(first)):
             self._lines.met(calls)
-            del self._collectives[key], self._nth[key]  # all agree
+            del self._collectives[key], self._nth[key]  # all members agree
         return None
 
     def _message(self, rank: int, call: Call) -> tuple[MismatchKind, dict[int, Call]] | None:

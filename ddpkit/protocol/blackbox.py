@@ -33,8 +33,8 @@ from ddpkit.protocol.call import Call
 from ddpkit.protocol.mapped import MappedFile
 from ddpkit.protocol.status import RankStatus
 
-SLOTS = 4096  # calls kept
-TEXTS, SLOT = 1024, 1024  # texts kept, bytes of each
+SLOTS = 4096  # number of kept calls
+TEXTS, SLOT = 1024, 1024  # number of kept texts, and bytes of each text
 MAKING, REFUSED = 1 << 63, 1 << 62  # bits of a call's number
 HELD = 0.1  # seconds for which a reader waits for a call that the backend has not taken yet
 STATUS = 8192  # bytes of a status; two are kept, and written in turn

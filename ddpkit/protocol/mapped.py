@@ -10,7 +10,7 @@ from typing import ClassVar, Self
 class MappedFile:
     """A mapped file; `create` makes a new file of zeros, the constructor opens an existing file."""
 
-    size: ClassVar[int]  # in bytes
+    size: ClassVar[int]  # size of the file in bytes
 
     def __init__(self, path: Path) -> None:
         with path.open("r+b") as file:

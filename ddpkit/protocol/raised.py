@@ -38,7 +38,7 @@ class Raised:
     exit_code: int | None = None  # the exit code of a SystemExit
     unsendable: bool = False  # True if the function returned a value that cannot be sent back
     pickled: bytes = b""  # the pickled exception; b"" if it has no pickle, or came as JSON
-    cause: Raised | None = None  # the exception after `from`
+    cause: Raised | None = None  # the exception after `from` in `raise ... from ...`
     exceptions: tuple[Raised, ...] = ()  # the members of an ExceptionGroup
     full: MemoryFull | None = None  # set for an OutOfMemoryError of a modelled machine
 

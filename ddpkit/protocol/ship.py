@@ -189,7 +189,7 @@ def _tensor(
 
     if memoryview(buffer).nbytes == 0:
         flat = torch.empty(0, dtype=torch.uint8)
-    elif memoryview(buffer).readonly:  # in band
+    elif memoryview(buffer).readonly:  # the buffer is in the pickle
         flat = torch.frombuffer(bytearray(buffer), dtype=torch.uint8)
     else:
         flat = torch.frombuffer(buffer, dtype=torch.uint8)
@@ -321,7 +321,7 @@ def _variables(function: Any) -> Iterator[tuple[str, Any]]:
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
         try:
             yield name, cell.cell_contents
-        except ValueError:  # not assigned yet
+        except ValueError:  # the variable is not assigned yet
             continue
     for name in _global_names(function.__code__):
         if name in function.__globals__:

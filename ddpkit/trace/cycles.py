@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from ddpkit.trace.span import OPTIMIZER, Span
 
-LONGEST = 64  # optimizers in a cycle
+LONGEST = 64  # most optimizers in a cycle
 WORK = ("forward", "backward")
 
 

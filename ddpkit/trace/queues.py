@@ -65,6 +65,6 @@ def starvation(trace: BaseTrace, rank: int) -> Starvation | None:
 
 
 def _waited(span: Span, window: Interval) -> int:
-    """Return the ns that a stretch waits inside a window, in proportion to their overlap."""
+    """Return the ns that a stretch waits inside a window, in proportion to the time inside."""
     inside = total(intersect([(span.start_ns, span.end_ns)], [window]))
     return round(int(span.args[LIMIT]) * inside / max(1, span.duration_ns))

@@ -31,8 +31,8 @@ class Traffic:
     """
 
     world_size: int
-    p2p: Mapping[tuple[int, int], Count]  # (from, to)
-    collective: Mapping[tuple[int, str], Count]  # (rank, "all_reduce")
+    p2p: Mapping[tuple[int, int], Count]  # (sender, receiver) -> count
+    collective: Mapping[tuple[int, str], Count]  # (rank, operation) -> count
     recorded: Sequence[int] | None = None  # ranks with known operations; None: all ranks
 
     @classmethod

@@ -209,7 +209,7 @@ class Actors:
             if actor.asks is not None or actor.absent:
                 continue
             watched = self._watched[rank]
-            if number != MAIN and watched.process_stands_still(now):  # a callback
+            if number != MAIN and watched.process_stands_still(now):  # the actor is a callback
                 actor.absent = True
                 self.standstills += 1
             elif number == MAIN and watched.stands_still(now, unmet=unmet[rank]):

@@ -17,7 +17,7 @@ KEPT = 16384  # operations of a rank; the ends of older operations are forgotten
 class Pending:
     """An operation that a rank has posted, or that will begin at the end of other operations."""
 
-    end: End | Part | None = None  # None after the end
+    end: End | Part | None = None  # None after the operation's end
     stand_ins: list[Part] = field(default_factory=list)  # the parts of absent ranks
     source: int = UNKNOWN  # the sender of a finished receive
     done_ns: int = UNKNOWN

@@ -96,7 +96,7 @@ def load_more_of_compiler() -> None:
     A function's code does not show every need, for example a `backward` with a gradient.
     """
     for pid in _server():
-        with suppress(ProcessLookupError):  # killed
+        with suppress(ProcessLookupError):  # the forkserver was killed
             os.kill(pid, signal.SIGURG)  # ignored by a process without a handler
 
 

@@ -30,8 +30,8 @@ TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
 class WorkSoFar(NamedTuple):
     """The work of a process so far."""
 
-    ticks: int  # CPU time
-    bytes: int  # read and written, in files, pipes and sockets
+    ticks: int  # CPU time, in the system's ticks
+    bytes: int  # bytes read and written, in files, pipes and sockets
 
 
 class Stall:

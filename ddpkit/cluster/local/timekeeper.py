@@ -110,7 +110,7 @@ class Timekeeper(threading.Thread):
         self._stands = False  # True if all actors wait, and the network has no event
         self._begun = False  # True if an actor has begun since the last look at the clocks
         self._actors = Actors(len(pages))
-        self._served = 0  # number of ranks
+        self._served = 0  # number of served ranks
         # actors to answer, and the ends of their operations
         self._known: list[tuple[Actor, int]] = []
         self._over = threading.Event()

@@ -23,7 +23,7 @@ def standard_input() -> Connection | None:
         return None
     try:
         here = os.dup(0)
-    except OSError:  # closed
+    except OSError:  # standard input is closed
         return None
     if not os.isatty(here):
         return Connection(here, writable=False)

@@ -33,7 +33,7 @@ from ddpkit.simulate.engine.play import play_program
 from ddpkit.simulate.engine.program import Action, After, CollectivePart, MessageEnd, Program, Work
 
 MESSAGES = ("send", "recv")
-MOST = 100_000  # entries of a program
+MOST = 100_000  # most entries of a program
 MOST_NUMBER = 1 << 60  # limit for ns, bytes or FLOPs
 
 

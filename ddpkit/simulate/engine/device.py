@@ -56,7 +56,7 @@ class DevicePlace:
     """A place of a rank's device: the running item, and the items that are ready."""
 
     running: Item | None = None
-    ready: list[tuple[int, int, int, Item]] = field(default_factory=list)  # a heap
+    ready: list[tuple[int, int, int, Item]] = field(default_factory=list)  # a heap of ready items
     looks_ns: int = UNKNOWN  # the time of the place's look for the next item
 
     def add(self, item: Item) -> None:

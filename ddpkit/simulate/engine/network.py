@@ -298,7 +298,7 @@ class Network:
         earliest = max(send.posted_ns, receive.posted_ns - message.latency_ns)
         leaves, through = message.out.take(earliest, send.nbytes)
         arrives = message.out.link.arrival_ns(into.link, send.nbytes, leaves)
-        arrives += message.latency_ns - message.latency_ns // send.rounds  # for further rounds
+        arrives += message.latency_ns - message.latency_ns // send.rounds  # for merged rounds
 
         def arrive(now: int) -> None:
             receive.finish(into.take(now, send.nbytes)[1])

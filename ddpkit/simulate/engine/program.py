@@ -11,7 +11,7 @@ parameters are programs (`step_program`, `pipeline_program`, `server_program`, `
                      hold the lane until they are done
     CollectivePart   the rank's part in a collective; with async_op the lane goes on at once
     After            the lane waits for steps with these handles, of any lane of its rank
-    Launch           an item for a place of the rank's device, which does it later; the lane goes on
+    Launch           an item for a place of the rank's device; the lane goes on at once
 
 On a rank with a device a lane is the device's host. The host launches messages and collectives too:
 with ``follows``, they are posted when the device has done the steps before them (`queues` gives the

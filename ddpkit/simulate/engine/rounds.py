@@ -24,7 +24,7 @@ LOOKS = 8  # rounds between two looks at the clocks
 if TYPE_CHECKING:
     import numpy as np
 
-    Times: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]  # ns, one a rank
+    Times: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]  # times in ns, one for each rank
 
 
 def ring_ends(nbytes: int, links: Links, starts: Sequence[int] | None = None) -> list[int]:
@@ -38,7 +38,7 @@ def ring_ends(nbytes: int, links: Links, starts: Sequence[int] | None = None) ->
     if n == 1:
         return [int(at[0])]
     least, longer = divmod(nbytes, n)
-    shown = n  # ranks that are computed
+    shown = n  # number of ranks that are computed
     if starts is None and not longer and links.hosts and not n % links.hosts.size:
         hosts = [links.each[i : i + links.hosts.size] for i in range(0, n, links.hosts.size)]
         shown = links.hosts.size if len(set(hosts)) == 1 else n  # all hosts do the same

@@ -14,7 +14,7 @@ from ddpkit.simulate.engine.program import Program
 from ddpkit.simulate.messages.schedules import Schedule, Send
 from ddpkit.trace import Span, Trace, match_peers
 
-FLOAT32 = 4  # bytes
+FLOAT32 = 4  # bytes of a float32
 
 
 def time_of(

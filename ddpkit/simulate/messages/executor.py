@@ -43,7 +43,7 @@ class _Memory:
     def __init__(self, vectors: Sequence[Sequence[int]]) -> None:
         self.originals = vectors
         self.vectors: list[Vector] = [list(vector) for vector in vectors]
-        self.mail: dict[tuple[int, int], deque[Vector]] = defaultdict(deque)  # (from, to)
+        self.mail: dict[tuple[int, int], deque[Vector]] = defaultdict(deque)  # (sender, receiver)
 
     def take(self, step: Step) -> bool:
         """Take one step, if possible now; return True if it was taken."""

@@ -27,7 +27,7 @@ from ddpkit.simulate.engine.program import Action, After, Lane, MessageEnd, Prog
 from ddpkit.text import count
 from ddpkit.trace import Trace
 
-HEADER, DATA = 1, 2  # tags
+HEADER, DATA = 1, 2  # tags of messages
 HEADER_BYTES = 8
 PUSH, PULL, DONE = range(3)
 MOVED = ("asked", "data")  # handles of the steps for which a worker waits, for each server

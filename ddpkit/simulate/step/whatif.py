@@ -84,7 +84,7 @@ def fit_link(samples: Sequence[Sample], world_size: int) -> Link:
     if world_size < 2 or not samples:
         return Link()
     ((latencies, payloads),) = terms("ring", world_size)
-    slope, intercept = _line(samples)  # ns per byte, ns
+    slope, intercept = _line(samples)  # in ns per byte, and in ns
     if slope <= 0 or intercept < 0:
         slope, intercept = _line_through_0(samples)
     if slope <= 0:
