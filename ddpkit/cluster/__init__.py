@@ -5,7 +5,7 @@ local/     ranks on this machine
 torchrun/  ranks that torchrun has started
 elastic    `torchrun` itself, from a cell
 guardian   a process between notebook and torchrun, which ends every process of torchrun
-monitor    reads the ranks' black boxes: disagreement, deadlock
+monitor    reads the ranks' black boxes, and notices disagreement and deadlock
 lines      the lines of code from which the ranks call the same collective
 causes     the causes of deadlocks and mismatches, found in the ranks' calls
 blame      the choice of the rank at fault
@@ -15,7 +15,7 @@ phrases    parts of sentences that all these texts share
 interrupts KeyboardInterrupt, held back, and handed on to another thread
 stopped    texts about a run that was stopped
 afterwards/ texts about a run that ended without an error, with results in doubt
-without_values  facts of a run without values: lines that read values all the same
+without_values  facts of a run without values: the lines that read values nevertheless
 outcome    the results of a run, or its error
 output     the ranks' printed lines
 devices    the ranks' device, and the backend that follows from it

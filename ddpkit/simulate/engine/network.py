@@ -53,7 +53,7 @@ class Network:
         # a heap of (time, `END` … `ARRIVAL`, round, rank, post's number, event's number, action)
         self._events: list[tuple[int, int, int, int, Number, int, Action]] = []
         self._numbers = count()
-        self._channels: dict[Hashable, dict[int, Channel]] = {}  # (stream, dst, tag) -> src
+        self._channels: dict[Hashable, dict[int, Channel]] = {}  # keys: (stream, dst, tag); src
         self._anybody: dict[Hashable, deque[End]] = {}  # receives from any rank
         self._plays: dict[Hashable, Play] = {}
         self._last: dict[tuple[Hashable, int], Part] = {}  # (stream, rank) -> the newest part

@@ -15,9 +15,9 @@ OPERATIONS = {
     "all_reduce": ("ring", False),
     "all_gather": ("all_gather", True),
     "all_gather_into_tensor": ("all_gather", True),
-    "reduce_scatter": ("reduce_scatter", True),  # a list of tensors; the bytes are those of one
+    "reduce_scatter": ("reduce_scatter", True),  # a list of tensors; `nbytes` is one tensor's size
     "reduce_scatter_tensor": ("reduce_scatter", False),
-    "all_to_all": ("round_robin", False),  # a list of tensors; the bytes are those of one
+    "all_to_all": ("round_robin", False),  # a list of tensors; `nbytes` is one tensor's size
     "all_to_all_single": ("reduce_scatter", False),  # has the same formula
     "broadcast": ("broadcast", False),
     "reduce": ("reduce", False),

@@ -28,8 +28,8 @@ MANY = 256  # ranks; with more ranks, all chunks of a ring count as equally long
 def price_of(algorithm: str, world_size: int, link: LinkSpec) -> Price:
     """Return the price of an all_reduce: a function, bytes -> ns, which remembers its answers.
 
-    ``algorithm`` is one of ALL_REDUCE, or "cheapest": the faster of ring and butterfly for the
-    bytes. Raises ValueError for another name or a bad link.
+    ``algorithm`` is one of ALL_REDUCE, or "cheapest": the faster of ring and butterfly for each
+    number of bytes. Raises ValueError for another name or a bad link.
     """
     if algorithm not in (CHEAPEST, *ALL_REDUCE):
         raise ValueError(
