@@ -68,7 +68,6 @@ def _lane(
             if last[number] == ready:
                 turn, stream = divmod(number, streams)
                 group = str(stream) if streams > 1 else ""
-                group = str(stream) if streams > 1 else ""
                 lane.append(
                     CollectivePart(
                         plan, everybody, turn, bucket.bytes, group,
