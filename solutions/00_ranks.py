@@ -127,11 +127,11 @@ print(run.traffic)
 
 # %% exercise="token_ring"
 def token_ring(token: torch.Tensor) -> torch.Tensor:
-    """Send `token` once around the ring of all ranks, each adding its rank + 1 to it.
+    """Send `token` once around the ring of all ranks, and add each rank's number + 1 on the way.
 
-    By dist.send and dist.recv alone, from rank r to rank r + 1. Every rank is called with an equal
-    tensor, and leaves it as it is. Rank 0 starts, and returns the token that comes back to it; any
-    other rank returns what it passed on.
+    Uses only dist.send and dist.recv, from rank r to rank r + 1. All ranks are called with equal
+    tensors, and leave their tensors unchanged. Rank 0 starts, and returns the token that comes
+    back; every other rank returns the token that it passed on.
     """
     # BEGIN SOLUTION
     rank, world_size = dist.get_rank(), dist.get_world_size()
@@ -161,7 +161,7 @@ check(token_ring)
 # ## The first timeline
 #
 # Inside a laptop, messages are too fast to watch. So the next cluster is *emulated*: its ranks are
-# real, but each rank's clock runs as on its own machine, with a link of 1 Gbit/s. On this link, a
+# real, but their clocks show the time of four machines with links of 1 Gbit/s. On this link, a
 # message of 4 MB takes 32.2 ms: 0.2 ms until the first byte arrives, and 32 ms for all bytes. (1 MB
 # is 1,000,000 bytes in all labs, except for torch's bucket caps in lab 05.)
 
@@ -302,8 +302,8 @@ run = Cluster(2).run(me_first, expect_error=True)
 def who_waits(x: torch.Tensor) -> torch.Tensor:
     """Send `x` to the rank on the right, and return the tensor that came from the left.
 
-    By dist.send and dist.recv alone. It must not count on buffers: a send waits for its recv.
-    `x` is left as it is.
+    Uses only dist.send and dist.recv, and does not rely on buffers: each send waits for its recv.
+    `x` stays unchanged.
     """
     # BEGIN SOLUTION
     rank, world_size = dist.get_rank(), dist.get_world_size()
@@ -373,7 +373,7 @@ beside(shift_ms, run.trace.duration_ms, "ms")
 # ```python
 # import torch, torch.distributed as dist
 #
-# dist.init_process_group("gloo")  # "nccl" on GPUs, with one for each rank
+# dist.init_process_group("gloo")  # or "nccl", with one GPU for each rank
 # rank, ranks = dist.get_rank(), dist.get_world_size()
 # print(f"rank {rank} of {ranks} is here")
 # number = torch.tensor([float(rank)])

@@ -31,7 +31,7 @@ from ddpkit import Cluster, beside, check, show
 # ## The data
 #
 # The data are 1,797 images of handwritten digits, with 8 × 8 pixels each. Each image is a row of 64
-# numbers between 0 and 1, and each label says which digit it shows.
+# numbers between 0 and 1, and each label says which digit the image shows.
 
 # %%
 from ddpkit.data import load_digits
@@ -138,8 +138,8 @@ plt.show()
 def minibatches(n: int, batch_size: int, seed: int) -> list[torch.Tensor]:
     """Shuffle the numbers 0 to n - 1 and cut them into batches: a list or tuple of int64 tensors.
 
-    Every batch has `batch_size` numbers, the last one the rest. The same seed gives the
-    same batches, a new seed gives new batches. Torch's global seed is left alone: make a
+    Every batch has `batch_size` numbers; the last batch has the rest. The same seed gives the
+    same batches, a new seed gives new batches. Leave torch's global seed alone: make a
     torch.Generator of your own.
     """
     # BEGIN SOLUTION
@@ -169,7 +169,7 @@ check(minibatches)
 # **Predict:** if the minibatch is four times as large, to how many per cent does the noise shrink?
 
 # %% guess="per_cent"
-per_cent = 50  # your prediction: of the noise before
+per_cent = 50  # your prediction, in per cent of the noise with the smaller minibatch
 
 
 # %%
@@ -216,8 +216,8 @@ def sgd_step(parameters, gradients, lr, momentum=0.0, velocities=None):
     """One step of SGD. Changes the parameters in place, in the same memory; leaves the gradients
     unchanged.
 
-    `velocities` is what the step before returned, None at the first step. Returns the new
-    velocities: a list or tuple of tensors, one for each parameter.
+    `velocities` is the return value of the previous step, or None at the first step. Returns the
+    new velocities: a list or tuple of tensors, one for each parameter.
     """
     # BEGIN SOLUTION
     if velocities is None:
@@ -281,12 +281,12 @@ for batch_size in (len(x), 64):
 
 # %% exercise="accumulate"
 def accumulate(loss, parameters, micro_batches):
-    """The gradients of the mean loss over all micro-batches together: a list or tuple of tensors.
+    """Return the gradients of the mean loss over all images of all micro-batches.
 
-    `loss(x, y)` is the mean loss over the images x. `micro_batches` is a list of (x, y); the
-    lengths may differ. Each micro-batch goes through the model whole and alone, and no more than
-    two graphs are in memory: the whole batch does not fit. Old values of .grad do not count, and
-    the parameters stay as they are.
+    The gradients are a list or tuple of tensors. `loss(x, y)` is the mean loss over the images x.
+    `micro_batches` is a list of (x, y); the lengths may differ. Each micro-batch goes through the
+    model whole and alone, and at most two graphs are in memory, because the whole batch does not
+    fit. Old values of .grad do not count, and the parameters stay unchanged.
     """
     # BEGIN SOLUTION
     images = sum(len(y) for _, y in micro_batches)
@@ -305,16 +305,16 @@ check(accumulate)
 # %% [markdown]
 # <details><summary>An answer</summary>
 #
-# No. The gradient of 64 images is $\frac{48}{64} g_1 + \frac{16}{64} g_2$: each part has a weight by
+# No. The gradient of 64 images is $\frac{48}{64} g_1 + \frac{16}{64} g_2$: each part is weighted by
 # its length. The plain mean would give each image of the short part three times the weight of an
 # image of the long part.
 #
 # </details>
 
 # %% [markdown]
-# **What to notice:** another rank could compute the gradient of each micro-batch. The training needs
-# only a gradient and a length from such a rank. This is *data parallelism*: split the batch, and add
-# up the gradients.
+# **What to notice:** each micro-batch could have a rank of its own, which computes its gradient. The
+# training needs only a gradient and a length from each rank. This is *data parallelism*: split the
+# batch, and add up the gradients.
 
 # %% [markdown]
 # ## One step after the other

@@ -30,8 +30,8 @@ from ddpkit import Cluster, beside, check, show, span
 # ## Why collectives?
 #
 # A training step on many ranks needs the same few operations again and again: all ranks get the
-# tensor of one rank, or the tensors of all ranks become one sum. A **collective** is a call for such
-# an operation that all ranks make together. [torch has
+# tensor of one rank, or the tensors of all ranks become one sum. A **collective** is a call of such
+# an operation: all ranks make this call together. [torch has
 # collectives](https://docs.pytorch.org/docs/stable/distributed.html#collective-functions) ready to
 # use. After building collectives yourself, you know the cost of each, and the reason for the cost.
 
@@ -89,8 +89,9 @@ beside(isend_ms, by_isend.trace.duration_ms, "ms, by isend")
 # **What to notice:** with `send`, the work begins when the message is sent. With `isend`, rank 0
 # works while the bytes move, and then waits only for the rest of the bytes.
 #
-# The table has rank 0's time in four parts. *Overlapped*: rank 0 computed while a message moved.
-# *Exposed*: a message moved, or rank 0 waited for a message, and rank 0 did not compute.
+# The table splits rank 0's time into four parts, among them these two. *Overlapped*: rank 0 computed
+# while a message moved. *Exposed*: a message moved, or rank 0 waited for a message, and rank 0 did
+# not compute.
 
 # %% [markdown]
 # From `isend` to `wait`, the tensor belongs to the network. If you change the tensor in between, the
@@ -163,10 +164,10 @@ for nbytes, seconds in zip(sizes, round_trips):
 
 # %% exercise="fit_link"
 def fit_link(nbytes: list[int], round_trips: list[float]) -> tuple[float, float]:
-    """Latency in seconds and bandwidth in bytes per second of a link, by least squares.
+    """Return a link's latency in seconds and bandwidth in bytes per second, by least squares.
 
-    The message of `nbytes[i]` bytes took `round_trips[i]` seconds there and back together. Every
-    measurement counts the same.
+    A message of `nbytes[i]` bytes took `round_trips[i]` seconds there and back. All measurements
+    have the same weight.
     """
     # BEGIN SOLUTION
     size = torch.tensor(nbytes, dtype=torch.float64)
@@ -201,9 +202,9 @@ print(f"{slow}\nα = {latency * 1e3:.2f} ms, β = {bandwidth / 1e6:.1f} MB/s")
 beside(bandwidth_mb, bandwidth / 1e6, "MB/s")
 
 # %% [markdown]
-# **What to notice:** the line begins at $\alpha$, and its slope is $1/\beta$. Small messages take
-# mostly the latency, large messages mostly the time of their bytes. For a message of
-# $S = \alpha\beta$ bytes, both times are equal:
+# **What to notice:** the line begins at $\alpha$, and its slope is $1/\beta$. The time of a small
+# message is mostly latency, the time of a large message is mostly the time of its bytes. For a
+# message of $S = \alpha\beta$ bytes, both times are equal:
 
 # %%
 print(f"αβ = {latency * bandwidth / 1e3:.0f} kB")
@@ -270,8 +271,8 @@ play(schedule("broadcast", 8, length=8))
 # for places.
 
 # %% [markdown]
-# Give each `recv` the rank that sends, here and below. Without this rank, `recv` takes the first
-# message that comes, from any rank: perhaps a message of the next round.
+# Here and below, pass the rank of the sender to each `recv`. Without this argument, `recv` takes the
+# first message that comes, from any rank: perhaps a message of the next round.
 #
 # **Predict:** sending to one rank after the other took $3 \cdot 81$ ms on four ranks. How long does
 # the tree take?
@@ -284,9 +285,9 @@ tree_ms = 2 * 81  # your prediction, in ms
 def broadcast(x: torch.Tensor, src: int) -> None:
     """Copy `x` of rank `src` into `x` of every rank, by a binomial tree.
 
-    Works in place, by send, recv, isend and irecv alone, each with a rank named. Takes ⌈log2 n⌉
-    rounds, and each rank but `src` receives `x` once. `x` may be of any shape, also
-    transposed: but send and recv want `x.contiguous()`.
+    Works in place, with only send, recv, isend and irecv; each call names a rank. Takes ⌈log2 n⌉
+    rounds, and each rank except `src` receives `x` once. `x` may have any shape, and may be
+    transposed, but send and recv need `x.contiguous()`.
     """
     # BEGIN SOLUTION
     rank, world_size = dist.get_rank(), dist.get_world_size()
@@ -329,8 +330,9 @@ beside(tree_ms, run.trace.duration_ms, "ms")
 def reduce(x: torch.Tensor, dst: int) -> None:
     """Add up `x` of all ranks into `x` of rank `dst`, by a binomial tree.
 
-    By messages, each with a rank named, as in `broadcast`. On every rank but `dst` `x` is
-    unchanged. Takes ⌈log2 n⌉ rounds, and each rank but `dst` sends once, as many bytes as `x` has.
+    Uses the same calls as `broadcast`, and each call names a rank. `x` stays unchanged on every
+    rank except `dst`. Takes ⌈log2 n⌉ rounds, and each rank except `dst` sends once: as many bytes
+    as `x` has.
     """
     # BEGIN SOLUTION
     rank, world_size = dist.get_rank(), dist.get_world_size()
@@ -385,9 +387,9 @@ print(run.traffic)
 def scatter(x: torch.Tensor, chunks: list[torch.Tensor] | None, src: int) -> None:
     """Copy `chunks[r]` of rank `src` into `x` of rank r, for every r.
 
-    By messages alone. `chunks` is None on the other ranks. Rank `src` sends to each of them its
-    chunk and nothing else. The chunks stay unchanged, may have different lengths, and need not be
-    contiguous; each `x` is contiguous.
+    Uses only messages. `chunks` is None on the other ranks. Rank `src` sends each of these ranks
+    its chunk and nothing else. The chunks stay unchanged, may have different lengths, and need not
+    be contiguous; each `x` is contiguous.
     """
     # BEGIN SOLUTION
     if dist.get_rank() != src:
@@ -408,8 +410,8 @@ check(scatter)
 def gather(x: torch.Tensor, chunks: list[torch.Tensor] | None, dst: int) -> None:
     """Copy `x` of rank r into `chunks[r]` of rank `dst`, for every r.
 
-    By messages alone. `chunks` is None on the other ranks; each of them sends one message, to
-    `dst`. The chunks are written in place, and are contiguous. Every `x` stays unchanged, and
+    Uses only messages. `chunks` is None on the other ranks; each of these ranks sends one message,
+    to `dst`. The chunks are written in place, and are contiguous. Every `x` stays unchanged, and
     need not be contiguous.
     """
     # BEGIN SOLUTION
@@ -476,8 +478,8 @@ beside(scatter_ms, run.trace.duration_ms, "ms")
 def all_gather(chunks: list[torch.Tensor], x: torch.Tensor) -> None:
     """Copy `x` of rank r into `chunks[r]` of every rank, around a ring.
 
-    In each of n - 1 steps a rank sends one chunk to the right (rank + 1) and receives one from
-    the left, at the same time, by messages alone. The chunks are written in place. `x` stays
+    Uses only messages. In each of n - 1 steps, a rank sends one chunk to the right (rank + 1) and
+    at the same time receives one chunk from the left. The chunks are written in place. `x` stays
     unchanged, need not be contiguous, and may be one of the chunks. The chunks are contiguous and
     may have different lengths.
     """
@@ -513,9 +515,9 @@ check(all_gather)
 def reduce_scatter(x: torch.Tensor, chunks: list[torch.Tensor]) -> None:
     """Add up `chunks[r]` of all ranks into `x` of rank r, around a ring.
 
-    In each of n - 1 steps a rank sends one sum to the right (rank + 1) and receives one from the
-    left, at the same time, by messages alone. The chunks stay unchanged (but `x` may be one
-    chunk), may have different lengths, and need not be contiguous.
+    Uses only messages. In each of n - 1 steps, a rank sends one sum to the right (rank + 1) and at
+    the same time receives one sum from the left. The chunks stay unchanged (but `x` may be one of
+    the chunks), may have different lengths, and need not be contiguous.
     """
     # BEGIN SOLUTION
     rank, world_size = dist.get_rank(), dist.get_world_size()
@@ -581,10 +583,10 @@ beside(ring_ms, run.trace.duration_ms, "ms")
 
 # %% exercise="barrier"
 def barrier() -> None:
-    """Return when every rank has called it, and not before, after ⌈log2 n⌉ rounds.
+    """Return only after every rank has called the barrier, in ⌈log2 n⌉ rounds.
 
-    In each round a rank sends a message of one element to one rank and receives one from another,
-    at the same time, both with a rank named.
+    In each round, a rank sends a message of one element to one rank, and at the same time receives
+    a message from another rank. Each call names a rank.
     """
     # BEGIN SOLUTION
     rank, world_size = dist.get_rank(), dist.get_world_size()
@@ -611,7 +613,7 @@ def one_is_late():
 show(slow.run(one_is_late))
 
 # %% [markdown]
-# **What to notice:** the other ranks go on only after the late rank has sent, two rounds later. A
+# **What to notice:** the other ranks go on only after the late rank comes, one or two rounds later. A
 # barrier costs $\lceil \log_2 n \rceil \, \alpha$, and also the whole delay of the slowest rank. So
 # good programs have few barriers.
 
@@ -645,7 +647,7 @@ from types import SimpleNamespace
 names = "broadcast", "reduce_scatter", "all_gather", "gather", "scatter", "barrier", "reduce"
 yours = slow.run(program, SimpleNamespace(**{name: globals()[name] for name in names}))
 torchs = slow.run(program, dist)
-if None not in yours.results:  # a job may have fewer ranks
+if None not in yours.results:  # None under torchrun with too few ranks
     print("the same results:", all(map(torch.equal, yours.results, torchs.results)))
 
 # %%

@@ -77,8 +77,8 @@ cluster.run(torch_sum).results
 from ddpkit.simulate import schedule
 from ddpkit.view import play
 
-LINK, latency, bandwidth = "20 Mbit/s, 5 ms", 0.005, 2.5e6  # the same, in s and bytes/s
-slow = Cluster(4, link=LINK, speed=float("inf"))  # and what ranks compute takes no time
+LINK, latency, bandwidth = "20 Mbit/s, 5 ms", 0.005, 2.5e6  # α in s, β in bytes/s
+slow = Cluster(4, link=LINK, speed=float("inf"))  # compute takes no time
 x = torch.ones(65_536)
 print(f"S is {x.nbytes:,} bytes, and t = S/β is {x.nbytes / bandwidth * 1e3:.0f} ms")
 
@@ -86,14 +86,14 @@ print(f"S is {x.nbytes:,} bytes, and t = S/β is {x.nbytes / bandwidth * 1e3:.0f
 # ## 1 · Everybody tells everybody
 #
 # Each rank sends its tensor to all other ranks at once, and adds up the tensors that arrive. In which
-# order? If all ranks began with rank 0, its link would take their messages one after the other, and
+# order? If all ranks sent to rank 0 first, its link would take the messages one after the other, and
 # the other links would be idle. So each rank sends first to the rank on its right, then to the next
 # rank, and so on: no two ranks send to the same rank at the same time.
 
 # %% [markdown]
 # **Predict:** on four ranks, how many times $t$ and how many times $\alpha$ does this all-reduce
-# take? Here $t$ is 105 ms and $\alpha$ is 5 ms: how many ms is the sum? Write the time in place of
-# the dots.
+# take? Here $t$ is 105 ms and $\alpha$ is 5 ms: how many ms are both together? Write the time in
+# place of the dots.
 
 # %% guess="all_to_all_ms"
 all_to_all_ms = 5 + 3 * 105  # your prediction, in ms
@@ -101,16 +101,17 @@ all_to_all_ms = 5 + 3 * 105  # your prediction, in ms
 
 # %% exercise="all_to_all"
 def all_to_all(x: torch.Tensor) -> torch.Tensor:
-    """The sum of x over all ranks, as a new tensor: every rank sends x to every other.
+    """Return the sum of x over all ranks, as a new tensor: every rank sends x to every other rank.
 
-    All messages are under way at once, and every rank adds in the order of the ranks, so that all
+    All messages are under way at once. Every rank adds in the order of the ranks, so that all ranks
     get the same sum to the last bit. `x` may have any shape and dtype, and need not be contiguous.
-    For the sake of time, which the check does not measure, send in the order of the distance: to
-    the rank 1, 2, ... to the right. In another order several ranks may send to one at once.
+    To be fast, send first to the next rank on the right, then to the rank after the next, and so
+    on. In another order, several ranks may send to the same rank at once. The check does not
+    measure the time.
     """
     # BEGIN SOLUTION
     rank, world_size = dist.get_rank(), dist.get_world_size()
-    mine = x.contiguous()  # in one piece, as a message has to be
+    mine = x.contiguous()  # in one piece: send and recv need a contiguous tensor
     parts = [torch.empty_like(mine) for _ in range(world_size)]
     parts[rank] = mine
     works = [dist.isend(mine, (rank + far) % world_size) for far in range(1, world_size)]
@@ -158,10 +159,10 @@ beside(all_to_all_ms, run.trace.duration_ms, "ms")
 
 # %% exercise="round_robin"
 def round_robin(x: torch.Tensor) -> torch.Tensor:
-    """The sum of x over all ranks, as a new tensor, in n - 1 rounds of one exchange each.
+    """Return the sum of x over all ranks, as a new tensor, in n - 1 rounds of one exchange each.
 
-    In round `far` (1 to n - 1) a rank sends x to the rank `far` to its right, receives from the
-    rank `far` to its left, and adds. The next round begins when this one is over.
+    In round `far` (1 to n - 1), a rank sends x to the rank at distance `far` on the right, receives
+    from the rank at distance `far` on the left, and adds. The next round begins afterwards.
     """
     # BEGIN SOLUTION
     rank, world_size = dist.get_rank(), dist.get_world_size()
@@ -201,7 +202,7 @@ master_ms = 2 * 5 + 6 * 105  # your prediction, in ms
 
 # %% exercise="master_worker"
 def master_worker(x: torch.Tensor) -> torch.Tensor:
-    """The sum of x over all ranks, as a new tensor: rank 0 adds up, and sends it to all.
+    """Return the sum of x over all ranks, as a new tensor: rank 0 adds up, and sends the sum.
 
     Every `send` and every `recv` names a rank.
     """
@@ -261,9 +262,9 @@ broadcast = carry("broadcast")
 
 # %% exercise="tree"
 def tree(x: torch.Tensor) -> torch.Tensor:
-    """The sum of x over all ranks, as a new tensor: up a binomial tree to rank 0, and down.
+    """Return the sum of x over all ranks, as a new tensor: up a binomial tree to rank 0, and down.
 
-    Made of lab 02's reduce(x, dst) and broadcast(x, src), which work in place.
+    Calls lab 02's reduce(x, dst) and broadcast(x, src), which work in place.
     """
     # BEGIN SOLUTION
     total = x.clone()
@@ -317,17 +318,17 @@ play(schedule("butterfly", 4, length=8))
 
 # %% exercise="butterfly"
 def butterfly(x: torch.Tensor) -> torch.Tensor:
-    """The sum of x over all ranks, as a new tensor, by recursive doubling.
+    """Return the sum of x over all ranks, as a new tensor, by recursive doubling.
 
-    If n is no power of two, each rank beyond the largest power of two first gives x to a rank of
-    the butterfly, no two ranks to the same rank, and gets the sum from the same rank at the end.
+    If n is not a power of two, each rank beyond the largest power of two first sends x to a
+    different rank of the butterfly, and gets the sum back from the same rank at the end.
     Two partners send to each other at the same time.
     """
     # BEGIN SOLUTION
     rank, world_size = dist.get_rank(), dist.get_world_size()
     total = x.clone(memory_format=torch.contiguous_format)
     received = torch.empty_like(total)
-    doubled = 2 ** (world_size.bit_length() - 1)  # the largest power of two in n
+    doubled = 2 ** (world_size.bit_length() - 1)  # the largest power of two up to n
     if rank >= doubled:
         dist.send(total, rank - doubled)
         dist.recv(total, rank - doubled)
@@ -373,7 +374,7 @@ def pass_around(x):
         dist.recv(received, (rank - 1) % world_size)
         sending.wait()
         total += received
-        passing = received  # on to the right with it
+        passing = received  # to be sent to the right next
     return total
 
 
@@ -412,16 +413,17 @@ play(schedule("ring", 4, length=8))
 
 # %% exercise="ring"
 def ring(x: torch.Tensor) -> torch.Tensor:
-    """The sum of x over all ranks, as a new tensor: chunks go twice around to the right.
+    """Return the sum of x over all ranks, as a new tensor: chunks go around twice, to the right.
 
-    In 2(n - 1) rounds, a chunk of about 1/n of x in each. Works for every length, also where n
-    does not divide it or is larger. (`torch.tensor_split` cuts a flat tensor into n views.)
+    In each of 2(n - 1) rounds, a rank sends one chunk of about 1/n of x. Works for every length,
+    even a length that n does not divide, or a length below n. (`torch.tensor_split` cuts a flat
+    tensor into n views.)
     """
     # BEGIN SOLUTION
     rank, world_size = dist.get_rank(), dist.get_world_size()
     right, left = (rank + 1) % world_size, (rank - 1) % world_size
     total = x.clone(memory_format=torch.contiguous_format)
-    chunks = total.view(-1).tensor_split(world_size)  # views: to add to one changes total
+    chunks = total.view(-1).tensor_split(world_size)  # views: adding to a chunk changes total
     for step in range(2 * (world_size - 1)):
         outgoing = chunks[(rank - step) % world_size]
         incoming = chunks[(rank - step - 1) % world_size]
@@ -496,10 +498,11 @@ beside(ring_ms, run.trace.duration_ms, "ms")
 def predict(
     algorithm: str, world_size: int, nbytes: int, latency: float, bandwidth: float
 ) -> float:
-    """Seconds for one of the six (its name), by α in seconds and β in bytes per second.
+    """Return the seconds that one of the six all-reduces, given by its name, takes.
 
-    A tree takes ⌈log2 n⌉ rounds up and as many down; a butterfly log2 n rounds, or where n is no
-    power of two, ⌊log2 n⌋ + 2. One rank alone needs no time.
+    `latency` is α in seconds, `bandwidth` is β in bytes per second. A tree takes ⌈log2 n⌉ rounds
+    up and as many down. A butterfly takes log2 n rounds if n is a power of two, and ⌊log2 n⌋ + 2
+    otherwise. One rank alone needs no time.
     """
     # BEGIN SOLUTION
     n, t = world_size, nbytes / bandwidth
@@ -544,7 +547,7 @@ def each_twice(functions, lengths):
 
 # %%
 def measure(world_size, functions, lengths):
-    """From the first rank's begin to the last one's end: {(name, bytes): seconds}."""
+    """Return {(name, bytes): seconds}, from the first rank's beginning to the last rank's end."""
     run = Cluster(world_size, link=LINK).run(each_twice, functions, lengths)
     ns, best = {}, {}
     for one in run.trace.spans:
@@ -564,8 +567,8 @@ took = {n: measure(n, SIX, lengths if n == 4 else [16_384]) for n in (2, 4, 8)}
 
 # %%
 def panel(ax, cases, which, label):
-    """Over ranks (`which` = 0) or bytes (1); lines are what `predict` says, marks are measured."""
-    cases = [case for case in cases if took[case[0]]]  # a job may have fewer ranks
+    """Draw predictions as lines, measurements as marks, over ranks (`which` = 0) or bytes (1)."""
+    cases = [case for case in cases if took[case[0]]]  # under torchrun, a run may be skipped
     for f, mark in zip(SIX, "osvD^P"):
         name, at = f.__name__, [case[which] for case in cases]
         said = [predict(name, n, nbytes, latency, bandwidth) * 1e3 for n, nbytes in cases]
@@ -594,8 +597,8 @@ print(f"half of them below {ratios[len(ratios) // 2]:.3f}")
 # **What to notice:** lines are predictions, marks are measurements, and the lines cross. On the left,
 # the ring's line is flat at first, because small tensors cost mostly latencies. Then all lines rise
 # alike, and the height of a line depends on the number of times $t$ in its formula. On the right, the
-# time of the master grows with $n$, the time of the butterfly with $\log n$, and the time of the ring
-# only by its latencies.
+# time of the master grows with $n$, the time of the butterfly with $\log n$; the time of the ring
+# grows only by its latencies.
 
 # %% [markdown]
 # (If a mark lies a little above its line, the reason is Python's own work: about 0.1 ms for each
@@ -611,8 +614,8 @@ print(f"half of them below {ratios[len(ratios) // 2]:.3f}")
 # %% [markdown]
 # <details><summary>An answer</summary>
 #
-# The ring and the butterfly take the same time if $0.5\,t = 4\alpha$, so $t = 8\alpha = 40$ ms. In
-# 40 ms, the link moves 100,000 bytes. (The cell tries multiples of 1,000, and prints the first with
+# The ring and the butterfly take the same time if $0.5\,t = 4\alpha$, so $t = 8\alpha = 40$ ms. In 40
+# ms, the link moves 100,000 bytes. (The cell tries multiples of 1,000, and prints the first size at
 # which the ring wins.)
 #
 # </details>
@@ -694,7 +697,7 @@ beside(gradients_s, run.trace.duration_ms / 1e3, "s")
 # %% [markdown]
 # **What to notice:** nearly the whole time is $2\,\frac{n - 1}{n}\,t$, in every step. With more
 # ranks, this part of the time stays below $2t$. Three things help: a faster link, fewer bytes, and
-# compute at the same time as the communication, which is lab 06.
+# compute at the same time as the communication (lab 06).
 
 # %% [markdown]
 # ## Does everybody get the same sum?
@@ -703,7 +706,7 @@ beside(gradients_s, run.trace.duration_ms / 1e3, "s")
 # is lost. Therefore the order of the additions matters.
 #
 # **Predict:** four ranks have $10^8$, $1$, $-10^8$ and $1$. The exact sum is 2. Which of your six
-# return 2? Do all four ranks get the same sum?
+# all-reduces return 2? Do all four ranks get the same sum?
 
 
 # %%
@@ -713,7 +716,7 @@ def rounded():
 
 
 results = cluster.run(rounded).results
-for f, sums in zip(SIX, zip(*filter(None, results))):  # a job may have fewer ranks
+for f, sums in zip(SIX, zip(*filter(None, results))):  # None under torchrun with too few ranks
     same = "all ranks the same" if all(each == sums[0] for each in sums) else "the ranks differ"
     print(f"{f.__name__:14}", *sums, same)
 
@@ -723,8 +726,8 @@ for f, sums in zip(SIX, zip(*filter(None, results))):  # a job may have fewer ra
 #
 # - The sums differ, because the six add in four different orders.
 # - In the ring, the elements differ: each chunk's sum starts on a different rank.
-# - If one rank adds and the others copy, or if two partners add the same two numbers, all get the
-#   same bits. In `round_robin`, each rank begins with its own number.
+# - If one rank adds and the others copy, or if two partners add the same two numbers, all ranks get
+#   the same bits. In `round_robin`, each rank begins with its own number.
 
 # %% [markdown]
 # This is the problem of `round_robin`, in which each rank adds in its own order. The ranks train
@@ -742,10 +745,10 @@ for f, sums in zip(SIX, zip(*filter(None, results))):  # a job may have fewer ra
 # ```python
 # import time, torch, torch.distributed as dist
 #
-# dist.init_process_group("gloo")  # "nccl" on GPUs: then x on the GPU, and torch.cuda.synchronize
+# dist.init_process_group("gloo")  # on GPUs: "nccl", x on the GPU, torch.cuda.synchronize()
 # for power in range(0, 21, 5):
 #     x = torch.ones(2**power)
-#     dist.all_reduce(x)  # the first one makes connections
+#     dist.all_reduce(x)  # the first all-reduce also makes the connections
 #     dist.barrier()
 #     start = time.perf_counter()
 #     for _ in range(10):

@@ -90,13 +90,13 @@ plt.show()
 # ## Your turn: flatten and unflatten
 #
 # `flatten` copies tensors one after the other into one long tensor. `unflatten` cuts a long tensor
-# into pieces again. These pieces must be *views*. A view is no copy: the view shares the memory of
+# into pieces again. These pieces must be *views*. A view is not a copy: the view shares the memory of
 # the long tensor, so a change of one changes the other too.
 
 
 # %% exercise="flatten"
 def flatten(tensors) -> torch.Tensor:
-    """One new 1-D tensor with the elements of all `tensors`, in order and in their dtype.
+    """Return one new 1-D tensor with the elements of all `tensors`, in order and in their dtype.
 
     The tensors may have any shapes and strides, and have the same dtype.
     """
@@ -111,9 +111,9 @@ check(flatten)
 
 # %% exercise="unflatten"
 def unflatten(flat: torch.Tensor, tensors) -> list[torch.Tensor]:
-    """Views of the 1-D tensor `flat`, in order: one for each of `tensors`, of its shape.
+    """Cut the 1-D tensor `flat` into views: one for each of `tensors`, with this tensor's shape.
 
-    A list or tuple. `tensors` only tell the shapes, and stay unchanged.
+    Returns a list or tuple, in order. `tensors` only give the shapes, and stay unchanged.
     """
     # BEGIN SOLUTION
     parts = flat.split([tensor.numel() for tensor in tensors])
@@ -199,13 +199,13 @@ bucket_count = 24  # your prediction
 
 # %% exercise="assign_buckets"
 def assign_buckets(parameters, bucket_cap_mb: float, first_bucket_mb: float | None = None):
-    """A list of buckets, in the order in which they closed; a bucket is a list of parameters.
+    """Return a list of buckets, in the order in which they close; a bucket is a list of parameters.
 
-    `parameters`, perhaps an iterator, are put in from the last to the first, each into the
-    open bucket of the same kind: the same dtype and device. A bucket closes when its bytes reach
-    `bucket_cap_mb` (1 MB is 2**20 bytes); the first of each kind already at `first_bucket_mb`, if
-    that is given. What is open at the end closes then, the one that was opened first before the
-    others. Tuples are as good as lists.
+    Put the parameters in from the last to the first, each into the open bucket of its dtype and
+    device. A bucket closes when its bytes reach `bucket_cap_mb` (1 MB is 2**20 bytes). If
+    `first_bucket_mb` is given, it is the cap of the first bucket of each dtype and device. At the
+    end, the open buckets close, in the order in which they were opened. `parameters` may be an
+    iterator. Tuples are as good as lists.
     """
     # BEGIN SOLUTION
     first = bucket_cap_mb if first_bucket_mb is None else first_bucket_mb
@@ -251,11 +251,10 @@ beside(bucket_count, len(assign_buckets(deep_model().parameters(), 0.1)), "bucke
 class GradientBuckets:
     """Flat tensors, one for each bucket, and the gradients as views of them.
 
-    `parameters[i]`  the parameters of bucket i
-    `flat[i]`        its 1-D tensor, as long as they are together, of their dtype and device
-    `views[i]`       views of `flat[i]`, one for each of these parameters
+    `parameters[i]` the parameters of bucket i `flat[i]` the 1-D tensor with all elements of bucket
+    i, of their dtype and device `views[i]` views of `flat[i]`, one for each parameter of bucket i
 
-    The constructor collects gradients of before.
+    The constructor collects the gradients that exist already.
     """
 
     def __init__(self, buckets):
@@ -268,7 +267,7 @@ class GradientBuckets:
         # END SOLUTION
 
     def collect(self, i: int) -> None:
-        """Make each gradient of bucket i the view that belongs to it, and keep its values.
+        """Replace each gradient of bucket i by its view in the bucket, with the gradient's values.
 
         A gradient that is None stays None, and counts as zeros in `flat[i]`. Other buckets are
         left alone.
@@ -292,7 +291,7 @@ check(GradientBuckets)
 # tensors take together, first if the flat tensors are copies, then if the gradients are views?
 
 # %% guess="copies_mb"
-copies_mb = 2 * 3.17  # your prediction, in MB: as copies
+copies_mb = 2 * 3.17  # your prediction, in MB, if they are copies
 
 
 # %%
@@ -371,12 +370,12 @@ show(large, step=6)
 
 # %% exercise="best_cap"
 def best_cap(caps, ready, sizes, latency, bandwidth, world_size: int) -> float:
-    """The cap in MB, one of `caps`, with which the last all-reduce is done first.
+    """Return the cap, one of `caps` in MB, with which the last all-reduce is done earliest.
 
-    A bucket closes when its bytes reach the cap, of which 1 MB is 2**20 bytes, and at the end.
-    `ready[i]` is when gradient i is ready, in seconds, and `sizes[i]` its bytes; both are in the
-    order of readiness. `latency` is in seconds, `bandwidth` in bytes per second. Of caps that are
-    equally good, it is the first.
+    A bucket closes when its bytes reach the cap (1 MB is 2**20 bytes), and at the end. Gradient i
+    is ready after `ready[i]` seconds, and has `sizes[i]` bytes; both lists are in the order of
+    readiness. `latency` is in seconds, `bandwidth` in bytes per second. If several caps are equally
+    good, return the first of these caps.
     """
 
     # BEGIN SOLUTION
@@ -408,8 +407,8 @@ best = best_cap(caps, ready, sizes, latency=200e-6, bandwidth=125e6, world_size=
 print(f"best of these caps, as predicted: {best} MB")
 
 # %% [markdown]
-# Is this prediction true? ddpkit's simulator plays the recorded step with every cap (`sweep`), and we
-# measure the step with every cap on the emulated link.
+# Is this prediction true? ddpkit's simulator computes the recorded step with every cap (`sweep`), and
+# we measure a step with every cap on the emulated link.
 #
 # **Predict:** draw the time of a step over the cap. Which shape does the curve have?
 
@@ -439,7 +438,7 @@ print(f"best_cap's choice, {best} MB: {chosen:.0f} ms; the best measured: {min(m
 # **What to notice:** the curve is a U. On the left, too many all-reduces take their latencies; on the
 # right, the bytes wait too long before a rank sends them. The two leftmost points are equal, because
 # one layer fills a bucket of 0.03 MB and a bucket of 0.06 MB. The bottom of the U is wide: twice the
-# best cap costs little time. torch's 25 MB are for models of hundreds of MB on fast links.
+# best cap costs little time. torch's default of 25 MB is for models of hundreds of MB on fast links.
 
 # %% [markdown]
 # **In words:** which cap is best here, and how many ms does a step take with this cap? Why does a step with a cap of 0.03 MB take longer, and why does a step with a cap of 4 MB?

@@ -93,9 +93,9 @@ for k in range(3):
 # %% [markdown]
 # ## The parts of a step's time
 #
-# We train two models over two links. Convolutions have few parameters and much compute; linear
-# layers have many parameters. Each model runs twice on each link: with a single bucket of 1 GB,
-# which DDP sends after the backward, and with a bucket for each 0.1 MB.
+# We train two models over two links. Convolutions have few parameters and much compute; linear layers
+# have many parameters. Each model runs twice on each link. A cap of 1 GB puts all gradients into one
+# bucket, which DDP sends after the backward; a cap of 0.1 MB makes many buckets.
 
 
 # %%
@@ -152,8 +152,9 @@ stack(*runs, labels=labels, by=2)
 # with NCCL, 26.8 % and 21.5 % with gloo (Li et al., VLDB 2020).
 
 # %% [markdown]
-# torch's DDP also records these times, for the authors of DDP: the name of the method begins with
-# `_`. The record counts nanoseconds of real time, so the next run has no emulated link.
+# torch's DDP also records these times. The record is meant for the authors of DDP, so the name of the
+# method begins with `_`. The record counts nanoseconds of real time, so the next run has no emulated
+# link.
 #
 # DDP fills the record at the start of the next forward. After step 4, the record is therefore about
 # step 3.
@@ -176,7 +177,7 @@ def steps_logged():
 # %%
 logged = Cluster(2).run(steps_logged)
 stack(logged, step=3)
-if found := logged.results[0]:  # a job may have fewer ranks
+if found := logged.results[0]:  # None under torchrun with too few ranks
     compute = "forward_compute_time", "backward_compute_time"
     for name in (*compute, "backward_comm_time", "backward_compute_comm_overlap_time"):
         print(f"torch's {name:36} {found[name] / 1e6:6.1f} ms")
@@ -190,7 +191,7 @@ if found := logged.results[0]:  # a job may have fewer ranks
 # is the counterpart of *exposed* in our bar.
 
 # %% [markdown]
-# Both records have real times, and each recording also takes some time.
+# Both records hold real times, and recording itself takes some time too.
 
 # %% [markdown]
 # ## 25 MB is a guess
@@ -218,8 +219,8 @@ compare(*tried, labels=[f"{cap:g} MB" for cap in caps])
 
 # %% [markdown]
 # **What to notice:** with 25 MB, the whole model of 3.2 MB is a single bucket, and no communication
-# hides. With tiny buckets, each bucket takes the time of a latency. The best cap depends on the
-# model and on the link.
+# hides. With tiny buckets, there are many all-reduces, and each costs its latencies. The best cap
+# depends on the model and on the link.
 #
 # The authors of DDP wished for such *auto-tuning*: after three steps, a program can know the best
 # cap.
@@ -254,8 +255,8 @@ def fp16_hook(state, bucket):
     """Start to replace the bucket's gradients by their mean, sent as float16.
 
     `state` is the process group whose ranks average (None: all ranks). Returns, without waiting, a
-    Future whose value is a tensor of the buffer's dtype and shape with the mean. Divides before it
-    sums. (torch wants the second parameter to be called `bucket`.)
+    Future of the mean: a tensor of the buffer's dtype and shape. Divides before it sums. (torch
+    wants the second parameter to be called `bucket`.)
     """
     # BEGIN SOLUTION
     flat = bucket.buffer()
@@ -335,19 +336,19 @@ compare(whole, torchs, in_ours, mine, labels=["float32", "torch's hook", "lab 06
 
 # %% tags=["answers"]
 def orthonormal(matrix):
-    """A matrix whose columns are orthonormal, and span what those of `matrix` do."""
+    """Return orthonormal columns that span the same space as the columns of `matrix`."""
     return torch.linalg.qr(matrix).Q
 
 
 def mean_of(tensors):
-    """The means of these tensors over the ranks, as a list: in one all-reduce."""
+    """Return the means of these tensors over the ranks, as a list, with one all-reduce."""
     flat = flatten(tensors)
     dist.all_reduce(flat)
     return unflatten(flat / dist.get_world_size(), tensors)
 
 
 def done(value):
-    """A Future that is over."""
+    """Return a Future that already has its value."""
     future = torch.futures.Future()
     future.set_result(value)
     return future
@@ -357,14 +358,15 @@ def done(value):
 def powersgd_hook(state, bucket):
     """Replace each gradient by its mean, as the product of two thin matrices.
 
-    A gradient of two or more dimensions is a matrix M: first dimension × the rest. Q has
-    `state.rank` columns, fewer if M is smaller. The first Q is random, and the same on all ranks.
-    The Q' of a bucket are kept in `state.q[bucket.index()]`, for the next step, and the unsent part
-    of the gradients in `state.error[bucket.index()]`, for the next gradients. If `state.error` has
-    been emptied, nothing is added. Gradients of fewer dimensions are averaged unchanged. Every
-    tensor has the dtype of the gradients. A bucket takes at most 3 collectives, for P, Q', the
-    gradients of fewer dimensions and, if you like, rank 0's first Q, and sends nothing else. The
-    hook may wait, and returns a Future. (`bucket.gradients()`: views of `bucket.buffer()`.)
+    A gradient of two or more dimensions is a matrix M: first dimension × the rest. Q has r =
+    `state.rank` columns (the rank of a matrix, not a process), fewer if M is smaller. The first Q
+    is random, and the same on all ranks. Keep the Q' of a bucket in `state.q[bucket.index()]` for
+    the next step, and the unsent part of the gradients in `state.error[bucket.index()]` for the
+    next gradients. If `state.error` is empty, add nothing. Average gradients of fewer dimensions
+    unchanged. Every tensor has the dtype of the gradients. A bucket takes at most 3 collectives,
+    for P, Q', the gradients of fewer dimensions and, if you like, rank 0's first Q, and sends
+    nothing else. The hook may wait, and returns a Future. (`bucket.gradients()` lists views of
+    `bucket.buffer()`.)
     """
     # BEGIN SOLUTION
     i, flat = bucket.index(), bucket.buffer()
@@ -400,7 +402,7 @@ check(powersgd_hook)
 
 # %%
 def after(steps, hook):
-    """`hook`, from that step on; before it a plain average."""
+    """Return a hook that averages plainly for `steps` steps, and then calls `hook`."""
     done_steps = SimpleNamespace(n=0)
 
     def either(state, bucket):
@@ -424,7 +426,7 @@ def train_compressed(start, rank=1):
 
 run = Cluster(2).run(train_compressed, 0, expect_error=True)
 if run.error is None:
-    print("no error: each bucket took what was kept of others")
+    print("no error: buckets used the values of other buckets")
 
 # %% [markdown]
 # **What to notice:** the values kept for the first step's bucket have other shapes than the new
@@ -523,9 +525,10 @@ plt.show()
 # the same few bytes.
 
 # %% [markdown]
-# The next cell runs torch's own PowerSGD with rank 1, and with only one bucket: with several
-# buckets, torch's callbacks wait for each other on gloo (pytorch/pytorch#48478). Your hook waits for
-# its collectives before the hook returns, in the same order on all ranks.
+# The next cell runs torch's own PowerSGD, also with $r = 1$ (torch's name for $r$ is
+# `matrix_approximation_rank`), and with only one bucket: with several buckets, torch's callbacks wait
+# for each other on gloo (pytorch/pytorch#48478). Your hook waits for its collectives before the hook
+# returns, in the same order on all ranks.
 
 
 # %%
@@ -591,7 +594,7 @@ run = Cluster(3).run(train_as_long_as_there_are_batches, expect_error=True)
 
 # %% exercise="train_uneven"
 def train_uneven(model, optimizer, batches, loss_of) -> list[int]:
-    """Train on all batches of all ranks, of which ranks may have different numbers.
+    """Train on all batches of all ranks; ranks may have different numbers of batches.
 
     In each step the gradient is the mean over the ranks with a batch; ranks without a batch take
     part with zeros, and take the same optimizer step. All ranks end together. Returns the number of
@@ -697,7 +700,7 @@ def monitored_barrier(store, name: str, rank: int, world_size: int, timeout: flo
 
     If ranks are missing after `timeout` seconds, raise RuntimeError on every waiting rank, with the
     list of all missing ranks in the message, in any order: "ranks [1, 3] …". `store` is any store
-    of c10d's. Later calls have new names.
+    of c10d. Later calls have new names.
     """
     # BEGIN SOLUTION
     keys = [f"{name}/{each}" for each in range(world_size)]
@@ -751,7 +754,7 @@ print(*Cluster(3).run(rank_2_stays_away).results, sep="\n")
 
 # %% tags=["answers"]
 def make_backend(all_reduce):
-    """A process group of all ranks that sums by `all_reduce(tensors, options)`."""
+    """Return a process group of all ranks whose all-reduce is `all_reduce(tensors, options)`."""
 
     class Done(dist.Work):
         def __init__(self, tensors):
@@ -769,7 +772,9 @@ def make_backend(all_reduce):
 
 # %% tags=["answers"]
 def registered(all_reduce, Done):
-    """The name of a backend: its all-reduce is that function, all else is the default group's."""
+    """Register a backend with this all-reduce, and the default group's other calls; return its
+    name.
+    """
     world = dist.group.WORLD
 
     class Group(dist.ProcessGroup):
@@ -886,7 +891,7 @@ show(on_ring, step=3)
 # %% [markdown]
 # ## In this lab you have
 #
-# - seen every collective behind the one line, and measured the parts of a step's time;
+# - seen every collective that the one line calls, and measured the parts of a step's time;
 # - replaced the bytes that DDP sends: by half of the bytes, or by two thin matrices with error
 #   feedback;
 # - trained with uneven inputs, named the missing ranks, and moved the bytes yourself.
@@ -938,10 +943,10 @@ show(on_ring, step=3)
 
 # %% exercise="pair_groups"
 def pair_groups() -> list:
-    """For 2^k ranks the groups of two in which this rank gossips: group i for binary digit i.
+    """Return the groups of two in which this rank gossips: group i for binary digit i.
 
-    All ranks call `dist.new_group` for all groups, in the same order, also for groups that they are
-    not in; a rank keeps only its own.
+    There are 2^k ranks. All ranks call `dist.new_group` for all groups, in the same order, even for
+    groups that they are not in; a rank keeps only its own groups.
     """
     # BEGIN SOLUTION
     rank, world_size = dist.get_rank(), dist.get_world_size()
@@ -963,7 +968,7 @@ check(pair_groups)
 
 # %% exercise="gossip_hook"
 def gossip_hook(state, bucket):
-    """Start to replace the bucket by the mean of this rank's and its partner's.
+    """Start to replace the bucket by the mean of this rank's bucket and its partner's bucket.
 
     The partner is in the group `state.pairs[state.step % len(state.pairs)]`, for all buckets of a
     step; `state.step` grows by one with the last bucket. Returns a Future, without waiting.
@@ -1063,9 +1068,9 @@ plt.show()
 
 # %% [markdown]
 # So a program can choose *how often the ranks average the parameters*. Chen et al. (2021) combine
-# gossip with a periodic average over all ranks, under the name Gossip-PGA. torch has
-# `post_localSGD_hook`, which averages only the gradients within a group; a `PeriodicModelAverager`
-# averages the parameters.
+# gossip with a periodic average over all ranks, under the name Gossip-PGA. torch's
+# `post_localSGD_hook` averages the gradients only among a few ranks, for example the ranks of one
+# machine; a `PeriodicModelAverager` averages the parameters of all ranks.
 
 # %% [markdown]
 # ## Optional: three switches
@@ -1086,7 +1091,7 @@ def held(view):
 for view in (False, True):
     trace = slow.run(held, view).trace
     if not trace.memory:
-        break  # it is counted on a modelled machine alone
+        break  # only a run with machine= counts memory
     over = max(span.end_ns for span in trace.of(0) if span.kind == "backward")
     now = [level for level in trace.memory[0] if level.ns < over][-1]
     mb = {kind: f"{now.of(kind) / 1e6:.1f} MB" for kind in ("parameters", "gradients", "buckets")}

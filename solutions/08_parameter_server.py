@@ -81,10 +81,10 @@ def done(servers) -> None:
 
 # %% exercise="push"
 def push(gradient, servers) -> None:
-    """Send each server PUSH and its chunk of the gradient; return when all of it is sent.
+    """Send each server PUSH and its chunk of the gradient; return when everything is sent.
 
-    Chunk i belongs to the rank `servers[i]`. All requests and all chunks are on their way before
-    any of them is waited for.
+    Chunk i belongs to the rank `servers[i]`. Start to send all requests and all chunks before you
+    wait for any of them.
     """
     # BEGIN SOLUTION
     works = []
@@ -102,9 +102,9 @@ check(push)
 
 # %% exercise="pull"
 def pull(flat, servers) -> None:
-    """Ask each server for its chunk, with PULL, and put it in its place in `flat`.
+    """Ask each server for its chunk, with PULL, and put the chunk in its place in `flat`.
 
-    All servers are asked before any answer is waited for.
+    Ask all servers before you wait for any answer.
     """
     # BEGIN SOLUTION
     works = []
@@ -141,7 +141,7 @@ two = Cluster(2, link=link, speed=math.inf)
 def one_pull():
     flat = torch.zeros(250_000)
     if dist.get_rank() == 0:
-        worker = dist.recv(torch.empty(1, dtype=torch.int64), tag=HEADER)  # from anybody
+        worker = dist.recv(torch.empty(1, dtype=torch.int64), tag=HEADER)  # from any rank
         dist.send(flat, worker, tag=DATA)
     else:
         pull(flat, [0])
@@ -168,20 +168,21 @@ beside(pull_ms, run.trace.duration_ms, "ms")
 
 # %% exercise="serve"
 def serve(rule, length: int, workers) -> None:
-    """Answer the workers, from anybody as they come, until all are DONE.
+    """Answer the requests of all workers, in the order of arrival, until all workers are DONE.
 
-    PUSH: receive `length` float32 numbers, always into a new tensor, for `rule.push(worker,
-    gradient)`. PULL: send `rule.pull(worker)`, once `rule.may_pull(worker)`; until then the worker
-    waits, and the others are served. DONE: `rule.done(worker)`. `rule.pull` returns the parameters
-    themselves, which a push may change: send a copy (isend), or wait until they are sent (send),
-    which is right too, but makes the other workers wait.
+    PUSH: receive `length` float32 numbers, always into a new tensor, and call `rule.push(worker,
+    gradient)`. PULL: send `rule.pull(worker)` as soon as `rule.may_pull(worker)` is true; until
+    then, this worker waits, and the server answers other workers. DONE: call `rule.done(worker)`.
+    `rule.pull` returns the parameters themselves, which a push may change. So send a copy with
+    isend, or use send, which returns when the parameters are sent: that is right too, but all other
+    workers wait meanwhile.
     """
     # BEGIN SOLUTION
     active, waiting, answers = set(workers), [], {}
     header = torch.empty(1, dtype=torch.int64)
     while active:
         worker = dist.recv(header, tag=HEADER)
-        if worker in answers:  # it asks again, so it has the last answer
+        if worker in answers:  # the worker asks again, so it has the last answer
             answers.pop(worker).wait()
         if header == PUSH:
             gradient = torch.empty(length)
@@ -279,8 +280,8 @@ print("pushed:", run.results[0] and run.results[0].guests)
 
 # %% [markdown]
 # The server's row shows only communication. A server must never wait for one particular worker,
-# because all other workers would wait too. ("Waits for worker 1" names the rank that came. The
-# server's `recv` had named no rank.)
+# because all other workers would wait too. (In the picture, "waits for worker 1" names the rank that
+# came. The server's `recv` names no rank.)
 
 # %% [markdown]
 # ## Your turn: everybody waits
@@ -291,17 +292,17 @@ print("pushed:", run.results[0] and run.results[0].guests)
 
 # %% exercise="Synchronous"
 class Synchronous:
-    """One update a round: `update(flat, mean)`, when all workers that are not done have pushed.
+    """Makes one update a round, `update(flat, mean)`, when each worker has pushed or is done.
 
-    The mean is over all that have pushed in the round, added in the order of `workers` (which need
-    not be sorted), so that each run gives the same bits. A worker has one gradient in a round. A
-    pushed gradient is the rule's own: the rule may change it.
+    The mean is over all gradients of the round. Add the gradients in the order of `workers` (which
+    need not be sorted), so that each run gives the same bits. A worker has at most one gradient in
+    a round. The rule may change a pushed gradient.
     """
 
     def __init__(self, flat, update, workers):
         self.flat, self.update, self.workers = flat, update, workers
         self.active = set(workers)  # those that are not done
-        self.gradients = {}  # of this round, by worker
+        self.gradients = {}  # of this round: {worker: gradient}
 
     def pull(self, worker):
         return self.flat
@@ -314,20 +315,20 @@ class Synchronous:
         # END SOLUTION
 
     def may_pull(self, worker) -> bool:
-        """Not while the worker's own gradient waits for the others."""
+        """Return False while the worker's own gradient waits for other gradients."""
         # BEGIN SOLUTION
         return worker not in self.gradients
         # END SOLUTION
 
     def done(self, worker) -> None:
-        """The others no longer wait for this worker: the round may be complete."""
+        """Stop waiting for this worker: the round may now be complete."""
         # BEGIN SOLUTION
         self.active.remove(worker)
         self.close()
         # END SOLUTION
 
     def close(self) -> None:
-        """If the round is complete: update with the mean, and begin a new round."""
+        """If the round is complete, update with the mean and begin a new round."""
         # BEGIN SOLUTION
         if self.gradients and self.active <= self.gradients.keys():
             gradients = [self.gradients[w] for w in self.workers if w in self.gradients]
@@ -367,7 +368,7 @@ def load(model, flat):
 
 
 def gradient_at(flat, images):
-    """The gradient of the loss over some images."""
+    """Return the gradient of the loss over some images, at the parameters `flat`."""
     model = small()
     load(model, flat)
     nn.functional.cross_entropy(model(x[images]), y[images]).backward()
@@ -379,7 +380,7 @@ def sgd(lr):
 
 
 def a_rule(kind, lr, *more):
-    """What makes a server's rule, of its chunk and the workers."""
+    """Return a function that makes a server's rule from its chunk and the workers."""
     return lambda flat, workers: kind(flat, sgd(lr), workers, *more)
 
 
@@ -400,7 +401,7 @@ served = four.run(job, a_rule(Synchronous, 0.1), start, of_its_part, rounds=5).r
 reduced = Cluster(3).run(with_all_reduce).results[0]
 if served is not None and reduced is not None:  # a job under torchrun may have fewer ranks
     print("largest difference:", f"{(served.flat - reduced).abs().max():.1e}")
-    print("five steps moved them by", f"{(start - reduced).abs().max():.1e}")
+    print("five steps moved the parameters by", f"{(start - reduced).abs().max():.1e}")
 
 # %% [markdown]
 # **What to notice:** both programs run the same algorithm, and their parameters agree to the last
@@ -424,7 +425,7 @@ synchronous = a_rule(Synchronous, 0.01)
 
 
 def one_round(workers, servers=1):
-    """ms until the last push of a round is in, on real ranks."""
+    """Return the ms until the last push of a round has arrived, on real ranks."""
     cluster = Cluster(workers + servers, link=link, speed=math.inf)
     run = cluster.run(job, synchronous, torch.zeros(250_000), stated, rounds=1, k=servers)
     data = [s.end_ns for s in run.trace.spans if s.rank < servers and s.is_recv and s.bytes > 8]
@@ -442,14 +443,13 @@ beside(round_ms, one_round(3), "ms")
 # $$C + 3\alpha + (W - 1)\,t + 2t$$
 
 # %% [markdown]
-# **Predict:** a ring all-reduce takes $2(W - 1)(\alpha + t/W)$ in addition to $C$ (lab 03). For
-# which numbers of workers is one server faster than the ring? For which numbers are as many servers
-# as workers faster?
+# **Predict:** a ring all-reduce takes $2(W - 1)(\alpha + t/W)$ in addition to $C$ (lab 03). For which
+# numbers of workers is one server faster than the ring? And with as many servers as workers?
 
 
 # %%
 def simulated(workers, servers):
-    """The same without ranks: the simulator moves the messages by the same rules."""
+    """Return the same ms without ranks: the simulator moves the messages by the same rules."""
     return parameter_server(workers, servers, 10**6, 20 * 10**6, link).done_ns / 1e6
 
 
@@ -497,22 +497,22 @@ plt.show()
 
 # %% exercise="Asynchronous"
 class Asynchronous:
-    """Each push is applied at once: `update(flat, gradient)`.
+    """Applies each push at once: `update(flat, gradient)`.
 
-    `version` counts the updates. `staleness` lists (worker, age) of each push: how many updates
-    there were between the worker's last pull and this push, without the update of this one.
+    `version` counts the updates. `staleness` lists (worker, age) for each push. The age is the
+    number of updates after the worker's last pull and before the update of this push.
     """
 
     def __init__(self, flat, update, workers):
         self.flat, self.update = flat, update
         self.version, self.staleness = 0, []
-        self.seen = dict.fromkeys(workers, 0)  # the version that a worker has pulled
+        self.seen = dict.fromkeys(workers, 0)  # {worker: version of its last pull}
 
     def may_pull(self, worker) -> bool:
         return True
 
     def pull(self, worker):
-        """The parameters as they are now; note for whom."""
+        """Return the current parameters, and note which version the worker gets."""
         # BEGIN SOLUTION
         self.seen[worker] = self.version
         return self.flat
@@ -557,7 +557,7 @@ def drawn(flat, number, slow=()):
 
 # %%
 def ages(server, worker=None):
-    """The ages of all gradients, or of one worker's."""
+    """Return the ages of all gradients, or of one worker's gradients."""
     return [age for w, age in (server.staleness if server else ()) if worker in (None, w)]
 
 
@@ -632,7 +632,7 @@ show(four.run(job, asynchronous, numbers, straggling, **short), names=names)
 
 # %%
 def shrinks(a, tau, steps=2000):
-    """Whether w gets smaller, from 1, with gradients that are tau steps old."""
+    """True if w gets smaller, from 1, with gradients that are tau steps old."""
     w = [1.0] * (tau + 1)
     for _ in range(steps):
         w.append(w[-1] - a * w[-1 - tau])
@@ -647,8 +647,8 @@ for tau in range(5):
     print(f"age {tau}: converges up to a = {largest:.2f}, by the formula below {formula:.3f}")
 
 # %% [markdown]
-# **What to notice:** $a < 2 \sin\frac{\pi}{2(2\tau + 1)}$ (Levin and May, *A note on
-# difference-delay equations*, Theoretical Population Biology 9, 1976). A learning rate that
+# **What to notice:** $w$ converges for $a < 2 \sin\frac{\pi}{2(2\tau + 1)}$ (Levin and May, *A note
+# on difference-delay equations*, Theoretical Population Biology 9, 1976). A learning rate that
 # converges without age diverges with old gradients.
 
 # %% [markdown]
@@ -692,10 +692,10 @@ for step in (0.05, 0.375, 1.5):
 # %% [markdown]
 # ## Your turn: wait a little
 #
-# A worker's *clock* counts its pushes. With the third rule, no worker may be more than `bound`
-# pushes ahead of the slowest worker (Ho and others, *More Effective Distributed ML via a Stale
-# Synchronous Parallel Parameter Server*, 2013). With bound 0, all workers are in step; with
-# `math.inf`, the rule is asynchronous.
+# A worker's *clock* counts its pushes. With the third rule, a worker may pull only while its clock is
+# at most `bound` ahead of the slowest worker's clock (Ho and others, *More Effective Distributed ML
+# via a Stale Synchronous Parallel Parameter Server*, 2013). With bound 0, all workers are in step;
+# with `math.inf`, the rule is asynchronous.
 
 
 # %% exercise="Bounded"
@@ -776,8 +776,8 @@ for bound in (0, 1, 3, math.inf):
 # %% [markdown]
 # **What to notice:** against a *permanent* straggler, a bound only delays the waiting. In the end,
 # all workers go at the pace of the straggler, with any finite bound. A bound does hide short delays
-# that hit every worker now and then: a worker waits only when it is `bound` pushes ahead. Most texts
-# do not mention that a bound fails against a permanent straggler.
+# that hit every worker now and then: a worker waits only when it is more than `bound` pushes ahead.
+# Most texts do not mention that a bound fails against a permanent straggler.
 
 # %% [markdown]
 # ## Your turn: how many servers?
@@ -790,15 +790,15 @@ for bound in (0, 1, 3, math.inf):
 def seconds_per_round(
     workers: int, servers: int, nbytes: int, compute: float, latency: float, bandwidth: float
 ) -> float:
-    """A synchronous round, from the moment when all ask until the last push is in, in seconds.
+    """Return the seconds of a synchronous round, from all requests until the last push arrives.
 
-    `nbytes` of parameters are spread over the servers, of which there are at most as many as
+    `nbytes` of parameters are spread over the servers; there are at most as many servers as
     workers. `compute` and `latency` are in seconds, `bandwidth` in bytes per second, for each
-    direction of each rank's link. A server sends its answers one after the other. A worker takes in
-    the chunks of all servers one after the other, and sends them so.
+    direction of each rank's link. A server sends its answers one after the other. A worker receives
+    the chunks of all servers one after the other, and also sends its chunks one after the other.
     """
     # BEGIN SOLUTION
-    own = nbytes / bandwidth  # on a worker's link: what it takes in, and what it sends
+    own = nbytes / bandwidth  # s on a worker's link, for a pull and for a push
     others = (workers - 1) * own / servers
     return compute + 3 * latency + others + 2 * own
     # END SOLUTION
@@ -835,7 +835,7 @@ enough = math.ceil(16 * 8 / (20 + 2 * 8))  # your guess
 
 # %%
 def rate(servers):
-    """Gradients a second of 16 asynchronous workers."""
+    """Return the gradients per second of 16 asynchronous workers."""
     options = {"bound": math.inf, "rounds": 12}
     return parameter_server(16, servers, 10**6, 20 * 10**6, link, **options).gradients_per_s
 
@@ -914,9 +914,9 @@ for name, run in {"each step": each, "every 8th": eighth}.items():
 #
 # The rest is a second part, of about 25 minutes: you may stop here, and go on to "The way out".
 #
-# A pull is a call of a function on another rank, with a fixed name. A **remote procedure call**
-# (RPC) sends the name and the arguments of the function too. Objects travel as bytes: first the
-# number of bytes, then the bytes.
+# A pull calls a function on another rank, always the same function. A **remote procedure call** (RPC)
+# can call any function: it also sends the function's name and arguments. Objects travel as bytes:
+# first the number of bytes, then the bytes.
 
 
 # %% tags=["answers"]
@@ -928,10 +928,10 @@ def send_bytes(value, dst: int) -> None:
 
 
 def recv_bytes(src: int | None = None) -> tuple:
-    """The rank that has sent an object, and the object; without `src` from anybody."""
+    """Return the rank that sent an object, and the object; without `src`, from any rank."""
     length = torch.empty(1, dtype=torch.int64)
     src = dist.recv(length, src, tag=HEADER)
-    data = torch.empty(int(length), dtype=torch.uint8, device="cpu")  # as bytes are
+    data = torch.empty(int(length), dtype=torch.uint8, device="cpu")  # where pickled bytes are
     dist.recv(data, src, tag=DATA)
     return src, pickle.loads(data.numpy().tobytes())
 
@@ -945,9 +945,9 @@ def recv_bytes(src: int | None = None) -> tuple:
 
 # %% exercise="call"
 def call(server: int, name: str, *args):
-    """Call the method `name` of the object that rank `server` serves, and return what it returns.
+    """Call the method `name` of the object that rank `server` serves, and return its result.
 
-    What it raises there is raised here.
+    If the method raises an exception on the server, raise the exception here.
     """
     # BEGIN SOLUTION
     send_bytes((name, args), server)
@@ -964,9 +964,9 @@ check(call)
 
 # %% exercise="serve_calls"
 def serve_calls(target, clients) -> None:
-    """Answer calls of `target`'s methods, from anybody, until each client has called "shutdown".
+    """Answer calls of `target`'s methods, from any client, until each one has called "shutdown".
 
-    Every call gets an answer, a shutdown ("ok", None). A method that raises does not stop this.
+    Every call gets an answer; a shutdown gets ("ok", None). If a method raises, go on serving.
     """
     # BEGIN SOLUTION
     active = set(clients)
@@ -1041,12 +1041,12 @@ for rank, found in enumerate(Cluster(3).run(over_there).results):
 # the rows? How many kB would travel if the table were a parameter in DDP?
 
 # %% guess="kilobytes"
-kilobytes = (2 * 64 * 16 * 4 + 64 * 8 + 1000) / 1000  # rows, gradient, ids, and what pickle adds
+kilobytes = (2 * 64 * 16 * 4 + 64 * 8 + 1000) / 1000  # rows, gradient, ids, and pickle's own bytes
 
 
 # %%
 class Table:
-    """A table of rows, and the optimizer that steps it."""
+    """A table of rows, with its gradient and its optimizer step."""
 
     def __init__(self, rows, width=16):
         torch.manual_seed(0)
@@ -1057,7 +1057,7 @@ class Table:
         return self.weight[ids]
 
     def add_gradient(self, ids, gradient):
-        self.gradient.index_add_(0, ids, gradient)  # an id may stand twice in a batch
+        self.gradient.index_add_(0, ids, gradient)  # an id may occur twice in a batch
 
     def step(self, lr):
         self.weight.sub_(self.gradient, alpha=lr)
@@ -1072,15 +1072,15 @@ class Table:
 # gradient for each input.
 #
 # Autograd calls `backward` only if an input requires a gradient. The ids are integers, which cannot
-# require a gradient; so there is an `anchor`, any tensor that requires a gradient.
+# require a gradient; so `forward` also gets an `anchor`: any tensor that requires a gradient.
 
 
 # %% exercise="RemoteRows"
 class RemoteRows(torch.autograd.Function):
     """Rows of the table that rank `server` serves: `RemoteRows.apply(anchor, ids, server)`.
 
-    backward sends the rows' gradient there, once: `add_gradient(ids, gradient)`. The rows do not
-    depend on the anchor, so the anchor gets no gradient: None.
+    backward sends the rows' gradient to the server, once: `add_gradient(ids, gradient)`. The rows
+    do not depend on the anchor, so the anchor gets no gradient: None.
     """
 
     @staticmethod
@@ -1123,7 +1123,7 @@ def step_table(trainers, lr):
     dist.barrier(trainers)  # both gradients are there
     if dist.get_rank() == 1:
         call(0, "step", lr)
-    dist.barrier(trainers)  # and the step is made
+    dist.barrier(trainers)  # now the step is made
 
 
 # %%
@@ -1163,15 +1163,15 @@ print(f"as a parameter in DDP: {100_000 * 16 * 4 / 1000:,.0f} kB, all-reduced")
 
 # %%
 def with_rpc(*jobs):
-    """Run jobs inside torch's RPC, once; its ranks meet in a new file of rank 0's choice."""
+    """Start torch's RPC once, for all jobs; the ranks meet through a new file that rank 0 names."""
     from torch.distributed import rpc
 
-    warnings.showwarning = lambda *args, **more: None  # torch warns of parts of its own
+    warnings.showwarning = lambda *args, **more: None  # hide torch's warnings about its own parts
     if not rpc.is_available():
         return "this torch has no RPC"
     rank, place = dist.get_rank(), [tempfile.mkdtemp()]
     dist.broadcast_object_list(place)
-    torch.set_default_device("cpu")  # RPC sends what is there
+    torch.set_default_device("cpu")  # RPC sends CPU tensors
     options = rpc.TensorPipeRpcBackendOptions(init_method=f"file://{place[0]}/rpc")
     size = dist.get_world_size()
     rpc.init_rpc(f"w{rank}", rank=rank, world_size=size, rpc_backend_options=options)
