@@ -81,7 +81,7 @@ def train(batch=256, cap=0.5, steps=5):
 
 # %%
 def step_ms(run):
-    if "skipped" in run.trace.facts:  # under torchrun, with more ranks than there are
+    if "skipped" in run.trace.facts:  # under torchrun with too few ranks
         return None
     start, end = run.trace.step(-1).window_of(0)
     return (end - start) / 1e6
@@ -96,11 +96,11 @@ print(f"a step on 2 ranks: {step_ms(recorded):.1f} ms")
 # after backward.
 
 # %%
-Compute = namedtuple("Compute", "forward ready sizes after")  # s, s, bytes, s
+Compute = namedtuple("Compute", "forward ready sizes after")  # in s, s, bytes, s
 
 
 def compute_of(step):
-    """A step of the kit's, as a `Compute`."""
+    """Convert a step of ddpkit's simulator to a `Compute`."""
     ready = [gradient.ready_ns / 1e9 for gradient in step.gradients]
     sizes = [gradient.bytes for gradient in step.gradients]
     return Compute(step.begin_ns / 1e9, ready, sizes, (step.finish_ns + step.optimizer_ns) / 1e9)
@@ -120,13 +120,13 @@ print(f"{len(compute.sizes)} gradients of {sum(compute.sizes) / 1e6:.1f} MB toge
 
 # %% exercise="step_time"
 def step_time(compute, cap, price) -> float:
-    """Seconds of one data-parallel step whose all-reduces overlap with backward.
+    """Return the seconds of one data-parallel step whose all-reduces overlap with backward.
 
-    `compute` has `forward` (s), `ready` and `sizes` (when gradient i is ready, in s after backward
-    began, and its bytes, in order of readiness) and `after` (s: optimizer). A bucket closes when
-    its bytes reach `cap` MB (2**20 bytes). `price(nbytes)` is the time of one all-reduce; ask for
-    it once for each bucket. All-reduces go one after the other, and none begins before its last
-    gradient is ready.
+    `compute.forward` and `compute.after` (the optimizer) are in seconds. Gradient i is ready
+    `compute.ready[i]` seconds after the start of backward, and has `compute.sizes[i]` bytes, in
+    order of readiness. A bucket closes when its bytes reach `cap` MB (2**20 bytes).
+    `price(nbytes)` is the time of one all-reduce; call it once for each bucket. All-reduces go one
+    after the other, and none begins before its last gradient is ready.
     """
     # BEGIN SOLUTION
     free, filled = 0.0, 0
@@ -205,11 +205,11 @@ for size, s in zip(sizes, times):
 
 # %% exercise="fit"
 def fit(features, seconds) -> list[float]:
-    """The coefficients c for which sum(c[k] * features[i][k]) comes closest to seconds[i].
+    """Return the coefficients c for which sum(c[k] * features[i][k]) comes closest to seconds[i].
 
-    Closest: the sum of squared *relative* errors is least, so that 1 ms wrong of 10 ms counts as
-    much as 1 s of 10 s. There is no constant but the one that a feature of 1 makes. Returns a list
-    of Python's float.
+    Minimise the sum of squared *relative* errors: an error of 1 ms in 10 ms counts as much as an
+    error of 1 s in 10 s. Add no constant term: a feature that is always 1 makes one. Returns a list
+    of Python floats.
     """
     # BEGIN SOLUTION
     t = torch.tensor(seconds, dtype=torch.float64)
@@ -254,7 +254,7 @@ print(f"a step: {fixed * 1000:.1f} ms, and {per_sample * 1e6:.0f} us for each sa
 
 # %%
 def grown(compute, times):
-    """The compute with so many times the samples: forward and backward take longer."""
+    """Return the compute for `times` as many samples: forward and backward take longer."""
     ready = [at * times for at in compute.ready]
     return compute._replace(forward=compute.forward * times, ready=ready)
 
@@ -335,11 +335,11 @@ beside(step_time(mine, 0.5, ring_price(2)) * 1000, step_ms(yours), "ms")
 
 # %% exercise="autotune"
 def autotune(measure, predicted) -> float:
-    """The cap with the shortest measured step, with as few measurements as can be sure of it.
+    """Return the cap with the shortest measured step, after as few measurements as possible.
 
-    `predicted[cap]` is the model's seconds, a lower bound of `measure(cap)`. `measure(cap)` runs
-    real steps, which takes long: ask it for the most promising first, never twice, and stop when no
-    cap left can beat the best so far.
+    `predicted[cap]` is the model's seconds, a lower bound of `measure(cap)`. `measure(cap)` takes
+    long, because it runs real steps. So measure the most promising cap first and no cap twice, and
+    stop when no remaining cap can beat the best measured step.
     """
     # BEGIN SOLUTION
     took = {}
@@ -462,12 +462,12 @@ explore_scaling(step, "100 Gbit/s, 10 us", world_size=256)
 # of the step does overlap save there?
 
 # %% guess="ceiling"
-ceiling = 40  # your guess, in per cent: 2/3 of the compute, of a step of 5/3
+ceiling = 40  # your guess, in per cent: 2/3 of compute, in a step of 5/3
 
 
 # %%
 def gain(share, cap):
-    """What overlap saves, in %, where the network needs `share` of the time of compute."""
+    """Return the % that overlap saves if communication takes `share` of the time of compute."""
     per_byte = share * 0.1 / sum(big.sizes)
     overlapped = step_time(big, cap, lambda nbytes: per_byte * nbytes)
     return 100 * (1 - overlapped / (0.1 + share * 0.1))
@@ -593,12 +593,12 @@ for each, s in zip(SERVER_RATES, busy):
 
 # %% exercise="servers"
 def servers(sizes, workers, seconds, bandwidth) -> int | None:
-    """How many parameter servers hide the communication behind `seconds` of compute: the fewest.
+    """Return the smallest number of servers that hides communication behind `seconds` of compute.
 
-    Every worker sends each gradient to the server that keeps it and gets the parameter back, over
-    that server's link of `bandwidth` bytes/s: in and out one after the other. A tensor is kept
-    whole by one server: give the largest out first, each to the server with the fewest bytes so
-    far. None if even one server per tensor is not enough.
+    Every worker sends each gradient to the server of its tensor, and gets the parameter back, over
+    this server's link of `bandwidth` bytes/s: in and out one after the other. Each tensor is whole
+    on one server: give out the largest tensor first, each to the server with the fewest bytes so
+    far. Return None if even one server per tensor is not enough.
     """
     # BEGIN SOLUTION
     for count in range(1, len(sizes) + 1):
@@ -636,10 +636,11 @@ for workers in (4, 8, 16, 32, 64):
 
 # %% exercise="noise_scale"
 def noise_scale(squares, mean_square, batch) -> float:
-    """The gradient noise scale, in samples, from what data parallelism already has.
+    """Return the gradient noise scale, in samples.
 
-    `squares[r]` is the squared length of rank r's gradient over its own `batch` samples, and
-    `mean_square` that of the average over the ranks. Where noise covers the signal: math.inf.
+    `squares[r]` is the squared length of rank r's gradient over its own `batch` samples.
+    `mean_square` is the squared length of the average of all ranks' gradients. Return math.inf if
+    the noise covers the signal: if the found |G|² is not above 0.
 
     With noise v in a rank's gradient: the mean of `squares` is |G|² + v, and `mean_square` is
     |G|² + v/n. The answer is batch · v / |G|².
@@ -707,10 +708,10 @@ for k in range(121):
 
 # %% [markdown]
 # **What to notice:** the noise scale is larger at the end than at the beginning: the gradient of a
-# nearly right model is small, but the noise stays. The number also falls in between, because 30
-# batches give only a rough estimate. So the best batch size changes during training. Far below the
-# noise scale, twice as many ranks need half as many steps. Far above the noise scale, additional
-# ranks save hardly any steps.
+# nearly right model is small, but the noise stays. (Between two lines the number may also fall,
+# because 30 batches give only a rough estimate.) As the noise scale changes, the best batch size
+# changes too. Far below the noise scale, twice as many ranks need half as many steps. Far above the
+# noise scale, additional ranks save hardly any steps.
 
 # %% [markdown]
 # ## Money
@@ -727,13 +728,13 @@ for k in range(121):
 
 # %% exercise="expected_hours"
 def expected_hours(hours, ranks, rate, save, interval, restart) -> float:
-    """How long a synchronous job of `hours` takes on servers that are revoked now and then.
+    """Return the average time of a synchronous job of `hours` on servers that may be revoked.
 
-    All in hours. Each server is revoked `rate` times an hour, at any moment alike, or never: 0. A
-    checkpoint takes `save` and comes after each `interval` of work, also at the end; there are
-    hours / interval such stretches, not rounded: a part of one counts as a part. A stretch of work
-    and its checkpoint counts only if no server is revoked in it; else all go back, wait `restart`,
-    and do it again.
+    All times are in hours. Each server is revoked `rate` times an hour on average, at random
+    moments (0: never). A checkpoint takes `save`, and comes after each `interval` of work, also at
+    the end; there are hours / interval such stretches, not rounded: a part of a stretch counts as a
+    part. A stretch of work and its checkpoint counts only if no server is revoked meanwhile;
+    otherwise all ranks go back, wait for `restart`, and repeat the stretch.
     """
     # BEGIN SOLUTION
     danger, stretch = ranks * rate, interval + save
@@ -773,11 +774,12 @@ for ranks in (4, 32):
 
 # %% exercise="plan"
 def plan(step_seconds, noise, least_steps, worlds, batches, dollars, deadline):
-    """The cheapest (ranks, batch per rank) that is done within `deadline` hours; None if none is.
+    """Return the cheapest (ranks, batch per rank) that is done in `deadline` hours, or None.
 
-    `step_seconds(ranks, batch)` is the model of a step. With n·b samples a step it takes
+    `worlds` and `batches` list the ranks and batches to try. `step_seconds(ranks, batch)` is the
+    model of a step. A training with n ranks and b samples per rank takes
     least_steps · (1 + noise / (n·b)) steps. A rank costs `dollars` an hour. A plan of exactly
-    `deadline` hours is in time. Of equally cheap plans the faster one.
+    `deadline` hours is in time. Of equally cheap plans, return the fastest.
     """
     # BEGIN SOLUTION
     found = []
@@ -861,9 +863,10 @@ print(f"noise scale of the digits at the end: {scales[-1]:.0f} samples")
 
 # %% exercise="adasum"
 def adasum(a, b):
-    """Two gradients combined: added where they are at right angles, averaged where they agree.
+    """Combine two gradients: add them if they are at right angles, average them if they agree.
 
-    (1 - a·b / 2|a|²) a + (1 - a·b / 2|b|²) b; a gradient of zeros leaves the other as it is.
+    The result is (1 - a·b / 2|a|²) a + (1 - a·b / 2|b|²) b. If one gradient is all zeros, the
+    result is the other gradient.
     """
     # BEGIN SOLUTION
     if not a.any() or not b.any():
@@ -886,7 +889,7 @@ check(adasum)
 
 # %%
 def adasum_of_all(gradients):
-    """By a tree: pairs, then pairs of pairs, as the butterfly does."""
+    """Combine all gradients in a tree: pairs, then pairs of pairs, as in the butterfly."""
     while len(gradients) > 1:
         gradients = [adasum(a, b) for a, b in zip(gradients[::2], gradients[1::2])]
     return gradients[0]
@@ -895,7 +898,7 @@ def adasum_of_all(gradients):
 ways = {"mean": lambda g: g.mean(0), "sum": lambda g: g.sum(0), "Adasum": adasum_of_all}
 for name, combined in ways.items():
     model = digits_model()
-    for _ in range(35):  # about ten times all images
+    for _ in range(35):  # uses each image about ten times
         digits_step(model, combined(rank_gradients(model, 32, 16)), lr=0.1)
     loss = torch.nn.functional.cross_entropy(model(images), labels).item()
     print(f"{name:7} loss {loss:.2f}")

@@ -73,7 +73,7 @@ def work(sizes, steps=4):
 
 # %%
 def step_ms(run):
-    if not run.trace.steps:  # under torchrun, with fewer ranks
+    if not run.trace.steps:  # under torchrun with too few ranks
         return None
     start, end = run.trace.step(3).window_of(0)
     return round((end - start) / 1e6, 1)
@@ -115,11 +115,11 @@ compare(alike, one_slow, labels=["alike", "rank 3 slow"])
 
 # %% exercise="straggler"
 def straggler(trace) -> int | None:
-    """The rank that holds up the others in the steps of `trace`; None if there is none.
+    """Return the rank that holds up the other ranks in `trace`; None if no rank does.
 
-    It is the rank whose own work takes longest, and at least 20 % longer than the median rank's.
-    (Of two in the middle, the faster one's.) Compute beside communication is work too. All steps
-    but the first count, together: the first one warms up.
+    The straggler has the longest work of all ranks, at least 20 % longer than the work of the
+    median rank. (If two ranks are in the middle, the faster one is the median.) Compute at the same
+    time as communication is work too. Add up all steps except the first step, which warms up.
     """
     # BEGIN SOLUTION
     compute = dict.fromkeys(trace.ranks, 0)
@@ -163,9 +163,9 @@ fair_ms = 2 * ((14.1 - 1.2) * 4 / 7 + 1.2)  # your guess, in ms
 
 # %% exercise="shares"
 def shares(batch_size: int, speeds: list[float]) -> list[int]:
-    """How many of `batch_size` images each rank takes, so that all are done as early as possible.
+    """Return each rank's number of images, so that all ranks are done as early as possible.
 
-    The shares add up to batch_size; a rank may get none. `speeds` are images per second, by rank.
+    The shares add up to `batch_size`; a share may be 0. `speeds` are images per second, by rank.
     """
     # BEGIN SOLUTION
     taken = [0] * len(speeds)
@@ -242,13 +242,13 @@ run = Cluster(3).run(with_torchs_ddp, [3, 4, 3], expect_error=True)
 
 # %% exercise="train_unequal"
 def train_unequal(model, batches, lr: float) -> int:
-    """Train until no rank has a batch left; returns how many steps that took, on every rank.
+    """Train until no rank has a batch left; return the number of steps, on every rank.
 
-    `batches` yields this rank's (x, y): as many as it has, of any length, also 0, even on all
-    ranks of a step: that step counts, and changes nothing. Ask for a batch
-    when the step before is done. After each step all ranks have the model that one process makes
-    of all images which the ranks have in that step: SGD, the cross entropy's mean over them. All
-    begin with the same model. Besides the gradients, a step may send a few bytes.
+    `batches` yields this rank's batches (x, y). Ranks may have different numbers of batches, of any
+    length, even 0. If all ranks have 0 images, the step counts and changes nothing. Ask for a batch
+    when the previous step is done. After each step, all ranks have the model of one process that
+    takes this step with all images of all ranks: SGD, with the mean cross entropy over these
+    images. All ranks begin with the same model. Besides the gradients, a step may send a few bytes.
     """
     # BEGIN SOLUTION
     optimizer = torch.optim.SGD(model.parameters(), lr)
@@ -305,7 +305,7 @@ torch.save({"step": 3, "model": mlp().state_dict()}, path)
 
 # %%
 def said(f, *arguments):
-    """The first line of what f raises, or what it returns."""
+    """Return f's result, or the first line of the error that f raises."""
     try:
         return f(*arguments)
     except Exception as error:
@@ -331,11 +331,11 @@ print("load:", said(torch.load, path))
 
 # %% exercise="save_checkpoint"
 def save_checkpoint(path, step: int, model, optimizer) -> None:
-    """Save a checkpoint: rank 0 writes it, and no rank returns before it is there.
+    """Save a checkpoint: rank 0 writes the file, and no rank returns before the file is complete.
 
-    `path`, a str, holds what torch.save makes of a dict: "step", and the state_dict() of "model"
-    and of "optimizer". Whatever happens meanwhile, `path` holds this checkpoint or, whole, the one
-    before. Afterwards no second file is left, even if the disk was full; that error goes on.
+    Use torch.save to write a dict to `path`, a str: "step", and the state_dict() of "model" and of
+    "optimizer". At every moment, `path` holds either the complete new checkpoint or the complete
+    previous one. Afterwards no second file is left. If the disk was full, still raise the error.
     """
     # BEGIN SOLUTION
     if dist.get_rank() == 0:
@@ -344,7 +344,7 @@ def save_checkpoint(path, step: int, model, optimizer) -> None:
             torch.save(state, f"{path}.new")
             os.replace(f"{path}.new", path)
         finally:
-            Path(f"{path}.new").unlink(missing_ok=True)  # a part, if the disk is full
+            Path(f"{path}.new").unlink(missing_ok=True)  # incomplete, if the disk is full
     dist.barrier()
     # END SOLUTION
 
@@ -362,10 +362,10 @@ check(save_checkpoint)
 
 # %% exercise="load_checkpoint"
 def load_checkpoint(path, model, optimizer) -> int:
-    """Load what save_checkpoint has saved; returns the step to go on with, on every rank.
+    """Load a checkpoint of save_checkpoint; return the step to go on with, on every rank.
 
-    Only rank 0 is sure to see the file. If it sees none, return 0 and leave all as it is. A damaged
-    file is an error, and stays as it is.
+    Only rank 0 is sure to see the file. If rank 0 sees no file, return 0 and change nothing. A
+    damaged file is an error, and stays unchanged.
     """
     # BEGIN SOLUTION
     found = [None]
@@ -397,7 +397,7 @@ def batch_of(step, size=96):
 
 
 def share_of_loss(model, step, size=96):
-    """This rank's part of the loss, such that the mean over the ranks is that of the whole batch."""
+    """Return this rank's loss, scaled: the mean over all ranks is the loss of the whole batch."""
     part = batch_of(step, size)
     loss = cross_entropy(model(x[part]), y[part], reduction="sum")
     return loss * dist.get_world_size() / size
@@ -520,11 +520,11 @@ for save in (60, 10):
 
 # %% exercise="supervise"
 def supervise(start, ranks: int, max_restarts: int, least: int = 1):
-    """The run that succeeded, of several attempts; if none does, raises the last one's error.
+    """Return the first run that succeeds; if no attempt succeeds, raise the error of the last one.
 
-    `start(ranks, attempt)` makes a run, whose `error` is None if all was well; attempts count from
-    0. After a failure start again, at most max_restarts times: without the ranks that died, if it
-    is a RankDied. If fewer than `least` are left, it was the last attempt.
+    `start(ranks, attempt)` makes a run; `run.error` is None if the run succeeded. Attempts count
+    from 0. After a failure start again, at most max_restarts times. If the error is a RankDied, go
+    on without the ranks that died; if fewer than `least` ranks are left, do not start again.
     """
     # BEGIN SOLUTION
     for attempt in range(max_restarts + 1):
@@ -554,7 +554,7 @@ def start_job(ranks, attempt):
 
 
 run = supervise(start_job, ranks=3, max_restarts=2)
-if run.results[0]:  # under torchrun the attempt that breaks its ranks is left out
+if run.results[0]:  # None under torchrun: the kit skips a run that kills a rank
     apart = (run.results[0][1] - right).abs().max()
     print(f"{len(run.results)} ranks, from step {run.results[0][0]}; farthest apart {apart:.0e}")
 
@@ -577,10 +577,10 @@ if run.results[0]:  # under torchrun the attempt that breaks its ranks is left o
 
 # %% exercise="drifted"
 def drifted(module) -> list[str]:
-    """Names of parameters and buffers that are not the same, bit for bit, on all ranks.
+    """Return the names of parameters and buffers that differ in any bit between ranks.
 
-    Parameters first, then buffers, in their order; the same list on every rank. A rank hands in at
-    most 64 bytes for each tensor, however large it is.
+    List parameters first, then buffers, in the order of the module; the same list on every rank. A
+    rank sends at most 64 bytes for each tensor, even for a large tensor.
     """
     # BEGIN SOLUTION
     tensors = dict([*module.named_parameters(), *module.named_buffers()])
@@ -635,7 +635,7 @@ run = patient("A").run()
 
 # %% exercise="patient_a"
 def patient_a():
-    """Cause, rank and mend of A: each rank gets the last row of the rank before it."""
+    """Return A's cause, rank and mend. Mended, each rank gets the last row of the previous rank."""
     # BEGIN SOLUTION
     mend = {2: "sent = dist.isend(strip[-1], (rank + 1) % n)"}
     mend[3] = "dist.recv(above, (rank - 1) % n)\nsent.wait()"
@@ -658,7 +658,7 @@ run = patient("B").run()
 
 # %% exercise="patient_b"
 def patient_b():
-    """Cause, rank and mend of B: rank 0 notes the mean loss of each whole batch."""
+    """Return B's cause, rank and mend. Mended, rank 0 notes the mean loss of each whole batch."""
     # BEGIN SOLUTION
     note = "mean = loss.detach() / n\ndist.all_reduce(mean)\nif rank == 0:"
     return "one rank alone", 0, {8: note, 9: "", 10: ""}
@@ -680,7 +680,7 @@ run = patient("C").run()
 
 # %% exercise="patient_c"
 def patient_c():
-    """Cause, rank and mend of C: the training of one process."""
+    """Return C's cause, rank and mend. Mended, C trains like one process."""
     # BEGIN SOLUTION
     return "another order", 2, {6: 'for name in sorted(settings["average"]):'}
     # END SOLUTION
@@ -701,7 +701,7 @@ run = patient("D").run()
 
 # %% exercise="patient_d"
 def patient_d():
-    """Cause, rank and mend of D: each rank has the predictions of each batch."""
+    """Return D's cause, rank and mend. Mended, each rank gets all predictions of each batch."""
     # BEGIN SOLUTION
     mend = {4: "everyone = [None] * n", 5: "dist.all_gather_object(everyone, mine)"}
     return "other sizes", 2, mend
@@ -723,7 +723,7 @@ run = patient("E").run()
 
 # %% exercise="patient_e"
 def patient_e():
-    """Cause, rank and mend of E: the broken batch counts for nothing, all others as before."""
+    """Return E's cause, rank and mend. Mended, only the broken batch counts for nothing."""
     # BEGIN SOLUTION
     return "left out", 2, {5: "loss = sum(0 * p.sum() for p in model.parameters())"}
     # END SOLUTION
@@ -745,7 +745,7 @@ run = patient("F").run()
 
 # %% exercise="patient_f"
 def patient_f():
-    """Cause, rank and mend of F: rank 0 notes the loss of each whole batch after its step."""
+    """Return F's cause, rank and mend. Mended, rank 0 notes each whole batch's loss after its step."""
     # BEGIN SOLUTION
     return "one rank alone", 0, {9: "log.append(mse(model(x), y).item())"}
     # END SOLUTION
@@ -767,7 +767,7 @@ run = patient("G").run()
 
 # %% exercise="patient_g"
 def patient_g():
-    """Cause, rank and mend of G: the ranks share each batch."""
+    """Return G's cause, rank and mend. Mended, the ranks share each batch."""
     # BEGIN SOLUTION
     return "same data", None, {3: "part = order[rank::n]"}
     # END SOLUTION
@@ -788,7 +788,7 @@ run = patient("H").run()
 
 # %% exercise="patient_h"
 def patient_h():
-    """Cause, rank and mend of H: the training of one process, from rank 0's model."""
+    """Return H's cause, rank and mend. Mended, H trains like one process, from rank 0's model."""
     # BEGIN SOLUTION
     mend = {1: "model = build()\nfor p in model.parameters():\n    dist.broadcast(p.detach(), 0)"}
     return "no common start", None, mend
@@ -810,7 +810,7 @@ run = patient("I").run()
 
 # %% exercise="patient_i"
 def patient_i():
-    """Cause, rank and mend of I: the training of one process."""
+    """Return I's cause, rank and mend. Mended, I trains like one process."""
     # BEGIN SOLUTION
     return "divided twice", None, {4: "mse(model(x[part]), y[part]).backward()"}
     # END SOLUTION
@@ -850,7 +850,10 @@ run = patient("J").run()
 
 # %% exercise="patient_j"
 def patient_j():
-    """Cause, rank and mend of J: each rank has the sum of all rows, 0 and 1 first the upper's."""
+    """Return J's cause, rank and mend.
+
+    Mended, each rank gets the sum of all rows; ranks 0 and 1 first get the sum of the upper half.
+    """
     # BEGIN SOLUTION
     mend = {2: "pair = dist.new_group([0, 1])\nif rank < 2:", 3: ""}
     return "a group of some", None, mend
@@ -872,7 +875,7 @@ run = patient("K").run()
 
 # %% exercise="patient_k"
 def patient_k():
-    """Cause, rank and mend of K: rank 1 has the first row of each of the four batches."""
+    """Return K's cause, rank and mend. Mended, rank 1 gets the first row of each of four batches."""
     # BEGIN SOLUTION
     return "written too early", 0, {4: "buffer = x[0].clone()"}
     # END SOLUTION
@@ -893,7 +896,10 @@ run = patient("L").run()
 
 # %% exercise="patient_l"
 def patient_l():
-    """Cause, rank and mend of L: each rank's rows, below the last one of the rank before."""
+    """Return L's cause, rank and mend.
+
+    Mended, each rank has its own rows below the last row of the previous rank.
+    """
     # BEGIN SOLUTION
     mend = {3: "", 6: "coming.wait()\nrows = torch.cat([above[None], strip])"}
     return "read too early", None, mend
@@ -915,7 +921,7 @@ run = patient("M").run()
 
 # %% exercise="patient_m"
 def patient_m():
-    """Cause, rank and mend of M: the training of one process."""
+    """Return M's cause, rank and mend. Mended, M trains like one process."""
     # BEGIN SOLUTION
     return "another order", 1, {5: 'for column in sorted(settings["columns"]):'}
     # END SOLUTION
@@ -936,7 +942,10 @@ run = patient("N").run()
 
 # %% exercise="patient_n"
 def patient_n():
-    """Cause, rank and mend of N: the four steps of one process, of which two were taken before."""
+    """Return N's cause, rank and mend.
+
+    Mended, N ends like one process after four steps; the job took two steps before it was killed.
+    """
     # BEGIN SOLUTION
     return "data again", None, {2: 'batches = iter(steps[saved["step"] :])'}
     # END SOLUTION
@@ -957,7 +966,7 @@ run = patient("O").run()
 
 # %% exercise="patient_o"
 def patient_o():
-    """Cause, rank and mend of O: the training of one process."""
+    """Return O's cause, rank and mend. Mended, O trains like one process."""
     # BEGIN SOLUTION
     return "old gradients", None, {5: "optimizer.step()\noptimizer.zero_grad()"}
     # END SOLUTION
@@ -969,9 +978,9 @@ check(patient_o)
 # %% [markdown]
 # ## Optional: the agent of torchrun
 #
-# torchrun's agent on each host works like your `supervise`. The next cell starts the real agent,
-# with a script that kills one of its two ranks in the first attempt. `ddpkit.torchrun` ends all
-# processes that it has started when you press Stop; `!torchrun` would leave the ranks behind.
+# torchrun's agent on each host works like your `supervise`. The next cell starts the real agent, with
+# a script that kills one of its two ranks in the first attempt. When you press Stop,
+# `ddpkit.torchrun` ends all its processes; `!torchrun` would leave the ranks behind.
 #
 # **Predict:** does the agent start rank 1 alone again, or both ranks?
 

@@ -46,7 +46,7 @@ from ddpkit.view import explore_pipeline, show_pipeline
 
 # %%
 class Takes(torch.autograd.Function):
-    """Passes x on; takes its time forward and backward, in spans F0, B0 for micro-batch 0."""
+    """Passes x on, and takes time in forward and backward (spans F0 and B0 for micro-batch 0)."""
 
     @staticmethod
     def forward(ctx, x, micro):
@@ -86,7 +86,7 @@ class Stage(torch.nn.Module):
 
 # %% tags=["answers"]
 def receive(like, src):
-    """What rank `src` sends next: a new tensor of the shape of `like`."""
+    """Receive the next tensor from rank `src`, as a new tensor with the shape of `like`."""
     x = torch.empty_like(like)
     dist.recv(x, src=src)
     return x
@@ -97,7 +97,7 @@ def whole_batch():
     rank, last = dist.get_rank(), dist.get_world_size() - 1
     stage, x, target = Stage(), torch.ones(64, 32), torch.zeros(64, 32)
     if rank > 0:
-        x = receive(x, rank - 1).requires_grad_()  # or no gradient goes back
+        x = receive(x, rank - 1).requires_grad_()  # otherwise no gradient goes back
     y = stage(x)
     if rank < last:
         dist.send(y.detach(), dst=rank + 1)
@@ -147,9 +147,10 @@ how_many = 12 + 3  # your prediction, in ticks
 
 # %% exercise="ticks"
 def ticks(stages: int, pieces: int) -> list[list[tuple[int, int]]]:
-    """Who works on what, tick by tick: (stage, piece) pairs, in any order within a tick.
+    """List the (stage, piece) pairs at work in each tick, in any order within a tick.
 
-    A piece is at one stage a tick, each stage takes them in order, and nobody waits without need.
+    In each tick, a piece is at one stage. Each stage takes the pieces in order, and no stage waits
+    without need.
     """
     # BEGIN SOLUTION
     return [
@@ -178,11 +179,11 @@ beside(how_many, len(ticks(4, 12)), "ticks")
 
 # %% exercise="rnn_layer"
 def rnn_layer(cell, xs, hidden) -> list:
-    """One layer of a recurrent net on each rank.
+    """Run this rank's layer of a recurrent net.
 
-    On rank 0 `xs` is the sequence of inputs; on the others it says how many there are, and what
-    they look like. Each output goes to the next rank as soon as it is there. The last rank returns
-    all its outputs, the others an empty list.
+    On rank 0, `xs` is the sequence of inputs. On the other ranks, `xs` only gives the number, shape
+    and dtype of the inputs. Send each output to the next rank as soon as the output is computed.
+    The last rank returns the list of its outputs, and the other ranks return an empty list.
     """
     # BEGIN SOLUTION
     rank, last = dist.get_rank(), dist.get_world_size() - 1
@@ -261,7 +262,7 @@ show_pipeline(wave)
 
 # %% exercise="gpipe"
 def gpipe(stage: int, stages: int, micro: int) -> list[tuple[str, int]]:
-    """What a stage does, in order: first all forwards, then all backwards.
+    """Return the plan of a stage: first all forwards, then all backwards.
 
     Stages and micro-batches are counted from 0.
     """
@@ -295,7 +296,7 @@ show_pipeline(predicted)
 
 # %% exercise="bubble"
 def bubble(stages: int, micro: int) -> float:
-    """The share of a step in which a stage does nothing, between 0 and 1."""
+    """Return the share of a step in which a stage does nothing, between 0 and 1."""
     # BEGIN SOLUTION
     return (stages - 1) / (micro + stages - 1)
     # END SOLUTION
@@ -328,7 +329,7 @@ beside(enough, next(m for m in range(1, 1000) if bubble(4, m) <= 0.05), "micro-b
 
 # %% exercise="pipeline_step"
 def pipeline_step(plan, stage, inputs, targets, loss, like):
-    """Run this rank's plan, a list or a generator of operations. `stage` is its module.
+    """Run this rank's plan, a list or a generator of operations. `stage` is the rank's module.
 
     `like` has the shape and dtype of each message. The first rank has the micro-batches in the list
     `inputs`, the last rank has the `targets`; the other lists may hold None. Every parameter's
@@ -414,10 +415,11 @@ activations(seen)
 
 # %% exercise="one_f_one_b"
 def one_f_one_b(stage: int, stages: int, micro: int) -> list[tuple[str, int]]:
-    """What a stage does, in order.
+    """Return the plan of a stage.
 
-    First as few forwards as are needed, then one backward after each forward, then the backwards
-    that are left. Every micro-batch goes once forward, and once backward after it.
+    The plan begins with as few forwards as are needed. Then comes one backward after each forward,
+    and at the end the backwards that are left. Every micro-batch has one forward and, later, one
+    backward.
     """
     # BEGIN SOLUTION
     first = min(stages - 1 - stage, micro)
@@ -581,9 +583,10 @@ print("all gradients are equal:", all(torch.allclose(a, b) for a, b in pairs))
 # %% [markdown]
 # ## Optional: what fills a bubble
 #
-# A backward computes two gradients: the gradient of the input (B) and the gradient of the weights
-# (W). The previous rank waits for B, but no rank waits for W. So the **zero bubble** schedule (Qi et
-# al., 2023) computes B at once, and computes W when the stage would otherwise wait.
+# So far, B was the whole backward. From here on, a backward has two parts: B computes the gradient of
+# the input, and W computes the gradient of the weights. The previous rank waits for B, but no rank
+# waits for W. So the **zero bubble** schedule (Qi et al., 2023) computes B at once, and computes W
+# when the stage would otherwise wait.
 
 # %% [markdown]
 # `torch.autograd.grad(y, x, gradient)` computes the gradient of `x` alone, and frees the graph
@@ -596,8 +599,8 @@ def split_backward(y, x, gradient, parameters):
     """Return the gradient of `x`, and a function for the second part of the backward.
 
     `gradient` is the gradient of `y`. The function adds to the `.grad` of `parameters`, a list, and
-    frees the graph. Before the call, nothing is computed for the parameters. A parameter without
-    use in `y` keeps its `.grad`, which may be None.
+    frees the graph. Before this function is called, compute nothing for the parameters. A parameter
+    that `y` does not use keeps its `.grad`, which may be None.
     """
     # BEGIN SOLUTION
     (of_x,) = torch.autograd.grad(y, x, gradient, retain_graph=True)
@@ -654,7 +657,7 @@ class SplitStage(torch.nn.Module):
         return Split.apply(x, self)
 
     def between(self, plan):
-        """The plan without its W: these are done when the worker comes by."""
+        """Yield the plan without its W; compute each W when the worker asks for the next operation."""
         for kind, i in plan:
             if kind == "W":
                 self.later.pop(i)()
@@ -672,11 +675,11 @@ def train_split(plans, micro=8):
 
 
 # %% [markdown]
-# **Predict:** forward, B and W take 20 ms each. The bubble was $(p-1)(F+B)$, where $B$ is the whole
-# backward. How much of the bubble can W fill? How long is a step?
+# **Predict:** forward, B and W take 20 ms each, so the bubble of 1F1B is now written $(p-1)(F+B+W)$.
+# How much of the bubble can W fill? How long is a step?
 
 # %% guess="zero_ms"
-zero_ms = 8 * (20 + 20 + 20) + 3 * (20 + 40 - 2 * 20)  # your prediction, in ms
+zero_ms = 8 * (20 + 20 + 20) + 3 * (20 + 20 - 20)  # your prediction, in ms
 
 # %%
 zero = pipeline_plans("zero bubble", 4, 8)
@@ -692,9 +695,9 @@ equal = [torch.allclose(a, b) for a, b in zip(better.results[0], filled.results[
 print("rank 0's gradients are equal:", all(equal))
 
 # %% [markdown]
-# **What to notice:** the remaining bubble is $(p-1)(F+B-2W)$, as Qi et al. write about their
-# schedule ZB-H1. The column "held" shows the price: a micro-batch with a waiting W keeps its
-# activations. But no rank holds more micro-batches than rank 0 holds in 1F1B.
+# **What to notice:** the remaining bubble is $(p-1)(F+B-W)$, as Qi et al. write about their schedule
+# ZB-H1. The column "held" shows the price: a micro-batch with a waiting W keeps its activations. But
+# no rank holds more micro-batches than rank 0 holds in 1F1B.
 #
 # A schedule has three costs: the bubble, memory, and messages. Each of these schedules lowers one
 # cost and raises another cost.
@@ -723,7 +726,7 @@ LETTERS = {"FORWARD": "F", "FULL_BACKWARD": "B", "BACKWARD_INPUT": "B", "BACKWAR
 
 
 def torchs_plan(name, micro=8):
-    """This rank's plan by torch's schedule of that name, with two parts of the model on a rank."""
+    """Return this rank's plan of torch's schedule `name`, with two parts of the model on a rank."""
     from torch.distributed import pipelining
 
     p, rank = dist.get_world_size(), dist.get_rank()
@@ -741,7 +744,7 @@ names = ["Interleaved1F1B", "LoopedBFS", "InterleavedZeroBubble", "ZBVZeroBubble
 torchs_plans = {name: ranks.run(torchs_plan, name).results for name in names}
 drawn = {}
 for name, plans in torchs_plans.items():
-    if None not in plans:  # a job may have fewer ranks
+    if None not in plans:  # None under torchrun with too few ranks
         trace = pipeline_time(plans, forward=0.01, backward=0.02)
         drawn[name] = trace
         most = max(map(held, plans)) / 2

@@ -73,12 +73,12 @@ def megabytes(run):
 
 
 # %% [markdown]
-# The ranks have to return the output of one process with the whole model, up to rounding.
+# Up to rounding, the ranks have to return the same output as one process with the whole model.
 
 
 # %%
 def as_one_process(run, right):
-    if None not in run.results:  # a job may have fewer ranks, and skip the run
+    if None not in run.results:  # None under torchrun with too few ranks
         same = all(torch.allclose(each, right, atol=1e-5) for each in run.results)
         print("every rank's result is that of one process:", same)
 
@@ -151,8 +151,8 @@ beside(gathered_mb, megabytes(columns), "MB sent by each rank")
 #
 # $$ h\, W_2 = h_0 W_2^{(0)} + h_1 W_2^{(1)} + h_2 W_2^{(2)} + h_3 W_2^{(3)} $$
 #
-# For its own term, rank $r$ needs only its own hidden numbers $h_r$. GELU does not change this,
-# since GELU maps each number alone.
+# For its own term, rank $r$ needs only its own hidden numbers $h_r$. GELU does not change this, since
+# GELU maps each number on its own.
 
 # %% [markdown]
 # **Predict:** which tensor travels now, and which shape does the tensor have?
@@ -184,9 +184,9 @@ show_blocks(x, w1, Matrix("W₂", 1024, 256, "rows"))
 
 # %% exercise="Copied"
 class Copied(torch.autograd.Function):
-    """Where slices begin. Forward: x, which all ranks have. Backward: the sum of their gradients.
+    """Stands where slices begin. Forward: x. Backward: the sum of all ranks' gradients.
 
-    What it is given stays as it is: others may look at it still.
+    All ranks have the same x. Arguments stay unchanged, because other code may still use them.
     """
 
     @staticmethod
@@ -210,9 +210,9 @@ check(Copied)
 
 # %% exercise="Summed"
 class Summed(torch.autograd.Function):
-    """Where slices end. Forward: the sum of the ranks' x. Backward: the gradient, as it is.
+    """Stands where slices end. Forward: the sum of all ranks' x. Backward: the gradient, unchanged.
 
-    All ranks go on with the same sum, so each has the whole gradient of it already.
+    All ranks go on with the same sum, so each rank already has the whole gradient of the sum.
     """
 
     @staticmethod
@@ -242,7 +242,7 @@ check(Summed)
 
 # %% tags=["answers"]
 def linear(weight, bias=None):
-    """A Linear of its own, with copies of this weight and this bias."""
+    """Return a new Linear with copies of this weight and this bias."""
     layer = nn.Linear(weight.shape[1], weight.shape[0], bias=bias is not None)
     state = {"weight": weight, "bias": bias} if bias is not None else {"weight": weight}
     layer.load_state_dict(state)
@@ -256,11 +256,11 @@ def linear(weight, bias=None):
 
 # %% exercise="SlicedMLP"
 class SlicedMLP(nn.Module):
-    """This rank's slice of `Sequential(Linear, activation, Linear)`: on every rank the same output.
+    """This rank's slice of `Sequential(Linear, activation, Linear)`; all ranks get equal outputs.
 
-    Of the hidden numbers a rank makes those in its part of `tensor_split`. It holds copies of what
-    it needs for them: about 1/n of both weights and of the first bias; the second bias, whole, is
-    on every rank. Inputs and their gradients are whole, and the same on all ranks.
+    A rank computes the hidden numbers in its part of `tensor_split`, and holds copies of the
+    parameters for these numbers: about 1/n of both weights and of the first bias. Every rank has
+    the whole second bias. Inputs and their gradients are whole, and the same on all ranks.
     """
 
     def __init__(self, mlp, rank, world_size):
@@ -294,7 +294,7 @@ summed_mb = 2 * (2 * 3 / 4) * 512 * 256 * 4 / 1e6  # your prediction
 
 # %%
 def with_slices(count=512):
-    x = some_tokens(count).requires_grad_()  # as if there were layers below
+    x = some_tokens(count).requires_grad_()  # as if other layers came before
     mlp = SlicedMLP(whole_mlp(), dist.get_rank(), dist.get_world_size())
     y = mlp(x)
     y.square().mean().backward()
@@ -379,7 +379,7 @@ show_blocks(Matrix("image", 64, 64, "rows", halo=1))
 
 # %% tags=["answers"]
 def edges(top, bottom):
-    """Send `top` to the rank above and `bottom` to the one below; what these send, or zeros."""
+    """Send `top` to the rank above, `bottom` to the rank below; return what they send, or zeros."""
     from_above, from_below = (torch.zeros_like(each).contiguous() for each in (bottom, top))
     rank, works = dist.get_rank(), []
     for peer, give, take in ((rank - 1, top, from_above), (rank + 1, bottom, from_below)):
@@ -400,10 +400,10 @@ def edges(top, bottom):
 
 # %% exercise="Halo"
 class Halo(torch.autograd.Function):
-    """Forward: this rank's strip with k rows of each neighbour, zeros at the rim of the image.
+    """Forward: this rank's strip with k rows of each neighbour, and zeros at the rim of the image.
 
-    A strip is [batch, channel, row, column], of at least k rows. Backward: the rows that a strip
-    lent have a gradient there too, which comes back to it.
+    A strip is [batch, channel, row, column], with at least k rows. Backward: the rows that a strip
+    lent also have gradients on the neighbours; send these gradients back, and add them.
     """
 
     @staticmethod
@@ -457,7 +457,7 @@ def in_strips():
 
 # %%
 strips = cluster.run(in_strips)
-if None not in strips.results:  # a job may have fewer ranks
+if None not in strips.results:  # None under torchrun with too few ranks
     convolutions, x = image()
     for convolution in convolutions:
         x = convolution(nn.functional.pad(x, (0, 0, 1, 1)))
@@ -491,10 +491,10 @@ if None not in strips.results:  # a job may have fewer ranks
 
 # %% exercise="Gathered"
 class Gathered(torch.autograd.Function):
-    """Forward: all ranks' parts of a sequence, side by side along dim 1. Each has the same length.
+    """Forward: all ranks' parts of a sequence, side by side along dim 1; all have the same length.
 
-    Backward: of the sum of all ranks' gradients this rank's part, and no more is sent than that
-    takes.
+    Backward: this rank's part of the sum of all ranks' gradients. Send no more bytes than this sum
+    needs.
     """
 
     @staticmethod
@@ -523,10 +523,10 @@ check(Gathered)
 
 # %% exercise="Scattered"
 class Scattered(torch.autograd.Function):
-    """Forward: of the sum of all ranks' x this rank's part along dim 1, which ranks divide.
+    """Forward: this rank's part, along dim 1, of the sum of all ranks' x.
 
-    Backward: all ranks' parts of the gradient, side by side. Each direction is the other one of
-    `Gathered`.
+    The number of ranks divides the length of dim 1. Backward: all ranks' parts of the gradient,
+    side by side. The forward works like the backward of `Gathered`, and the other way round.
     """
 
     @staticmethod
@@ -599,7 +599,7 @@ for about, run in (("whole", whole), ("parts", parts)):
 # ## The norm of the whole gradient
 #
 # A training often clips gradients: if the norm is above 1, the training divides all gradients by the
-# norm. This norm is that of the gradients of the *whole* model. Each rank has slices of some
+# norm. This norm is the norm of the gradients of the *whole* model. Each rank has slices of some
 # parameters, and the other parameters whole.
 #
 # **Predict:** a rank takes the norm of all its own gradients. Which norm does the rank find? Which
@@ -611,10 +611,10 @@ for about, run in (("whole", whole), ("parts", parts)):
 
 # %% exercise="global_norm"
 def global_norm(parameters, sliced) -> float:
-    """The 2-norm of the whole model's gradient, the same on every rank.
+    """Return the 2-norm of the whole model's gradient, the same on every rank.
 
-    `sliced(p)` says whether p is a slice, of which each rank has its own; others every rank has
-    whole, with the same gradient. A gradient may be None. One number travels.
+    `sliced(p)` is True if p is a slice: then each rank has a different part. Every rank has all
+    other parameters whole, with the same gradient. A gradient may be None. One number travels.
     """
     # BEGIN SOLUTION
     of_slices, of_whole = torch.zeros((), dtype=torch.float64), 0.0
@@ -683,7 +683,7 @@ from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, 
 def torchs():
     plan = {"0": ColwiseParallel(), "2": RowwiseParallel()}
     mlp = parallelize_module(whole_mlp(), init_device_mesh("cpu", (4,)), plan)
-    with CommDebugMode() as counted:  # torch's own way to look
+    with CommDebugMode() as counted:  # torch counts its collectives
         y = mlp(some_tokens().requires_grad_())
         y.square().mean().backward()
     placed = {name: str(p.placements[0]) for name, p in mlp.named_parameters()}
@@ -695,7 +695,7 @@ def torchs():
 run = cluster.run(torchs)
 print(run.traffic.table())
 print(f"by its all-reduces each rank sends {megabytes(run):.2f} MB")
-if run.results[0] is not None:  # a job may have fewer ranks
+if run.results[0] is not None:  # None under torchrun with too few ranks
     y, placed, counts = run.results[0]
     print("torch's own count:", counts)
     print("as one process:", torch.allclose(y, whole_mlp()(some_tokens()), atol=1e-5))
@@ -730,7 +730,7 @@ def torchs_strips():
 # %%
 run = cluster.run(torchs_strips)
 print(run.traffic.table())
-if run.results[0] is not None:  # a job may have fewer ranks
+if run.results[0] is not None:  # None under torchrun with too few ranks
     placed, shape = run.results[0]
     (convolution, *_), x = image()
     print(f"torch: {placed}, {shape}; one process: {tuple(convolution(x).shape)}")
@@ -758,7 +758,7 @@ if run.results[0] is not None:  # a job may have fewer ranks
 
 # %% tags=["answers"]
 def attend(qkv, head_dim):
-    """What heads make, side by side: of all their queries, then all keys, then all values."""
+    """Return the outputs of heads, side by side. `qkv` has all queries, then keys, then values."""
     q, k, v = qkv.unflatten(-1, (3, -1, head_dim)).permute(2, 0, 3, 1, 4)
     y = nn.functional.scaled_dot_product_attention(q, k, v)
     return y.transpose(1, 2).flatten(2)
@@ -774,11 +774,12 @@ def attend(qkv, head_dim):
 
 # %% exercise="SlicedAttention"
 class SlicedAttention(nn.Module):
-    """This rank's heads of an `nn.MultiheadAttention`: on every rank the output of all heads.
+    """This rank's heads of an `nn.MultiheadAttention`; every rank returns the output of all heads.
 
-    A rank has the heads in its part of `tensor_split`, at least one. It holds copies of what it
-    needs for them; the bias of `out_proj`, whole, is on every rank. Queries, keys and values are
-    all made of x, [batch, token, feature], which is the same on all ranks, as its gradient is.
+    A rank has the heads in its part of `tensor_split`, at least one head, and holds copies of the
+    weights for these heads. Every rank has the whole bias of `out_proj`. Queries, keys and values
+    are all computed from x, [batch, token, feature]. All ranks have the same x and the same
+    gradient of x.
     """
 
     def __init__(self, attention, rank, world_size):
