@@ -86,9 +86,9 @@ print(f"S is {x.nbytes:,} bytes, and t = S/β is {x.nbytes / bandwidth * 1e3:.0f
 # ## 1 · Everybody tells everybody
 #
 # Each rank sends its tensor to all other ranks at once, and adds up the tensors that arrive. In which
-# order? If all ranks sent to rank 0 first, its link would take the messages one after the other, and
-# the other links would be idle. So each rank sends first to the rank on its right, then to the next
-# rank, and so on: no two ranks send to the same rank at the same time.
+# order? If all ranks sent to rank 0 first, the other links would be idle meanwhile. So each rank
+# sends first to the rank on its right, then to the next rank, and so on: no two ranks send to the
+# same rank at the same time.
 
 # %% [markdown]
 # **Predict:** on four ranks, how many times $t$ and how many times $\alpha$ does this all-reduce

@@ -507,7 +507,7 @@ def train(model: nn.Module, batches, lr: float, momentum: float = 0.0) -> None:
     optimizer = torch.optim.SGD(model.parameters(), lr, momentum)
     for x, y in batches:
         images = torch.tensor(len(y))
-        dist.all_reduce(images)  # now the number of images in the whole batch
+        dist.all_reduce(images)  # of the whole batch
         loss = nn.functional.cross_entropy(model(x), y, reduction="sum")
         optimizer.zero_grad()
         (loss * dist.get_world_size() / images).backward()

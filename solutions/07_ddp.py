@@ -772,9 +772,7 @@ def make_backend(all_reduce):
 
 # %% tags=["answers"]
 def registered(all_reduce, Done):
-    """Register a backend with this all-reduce, and the default group's other calls; return its
-    name.
-    """
+    """Register a backend: this all-reduce, and the default group's other calls. Return its name."""
     world = dist.group.WORLD
 
     class Group(dist.ProcessGroup):

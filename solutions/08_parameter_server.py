@@ -182,7 +182,7 @@ def serve(rule, length: int, workers) -> None:
     header = torch.empty(1, dtype=torch.int64)
     while active:
         worker = dist.recv(header, tag=HEADER)
-        if worker in answers:  # the worker asks again, so it has the last answer
+        if worker in answers:  # it asks again, so it has the last answer
             answers.pop(worker).wait()
         if header == PUSH:
             gradient = torch.empty(length)
@@ -506,7 +506,7 @@ class Asynchronous:
     def __init__(self, flat, update, workers):
         self.flat, self.update = flat, update
         self.version, self.staleness = 0, []
-        self.seen = dict.fromkeys(workers, 0)  # {worker: version of its last pull}
+        self.seen = dict.fromkeys(workers, 0)  # the version that a worker has pulled
 
     def may_pull(self, worker) -> bool:
         return True

@@ -344,7 +344,7 @@ def save_checkpoint(path, step: int, model, optimizer) -> None:
             torch.save(state, f"{path}.new")
             os.replace(f"{path}.new", path)
         finally:
-            Path(f"{path}.new").unlink(missing_ok=True)  # incomplete, if the disk is full
+            Path(f"{path}.new").unlink(missing_ok=True)  # a part, if the disk is full
     dist.barrier()
     # END SOLUTION
 

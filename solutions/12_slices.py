@@ -598,9 +598,9 @@ for about, run in (("whole", whole), ("parts", parts)):
 # %% [markdown]
 # ## The norm of the whole gradient
 #
-# A training often clips gradients: if the norm is above 1, the training divides all gradients by the
-# norm. This norm is the norm of the gradients of the *whole* model. Each rank has slices of some
-# parameters, and the other parameters whole.
+# A training often clips gradients: if their norm is above 1, it divides all gradients by the norm.
+# This norm is taken over the gradients of the *whole* model. Each rank has slices of some parameters,
+# and the other parameters whole.
 #
 # **Predict:** a rank takes the norm of all its own gradients. Which norm does the rank find? Which
 # norm do the ranks find if they add up the squares of all ranks?

@@ -59,10 +59,10 @@ third_gb = 7.5 * (2 + 2 + 12) / 64  # your prediction
 
 # %% exercise="state_bytes"
 def state_bytes(parameters: int, ranks: int, stage: int) -> int:
-    """Bytes of parameters, gradients and optimizer on the rank that holds the most of them.
+    """Return the bytes of parameters, gradients and optimizer on the rank that holds most.
 
-    Mixed precision with Adam. Stage 0: all ranks hold all. Stages 1, 2 and 3: the optimizer, the
-    gradients too, the parameters too are shared out.
+    The training has mixed precision and Adam. In stage 0, all ranks hold everything. Stage 1 shares
+    out the optimizer, stage 2 the gradients too, and stage 3 the parameters too.
     """
     # BEGIN SOLUTION
     share = -(-parameters // ranks)
@@ -84,11 +84,11 @@ beside(whole_gb, state_bytes(7_500_000_000, 64, 0) / 1e9, "GB, stage 0")
 beside(third_gb, state_bytes(7_500_000_000, 64, 3) / 1e9, "GB, stage 3")
 
 # %% [markdown]
-# **What to notice:** the optimizer takes most of the memory, and is shared out first. Move the
-# ranks: stages 1 and 2 fall towards the bytes that they leave whole, the grey marks: 4 bytes for
-# each parameter in stage 1, then 2 in stage 2. Only stage 3 keeps falling.
+# **What to notice:** the optimizer takes most of the memory, and is shared out first. Move the slider
+# for ranks: stages 1 and 2 fall towards the grey marks, the bytes that a stage leaves whole. These
+# are 4 bytes for each parameter in stage 1, and 2 bytes in stage 2. Only stage 3 keeps falling.
 #
-# Move the memory: which stages fit into 24 GB, and on how many ranks?
+# Move the slider for memory: which stages fit into 24 GB, and on how many ranks?
 
 # %% [markdown]
 # ## A model that does not fit
@@ -142,14 +142,14 @@ TIMES["broadcast"] = 1  # handed on from rank to rank
 
 def megabytes(run):
     if not run.trace.steps:
-        return 0  # a job may have fewer ranks, and skip the run
+        return 0  # under torchrun with too few ranks, the run is skipped
     counts = run.trace.step(1).traffic.collectives(0)
     return sum(TIMES.get(name, 0) * each.bytes for name, each in counts.items()) / 1e6
 
 
 # %%
 def most(run, kind):
-    """The most MB of a kind of memory on rank 0, in the last step."""
+    """Return the peak MB of one kind of memory on rank 0, in the last step."""
     if not run.trace.memory:
         return 0
     start_ns, end_ns = run.trace.step(-1).window_of(0)
@@ -207,7 +207,7 @@ full = small.run(whole, expect_error=True)
 
 # %% tags=["answers"]
 def line(tensors, n):
-    """All numbers of `tensors` in one line, and zeros up to a length that n divides."""
+    """Return all numbers of `tensors` in one line, with zeros up to a length that n divides."""
     parts = [torch.zeros(0)] if not tensors else [each.detach().reshape(-1) for each in tensors]
     flat = torch.cat(parts)
     return nn.functional.pad(flat, (0, -len(flat) % n))
@@ -215,7 +215,7 @@ def line(tensors, n):
 
 # %% tags=["answers"]
 def stretches(tensors, rank, n):
-    """What of which tensors lies in chunk `rank` of their line: (tensor, start, stop)."""
+    """List the parts of tensors in chunk `rank` of their line: (tensor, start, stop)."""
     chunk, first, found = len(line(tensors, n)) // n, 0, []
     for each in tensors:
         start = max(rank * chunk - first, 0)
@@ -260,8 +260,8 @@ def reduce_scatter(mine, whole, **how):
 # Adam updates each number independently of all others. A rank can therefore step *its* chunk, with
 # only the state of that chunk; then all ranks gather the stepped chunks.
 #
-# `self.local` is to be an optimizer of pieces of parameters. A piece is an `nn.Parameter` too, and
-# `p.detach().view(-1)[start:stop]` is a *view*: a step of the piece also changes `p`. `unflatten`
+# `self.local` is an optimizer of this rank's pieces of parameters. A piece is an `nn.Parameter` too,
+# and `p.detach().view(-1)[start:stop]` is a *view*: a step of the piece also changes `p`. `unflatten`
 # (lab 05) takes a line without the zeros at its end.
 
 # %% [markdown]
@@ -275,11 +275,12 @@ def reduce_scatter(mine, whole, **how):
 
 # %% exercise="ShardedOptimizer"
 class ShardedOptimizer(torch.optim.Optimizer):
-    """Steps as `optimizer_class(params, **options)` does, with the state of 1/n of the numbers.
+    """Steps like `optimizer_class(params, **options)`, with the state of only 1/n of the numbers.
 
-    For optimizers that look at each number alone (SGD, Adam, AdamW). Gradients are the same on all
-    ranks before a step, averaged already; parameters are the same after it, bit for bit. No
-    gradient is kept after it. Each group of parameters is a line of its own.
+    Works for optimizers that update each number on its own (SGD, Adam, AdamW). Before a step, the
+    gradients are averaged already, so all ranks have the same gradients. After a step, all ranks
+    have the same parameters, bit for bit, and keep no gradient. Each group of parameters is a line
+    of its own.
     """
 
     def __init__(self, params, optimizer_class, **options):
@@ -304,11 +305,11 @@ class ShardedOptimizer(torch.optim.Optimizer):
             self.local.add_param_group({**group, "params": own})
         # END SOLUTION
         for option, value in self.local.param_groups[-1].items():
-            group.setdefault(option, value)  # those that nobody has named
+            group.setdefault(option, value)  # options that the group does not set
 
     @torch.no_grad()
     def step(self, closure=None):
-        """Step this rank's pieces, and gather those of all ranks."""
+        """Step this rank's pieces, and gather the pieces of all ranks."""
         loss = None
         if closure is not None:
             with torch.enable_grad():
@@ -319,7 +320,7 @@ class ShardedOptimizer(torch.optim.Optimizer):
         for piece, p, start, stop in self.pieces:
             piece.grad = None if p.grad is None else p.grad.reshape(-1)[start:stop]
         self.local.step()
-        self.local.zero_grad()  # a piece's gradient would keep the whole one alive
+        self.local.zero_grad()  # a piece's gradient would keep the whole gradient alive
         n, rank = dist.get_world_size(), dist.get_rank()
         for group in self.param_groups:
             trainable = [p for p in group["params"] if p.requires_grad]
@@ -332,11 +333,11 @@ class ShardedOptimizer(torch.optim.Optimizer):
         return loss
 
     def state_dict(self):
-        """The state of this rank's pieces."""
+        """Return the state of this rank's pieces."""
         return self.local.state_dict()
 
     def load_state_dict(self, state):
-        """Go on with what `state_dict` gave on this rank."""
+        """Load a state that `state_dict` returned on this rank."""
         self.local.load_state_dict(state)
         for group, own in zip(self.param_groups, self.local.param_groups):
             group.update({option: own[option] for option in own if option != "params"})
@@ -362,7 +363,7 @@ def first_stage(average=None):
 
 
 def as_before(run):
-    if None not in run.results:  # a job may have fewer ranks, and skip the run
+    if None not in run.results:  # None under torchrun with too few ranks
         pairs = zip(run.results, replicas.results)
         print("learned the same:", all(torch.allclose(a, b, atol=1e-5) for a, b in pairs))
 
@@ -385,9 +386,9 @@ beside(first_mb, megabytes(first), "MB sent by each rank")
 
 # %% exercise="reduce_to_owner"
 def reduce_to_owner(flat):
-    """This rank's chunk of the mean of all ranks' `flat`, a line whose length n divides.
+    """Return this rank's chunk of the mean of all ranks' `flat`, a line whose length n divides.
 
-    `flat` stays as it is, and what is returned has memory of its own.
+    `flat` stays unchanged, and the result has memory of its own.
     """
     # BEGIN SOLUTION
     n = dist.get_world_size()
@@ -450,7 +451,7 @@ beside(second_mb, megabytes(second), "MB sent by each rank")
 
 # %% tags=["answers"]
 def slots(block):
-    """Where trainable parameters stand in a block: its (module, name) pairs, tied ones all."""
+    """Return {trainable parameter of a block: all its places as (module, name)}."""
     found = {}
     for module in block.modules():
         for name, p in module.named_parameters(recurse=False):
@@ -461,14 +462,14 @@ def slots(block):
 
 # %% tags=["answers"]
 def views_of(flat, block):
-    """Views of `flat`, which take the place of a block's trainable parameters, in their order."""
+    """Replace a block's trainable parameters by views of `flat`, in order; return the views."""
     found, views = slots(block), []
     sizes = [p.numel() for p in found]
     for numbers, (p, places) in zip(flat[: sum(sizes)].split(sizes), found.items()):
         views.append(nn.Parameter(numbers.data.view(p.shape)))
         for module, name in places:
             delattr(module, name)
-            vars(module)[name] = views[-1]  # not registered: optimizers shall find the shard alone
+            vars(module)[name] = views[-1]  # not registered: optimizers must find only the shard
     return views
 
 
@@ -486,13 +487,13 @@ def views_of(flat, block):
 
 # %% exercise="FullyShard"
 class FullyShard(nn.Module):
-    """A block whose parameters are there only while it computes; each rank keeps a shard of them.
+    """A block that holds its parameters only while it computes; each rank keeps a shard of them.
 
     `shard` is a Parameter for the optimizer: this rank's chunk of the line of the block's trainable
-    parameters. After a backward `shard.grad` has grown by the mean of all ranks' gradients. `flat`
-    is the whole line, in `dtype` if that is given; `views` of it are the block's tensors. A block
-    takes and returns a tensor, and is run forward once for each backward. Tensors that two blocks
-    share belong into one.
+    parameters. A backward adds the mean of all ranks' gradients to `shard.grad`. `flat` is the
+    whole line, in `dtype` if it is given; the block's tensors are `views` of `flat`. A block takes
+    and returns a tensor, and runs forward once for each backward. Blocks that share a tensor must
+    be in one FullyShard.
     """
 
     def __init__(self, block, dtype=None):
@@ -504,21 +505,21 @@ class FullyShard(nn.Module):
         self.flat = self.flat.to(dtype)
         self.nbytes = self.flat.untyped_storage().nbytes()
         self.views = views_of(self.flat, block)
-        for frozen in block.parameters():  # nothing else is left
+        for frozen in block.parameters():  # only frozen parameters are left
             frozen.data = frozen.data.to(dtype)
         for view in self.views:
             view.register_post_accumulate_grad_hook(self.arrived)
         self.free()
 
     def gather(self):
-        """Give `flat` its memory of `nbytes`, and start to fill it from all shards: a Work."""
+        """Allocate the `nbytes` of `flat`, start to fill it from all shards, and return the Work."""
         # BEGIN SOLUTION
         self.flat.untyped_storage().resize_(self.nbytes)
         return all_gather(self.flat, self.shard.detach().to(self.flat.dtype), async_op=True)
         # END SOLUTION
 
     def free(self):
-        """Give the memory of `flat` away."""
+        """Free the memory of `flat`."""
         # BEGIN SOLUTION
         self.flat.untyped_storage().resize_(0)
         # END SOLUTION
@@ -537,7 +538,7 @@ class FullyShard(nn.Module):
         # END SOLUTION
 
     def forward(self, x):
-        """The block's output. Outside forward and backward its parameters take no memory."""
+        """Return the block's output. Outside forward and backward, the parameters take no memory."""
         # BEGIN SOLUTION
         self.before(1)
         y = self.block(x)
@@ -564,26 +565,26 @@ class FullyShard(nn.Module):
         self.work.wait()
 
     def after(self):
-        """Let the parameters go."""
+        """Free the parameters."""
         self.work = None
         self.free()
 
     def backward_begins(self, gradient):
-        """The hook of the block's output."""
+        """The hook of the block's output: the block's backward begins."""
         self.missing = set(self.views)
         self.before(-1)
         after_all = torch.autograd.Variable._execution_engine.queue_callback
-        after_all(self.backward_ends)  # autograd calls it at the end of all backward
+        after_all(self.backward_ends)  # autograd calls it at the end of the whole backward
 
     def arrived(self, view):
-        """The hook of each view: its gradient is there."""
+        """The hook of each view: its gradient is ready."""
         self.missing.discard(view)
         if not self.missing:
             self.ready()
             self.after()
 
     def backward_ends(self):
-        """At the end of all backward: some views were not used."""
+        """Finish a block with unused views, at the end of the whole backward."""
         if self.missing:
             self.missing = set()
             self.ready()
@@ -641,7 +642,7 @@ show(third, step=1)
 # **Predict:** which gathers could start earlier, and at which moment?
 
 # %% [markdown]
-# ## Your turn: gather the next one
+# ## Your turn: gather the next block
 #
 # While block $k$ computes, the network is idle. A rank can therefore gather block $k+1$ meanwhile.
 # Backward goes from the last block to the first, so there a rank gathers block $k-1$.
@@ -653,10 +654,10 @@ show(third, step=1)
 
 # %% exercise="prefetch"
 def prefetch(units, k: int, step: int) -> None:
-    """Bring the parameters of unit k; those of the unit after it are on their way when it returns.
+    """Bring the parameters of unit k, and start the gather of the next unit before you return.
 
-    In a forward (step 1) the unit after it is k + 1, in a backward (step -1) k - 1. None is on its
-    way that is not the next.
+    In a forward (step 1), the next unit is k + 1; in a backward (step -1), it is k - 1. Start no
+    gather of any unit after the next.
     """
     # BEGIN SOLUTION
     units[k].begin()
@@ -800,10 +801,11 @@ for name, run in (("sharded", own), ("hybrid", hybrid)):
 
 # %% exercise="pieces"
 def pieces(length: int, old: int, new: int, rank: int) -> list[tuple[int, int, int]]:
-    """What rank `rank` of `new` reads from the shards of `old` ranks, in order, none of it empty.
+    """List the pieces of old shards that rank `rank` of `new` ranks reads, in order.
 
-    (old rank, start, stop): numbers start to stop, counted within that rank's shard. Together they
-    are the new rank's shard. `length` is that of the whole line.
+    A piece is (old rank, start, stop): the numbers from start to stop, counted within the old
+    rank's shard. No piece is empty. Together, the pieces are the new rank's shard. The whole line
+    has `length` numbers, and `old` ranks saved it.
     """
     # BEGIN SOLUTION
     before, now = -(-length // old), -(-length // new)
@@ -824,7 +826,7 @@ check(pieces)
 
 # %%
 def one_folder():
-    """A folder of rank 0, by its name on all ranks: hosts of a job have to share the disk."""
+    """Return the name of a folder that rank 0 makes, on all ranks: all hosts must share the disk."""
     found = [tempfile.mkdtemp(prefix="lab13-") if dist.get_rank() == 0 else None]
     dist.broadcast_object_list(found)
     return found[0]
@@ -846,7 +848,7 @@ def train_and_save():
 @torch.no_grad()
 def load_on_others():
     n, rank, units = dist.get_world_size(), dist.get_rank(), [FullyShard(each) for each in blocks()]
-    length = len(units[0].flat)  # that of each block; 3 and 4 divide it
+    length = len(units[0].flat)  # the same for each block; 3 and 4 divide it
     wanted = pieces(length, 4, n, rank)
     shards = [torch.load(f"{folder}/{owner}.pt", mmap=True) for owner, _, _ in wanted]
     for k, unit in enumerate(units):
@@ -864,7 +866,7 @@ def load_on_others():
 saved = cluster.run(train_and_save)
 three = Cluster(3, link=LINK, machine="laptop core")
 loaded = three.run(load_on_others)
-if None not in saved.results + loaded.results:  # a job may have fewer ranks
+if None not in saved.results + loaded.results:  # None under torchrun with too few ranks
     for rank, (y, wanted) in enumerate(loaded.results):
         print(f"rank {rank} reads {wanted}; the model is right: {torch.equal(y, saved.results[0])}")
 
@@ -964,8 +966,8 @@ for kind in (nn.Sequential, Again):
 
 # %% [markdown]
 # **What to notice:** a rank computes one more forward. A backward takes as long as two forwards, so
-# the compute time grows by a third. A rank holds the inputs of the units, and the activations inside
-# the unit whose backward runs.
+# the compute time grows by about a third. A rank holds the inputs of the units, and the activations
+# inside the unit whose backward runs.
 
 # %% [markdown]
 # ## The way out
@@ -1002,7 +1004,7 @@ for kind in (nn.Sequential, Again):
 # - shared out an optimizer's state, and saved half of the all-reduce's bytes;
 # - shared out gradients and parameters, and trained on a machine that was too small before;
 # - hidden most of the gathers behind compute;
-# - loaded the shards of four ranks on three.
+# - loaded the shards of four ranks on three ranks.
 #
 # **Next:** when should you use replicas, slices, stages or shards?
 

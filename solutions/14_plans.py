@@ -65,11 +65,11 @@ show_mesh({"replica": 2, "stage": 2, "slice": 2}, rank=5)
 
 # %% exercise="groups_of"
 def groups_of(shape: dict[str, int]) -> dict[str, list[list[int]]]:
-    """The groups of ranks along each dimension of a mesh.
+    """Return the groups of ranks along each dimension of a mesh.
 
     `shape` has a name and a size for each dimension, such as {"replica": 2, "slice": 4}. Ranks are
-    laid out row by row: those of the last dimension are neighbours. The members of a group stand in
-    rising order; the groups of a dimension in any order.
+    laid out row by row: the ranks of a group along the last dimension are neighbours. List the
+    members of a group in rising order, and the groups of a dimension in any order.
     """
     # BEGIN SOLUTION
     mesh = torch.arange(torch.tensor(list(shape.values())).prod()).reshape(*shape.values())
@@ -132,7 +132,7 @@ compare(slices_inside, slices_between, labels=["slices inside", "slices between"
 
 # %%
 def megabytes(run, dimension):
-    """What rank 0 hands to the all-reduces of its group along a dimension."""
+    """Return the MB that rank 0 all-reduces in its group along a dimension."""
     spans = [one for one in run.trace.of(0) if one.kind == "comm"]
     own = [one for one in spans if str(one.args.get("group_desc", "")).startswith(dimension)]
     return sum(one.bytes for one in own) / 1e6
@@ -217,11 +217,11 @@ for ranks, stride in ((2, 1), (2, 2), (4, 1)):
 
 # %% exercise="step_cost"
 def step_cost(plan: MeshPlan, model: MeshModel, machine: MeshMachine) -> float:
-    """Seconds of a training step by a plan: the terms of the table, added up."""
+    """Return the seconds of a plan's training step: the sum of the terms of the table."""
     # BEGIN SOLUTION
     rows = model.batch // (plan.replicas * plan.micro)
     blocks = model.blocks // plan.stages
-    weights = 2 * model.width * model.hidden // plan.slices  # of a block, on a rank
+    weights = 2 * model.width * model.hidden // plan.slices  # weights of a block, on a rank
     travels = 4 * rows * model.width
     added = machine.all_reduce(travels, plan.slices, 1)
     forward = 2 * rows * weights / machine.flops + added
@@ -248,13 +248,13 @@ check(step_cost)
 
 # %%
 def step_ms(run):
-    """How long the last step took: the longest of any rank."""
+    """Return the ms of the last step, on the rank where it took longest."""
     windows = [own[-1] for own in run.trace.step_windows.values() if own]
     return max((end - start for start, end in windows), default=0) / 1e6
 
 
 # %%
-if slices_inside.results[0] is not None:  # a job may have fewer ranks
+if slices_inside.results[0] is not None:  # None under torchrun with too few ranks
     formula = 1e3 * step_cost(mixed, model, machine)
     simulated = plan_time(mixed, model, machine).duration_ms
     print(
@@ -280,9 +280,9 @@ if slices_inside.results[0] is not None:  # a job may have fewer ranks
 
 # %% exercise="plan_bytes"
 def plan_bytes(plan: MeshPlan, model: MeshModel) -> int:
-    """Bytes of the first stage's ranks: parameters, gradients, optimizer, and what backward needs.
+    """Return the bytes of a first-stage rank: parameters, gradients, optimizer, activations.
 
-    `model.parameters` counts those of the whole model.
+    `model.parameters` is the number of parameters of the whole model.
     """
     # BEGIN SOLUTION
     mine = model.parameters // (plan.stages * plan.slices)
@@ -307,7 +307,7 @@ needs_mb = plan_bytes(MeshPlan(replicas=4), model) / 1e6  # your prediction, in 
 # %%
 roomy = Cluster(4, machine="50 GFLOP/s", link=machine.link)
 four = roomy.run(train_on_mesh, MeshPlan(replicas=4), model, steps=2)
-if (peak := four.trace.peak(0)) is not None:  # a job may have fewer ranks
+if (peak := four.trace.peak(0)) is not None:  # None under torchrun with too few ranks
     beside(needs_mb, peak.total / 1e6, "MB at most, on ranks")
 
 # %% [markdown]
@@ -327,7 +327,7 @@ run = cluster.run(train_on_mesh, MeshPlan(replicas=4), model, steps=2, expect_er
 
 # %% tags=["answers"]
 def divisors(n):
-    """The numbers that divide n, in rising order."""
+    """Return the numbers that divide n, in rising order."""
     return [d for d in range(1, n + 1) if n % d == 0]
 
 
@@ -340,10 +340,10 @@ def divisors(n):
 
 # %% exercise="best_plan"
 def best_plan(model: MeshModel, machine: MeshMachine, ranks: int, cost, size) -> MeshPlan:
-    """The cheapest plan that uses all ranks and fits.
+    """Return the cheapest plan that uses all ranks and fits into memory.
 
-    `cost(plan, model, machine)` is what a step takes, `size(plan, model)` the bytes of a rank, of
-    which there are `machine.memory`. Raises ValueError if no plan fits.
+    `cost(plan, model, machine)` is the time of a step. A plan fits if `size(plan, model)`, the
+    bytes that a rank needs, is at most `machine.memory`. Raises ValueError if no plan fits.
     """
     # BEGIN SOLUTION
     fitting = []
@@ -396,7 +396,9 @@ for each in ranking[:10]:
 
 # %%
 def careful(plan, model, machine):
-    """Seconds by the simulator, for the formula's first twenty; else by the formula."""
+    """Return the simulator's seconds for the formula's best twenty plans; for all others, over 10
+    s.
+    """
     if plan in ranking[:20]:
         return plan_time(plan, model, machine).duration_ms / 1e3
     return 10 + step_cost(plan, model, machine)
@@ -430,7 +432,7 @@ print("the fastest of the six is the planner's:", fastest == chosen)
 
 # %%
 for each, run in runs.items():
-    if run.results[0] is not None:  # a job may have fewer ranks
+    if run.results[0] is not None:  # None under torchrun with too few ranks
         losses = [sum(own[step] for own in run.results) / each.slices for step in (0, 1)]
         print(f"{each!s:28} loss {losses[0]:.4f}, then {losses[1]:.4f}")
 
@@ -485,7 +487,7 @@ gpus = MeshMachine(
 
 # %%
 def sized(plan, model):
-    """Bytes of a plan; far too many for what is not wanted."""
+    """Return the bytes of a plan; far too many bytes for a plan that the search must skip."""
     tokens = model.batch // (plan.replicas * plan.micro)
     wanted = plan.slices <= 8 and tokens and tokens % 8192 == 0
     return plan_bytes(plan, model) if wanted else 10**15
@@ -498,10 +500,10 @@ for each in sorted(table, key=table.get)[:5]:
     print(f"{table[each]:5.1f} s, {plan_bytes(each, llama) / 2e9:3.0f} GB of 80: {each}")
 
 # %% [markdown]
-# **What to notice:** Llama 3's own plan for such sequences was 8 slices, 16 stages and 128 replicas
-# with sharded state ([Llama Team 2024](https://arxiv.org/abs/2407.21783), table 4). Plans with fewer
-# stages would have a smaller bubble, but do not fit. Your formula leaves out attention, interleaved
-# stages, checkpointing, and failures (lab 10).
+# **What to notice:** the first plan of the table is Llama 3's own plan for such sequences: 8 slices,
+# 16 stages and 128 replicas with sharded state ([Llama Team 2024](https://arxiv.org/abs/2407.21783),
+# table 4). Plans with fewer stages would have a smaller bubble, but do not fit. Your formula leaves
+# out attention, interleaved stages, checkpointing, and failures (lab 10).
 
 # %% [markdown]
 # ## Optional: one host is slower
@@ -556,7 +558,7 @@ show_mesh(big.shape, rank=5, per_host=4)
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
-from ddpkit.mesh.training import waves  # the data, and below the weights, of train_on_mesh
+from ddpkit.mesh.training import waves  # train_on_mesh's data; Block has its weights
 
 
 # %%
@@ -580,7 +582,7 @@ def torchs_net(mesh):
         cut = {"up": ColwiseParallel(), "down": RowwiseParallel()}
         parallelize_module(block, mesh["slice"], cut)
         fully_shard(block, mesh=mesh["replica"])
-    return fully_shard(net, mesh=mesh["replica"])  # else each block is a root, which keeps its own
+    return fully_shard(net, mesh=mesh["replica"])  # else blocks are roots, and keep parameters
 
 
 # %%
@@ -607,7 +609,7 @@ show(run, step=1)
 
 # %%
 groups = groups_of({"replica": 2, "slice": 2}).values()
-if None not in run.results:  # a job may have fewer ranks
+if None not in run.results:  # None under torchrun with too few ranks
     same = all(mine in all_of for _, own in run.results for mine, all_of in zip(own, groups))
     losses = [sum(own[step] for own, _ in run.results) / 4 for step in (0, 1)]
     print(f"groups as yours: {same}; loss {losses[0]:.4f}, then {losses[1]:.4f}")

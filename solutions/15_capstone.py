@@ -50,10 +50,10 @@ cluster = Cluster(4, machine=MACHINE, link=LINK)
 # %% [markdown]
 # ## The language and the model
 #
-# The text is of a language that nobody has read before: each `TextTask` makes a new one. The
-# language has four dialects. A dialect has eight letters of its own, and a table with the
-# probability of each next letter after each letter. So the **entropy** of the language is known: no
-# model can have a smaller loss.
+# The text is of a language that nobody has read before: each `TextTask` makes a new language. The
+# language has four dialects. A dialect has eight letters of its own, and a table with the probability
+# of each next letter after each letter. So the **entropy** of the language is known, the smallest
+# loss that a model can have.
 
 # %% [markdown]
 # Each rank has a shard, the text of one dialect, and no other rank has this text. A model that
@@ -69,9 +69,9 @@ for rank, shard in enumerate(task.shards):
 print(f"entropy: {task.language.entropy:.2f} nats a letter")
 
 # %% [markdown]
-# A shard has a list of stretches for each of eight steps. Above you see the first stretch of each
-# rank, and the lengths of all stretches of the rank's first step. Each rank has 256 letters in this
-# step. Rank 3's stretches differ in length.
+# A *stretch* is a piece of text; a shard has a list of stretches for each of eight steps. Above you
+# see each rank's first stretch, and the lengths of its stretches in the first step. Each rank has 256
+# letters in this step. Rank 3's stretches differ in length.
 #
 # The model reads letters and predicts the next letter. The model has two blocks of attention, in
 # forty lines of `ddpkit/capstone/model.py`. The next cell prints the class of the model:
@@ -97,15 +97,15 @@ from torch.nn.utils.rnn import pad_sequence
 
 
 def padded(stretches):
-    """Letters, and those that follow: a row for each stretch, as long as the longest."""
+    """Return letters and next letters: a row for each stretch, padded to the longest stretch."""
     letters = pad_sequence([each[:-1] for each in stretches], batch_first=True)
     following = pad_sequence([each[1:] for each in stretches], batch_first=True, padding_value=-100)
-    return letters, following  # -100: nothing to guess here
+    return letters, following  # -100: no letter to guess
 
 
 # %%
 def halves(stretches):
-    """Two micro-batches: the stretches as they come."""
+    """Cut the stretches into two micro-batches, in their order."""
     half = len(stretches) // 2
     return [stretches[:half], stretches[half:]]
 
@@ -118,7 +118,7 @@ def one_by_one(parameters):
 
 
 def report(model, stretches):
-    """Rank 0 computes the loss of 16 stretches."""
+    """Let rank 0 compute the loss of 16 stretches."""
     if dist.get_rank() == 0:
         with torch.no_grad():
             model(*padded(2 * stretches))
@@ -201,11 +201,12 @@ for rank, parts in given.trace.breakdown().items():
 
 # %% exercise="bottleneck"
 def bottleneck(trace) -> str:
-    """Return the largest of six times, those of the rank with the least exposed communication.
+    """Name the largest of the six times of the rank with the least exposed communication.
 
-    "compute", "straggler", "input", "idle", "latency" or "bandwidth". What ranks usually compute is
-    the lower median of all ranks. Spans called "input" are no compute. Latency: the time of the
-    shortest all_reduce, for each all_reduce that the rank waited for; 0 where there is none.
+    The names are "compute", "straggler", "input", "idle", "latency" and "bandwidth". The usual
+    compute time is the lower median of all ranks. Spans with the name "input" are not compute. The
+    latency is the time of the shortest all_reduce, once for each all_reduce that the rank waited
+    for; it is 0 if there is no all_reduce.
     """
     # BEGIN SOLUTION
     parts = trace.breakdown()
@@ -267,7 +268,7 @@ both_ms = 65  # your prediction, in ms a step
 
 # %%
 def even(stretches):
-    """Two micro-batches of 128 letters: short stretches, and long ones if there are any."""
+    """Cut into two micro-batches of 128 letters: short stretches, and long stretches if any."""
     lengths = {len(each) for each in stretches}
     if len(lengths) == 1:
         return halves(stretches)
@@ -288,7 +289,7 @@ beside(both_ms, saved_ms(cut=even, reports=False), "ms: equal lengths and no rep
 # %% [markdown]
 # **What to notice:** which of your predictions had the largest error? Two changes together can save
 # more time than the sum of both savings. While rank 0 reports, rank 3 computes its padding. If you
-# correct only one of these two faults, the ranks still wait for the other fault.
+# correct only one of these two faults, the ranks still wait because of the other fault.
 #
 # Two faults are left: the script all-reduces one parameter at a time, and sends four bytes for each
 # number over the thin cable.
@@ -328,7 +329,7 @@ print(f"given script {GIVEN_MS:,.0f} ms, floor {floor_ms():,.0f} ms, memory {MEM
 
 # %% exercise="train_fast"
 def train_fast(model, shard) -> None:
-    """Train `model` in place on all ranks: the steps of the given script, sooner.
+    """Train `model` in place on all ranks: take the steps of the given script in less time.
 
     model  a TextModel, the same on all ranks; `model(letters, following)` is the mean loss
     shard  this rank's text: a list of stretches for each step, each int64 (length + 1,)
@@ -358,8 +359,8 @@ check(train_fast)
 # %% [markdown]
 # ## Your score
 #
-# `score` runs your training with two languages, and shows the worse of two losses. The losses are
-# those of texts in all four dialects, which no rank has trained on.
+# `score` runs your training with two languages, and shows the worse of two losses. Both losses are
+# measured on new texts in all four dialects: no rank has trained on these texts.
 
 # %% [markdown]
 # The table shows the time, the bytes that moved, and the most memory that a rank held. A training
@@ -441,7 +442,7 @@ show(run, step=1)
 
 # %% [markdown]
 # `ddpkit script 15` writes this lab, with your `train_fast`, as a program for torchrun on your own
-# machines. There `score` shows the real time of a run. These real times get no rank in the table,
+# machines. There `score` shows the real time of a run. These real times get no place in the table,
 # because times differ from machine to machine.
 
 # %% [markdown]

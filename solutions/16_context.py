@@ -129,9 +129,9 @@ def unseen(q):
 def merge(out, lse, more, more_lse):
     """Return attention on two sets of keys together: its output, and its log-sum-exp.
 
-    out and more, [..., query, feature], are the outputs on each set alone; lse and more_lse,
-    [..., query, 1], are the logarithms of the sums of their exponentials. A query that has seen no
-    key has an output of 0 and a log-sum-exp of -inf. The arguments stay as they are.
+    out and more, [..., query, feature], are the outputs on each set alone; lse and more_lse, [...,
+    query, 1], are the log-sum-exps of their scores. A query that has seen no key has an output of 0
+    and a log-sum-exp of -inf. The arguments stay as they are.
     """
     # BEGIN SOLUTION
     both = torch.logaddexp(lse, more_lse)
@@ -165,7 +165,7 @@ def by_size(length, sizes):
 
 # %%
 def steps_of(run):
-    """Return the trace of each step; nothing if a job has fewer ranks, and skips the run."""
+    """Return the trace of each step; no traces if the run was skipped, for too few ranks."""
     return [run.trace.step(k) for k in range(run.trace.steps)]
 
 
@@ -202,7 +202,7 @@ four = Cluster(4, machine="1 TFLOP/s", link="100 Gbit/s, 5 us")
 
 
 def as_one_process(run, right, places=None):
-    if None not in run.results:  # a job may have fewer ranks, and skip the run
+    if None not in run.results:  # None under torchrun with too few ranks
         places = places or contiguous(right.shape[1], len(run.results))
         same = all(torch.allclose(y, right[:, at], atol=1e-5) for y, at in zip(run.results, places))
         print("every rank's output is that of one process:", same)
@@ -252,8 +252,8 @@ beside(gathered_ms, exposed_ms(run), "ms of waiting")
 
 # %% [markdown]
 # **What to notice:** without the waiting, 2.15 ms are left: a quarter of the time of one device. But
-# every rank waits for all keys and all values before the computation, and holds them all. The keys of
-# a very long sequence do not fit.
+# every rank waits for all keys and all values before the computation, and holds all of them at once.
+# The keys of a very long sequence do not fit.
 
 # %% [markdown]
 # ## Keys in a ring
@@ -796,7 +796,7 @@ def gradients_alone(length):
     return q.grad, k.grad, v.grad
 
 
-if None not in run.results:  # a job may have fewer ranks
+if None not in run.results:  # None under torchrun with too few ranks
     for name, right, shares in zip("qkv", gradients_alone(2048), zip(*run.results)):
         found = torch.empty_like(right)
         found[:, torch.cat(zigzag(2048, 4))] = torch.cat(shares, dim=1)
@@ -1039,8 +1039,8 @@ class ByHeads(torch.autograd.Function):
     """Forward: from all heads of the rank's tokens to the rank's heads of all tokens.
 
     x is [head, token, feature]. Rank r has sizes[r] tokens, and gets the r-th of n equal parts of
-    the heads. Tokens come in the order of the ranks. Backward: gradients go the way back, with
-    nothing of ctx but ctx.sizes.
+    the heads. Tokens come in the order of the ranks. Backward: gradients go the way back; use
+    nothing of ctx except ctx.sizes.
     """
 
     @staticmethod
@@ -1180,7 +1180,7 @@ for (way, heads, kv_heads), part in table.items():
     print(f"{about}, {part.duration_ms:.4f} ms, {held(part):4.1f} MB held")
 
 # %%
-if table:  # a job may have fewer ranks
+if table:  # empty under torchrun with too few ranks
     beside(by_heads_mb, megabytes(table["heads", 8, 8]), "MB sent by heads")
 right = [bytes_sent(way, 1024, *heads, 64, 4, 4) / 1e6 for way, *heads in table]
 print("your formula counts the bytes of each run:", right == list(map(megabytes, table.values())))
@@ -1213,8 +1213,8 @@ for way in WAYS:
 
 # %% [markdown]
 # **In words:** a model has 32 heads and 8 key heads of the same width, in bfloat16. You train the
-# model causally on 65,536 tokens over 16 ranks, with 200 Gbit/s between any two. Which of the three
-# ways do you take? Which number of your device decides the question?
+# model causally on 65,536 tokens over 16 ranks, with 200 Gbit/s between any two ranks. Which of the
+# three ways do you take? Which number of your device decides the question?
 
 # %% [markdown]
 # *Your words:*
@@ -1240,7 +1240,7 @@ for way in WAYS:
 # def to_heads(x):  # [head, token / n, feature] to [head / n, token, feature]
 #     parts = exchange(x, None, None, dist.group.WORLD)
 #     return parts.unflatten(0, (n, -1)).transpose(0, 1).flatten(1, 2)
-# def to_tokens(x):  # and the other way round
+# def to_tokens(x):  # the way back
 #     parts = x.unflatten(1, (n, -1)).transpose(0, 1).flatten(0, 1).contiguous()
 #     return exchange(parts, None, None, dist.group.WORLD)
 #

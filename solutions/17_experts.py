@@ -39,7 +39,7 @@ from torch.nn.functional import one_hot
 
 # %% [markdown]
 # Our layer has eight experts. An expert is an MLP: 256 → 1,024 → 256 numbers. The seed of an expert
-# is its number, so expert 3 is the same wherever a rank makes it.
+# is its number, so expert 3 is the same on every rank that makes it.
 
 
 # %%
@@ -111,7 +111,7 @@ def alone(layer):
 one = Cluster(1, machine="1 TFLOP/s")
 by_all, by_chosen = (one.run(alone, layer) for layer in (dense, sparse))
 print(f"dense {by_all.trace.duration_ms:.2f} ms")
-if by_all.results[0] is not None:  # a job may skip the run
+if by_all.results[0] is not None:  # None if a job under torchrun skips the run
     (y, held), (same, _) = by_all.results[0], by_chosen.results[0]
     print(f"equal: {torch.allclose(y, same, atol=1e-5)}; the experts hold {held / 1e6:.1f} MB")
 beside(sparse_ms, by_chosen.trace.duration_ms, "ms")
@@ -185,7 +185,7 @@ check(route)
 
 # %% tags=["answers"]
 class Exchanged(torch.autograd.Function):
-    """Forward: rows to their ranks, sends[r] of them to rank r. Backward: gradients, home."""
+    """Forward: sends[r] rows go to rank r. Backward: the gradients of the rows come home."""
 
     @staticmethod
     def forward(ctx, rows, sends, takes, group=None):
@@ -304,7 +304,7 @@ def layer(choose):
 
 
 def as_one_process(run, choose):
-    if None not in run.results:  # a job may have fewer ranks
+    if None not in run.results:  # None under torchrun with too few ranks
         experts = nn.ModuleList(map(Expert, range(8)))
         right = [dense(experts, *tokens(rank), choose(rank)) for rank in range(4)]
         same = all(map(torch.allclose, run.results, right, [1e-5] * 4, [1e-5] * 4))
@@ -530,8 +530,8 @@ def balance_loss(probabilities, chosen):
 
     probabilities, [token, expert], and chosen, [token, k], are this rank's. The shares are shares
     of the choices of all ranks, which have equally many tokens. The mean probability is this rank's
-    own: then the average of the ranks' gradients is the gradient of the loss of all tokens.
-    The loss is 1 where shares and probabilities are even.
+    own: then the average of the ranks' gradients is the gradient of the loss of all tokens. The
+    loss is 1 if shares and probabilities are even.
     """
     # BEGIN SOLUTION
     experts = probabilities.shape[1]
@@ -613,7 +613,7 @@ import matplotlib.pyplot as plt
 plt.style.use("ddpkit.view.plain")
 plt.figure(figsize=(6, 3))
 for rate in (0.02, 0.1, 0.5):
-    loads = Cluster(4).run(with_bias, rate).results[0] or []  # a job may have fewer ranks
+    loads = Cluster(4).run(with_bias, rate).results[0] or []  # None under torchrun
     plt.plot(loads, label=f"rate {rate}")
     print(f"rate {rate:4}:", ", ".join(f"{each:.2f}" for each in loads[::20]))
 plt.xlabel("step"), plt.ylabel("busiest ÷ mean"), plt.ylim(1), plt.legend()
@@ -659,8 +659,8 @@ for about, loss in (("all ranks", balance_loss), ("each rank", on_each_rank)):
 # %% [markdown]
 # **What to notice:** in both trainings the load over all ranks becomes more even: from 2.46 to 1.46
 # and 1.35. With the counts of all ranks, each topic keeps its favourite experts: about twice the mean
-# on each rank. With the counts of each rank alone, the single ranks become even too, so no topic
-# keeps experts of its own.
+# on each rank. With the counts of each rank alone, the loads on the single ranks become more even
+# too, so most topics lose their own experts.
 
 # %% [markdown]
 # ## Nobody comes to rank 3
@@ -734,8 +734,8 @@ show_mesh({"same": 2, "ep": 2}, rank=1)
 def average_gradients(shared, experts, same):
     """Make each parameter's .grad the gradient of the mean of all ranks' losses.
 
-    The parameters `shared` are on every rank. The parameters `experts` are on this rank, and on
-    the other ranks of the group `same`; their gradients already hold the rows of other ranks. A
+    The parameters `shared` are on every rank. The parameters `experts` are on this rank, and on the
+    other ranks of the group `same`; their gradients already include the rows of other ranks. A
     parameter without a gradient had no row: its gradient is 0.
     """
     # BEGIN SOLUTION
@@ -816,7 +816,7 @@ def moved(parameters):
 right = in_one_process()
 for about, average in (("yours", average_gradients), ("divided by `same`", by_same)):
     ranks = Cluster(4).run(on_a_mesh, average).results
-    if ranks[0] is not None:  # a job may have fewer ranks
+    if ranks[0] is not None:  # None under torchrun with too few ranks
         trained = ranks[0] + ranks[1]  # the four experts
         same = all(torch.allclose(a, b, atol=1e-5) for a, b in zip(trained, right))
         far = moved(trained) / moved(right)
@@ -826,8 +826,8 @@ for about, average in (("yours", average_gradients), ("divided by `same`", by_sa
 # **What to notice:** the wrong divisor makes the steps of all experts too large, and the training
 # goes on without a complaint. Published libraries have had this mistake ([DeepSpeed
 # #5259](https://github.com/microsoft/DeepSpeed/pull/5259), [pytorch
-# #160285](https://github.com/pytorch/pytorch/issues/160285)). Adam hides the factor in the loss; the
-# norm for clipping does not.
+# #160285](https://github.com/pytorch/pytorch/issues/160285)). With Adam, the loss does not show
+# the wrong factor, but the norm for clipping does.
 
 # %% [markdown]
 # **In words:** an all-reduce over *all* ranks would make the experts' gradients equal on all ranks.
@@ -839,9 +839,9 @@ for about, average in (("yours", average_gradients), ("divided by `same`", by_sa
 # %% [markdown]
 # ## A second home
 #
-# When a model is trained and in use, no bias moves any more. Instead, a hot expert can get several
-# **copies**, which share its rows. A **slot** is the room for one copy on a rank. With three slots
-# on each of four ranks, one copy of each of eight experts leaves four slots for more copies.
+# After training, when a model is in use, no bias moves any more. Instead, a hot expert can get
+# several **copies**, which share its rows. A **slot** is the room for one copy on a rank. With three
+# slots on each of four ranks, one copy of each of eight experts leaves four slots for more copies.
 #
 # **Predict:** expert 0 has half of all rows. How many of the 12 slots should expert 0 get?
 
@@ -858,7 +858,7 @@ def place(load, ranks, slots):
 
     load[e] is the number of rows of expert e. Each expert has at least one copy, and its copies
     share its rows equally; a rank may have several copies of an expert. No slot is left empty. The
-    busiest rank has at most 3 % more rows than by this method: add one copy, again and again, for
+    busiest rank has at most 3 % more rows than with this method: add one copy, again and again, for
     the expert with the most rows per copy; then give each copy, heaviest first, to the rank with
     the fewest rows that has a free slot.
     """
@@ -1000,7 +1000,7 @@ def across(two_steps):
 from ddpkit.view import compare
 
 flat, in_two = hosts.run(across, False), hosts.run(across, True)
-if None not in flat.results:  # a job may have fewer ranks
+if None not in flat.results:  # None under torchrun with too few ranks
     mb = [sum(each for _, each in run.results) for run in (flat, in_two)]
     same = all(
         torch.allclose(a, b, atol=1e-5) for (a, _), (b, _) in zip(flat.results, in_two.results)
@@ -1138,7 +1138,7 @@ print(f"{61 * a_layer * 1e3:.2f} ms for each token, {1 / (61 * a_layer):.1f} tok
 # ## In this lab you have
 #
 # - routed tokens to experts, and sent rows through an unequal exchange;
-# - found the batch at which experts and replicas send equal bytes;
+# - found the batch at which experts and replicas send equally many bytes;
 # - balanced a router by a loss and by a bias;
 # - given experts the right gradients, even experts without rows;
 # - placed copies of a hot expert, and crossed a thin link once for each token.

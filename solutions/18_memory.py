@@ -118,14 +118,13 @@ beside(kept_mb, kept(Block(0), tokens()) / 1e6, "MB kept by one block")
 
 # %% [markdown]
 # **What to notice:** the block keeps x, the output of `wide`, dropout's factors, and the input of
-# `narrow`: 1 + 4 + 4 + 4 = 13 times the input. On a GPU, one of dropout's factors has one byte, so
+# `narrow`: 1 + 4 + 4 + 4 = 13 times the input. On a GPU, each of dropout's factors has one byte, so
 # the block keeps 10 times the input.
 #
 # ## Twelve blocks
 #
-# The machine of this lab has a bandwidth of 1000 TB/s. Element-wise work takes only some
-# nanoseconds: nearly all time below belongs to matrix products, and the pictures still show every
-# level of memory.
+# The machine of this lab has a bandwidth of 1000 TB/s. Element-wise work takes only some nanoseconds:
+# nearly all time below belongs to matrix products, but the pictures show every level of memory.
 
 
 # %%
@@ -158,8 +157,8 @@ def held(run, rank=0):
 
 # %% [markdown]
 # **Predict:** one block's forward has two products: 512 × 128 by 128 × 512, and 512 × 512 by 512 ×
-# 128. A product of $a \times b$ and $b \times c$ has $2abc$ operations, and the backward has twice
-# as many as the forward. How many ms do twelve blocks take at 1 TFLOP/s?
+# 128. A product of $a \times b$ and $b \times c$ has $2abc$ operations, and the backward has twice as
+# many operations as the forward. How many ms do twelve blocks take at 1 TFLOP/s?
 
 # %% guess="plain_ms"
 plain_ms = 12 * 3 * 4 * 512 * 128 * 512 / 1e9  # your prediction, in ms
@@ -203,14 +202,15 @@ too_much = small.run(stack, plain, expect_error=True)
 # %% [markdown]
 # ## Your turn: again
 #
-# `torch.get_rng_state()` returns the state of the generator, and `torch.set_rng_state` sets it.
-# `torch.random.fork_rng(devices=[])` opens a block that restores the state at its end. In `forward`
-# and in `backward` of a `Function`, autograd makes a graph only under `torch.enable_grad()`.
+# `torch.get_rng_state()` returns the state of the generator, and `torch.set_rng_state` sets it. At
+# the end of `with torch.random.fork_rng(devices=[]):`, the generator gets its old state back. In
+# `forward` and in `backward` of a `Function`, autograd makes a graph only under
+# `torch.enable_grad()`.
 
 
 # %% exercise="Again"
 class Again(torch.autograd.Function):
-    """Forward: compute function(*inputs), keep the inputs alone. Backward: compute function again.
+    """Forward: compute function(*inputs), keep only the inputs. Backward: compute function again.
 
     inputs are tensors, some of which require a gradient, and function returns a tensor. Parameters
     get the same gradients as without this class. The second computation draws the same random
@@ -466,8 +466,8 @@ beside(sent_again_ms, exposed_ms(sliced["again"]), "ms of waiting")
 
 # %% [markdown]
 # **What to notice:** with `Again`, the 12 all-reduces of the forward are sent a second time. torch's
-# version stops the second forward early. So it saves the last all-reduce of each block, but not the
-# all-reduce in the middle.
+# version stops the second forward early. So the last all-reduce of each block is not sent again, but
+# the all-reduce in the middle is.
 #
 # ## Your turn: worth keeping
 #
@@ -553,7 +553,7 @@ times = 1.03  # your prediction
 
 # %%
 def step_ms(run):
-    """Return the ms of step 1; 0 if a job has fewer ranks, and skips the run."""
+    """Return the ms of step 1; 0 if the run was skipped, for too few ranks."""
     return run.trace.step(1).duration_ms if run.trace.steps else 0.0
 
 
@@ -698,7 +698,7 @@ show_held(runs, kind=None, limit=20e6)
 #
 # <details><summary>An answer</summary>
 #
-# It could give away a block: the stages would have 5, 6, 6 and 7 blocks.
+# A block: the stages would then have 5, 6, 6 and 7 blocks.
 #
 # </details>
 
@@ -783,10 +783,11 @@ def in_float32(flat):
 
 
 # %% [markdown]
-# A partial sum of $k$ numbers is about $\sqrt k$ times as large as one number, and so is the
-# rounding error of the sum. Squares of errors add up: on 16 ranks, a ring has $\sqrt{1 + 17/2 -
-# 1/16}$ times the error of one rounding, and `mean_by_halves` has $\sqrt 2$ times this error. The
-# error of one rounding to bfloat16 is 0.00165.
+# A partial sum of $k$ numbers is about $\sqrt k$ times as large as one number. So rounding the
+# partial sum makes an error $\sqrt k$ times as large as rounding one number. Squares of errors add
+# up. On 16 ranks, the error of a ring is $\sqrt{1 + 17/2 - 1/16}$ times the error of one rounding;
+# the error of `mean_by_halves` is $\sqrt 2$ times the error of one rounding. One rounding to bfloat16
+# has an error of 0.00165.
 
 # %% guess="ring_error"
 ring_error = (1 + (16 + 1) / 2 - 1 / 16) ** 0.5 * 0.00165  # your prediction, on 16 ranks
@@ -882,7 +883,7 @@ class LossScale:
 
         At a skip no rank steps, scale is halved on every rank, and step returns False. After
         `patience` steps without a skip, scale is doubled, and the count begins anew. A rank may
-        have no gradient at all. One collective of at most 8 bytes.
+        have no gradient at all. Use one collective of at most 8 bytes.
         """
         # BEGIN SOLUTION
         gradients = [p.grad for g in optimizer.param_groups for p in g["params"]]

@@ -242,7 +242,7 @@ import matplotlib.pyplot as plt
 plt.style.use("ddpkit.view.plain")
 plt.figure(figsize=(6, 3))
 for about, own in (("same digits", False), ("own digits", True)):
-    far = Cluster(4).run(drift, own).results[0] or []  # a job may skip the run
+    far = Cluster(4).run(drift, own).results[0] or []  # None if the run is skipped
     plt.plot(range(1, len(far) + 1), far, label=about)
     print(
         f"{about}: after steps 1, 4, 8, 16, 17:", *(f"{far[t - 1]:.2f}" for t in (1, 4, 8, 16, 17))
@@ -308,7 +308,7 @@ first_step = 0.7 * (1 + 0.9)  # your prediction
 
 # %% exercise="Outer"
 class Outer:
-    """The outer optimizer of some parameters: SGD with Nesterov's momentum, alike on all ranks.
+    """The outer optimizer of some parameters: SGD with Nesterov's momentum, the same on all ranks.
 
     `start`, a line, is the last common place of all replicas. The gradient of an outer step is the
     mean over the ranks of the distance from there: start - parameters.
@@ -353,7 +353,7 @@ check(Outer)
 def one_outer_step():
     model = net()
     outer = Outer(model.parameters())
-    put(outer.start - 1, model.parameters())  # every site has gone 1 down
+    put(outer.start - 1, model.parameters())  # every site has moved by -1
     before = outer.start
     outer.begin()
     outer.end()
@@ -399,7 +399,7 @@ def losses(way, *arguments, seeds=2, **named):
 
 
 def tell(about, found):
-    if found:  # a job may skip the run
+    if found:  # None if the run is skipped
         print(f"{about:30} loss", " and ".join(f"{each:.3f}" for each in found))
 
 
@@ -439,7 +439,7 @@ for lr, momentum in ((1.0, 0.0), (0.7, 0.9)):
 # DiLoCo found 0.7 and 0.9 with 500 inner steps and eight workers.
 
 # %% [markdown]
-# ## Exchanges meanwhile
+# ## Exchanges while the sites compute
 #
 # Now the link is slower, with 10 Mbit/s, and the sites make an exchange every 64 steps. The sites
 # begin an exchange, take some more inner steps, and then end the exchange. The number of these steps
@@ -468,8 +468,8 @@ enough = 6 * (20 + 302632 / 4 / 1.25e3) / 13.8772  # your prediction, in steps
 def stream(step, fragments, every, delay):
     """Return the fragments that begin and that end after inner step `step`, counted from 1.
 
-    Two lists. Fragment k begins every `every` steps, for the first time after step
-    (k + 1) * every // fragments. A fragment ends `delay` steps after the begin; delay < every.
+    Return two lists. Fragment k begins every `every` steps, for the first time after step (k + 1) *
+    every // fragments. A fragment ends `delay` steps after the begin; delay < every.
     """
     # BEGIN SOLUTION
     first = [(k + 1) * every // fragments for k in range(fragments)]
@@ -564,7 +564,8 @@ def mean_by_bytes(x, error):
 
     x and error are float32 lines. A rank's levels are -127 to 127 times the rank's scale: the
     largest absolute value / 127. The new error is the part that rounding takes from the rank's
-    numbers. A single all-gather: a byte a number, and 4 for the scale. A line of zeros stays zero.
+    numbers. Use a single all-gather: one byte for each number, and 4 bytes for the scale. A line of
+    zeros stays zero.
     """
     # BEGIN SOLUTION
     n, wanted = dist.get_world_size(), x + error
@@ -662,7 +663,7 @@ for bits, feedback in ((8, False), (2, False), (2, True)):
 # %% [markdown]
 # **What to notice:** with 8 bits, the training works without error feedback. With 2 bits, about six
 # of seven numbers become 0, and only error feedback gives a low loss. INTELLECT-1 sent int8 between
-# continents ([2024]( https://arxiv.org/abs/2412.01152)), and Streaming DiLoCo sent 4 bits for each
+# continents ([2024](https://arxiv.org/abs/2412.01152)), and Streaming DiLoCo sent 4 bits for each
 # number.
 
 # %% [markdown]
@@ -695,8 +696,9 @@ beside(slow_ms, two.trace.duration_ms - one.trace.duration_ms, "ms a round")
 def mean_of(difference, steps, group=None):
     """Return the mean of the group's differences, each weighted by its number of steps.
 
-    A rank with 0 steps takes part, but the difference does not count, even if nan is in there. The
-    result is 0 if no rank has taken a step. A single all-reduce: the difference and a number more.
+    A rank with 0 steps takes part, but the difference does not count, even if it contains nan. The
+    result is 0 if no rank has taken a step. Use a single all-reduce, for the difference and one
+    more number.
     """
     # BEGIN SOLUTION
     mine = difference * steps if steps else torch.zeros_like(difference)
@@ -727,7 +729,7 @@ print(f"8 steps on site 3: {slow.run(by_steps).trace.duration_ms:.3f} ms a round
 # is a decision.
 
 # %% [markdown]
-# ## One goes, one comes back
+# ## One site leaves, one comes back
 #
 # Sites fail, and come back. A **quorum** is the list of the ranks that take part in a round. All
 # these ranks need the same list, because each rank uses the list to choose its group. The ranks
@@ -985,7 +987,7 @@ def trainer(bound, steps, batch):
     free = list(range(1, dist.get_world_size()))
     version, asked, there, ages = 0, 0, {}, []
     while version < steps:
-        while free and asked // batch - version <= bound:  # the step for the next rollout is near
+        while free and asked // batch - version <= bound:  # the bound allows the next rollout
             ask(free.pop(0), version, asked)
             asked += 1
         free.append(take(there))

@@ -52,9 +52,10 @@ from torch.utils.checkpoint import (
 # %% tags=["answers"]
 @dataclass(frozen=True)
 class Sizes:
-    """The sizes of a transformer. gated: an MLP of three matrices, as Llama's; else of two.
+    """The sizes of a transformer.
 
-    tied: the head's matrix is the embedding's.
+    gated: True for an MLP of three matrices, as in Llama; False for an MLP of two matrices.
+    tied: True if the head and the embedding share one matrix.
     """
 
     layers: int
@@ -74,7 +75,7 @@ class Sizes:
 
 # %% tags=["answers"]
 class Shape(Sizes):
-    """Sizes with the matrices of a block, (in, out) in the order of a forward, and with counts."""
+    """Sizes, with each (in, out) of a block's matrices in the order of a forward, and with counts."""
 
     @property
     def products(self):
@@ -108,7 +109,7 @@ def norm(width):
 
 
 def attended(shape, y, qkv):
-    """Return causal attention on y [sequence, token, feature]; qkv: one matrix or three."""
+    """Return causal attention on y [sequence, token, feature]; qkv has one product or three."""
     parts = [product(y) for product in qkv]
     parts = parts if len(parts) == 3 else parts[0].chunk(3, -1)
     size = shape.width // shape.heads
@@ -183,9 +184,10 @@ def model_flops(shape, sequences, length, again="none"):
 
     A multiplication and an addition are two. Attention counts in full: the scores and the sum of
     values are two products of length by length for each head. A backward is twice its forward.
-    Embedding, norms and other element-wise work count nothing; the head counts. With again="full"
-    each block is computed once more, but for its last product: torch stops when backward has what
-    it needs. With "selective" the products 2, 4, 6, ... of a block are, but for the last.
+    Embedding, norms and other element-wise work count as 0; the head counts. With again="full",
+    each block is computed once more, except its last product: torch stops as soon as backward has
+    all that it needs. With "selective", only products 2, 4, 6, ... of a block are computed once
+    more, except the last product.
     """
     # BEGIN SOLUTION
     tokens = sequences * length
@@ -268,7 +270,7 @@ print(f"{5762 * half / 8192 / 989e12:.3f} if attention is halved")
 #
 # `values=False` counts large operations and computes none of them, and `alike=1` runs one of many
 # ranks that do the same work. So this computer runs a step of any size. The training works as in lab
-# 13, but by torch's FSDP2: FSDP2 gathers parameters in bfloat16, and reduces gradients in float32.
+# 13, but with torch's FSDP2: FSDP2 gathers parameters in bfloat16, and reduces gradients in float32.
 
 
 # %%
@@ -385,8 +387,8 @@ if llama:
 # - *The last block's backward.* Two blocks are gathered, or are being gathered (2 + 2 bytes for each
 #   parameter). The rank sends the float32 gradients of the previous block (4 bytes), and holds half
 #   of this block's gradients (1 byte). The sum is 9 bytes.
-# - *The first block's backward.* No activations of other blocks are held any more, but the gradients
-#   of all other blocks are.
+# - *The first block's backward.* A rank no longer holds activations of other blocks, but holds the
+#   gradients of all other blocks.
 
 # %% [markdown]
 # ## Your turn: fits
@@ -396,13 +398,14 @@ if llama:
 def fits(shape, ranks, sequences, length, again="none"):
     """Return the most bytes that a rank holds in a step of FSDP2 with AdamW.
 
-    Each rank has its part of the float32 parameters and of Adam's two; the root's parameters stay
-    gathered in bfloat16 through the step. A block keeps for its backward, for each token in
-    bfloat16: 8 width + 4 hidden numbers (2 hidden, not gated); with "full" its input alone; with
-    "selective" its input, attention's output, and the outputs of products 1, 3, 5, 7. At the loss
-    the logits are there three times in float32. While a block's backward runs, it needs 9 bytes for
-    each of its parameters, all that "none" would keep, and the head's gradient in bfloat16. When
-    the first block's backward runs, the others' gradients are there, in float32, divided.
+    A rank has its part of three float32 numbers for each parameter: the parameter and Adam's two
+    numbers. The root's parameters stay gathered in bfloat16 during the step. For its backward, a
+    block keeps 8 width + 4 hidden bfloat16 numbers for each token (2 hidden if it is not gated);
+    with "full", only its input; with "selective", its input, attention's output, and the outputs of
+    products 1, 3, 5, 7. At the loss, the logits are in memory three times, in float32. While a
+    block's backward runs, the rank holds 9 bytes for each parameter of the block, the head's
+    gradient in bfloat16 and, with checkpoints, all that "none" would keep for this block. During
+    the first block's backward, the rank also holds its part of all gradients, in float32.
     """
     # BEGIN SOLUTION
     tokens, d, mine = sequences * length, shape.width, shape.parameters / ranks
@@ -485,7 +488,7 @@ print(f"{shares(Shape(1, 256, 8, 2, 896, 0)):.1f} times the input")
 # %% tags=["answers"]
 @dataclass(frozen=True)
 class Machine:
-    """Rates that are reached, not those of a data sheet."""
+    """Rates that programs really reach, not the rates of a data sheet."""
 
     flops: float  # FLOP/s
     bandwidth: float  # bytes/s
@@ -498,13 +501,14 @@ class Machine:
 
 # %% exercise="roof"
 def roof(operations, machine):
-    """Return the limit of each operation, a list, and the end of the last one, in seconds.
+    """Return a list with the limit of each operation, and the end of the last operation in seconds.
 
-    operations is a list of (flops, nbytes). A host launches one after another and never waits: the
-    k-th, counted from 1, is launched at k * machine.launch. The device does one at a time, each
-    after its launch and after the one before. Work takes the longer of flops / machine.flops and
-    nbytes / machine.bandwidth. An operation for whose launch the device has waited is bound by
-    "launches"; another one by "arithmetic" or "memory", whichever takes longer.
+    operations is a list of (flops, nbytes). The host launches one operation after another and never
+    waits: it launches operation k, counted from 1, at k * machine.launch. The device runs one
+    operation at a time, each after its launch and after the previous operation. An operation takes
+    the longer of flops / machine.flops and nbytes / machine.bandwidth. Its limit is "launches" if
+    the device has waited for its launch, and otherwise "arithmetic" or "memory", whichever takes
+    longer.
     """
     # BEGIN SOLUTION
     limits, free = [], 0.0
@@ -581,10 +585,10 @@ from ddpkit.view import show_roof
 show_roof(operations(LLAMA_8B, 16384, 8192), MACHINES["H100"])
 
 # %% [markdown]
-# **What to notice:** with faster arithmetic, memory takes a larger share of the time. The V100 is 50
-# times slower than the H100, not 8 times, because the V100 computes bfloat16 as float32. Launches
-# limit small models on fast machines. CUDA alone needs 4 us for a launch; with Python, a launch
-# takes more than ten times as long.
+# **What to notice:** with faster arithmetic, memory takes a larger share of the time. By their peaks
+# of 125 and 989 TFLOP/s, the V100 should be 8 times slower than the H100. The V100 is 50 times
+# slower, because it computes bfloat16 as float32. Launches limit small models on fast machines. CUDA
+# alone needs 4 us for a launch; with Python, a launch takes more than ten times as long.
 
 # %% [markdown]
 # ## How many tokens hide the network?
@@ -614,13 +618,14 @@ def hidden_from(way, block, width, n, flops, bandwidth, latency):
     """Return the least number of tokens of a rank that hides the communication; math.inf if none.
 
     A stretch has `block` parameters: 2 * block FLOPs a token in forward, 4 * block in backward.
-    Each rank reaches `flops` a second. Rings of n ranks: an all-gather or a reduce-scatter of B
-    bytes is n - 1 hops of latency + B / n / bandwidth, an all-reduce twice that. One communication
-    runs at a time. "shards": in forward the next block's parameters are gathered, in bfloat16,
-    behind this one's arithmetic; in backward that too, and the gradients of the block before
-    leave, in float32. "copies": a block's gradients are all-reduced, in float32, behind the next
-    one's backward. "slices": a rank has 1 / n of a block. Its tokens are two halves that take
-    turns: one half is all-reduced, width bfloat16 numbers a token, while the other is in forward.
+    Each rank reaches `flops` FLOP/s. The n ranks form a ring: an all-gather or a reduce-scatter of
+    B bytes takes n - 1 hops of latency + B / n / bandwidth, and an all-reduce takes twice as long.
+    One communication runs at a time. "shards": a block's forward hides the gather of the next
+    block's parameters, in bfloat16; a block's backward hides such a gather too, and also the
+    reduce-scatter of the previous block's gradients, in float32. "copies": a block's backward hides
+    the all-reduce of the previous block's gradients, in float32. "slices": a rank has 1 / n of a
+    block. Its tokens are two halves that take turns: the forward of one half hides the all-reduce
+    of the other half, with width bfloat16 numbers for each token.
     """
 
     # BEGIN SOLUTION
@@ -628,7 +633,7 @@ def hidden_from(way, block, width, n, flops, bandwidth, latency):
         return (n - 1) * (latency + nbytes / n / bandwidth)
 
     per_token = 2 * (n - 1) * width / n / bandwidth  # an all-reduce of one half
-    stretches = {  # seconds of messages, more of them for each token, arithmetic for each token
+    stretches = {  # seconds: messages, messages per token, arithmetic per token
         "shards": [
             (trip(2 * block), 0, 2 * block / flops),
             (trip(2 * block) + trip(4 * block), 0, 4 * block / flops),
@@ -660,7 +665,8 @@ for n, rate in ((8, 450e9), (8, 50e9), (64, 50e9), (512, 50e9)):
 # the forward alone. A backward with float32 gradients needs 1.5 times as many tokens.
 
 # %% [markdown]
-# Now run eight blocks of Llama 8B with all operations, also attention, norms and element-wise work.
+# Now run eight blocks of Llama 8B with all operations, including attention, norms and element-wise
+# work.
 
 
 # %%
@@ -778,7 +784,7 @@ if mpt:
 # each.
 
 # %% [markdown]
-# **Predict, for each:** does a step take as long as before, a tenth longer, or half as long again?
+# **Predict, for each:** does a step take as long as before, 1.1 times as long, or 1.5 times as long?
 # How many ms do the messages take during the backward of one MPT block?
 
 # %% guess="messages_ms"
@@ -789,7 +795,7 @@ slow_hosts = "50 GB/s, 5 us"
 block_ms = 3 * 2 * MPT_70B.block * 16384 / 593.4e12 * 1e3
 moved = 6 * MPT_70B.block * 511 / 512 / 50e9
 beside(messages_ms, (moved + 2 * 511 * 5e-6) * 1e3, "ms of messages behind a block's backward")
-print(f"{block_ms:.0f} ms of arithmetic in it, with everything computed again")
+print(f"{block_ms:.0f} ms of arithmetic in this backward, with everything computed again")
 
 # %%
 MPT_ROW, LLAMA_ROW = (512, MPT_70B, 8, 2048, "full"), (64, LLAMA_8B, 1, 8192, "selective")
@@ -869,13 +875,13 @@ show(late)
 def read_profile(trace, ridge):
     """Return the limit of a step, and the most nanoseconds that mending the limit can gain.
 
-    Spans of the device have args["flops"], args["bytes"] and args["launched_ns"]. Of each rank:
-    "memory": of a kernel with less than `ridge` FLOPs a byte, the part of its time that its
-    arithmetic would not need; "launches": idle time that ends when a kernel starts which has been
-    launched that moment; "network": bytes move (from ready_ns to end_ns) and nothing computes;
-    "straggler": nothing computes and nothing moves, and a collective waits for a rank (start_ns to
-    ready_ns); "bubble": the same for a message. The gain is the largest of any rank; the limit is
-    the name with the largest gain.
+    Spans of the device have args["flops"], args["bytes"] and args["launched_ns"]. Each rank has
+    five times. "memory": for each kernel with less than `ridge` FLOPs a byte, the part of its time
+    that its arithmetic does not need. "launches": idle time that ends when a kernel starts that was
+    launched at this moment. "network": bytes move (from ready_ns to end_ns), and nothing computes.
+    "straggler": nothing computes, nothing moves, and a collective waits for a rank (from start_ns
+    to ready_ns). "bubble": the same, but a message waits. The gain of a name is its largest time on
+    any rank; the limit is the name with the largest gain.
     """
     # BEGIN SOLUTION
     most = Counter()
@@ -936,7 +942,9 @@ class Plan:
 
 # %% tags=["answers"]
 def plan_bytes(plan, shape, length, batch):
-    """Return the bytes of a rank of the first stage, an upper bound: they include the head's."""
+    """Return an upper bound of the bytes of a rank in the first stage: it includes the head's
+    bytes.
+    """
     stage = replace(shape, layers=shape.layers // plan.stages)
     held = min(plan.stages, batch // (plan.replicas * plan.micro))
     return fits(stage, plan.replicas, held * plan.micro, length, plan.again) / plan.slices
@@ -944,14 +952,14 @@ def plan_bytes(plan, shape, length, batch):
 
 # %% tags=["answers"]
 def plan_seconds(plan, shape, length, batch, machine, inside, between):
-    """Return a step's seconds; a link is (latency, bytes a second), of a GPU and of a host."""
+    """Return a step's seconds; inside (a GPU's link) and between (a host's) are (s, bytes/s)."""
     layers = shape.layers // plan.stages
     work = model_flops(shape, plan.micro, length, plan.again) / machine.flops
     work /= plan.stages * plan.slices
     sums = layers * (6 if plan.again == "full" else 4)  # all-reduces of the slices
     nbytes = 2 * plan.micro * length * shape.width
     added = sums * 2 * (plan.slices - 1) * (inside[0] + nbytes / plan.slices / inside[1])
-    travels = 8 / 3 * shape.parameters / shape.layers  # gathered twice, scattered once, by a host
+    travels = 8 / 3 * shape.parameters / shape.layers  # mean of 2 gathers, 1 scatter
     moved = 3 * layers * (plan.replicas - 1) * (between[0] + travels / plan.replicas / between[1])
     turns = batch // (plan.replicas * plan.micro) + plan.stages - 1
     return turns * max(work + added, moved)
@@ -963,13 +971,13 @@ def plan_seconds(plan, shape, length, batch, machine, inside, between):
 
 # %% exercise="choose"
 def choose(shape, batch, gpus, host, memory, seconds, size):
-    """Return the fastest plan and the cheapest one. ValueError if none fits.
+    """Return the fastest plan and the cheapest plan. Raise ValueError if no plan fits.
 
-    gpus is a list of the numbers of GPUs that may be rented. A plan uses all of its GPUs. Stages
-    divide the layers; slices divide the key heads and the `host` GPUs of a host; replicas * micro
-    divides the batch, in sequences; again is one of AGAIN. size(plan) is at most memory.
-    seconds(plan) is the time of a step: ask for it only where a plan fits. The cheapest plan takes
-    the least GPUs * seconds; of equals it is the fastest.
+    gpus lists the numbers of GPUs that you may rent; a plan uses exactly one of these numbers.
+    Stages divide the layers; slices divide the key heads and the `host` GPUs of a host; replicas *
+    micro divides the batch, in sequences; again is one of AGAIN. A plan fits if size(plan) is at
+    most memory. seconds(plan) is the time of a step: call it only if the plan fits. The cheapest
+    plan has the least GPUs * seconds; of equally cheap plans, it is the fastest.
     """
 
     # BEGIN SOLUTION
