@@ -161,7 +161,7 @@ check(token_ring)
 # ## The first timeline
 #
 # Inside a laptop, messages are too fast to watch. So the next cluster is *emulated*: its ranks are
-# real, but their clocks show the time of four machines with links of 1 Gbit/s. On this link, a
+# real, but their clocks show the time of four machines with links of 1 Gbit/s. On such a link, a
 # message of 4 MB takes 32.2 ms: 0.2 ms until the first byte arrives, and 32 ms for all bytes. (1 MB
 # is 1,000,000 bytes in all labs, except for torch's bucket caps in lab 05.)
 

@@ -18,7 +18,7 @@
 # # 03 · Six ways to sum
 #
 # **You will build** six all-reduces, predict the cost of each, and find out which one is the fastest
-# for which tensors and ranks.
+# for a given size of tensor and number of ranks.
 #
 # **You need** labs 00 and 02. No GPU and no network. About 90 minutes: each of the six ways takes a
 # few minutes.
@@ -390,9 +390,9 @@ print(cluster.run(pass_around, torch.ones(8)).traffic.table())
 # %% [markdown]
 # ## A ring, the right way
 #
-# Cut the tensor into n chunks. **Share-reduce:** (a reduce-scatter) in each round, every rank sends
+# Cut the tensor into n chunks. **Share-reduce** (a reduce-scatter): in each round, every rank sends
 # one chunk to the right, and adds the arriving chunk to its own. After $n - 1$ rounds, each rank has
-# one finished chunk: the sum over all ranks. **Share only:** (an all-gather) in $n - 1$ more rounds,
+# one finished chunk: the sum over all ranks. **Share only** (an all-gather): in $n - 1$ more rounds,
 # the finished chunks travel around the ring, and the ranks copy these chunks. ([Patarasuk and
 # Yuan](https://doi.org/10.1016/j.jpdc.2008.09.002) show that no all-reduce sends fewer bytes.)
 

@@ -358,9 +358,9 @@ show(large, step=6)
 # %% [markdown]
 # ## Your turn: the best cap
 #
-# Predict the best cap. One recorded step shows when each gradient is ready, and its bytes. The
-# latency $\alpha$ and the bandwidth $\beta$ of the link give the time of an all-reduce of $B$ bytes
-# on $n$ ranks:
+# Predict the best cap. One recorded step shows each gradient's bytes, and when the gradient is ready.
+# The latency $\alpha$ and the bandwidth $\beta$ of the link give the time of an all-reduce of $B$
+# bytes on $n$ ranks:
 #
 # $$2(n - 1)\,\alpha + 2\,\frac{n - 1}{n} \cdot \frac{B}{\beta}$$
 #

@@ -649,7 +649,7 @@ for tau in range(5):
 # %% [markdown]
 # **What to notice:** $w$ converges for $a < 2 \sin\frac{\pi}{2(2\tau + 1)}$ (Levin and May, *A note
 # on difference-delay equations*, Theoretical Population Biology 9, 1976). A learning rate that
-# converges without age diverges with old gradients.
+# converges without age can diverge with old gradients.
 
 # %% [markdown]
 # Next, four equal workers train on the digits for 1.5 s. `Synchronous` divides the sum of four

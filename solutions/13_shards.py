@@ -430,7 +430,7 @@ beside(second_mb, megabytes(second), "MB sent by each rank")
 
 # %% [markdown]
 # **What to notice:** each rank sends exactly as many bytes as a replica. An all-reduce *is* a
-# reduce-scatter and an all-gather (lab 02); the optimizer's step now stands between the two. Saving
+# reduce-scatter and an all-gather (lab 03); the optimizer's step now stands between the two. Saving
 # memory for the optimizer's state therefore costs no extra bytes.
 #
 # The gradients are still whole, though: a rank has all gradients before it sends the first. The next

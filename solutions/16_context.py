@@ -129,9 +129,9 @@ def unseen(q):
 def merge(out, lse, more, more_lse):
     """Return attention on two sets of keys together: its output, and its log-sum-exp.
 
-    out and more, [..., query, feature], are the outputs on each set alone; lse and more_lse, [...,
-    query, 1], are the log-sum-exps of their scores. A query that has seen no key has an output of 0
-    and a log-sum-exp of -inf. The arguments stay as they are.
+    The outputs on each set alone are out and more, [..., query, feature]. The log-sum-exps of the
+    scores on each set are lse and more_lse, [..., query, 1]. A query that has seen no key has an
+    output of 0 and a log-sum-exp of -inf. The arguments stay unchanged.
     """
     # BEGIN SOLUTION
     both = torch.logaddexp(lse, more_lse)

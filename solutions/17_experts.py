@@ -699,8 +699,8 @@ run = Cluster(4).run(nobody_there, only_with_rows, expect_error=True)
 # reaches the exchange, and the other ranks wait for rank 3 forever. The error shows up only when a
 # rank happens to have no rows ([Automodel
 # #1365](https://github.com/NVIDIA-NeMo/Automodel/pull/1365), [DeepSpeed
-# #5066](https://github.com/microsoft/DeepSpeed/issues/5066)). `computed` calls each expert with an
-# empty tensor:
+# #5066](https://github.com/microsoft/DeepSpeed/issues/5066)). `computed` also calls
+# the experts without rows, with an empty tensor:
 
 # %%
 run = Cluster(4).run(nobody_there, computed)

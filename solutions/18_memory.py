@@ -783,11 +783,11 @@ def in_float32(flat):
 
 
 # %% [markdown]
-# A partial sum of $k$ numbers is about $\sqrt k$ times as large as one number. So rounding the
-# partial sum makes an error $\sqrt k$ times as large as rounding one number. Squares of errors add
+# A partial sum of $k$ numbers is about $\sqrt k$ times as large as one number. So the error of
+# rounding the partial sum is $\sqrt k$ times the error of rounding one number. Squares of errors add
 # up. On 16 ranks, the error of a ring is $\sqrt{1 + 17/2 - 1/16}$ times the error of one rounding;
 # the error of `mean_by_halves` is $\sqrt 2$ times the error of one rounding. One rounding to bfloat16
-# has an error of 0.00165.
+# has a relative error of 0.00165.
 
 # %% guess="ring_error"
 ring_error = (1 + (16 + 1) / 2 - 1 / 16) ** 0.5 * 0.00165  # your prediction, on 16 ranks

@@ -637,7 +637,8 @@ for bits in (8, 2):
     )
 
 # %% [markdown]
-# **Predict:** how much does error feedback lower the loss, with 8 bits and with 2 bits?
+# **Predict:** does the training need error feedback with 8 bits? Does it need error feedback with 2
+# bits?
 
 
 # %%

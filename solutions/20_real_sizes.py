@@ -75,7 +75,7 @@ class Sizes:
 
 # %% tags=["answers"]
 class Shape(Sizes):
-    """Sizes, with each (in, out) of a block's matrices in the order of a forward, and with counts."""
+    """Sizes with counts, and with (in, out) of each matrix of a block in the order of a forward."""
 
     @property
     def products(self):
@@ -460,7 +460,7 @@ for ranks in (1, 2, 4, 8, 16):
 # <details><summary>An answer</summary>
 #
 # Compute the head and the loss for only 1,024 tokens at a time, so that a rank holds only a part of
-# the logits. Lab 12's loss over slices divides the logits too.
+# the logits. Slices (lab 12) can divide the logits too: then each rank has a part of the vocabulary.
 #
 # </details>
 
