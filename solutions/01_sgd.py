@@ -213,11 +213,11 @@ beside(per_cent, 100 * noises[2] / noises[1], "per cent, from 4 to 16 images")
 
 # %% exercise="sgd_step"
 def sgd_step(parameters, gradients, lr, momentum=0.0, velocities=None):
-    """One step of SGD. Changes the parameters in place, in the same memory; leaves the gradients
-    unchanged.
+    """Take one step of SGD: change the parameters in place, and leave the gradients unchanged.
 
-    `velocities` is the return value of the previous step, or None at the first step. Returns the
-    new velocities: a list or tuple of tensors, one for each parameter.
+    The parameters stay in the same memory. `velocities` is the return value of the previous step,
+    or None at the first step. Returns the new velocities: a list or tuple of tensors, one for each
+    parameter.
     """
     # BEGIN SOLUTION
     if velocities is None:

@@ -498,7 +498,7 @@ beside(ring_ms, run.trace.duration_ms, "ms")
 def predict(
     algorithm: str, world_size: int, nbytes: int, latency: float, bandwidth: float
 ) -> float:
-    """Return the seconds that one of the six all-reduces, given by its name, takes.
+    """Return the seconds of one of the six all-reduces, given by its name.
 
     `latency` is α in seconds, `bandwidth` is β in bytes per second. A tree takes ⌈log2 n⌉ rounds
     up and as many down. A butterfly takes log2 n rounds if n is a power of two, and ⌊log2 n⌋ + 2

@@ -249,7 +249,7 @@ beside(bucket_count, len(assign_buckets(deep_model().parameters(), 0.1)), "bucke
 
 # %% exercise="GradientBuckets"
 class GradientBuckets:
-    """Flat tensors, one for each bucket, and the gradients as views of them.
+    """Flat tensors, one for each bucket, and the gradients as views of these tensors.
 
     `parameters[i]` the parameters of bucket i `flat[i]` the 1-D tensor with all elements of bucket
     i, of their dtype and device `views[i]` views of `flat[i]`, one for each parameter of bucket i

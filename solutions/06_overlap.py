@@ -106,7 +106,7 @@ bucketed = slow.run(train, average_bucketed)
 # %%
 def of_step(run, what):
     """Return the ms of rank 0's "comm" in step 4, of its "exposed" part, or of the whole "step"."""
-    step = run.trace.step(4).breakdown()[0] if run.trace.steps else None  # a skipped run
+    step = run.trace.step(4).breakdown()[0] if run.trace.steps else None  # None if skipped
     return getattr(step, f"{what}_ns") / 1e6 if step else None
 
 
@@ -313,7 +313,7 @@ for rank, result in enumerate(Cluster(2).run(eager).results):
 
 # %% exercise="rebuilt_buckets"
 def rebuilt_buckets(parameters, ready, bucket_cap_mb: float, first_bucket_mb: float | None = None):
-    """Return buckets in the order in which gradients became ready on rank 0, on every rank.
+    """On every rank, return the buckets in the order in which gradients became ready on rank 0.
 
     `ready` lists indices of `parameters`, in the order in which the gradients became ready on this
     rank. Rank 0 may send its order in any way that keeps every index exact. For the caps, see
@@ -639,7 +639,7 @@ class DistributedDataParallel(torch.nn.Module):
             p.register_post_accumulate_grad_hook(self.gradient_ready)
 
     def register_comm_hook(self, state, hook):
-        """Let `hook(state, bucket)` average: it returns a Work, or a Future of the mean."""
+        """Let `hook(state, bucket)` average. The hook returns a Work, or a Future of the mean."""
         self.reducer.start = partial(hook, state)
 
 

@@ -402,7 +402,7 @@ check(powersgd_hook)
 
 # %%
 def after(steps, hook):
-    """Return a hook that averages plainly for `steps` steps, and then calls `hook`."""
+    """Return a hook that averages without compression for `steps` steps, then calls `hook`."""
     done_steps = SimpleNamespace(n=0)
 
     def either(state, bucket):

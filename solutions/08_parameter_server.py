@@ -356,7 +356,7 @@ def small():
 
 
 def picks(worker, workers):
-    """This worker's part of five batches of 240 images."""
+    """Return this worker's part of five batches of 240 images."""
     return shard(len(x), 240, 0, worker, workers)[:5]
 
 
@@ -449,7 +449,7 @@ beside(round_ms, one_round(3), "ms")
 
 # %%
 def simulated(workers, servers):
-    """Return the same ms without ranks: the simulator moves the messages by the same rules."""
+    """Return the ms of a round by the simulator, which moves the messages by the same rules."""
     return parameter_server(workers, servers, 10**6, 20 * 10**6, link).done_ns / 1e6
 
 

@@ -669,14 +669,14 @@ def digits_model():
 
 
 def digits_gradient(model, images, labels):
-    """All gradients of the mean loss, as one vector."""
+    """Return all gradients of the mean loss as one vector."""
     model.zero_grad()
     torch.nn.functional.cross_entropy(model(images), labels).backward()
     return torch.cat([p.grad.flatten() for p in model.parameters()])
 
 
 def digits_step(model, vector, lr):
-    """One step of SGD along a gradient that is one vector."""
+    """Take one step of SGD along a gradient that is one vector."""
     parameters = list(model.parameters())
     with torch.no_grad():
         for p, part in zip(parameters, vector.split([p.numel() for p in parameters])):

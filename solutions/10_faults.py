@@ -479,7 +479,7 @@ print(
 
 # %% exercise="checkpoint_every"
 def checkpoint_every(save: float, mean_time_to_failure: float) -> float:
-    """The seconds between two saves at which the least time is lost; both arguments are seconds."""
+    """Return the seconds between two saves that lose the least time; both arguments are seconds."""
     # BEGIN SOLUTION
     return sqrt(2 * save * mean_time_to_failure)
     # END SOLUTION
@@ -723,7 +723,10 @@ run = patient("E").run()
 
 # %% exercise="patient_e"
 def patient_e():
-    """Return E's cause, rank and mend. Mended, only the broken batch counts for nothing."""
+    """Return E's cause, rank and mend.
+
+    Mended, the broken batch counts for nothing, and all other batches count as before.
+    """
     # BEGIN SOLUTION
     return "left out", 2, {5: "loss = sum(0 * p.sum() for p in model.parameters())"}
     # END SOLUTION

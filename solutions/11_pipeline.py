@@ -212,7 +212,7 @@ check(rnn_layer)
 
 # %%
 class SlowCell(torch.nn.RNNCell):
-    """The cell of one layer of `net`, which takes 20 ms."""
+    """A cell with the weights of one layer of `net`; each call takes 20 ms."""
 
     def __init__(self, net, layer):
         super().__init__(8, 8)

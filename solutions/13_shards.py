@@ -137,7 +137,7 @@ cluster = Cluster(4, link=LINK, machine="laptop core")
 
 # %%
 TIMES = {"all_gather_into_tensor": 3, "reduce_scatter_tensor": 3 / 4, "all_reduce": 2 * 3 / 4}
-TIMES["broadcast"] = 1  # handed on from rank to rank
+TIMES["broadcast"] = 1  # each rank passes the bytes on once
 
 
 def megabytes(run):
@@ -287,7 +287,7 @@ class ShardedOptimizer(torch.optim.Optimizer):
         self.make = partial(optimizer_class, **options)
         self.local = None  # made with the first group: the optimizer of this rank's pieces
         self.pieces = []  # (piece, parameter, start, stop)
-        super().__init__(params, options)  # which calls add_param_group for each group
+        super().__init__(params, options)  # calls add_param_group for each group
 
     def add_param_group(self, group):
         """Share out one more group of parameters, {"params": …, and options of its own}."""
@@ -561,7 +561,7 @@ class FullyShard(nn.Module):
             self.work = self.gather()
 
     def wait(self):
-        """Wait until the parameters are there."""
+        """Wait until the parameters have arrived."""
         self.work.wait()
 
     def after(self):

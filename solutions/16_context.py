@@ -688,7 +688,7 @@ def attention_back(q, k, v, of_out, lse, delta, mask=None):
 
 # %%
 def causal_back(places, out, lse, of_out):
-    """Return the `back` of `causal(places)`."""
+    """Return `back`, the backward of the function that `causal(places)` returns."""
     delta = (of_out * out).sum(-1, keepdim=True)
 
     def back(q, k, v, source):
@@ -1119,7 +1119,7 @@ check(bytes_sent)
 
 # %%
 def repeated(heads, x):
-    """Repeat the key heads until there are as many heads."""
+    """Repeat the key heads until there are `heads` of them."""
     return x.repeat_interleave(heads // len(x), dim=0)
 
 

@@ -1036,7 +1036,7 @@ from ddpkit import step
 def with_shared(meanwhile):
     x, weights = tokens(dist.get_rank())
     mine, shared = Experts(8).mine, Expert(8)
-    _, local, ticket = dispatch(x, even(dist.get_rank()), 2)  # the order, and the counts
+    _, local, ticket = dispatch(x, even(dist.get_rank()), 2)  # only for the order and the counts
     order, sends, takes, _ = ticket
     with step():
         rows, leaving = x.new_empty(sum(takes), 256), x.repeat_interleave(2, 0)[order]
