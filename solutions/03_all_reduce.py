@@ -732,9 +732,9 @@ for f, sums in zip(SIX, zip(*filter(None, results))):  # None under torchrun wit
 # %% [markdown]
 # This is the problem of `round_robin`, in which each rank adds in its own order. The ranks train
 # copies of one model. If their sums differ in the last bit, the copies drift apart, a little more in
-# each step, without any error. An all-reduce for training must give all ranks the *same* bits. Which
-# bits all ranks get matters less: every order of additions rounds in its own way, and all orders are
-# equally good.
+# each step, without any error. An all-reduce for training must give all ranks the *same* bits. It
+# matters less which bits these are: every order of additions rounds in its own way, and all orders
+# are equally good.
 
 # %% [markdown]
 # ## The way out

@@ -636,9 +636,9 @@ def formula(images, n):
 
 
 # %% [markdown]
-# **Predict:** 16 ranks share 1,024 images. How many times as many images per second as one rank do
-# the 16 ranks process? How many times as many if each of the 16 ranks has 512 images? Use the
-# numbers above; the bandwidth alone gives 1 ms for $S$ bytes.
+# **Predict:** 16 ranks share 1,024 images. By which factor do the 16 ranks process more images per
+# second than one rank? By which factor if each of the 16 ranks has 512 images? Use the numbers above;
+# the bandwidth alone gives 1 ms for $S$ bytes.
 
 # %% guess="strong_16"
 strong_16 = 30.5 / (3.1 + 30 * (0.05 + 0.96 / 16))  # your prediction: times as fast

@@ -890,8 +890,7 @@ show(on_ring, step=3)
 # ## In this lab you have
 #
 # - seen every collective that the one line calls, and measured the parts of a step's time;
-# - replaced the bytes that DDP sends: by half of the bytes, or by two thin matrices with error
-#   feedback;
+# - made DDP send fewer bytes: half of the bytes, or two thin matrices with error feedback;
 # - trained with uneven inputs, named the missing ranks, and moved the bytes yourself.
 #
 # A second part follows below: averages with one partner, and three switches.

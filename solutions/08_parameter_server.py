@@ -18,7 +18,7 @@
 #
 # **You will build** both sides of a **parameter server**. An all-reduce waits for all ranks. In this
 # lab, a few ranks hold the parameters, and the remaining ranks push, pull and wait. Then you build
-# three rules that decide when a worker may go on, and use several servers.
+# three rules that decide when a worker may go on, and at the end you use several servers.
 #
 # **You need** labs 01, 03, 04 and 05. About 100 minutes.
 
@@ -444,7 +444,8 @@ beside(round_ms, one_round(3), "ms")
 
 # %% [markdown]
 # **Predict:** a ring all-reduce takes $2(W - 1)(\alpha + t/W)$ in addition to $C$ (lab 03). For which
-# numbers of workers is one server faster than the ring? And with as many servers as workers?
+# numbers of workers is one server faster than the ring? For which numbers are as many servers as
+# workers faster than the ring?
 
 
 # %%
@@ -653,8 +654,8 @@ for tau in range(5):
 
 # %% [markdown]
 # Next, four equal workers train on the digits for 1.5 s. `Synchronous` divides the sum of four
-# gradients by 4, so with the same learning rate each gradient moves the parameters by a quarter. For
-# the same step *per gradient*, `Synchronous` gets four times the learning rate.
+# gradients by 4, so with the same learning rate each gradient moves the parameters only a quarter as
+# far. For the same step *per gradient*, `Synchronous` gets four times the learning rate.
 #
 # **Predict:** which rule has the lower loss with a small step per gradient, and which rule with a
 # large step?

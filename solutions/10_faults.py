@@ -142,7 +142,7 @@ print("alike:", straggler(alike.trace), "  one slow:", straggler(one_slow.trace)
 
 # %% [markdown]
 # **In words:** a step has become twice as long, and the ranks wait in all_reduce. Which numbers of a
-# trace show if a rank is slow or a link is slow? How large would each number be in both cases?
+# trace show whether a rank or a link is slow? How large would each number be in both cases?
 
 # %% [markdown]
 # *Your words:*

@@ -704,9 +704,9 @@ if run.results[0] is not None:  # None under torchrun with too few ranks
 
 # %% [markdown]
 # **What to notice:** torch makes the same cuts and the same two all-reduces; the broadcast and the
-# scatters hand out the weights from rank 0, once. $W_1$ is sharded along dim 0 of `weight`, which
-# are the columns of $W_1$; the second bias is replicated. Inside the model, the second layer's
-# output is `Partial` for a moment: your `Summed` gets the same parts.
+# scatters hand out the weights from rank 0, once. $W_1$ is sharded along dim 0 of `weight`, that is,
+# by columns of $W_1$; the second bias is replicated. Inside the model, the second layer's output is
+# `Partial` for a moment: your `Summed` gets the same parts.
 
 # %% [markdown]
 # An image can be a `DTensor` as well, sharded along its rows. Then torch itself has to run the

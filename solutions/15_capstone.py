@@ -52,8 +52,8 @@ cluster = Cluster(4, machine=MACHINE, link=LINK)
 #
 # The text is of a language that nobody has read before: each `TextTask` makes a new language. The
 # language has four dialects. A dialect has eight letters of its own, and a table with the probability
-# of each next letter after each letter. So the **entropy** of the language is known, the smallest
-# loss that a model can have.
+# of each next letter after each letter. So we know the **entropy** of the language: the smallest loss
+# that a model can have.
 
 # %% [markdown]
 # Each rank has a shard, the text of one dialect, and no other rank has this text. A model that

@@ -512,8 +512,8 @@ sliced["policy"] = linked.run(slices, selective)
 row("your policy", sliced["policy"])
 
 # %% [markdown]
-# **What to notice:** the policy costs no time, and holds 26.0 MB in place of 42.7 MB. The policy
-# also keeps the output of `narrow`, although no rank needs this output after the all-reduce.
+# **What to notice:** the policy costs no time, and a rank holds 26.0 MB in place of 42.7 MB. The
+# policy also keeps the output of `narrow`, although no rank needs this output after the all-reduce.
 # torchtitan's selective mode keeps every second product, attention and collectives.
 
 # %% [markdown]
@@ -1233,8 +1233,8 @@ fits = eighty.run(large_step, by_torch)
 beside(large_gb, peak_gb(fits), "GB")
 
 # %% [markdown]
-# **What to notice:** checkpointing decides if the model fits. With checkpoints, most of the memory belongs
-# to the loss.
+# **What to notice:** checkpointing decides whether the model fits. With checkpoints, most of the
+# memory belongs to the loss.
 
 # %% [markdown]
 # torchtitan has published a step of Llama 3.1 8B on eight H100 with 96 GB

@@ -586,7 +586,7 @@ show_roof(operations(LLAMA_8B, 16384, 8192), MACHINES["H100"])
 
 # %% [markdown]
 # **What to notice:** with faster arithmetic, memory takes a larger share of the time. By their peaks
-# of 125 and 989 TFLOP/s, the V100 should be 8 times slower than the H100. The V100 is 50 times
+# of 125 and 989 TFLOP/s, the V100 should be 8 times slower than the H100. But the V100 is 50 times
 # slower, because it computes bfloat16 as float32. Launches limit small models on fast machines. CUDA
 # alone needs 4 us for a launch; with Python, a launch takes more than ten times as long.
 
