@@ -313,8 +313,8 @@ check(accumulate)
 
 # %% [markdown]
 # **What to notice:** each micro-batch could have a rank of its own, which computes the gradient of
-# the micro-batch. The training needs only a gradient and a length from each rank. This is *data
-# parallelism*: split the batch, and add up the gradients.
+# the micro-batch. The training needs only a gradient and a length from each rank.
+# This is *data parallelism*: split the batch, and add up the gradients.
 
 # %% [markdown]
 # ## One step after the other

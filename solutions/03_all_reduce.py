@@ -392,7 +392,7 @@ print(cluster.run(pass_around, torch.ones(8)).traffic.table())
 #
 # Cut the tensor into n chunks. **Share-reduce** (a reduce-scatter): in each round, every rank sends
 # one chunk to the right, and adds the arriving chunk to its own. After $n - 1$ rounds, each rank has
-# one finished chunk: the sum over all ranks. **Share only** (an all-gather): in $n - 1$ more rounds,
+# one finished chunk: the sum over all ranks. *Share only* (an all-gather): in $n - 1$ more rounds,
 # the finished chunks travel around the ring, and the ranks copy these chunks. ([Patarasuk and
 # Yuan](https://doi.org/10.1016/j.jpdc.2008.09.002) show that no all-reduce sends fewer bytes.)
 
