@@ -1,4 +1,4 @@
-"""Grades notebooks of strangers: nbval runs them in a sandbox, values are compared outside.
+"""Grades notebooks of strangers: nbval runs them in a sandbox, ddpkit compares values outside.
 
 found        the notebooks that were handed in, found in folders, under readable names
 apart        work on a stranger's data in a process of its own, under limits
@@ -21,11 +21,11 @@ inside/      the code that runs in the sandbox beside hostile code, and nowhere 
 decode       values out of a claim
 quote        bounds on a result's text, which quotes output of a student's code
 score        claims against expectations: points and feedback
-practice     one's own notebook, graded as the grader would grade it
+practice     a student's own notebook, graded at home as the grader would grade it
 evidence     the parts of a result for people: written answers, the answers' code
 look         places that a teacher may want to read; they never change points
 store        results on disk, one file a submission
 report       the results for other programs
 page         the results for people: one HTML page
-publish/     files for a teacher of many, made from results: gradebook, Canvas, Moodle, pages
+publish/     files for a teacher of many students: gradebook, Canvas, Moodle, pages
 """

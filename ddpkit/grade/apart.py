@@ -1,6 +1,6 @@
 """Work on a stranger's data in a child process, so that the work ends soon for any data.
 
-The limits are of processor time and memory, so a busy machine ends no honest work.
+The limits count processor time and memory, so honest work is not ended on a busy machine.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 T = TypeVar("T")
-PATIENCE = 30  # on a busy machine, the limit of real time is `seconds` multiplied by PATIENCE
+PATIENCE = 30  # the limit of real time is PATIENCE times `seconds`, because a machine may be busy
 PR_SET_PDEATHSIG = 1
 
 
@@ -50,9 +50,9 @@ def each_apart(
     """Yield the result of each piece of work, and the seconds of processor time that it took.
 
     One child process does all pieces in order, and stops after the first piece that exceeds a
-    limit; the result of this piece is TooMuch. A piece of work raises nothing but MemoryError, and
-    its result can be pickled. Off Linux, where no strangers are graded, the work runs in this
-    process.
+    limit; the result of this piece is TooMuch. A piece of work must raise nothing but MemoryError,
+    and its result must be picklable. Off Linux, where no strangers are graded, the work runs in
+    this process.
     """
     if sys.platform != "linux":
         yield from ((work(), 0.0) for work in works)

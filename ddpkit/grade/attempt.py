@@ -51,12 +51,12 @@ WORDS = {
     engine.BUSY: "it had not ended after {patience:g} s, nor when run again alone",
     "too long": "the whole notebook took longer than {whole:g} s",
 }
-# ends by a student's own cells, after which only needed cells run
+# after so many runs that a student's own cells ended, only needed cells run
 MOST_LEFT_OUT = 3
-# statuses of ends; an end that is not listed is an "error"
+# reason of a run's end -> status; every other reason gives the status "error"
 STATUS = {"timeout": "timeout", "exited": "exited", engine.BUSY: "timeout", "too long": "timeout"}
 NEVER_BEGAN = (
-    "the sandbox ended twice before the notebook's first cell, but not without the notebook"
+    "with the notebook, the sandbox ended twice before the first cell; without it, the sandbox ran"
 )
 
 
@@ -145,7 +145,7 @@ def _never_began(
 
 
 def _drop(names: Iterable[str], why: str, words: str, state: _State) -> None:
-    """Stop asking questions of the exercises `names`."""
+    """Ask no further question of the exercises `names`, and note the reason."""
     for name in names:
         state.dropped.setdefault(name, (STATUS.get(why, "error"), words))
 
@@ -217,7 +217,7 @@ def _notebook(sources: Sequence[str]) -> dict[str, Any]:
             "id": f"cell-{number}",
             "metadata": {},
             "outputs": [],
-            # Mark the comment, because nbval would obey a comment such as NBVAL_SKIP.
+            # Change comments such as "# NBVAL_SKIP", because nbval would obey them.
             "source": NBVALS.sub(r"\1 ~\2", source),
         }
         for number, source in enumerate(sources)

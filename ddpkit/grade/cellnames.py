@@ -13,13 +13,13 @@ from ddpkit.exercises.sources import annotation_names, needed_names
 from ddpkit.text import BLANK, REASON
 
 STAR = "*"  # stands for any name, as a star import may bind any
-FEW = 20  # limit of magics in a cell for IPython's slow transformer
+FEW = 20  # a cell with more magics than this does not go through IPython's slow transformer
 # cell magics with a body that binds names like a usual cell
 RUN_THEIR_BODY = {"time", "capture", "prun"}
 ONLY_TELL = {
     *("timeit", "prun", "memit", "matplotlib", "pip", "conda", "config", "who", "whos", "pinfo"),
     *("history", "lsmagic", "load_ext", "autoreload"),
-}  # line magics that change nothing on which an answer can depend
+}  # magics that change nothing on which an answer can depend
 REBIND = {"reset", "reset_selective", "run"}  # line magics after which any name may be bound anew
 # a magic, in a line without indent
 MAGIC = re.compile(r"(?:[\w.\[\], ]+=\s*)?([%!?]{1,2})\s*(\w*)(.*)$")
@@ -30,10 +30,10 @@ class CellNames:
     """Names at the top level of a cell's code."""
 
     binds: frozenset[str] = frozenset()  # contains STAR if any name may be bound
-    changes: frozenset[str] = frozenset()  # stores into, or calls a method of
+    changes: frozenset[str] = frozenset()  # objects that it stores into, or calls a method of
     needs: frozenset[str] = frozenset()
     calls: frozenset[str] = frozenset()  # called functions as they are written: "cluster.run"
-    clusters: frozenset[str] = frozenset()  # bound to a new Cluster
+    clusters: frozenset[str] = frozenset()  # names bound to a new Cluster
     checks: frozenset[str] = frozenset()  # the arguments of `check(...)`
     blank: frozenset[str] = frozenset()  # functions and classes that are still stubs of the lab
     acts: bool = False  # True if the cell may change any object, whichever names it calls
@@ -92,7 +92,7 @@ def _is_stub(node: ast.AST) -> bool:
 
 
 def without(source: str, names: Container[str]) -> str:
-    """Return a cell's code with the definitions of `names` as empty lines; line numbers stay."""
+    """Return a cell's code with empty lines in place of the definitions of `names`."""
     lines = source.splitlines(keepends=True)
     try:
         tree = ast.parse(source)
@@ -107,7 +107,7 @@ def without(source: str, names: Container[str]) -> str:
 
 
 class _Reader(ast.NodeVisitor):
-    """Visits code that runs with a cell: a function's decorators and defaults, not its body."""
+    """Visits all code that runs with a cell; a function's body does not run, its decorators do."""
 
     def __init__(self) -> None:
         self.binds: set[str] = set()
@@ -234,7 +234,7 @@ def _base(node: ast.AST) -> set[str]:
 
 
 def as_python(source: str) -> tuple[str, ast.Module]:
-    """Return the code as plain Python, which binds and calls the same names, and its syntax tree.
+    """Return the code as plain Python that binds and calls the same names, and its syntax tree.
 
     Raises SyntaxError and every other error of `ast.parse`.
     """

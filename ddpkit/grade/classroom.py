@@ -1,4 +1,4 @@
-"""Grades a class: finds the notebooks, and gives each a process of its own."""
+"""Grades a class: each notebook in a process of its own, several notebooks at a time."""
 
 from __future__ import annotations
 
@@ -50,14 +50,14 @@ class Classroom:
         opened: str = "",
     ) -> None:
         self.root, self.out, self.secret, self.work, self.limits = root, out, secret, work, limits
-        self.opened = opened  # the first lab that is still open; "": the graded lab
+        self.opened = opened  # the first lab that is still open; "" stands for the graded lab
         self.courses: dict[str, Course] = {}
 
     def course(self, lab: str) -> Course:
         """Return the course of a lab, after a proof: the lab's own solution gets all points here.
 
         Raises GradeError if the solution gets fewer points, or if there is no such lab. Raises
-        StillOpen.
+        StillOpen if the lab's cells carry an answer of an open lab.
         """
         if lab not in self.courses:
             course = open_course(self.root, lab, self.secret, self.work, self.opened)
@@ -135,14 +135,14 @@ def graded(
 
 
 def _handed_in(path: Path) -> float:
-    """Return the time of a file; 0 if the file has been removed meanwhile."""
+    """Return a file's time of change, in seconds since 1970; 0 if the file is gone by now."""
     with suppress(OSError):
         return os.lstat(path).st_mtime
     return 0.0
 
 
 def infra_error(notebook: HandedIn, key: str, lab: str, why: str) -> Result:
-    """Return a result without points, not zero points: `--resume` grades this file again."""
+    """Return a result with points None, not 0, because `--resume` grades this file again."""
     return Result(
         notebook.name,
         key,
@@ -156,7 +156,7 @@ def infra_error(notebook: HandedIn, key: str, lab: str, why: str) -> Result:
 
 
 def refused(notebook: HandedIn, lab: str | None, why: str) -> Result:
-    """Return a result with no points for a refused file; the file's name may tell the lab."""
+    """Return the result of a refused file, with zero points; its name may tell a missing `lab`."""
     named = notebook.path.name[:2]
     lab = lab or (named if points_of(named) else "")
     return Result(
@@ -171,7 +171,7 @@ def refused(notebook: HandedIn, lab: str | None, why: str) -> Result:
 
 
 def withdraw(out: Path, given: Sequence[Path], found: Sequence[HandedIn]) -> list[Result]:
-    """Mark the results of files that are gone from the `given` paths; return these results."""
+    """Mark as withdrawn the results of files gone from the `given` paths; return these results."""
     names = {each.name for each in found}
     roots = [path.absolute() for path in given]
     gone = []
@@ -209,7 +209,7 @@ def grade_class(
     jobs: int,
     finished: Callable[[Result], None],
 ) -> None:
-    """Grade all notebooks, `jobs` at a time, except those that have a result for the same key.
+    """Grade all notebooks, `jobs` at a time, except notebooks that have a result with their key.
 
     The first notebooks of all folders come first, so that a folder with a thousand notebooks delays
     no other folder. If the grader's own process ends on a notebook, the notebook is tried again
@@ -275,7 +275,7 @@ def _ready(
 
 
 def key_of(content: str, course: Course, classroom: Classroom, lab: str | None) -> str:
-    """A digest of all that a result depends on: a longer limit may turn a timeout into points."""
+    """Return a digest of all on which a result depends, the limits of time included."""
     how = f"{content} {course.key} {classroom.limits} {levels.level()} {lab}"
     return hashlib.sha256(how.encode()).hexdigest()[:24]
 
@@ -292,7 +292,7 @@ def _start(
 
 def _child(parent: int, classroom: Classroom, task: _Task) -> None:
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    # stops even an endless hint
+    # ends this process even if it hangs, as in an endless hint
     signal.alarm(round(2 * classroom.limits.whole_s))
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: dies with the grader
     if os.getppid() != parent:

@@ -1,4 +1,4 @@
-"""A lab, ready to be graded: its cells, its exercises, its questions under the secret seed."""
+"""A lab, ready to be graded: its cells, its exercises, its questions drawn from the secret seed."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Course:
     questions: dict[str, list[SealedCase]]  # exercise's name -> questions
     package: Path  # the copy of ddpkit for the sandbox
     solution: Path
-    key: str  # changes when a score could
+    key: str  # digest that changes whenever a score could change; "" in practice
     texts: tuple[str, ...] = ()  # markdown cells
     usual: frozenset[str] = (
         frozenset()
@@ -58,12 +58,13 @@ class Course:
 
 
 def open_course(root: Path, lab: str, secret: bytes, work: Path, opened: str = "") -> Course:
-    """Make the questions of lab NN, and copy the course for its sandbox to `work`.
+    """Make the questions of lab NN, and copy ddpkit into `work`, for the lab's sandboxes.
 
     root    the checkout: it holds labs/ and solutions/
-    opened  the first lab that is still open ("03"); without it, this lab
+    opened  the first lab that is still open ("03"); "" stands for lab NN
 
-    Raises GradeError if the lab or its solution is missing. Raises StillOpen.
+    Raises GradeError if the lab or its solution is missing. Raises StillOpen if the lab's cells
+    carry an answer of an open lab.
     """
     seed = Seed(hmac.new(secret, f"{lab}/{VERSION}".encode(), "sha256").hexdigest(), secret=True)
     given, solution = _file(root, "labs", lab), _file(root, "solutions", lab)
@@ -100,8 +101,8 @@ def _require_closed(lab: str, lesson: Submission, opened: str) -> None:
 def practice_course(labs: Path, lab: str, seed: Seed, work: Path) -> Course:
     """Return lab NN of the folder `labs`, for a seed that is no secret.
 
-    The folder has no solution, so the course cannot be proven. Raises GradeError if the folder has
-    no such lab.
+    The folder has no solution, so nothing proves here that an answer can get all points. Raises
+    GradeError if the folder has no such lab.
     """
     found = tuple(exercises_of(lab))
     asked = {each.name: questions(each, seed) for each in found}
@@ -154,7 +155,7 @@ def _labs() -> dict[str, str]:
 
 
 def lab_of(submission: Submission) -> str | None:
-    """Return the lab of a submission: most of its cells are marked as this lab's; None if unknown.
+    """Return the lab to which most marked cells of a submission belong; None if unknown.
 
     The metadata and the id of a cell mark its exercise. Names that cells bind decide only if no
     mark is left, because a notebook may name a variable like another lab's exercise.

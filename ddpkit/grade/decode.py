@@ -1,6 +1,6 @@
 """Values out of a claim, which is a stranger's JSON: kinds, sizes and depth are not trusted.
 
-`ddpkit.grade.inside.claims` writes these claims.
+`ddpkit.grade.inside.claims` writes honest claims; a student's code can write any text.
 """
 
 from __future__ import annotations

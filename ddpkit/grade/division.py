@@ -1,8 +1,8 @@
 """A class graded in parts on several machines.
 
 Each part has a folder of results, so machines share nothing but the submissions. A file in the
-folder names the part, and whether the part is done. A part that died is graded again alone, and a
-report names the missing parts.
+folder tells which part it holds, and if the part is done. After a machine's failure only its part
+is graded again, and a report names the missing parts.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from ddpkit.errors import GradeError
 from ddpkit.grade import store
 from ddpkit.grade.found import HandedIn
 
-FILE = "part.json"  # beside the results
-MOST = 10_000  # parts
+FILE = "part.json"  # in the folder of results
+MOST = 10_000  # parts of a class
 
 
 @dataclass(frozen=True)
@@ -47,9 +47,9 @@ class ClassShare:
     def holds(self, name: str) -> bool:
         """True if the submission with this name belongs to the part.
 
-        Only the name decides: all hosts split a class in the same way. Later submissions do not
-        change the parts. File systems may store accented letters in two forms; both forms belong
-        to the same part.
+        Only the name decides, so all machines split a class in the same way, and later submissions
+        change no part. File systems may store accented letters in two forms; both forms of a name
+        belong to the same part.
         """
         plain = unicodedata.normalize("NFC", name).encode(errors="surrogatepass")
         return int(hashlib.sha256(plain).hexdigest(), 16) % self.of == self.number - 1
@@ -98,7 +98,7 @@ def part_in(out: Path) -> ClassShare | None:
 
 
 def missing(outs: Sequence[Path]) -> Iterator[str]:
-    """Yield sentences about the missing and unfinished parts in a report over the folders."""
+    """Yield sentences about parts of a class that the folders lack, or hold unfinished."""
     by_size: dict[int, dict[int, bool]] = {}
     for part in filter(None, map(part_in, outs)):
         there = by_size.setdefault(part.of, {})

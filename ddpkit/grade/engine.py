@@ -21,10 +21,11 @@ from ddpkit.grade.sandbox import levels
 from ddpkit.grade.sandbox.base import Limits, Sandbox, Usage
 
 TICK = 0.2  # seconds between two looks at the resources in use
-SOON = 0.05  # a cell that begins so soon after a look needs no further look (seconds)
-PATIENCE = 10  # times the limit, after which a machine is too busy to tell
-INFRA, BUSY = "infra_error", "busy"  # ends for which no cell is blamed, or not at once
-FIRST = -15  # the priority of the watching process; a lower number comes first
+SOON = 0.05  # seconds: a cell that begins so soon after a look at the use needs no look of its own
+PATIENCE = 10  # after PATIENCE times a limit in real time, the machine is too busy to judge a cell
+# reasons of an end: INFRA blames no cell; BUSY blames the running cell only in a run alone
+INFRA, BUSY = "infra_error", "busy"
+FIRST = -15  # niceness of the watching process; processes with a lower number run first
 MOST_LOG = 4000  # bytes kept of pytest's output
 
 
@@ -32,12 +33,12 @@ MOST_LOG = 4000  # bytes kept of pytest's output
 class SandboxRun:
     """The outcome of a notebook's run in a sandbox. Cell 0 prepares the kernel."""
 
-    claims: dict[int, str] = field(default_factory=dict)  # JSON of each cell
-    errors: dict[int, list[str]] = field(default_factory=dict)  # name, message, traceback
-    # the cell that ended the run; None: the run ended before the first cell
+    claims: dict[int, str] = field(default_factory=dict)  # cell -> its claim, as JSON
+    errors: dict[int, list[str]] = field(default_factory=dict)  # cell -> name, message, traceback
+    # the cell that ended the run; None if all cells ran, or if the run ended before the first cell
     stopped_at: int | None = None
     why: str = ""  # "" if all cells ran; otherwise a key of attempt.WORDS, INFRA or BUSY
-    log: str = ""  # pytest's output, for the teacher, if no student's cell has begun
+    log: str = ""  # beginning of pytest's output, for the teacher of a sandbox that does not start
 
 
 def run(
@@ -48,9 +49,10 @@ def run(
     sandbox_for: Callable[[Path, Path, Limits], Sandbox] = levels.sandbox_for,
     until: float = math.inf,
 ) -> SandboxRun:
-    """Run job/graded.ipynb, a notebook with `cells` cells, in a sandbox with the copy `course`.
+    """Run job/graded.ipynb, a notebook with `cells` cells, in a sandbox.
 
-    until  the moment, of `time.monotonic`, at which the whole submission has taken too long
+    course  the copy of ddpkit for the sandbox
+    until   the time, as `time.monotonic` gives it, at which the submission has taken too long
     """
     box = sandbox_for(course, job, limits)
     reading, writing = os.pipe()
@@ -94,7 +96,7 @@ class _Watch:
         self.hearing, self.heard = -1, b""
 
     def until_it_ends(self) -> SandboxRun:
-        """Read and look until the run is over; returns how it ended."""
+        """Read the record, and look at the limits, until the run is over; return the outcome."""
         with _first_served():
             return self._until_it_ends()
 
@@ -140,16 +142,16 @@ class _Watch:
         return self._too_much()
 
     def _too_much(self) -> str | None:
-        """Return "flood" for too much output, which takes twenty times its bytes in Python."""
+        """Return "flood" for too much output, because Python takes twenty times its bytes."""
         much = self.read > self.limits.output or len(self.rest) > self.limits.line
         return "flood" if much else None
 
     def _ended(self) -> str:
-        """Return the status of an end: once a student's cell has begun, the student caused it."""
+        """Return the reason of an end without notice: the student's code, if a cell has begun."""
         return "exited" if self.current else INFRA
 
     def _read_line(self, line: bytes) -> str | None:
-        """Read one line of the record, which may hold anything; return the end's reason, if any."""
+        """Read one line of the record; return a reason if it ends the run. It may be forged."""
         try:
             entry = json.loads(line)
             if "begins" in entry:
@@ -172,7 +174,7 @@ class _Watch:
         return None
 
     def _begin(self, cell: int) -> None:
-        """Start the clock anew: once for each cell, or a forged record could go on for ever."""
+        """Start the clock of a cell. No cell begins twice: a forged record would never end."""
         if not (-1 if self.current is None else self.current) < cell < self.cells:
             raise ValueError("this cell cannot begin now")
         self.current = cell
@@ -213,10 +215,11 @@ def _first_served() -> Iterator[None]:
 
 
 def _served(before: Usage, now: Usage, elapsed: float) -> float:
-    """Return the received share of the wanted processor time: a busy machine slows the clock.
+    """Return the share of the wanted processor time that the sandbox has received.
 
-    A sleeping process waits for no core, so its clock runs as usual. Processes that want more than
-    all cores wait for each other, and such waiting slows no clock.
+    A limit counts elapsed time multiplied by this share, so the limit's clock runs slower on a busy
+    machine. A sleeping process waits for no core, so sleep counts in full. If the sandbox's own
+    processes want more than all cores, they wait for each other, and this wait counts in full too.
     """
     computed = max(0.0, now.computed_s - before.computed_s)
     waited = max(0.0, now.waited_s - before.waited_s)

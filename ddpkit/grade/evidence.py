@@ -1,4 +1,4 @@
-"""Parts of a submission kept in the result for people: written answers and the answers' code.
+"""Parts of a submission that its result keeps for people: written answers, the answers' code.
 
 The texts are copied during grading, in a separate process, so that no report has to read a
 stranger's notebook again.
@@ -23,11 +23,10 @@ def written_answers(lab: Sequence[str], texts: Sequence[str]) -> list[tuple[str,
 
     lab, texts  the markdown cells of the lab and of the submission
 
-    A line that the lab does not have is the student's, in a cell of its own or below the question.
-    The question is the last paragraph of the lab above the line that asks something, or else its
-    heading.
+    A line that the lab lacks is the student's, in a new cell or below the question. The question
+    is the lab's last paragraph above the line that asks something or is a heading.
     """
-    # line of the lab -> the question or heading to which the line belongs
+    # line of the lab -> its paragraph if that asks something or is a heading, otherwise ""
     asked: dict[str, str] = {}
     for text in lab:
         for paragraph in re.split(r"\n\s*\n", text):

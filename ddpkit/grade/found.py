@@ -24,7 +24,7 @@ class HandedIn:
 
     name     its path from the given folder, used by results and reports
     path     its place on disk
-    turn     the number of notebooks before it in the same top folder
+    turn     the number of earlier notebooks in the same top folder
     refused  the reason to refuse it unread; "" if there is none
     """
 
@@ -35,9 +35,9 @@ class HandedIn:
 
 
 def find(given: Sequence[Path]) -> list[HandedIn]:
-    """The notebooks in files and folders, by name; links to folders are not followed.
+    """Return the notebooks in files and folders, by name; links to folders are not followed.
 
-    Raises GradeError: there are none, or two that were given have the same name.
+    Raises GradeError if there are no notebooks, or if two notebooks have the same name.
     """
     notebooks: dict[str, HandedIn] = {}
     for root in dict.fromkeys(given):
@@ -67,7 +67,7 @@ def _digest(name: str) -> str:
 
 
 def _in(root: Path) -> Iterator[tuple[Path, int, str]]:
-    """Yield notebooks below a folder: path, number before it in its top folder, refusal."""
+    """Yield notebooks below a folder: path, `turn` and `refused` of a HandedIn."""
     if not root.is_dir():
         if not (root.is_symlink() or root.exists()):
             raise GradeError(f"There is no file or folder {readable(str(root))}.")
@@ -84,7 +84,7 @@ def _in(root: Path) -> Iterator[tuple[Path, int, str]]:
 
 
 def _of_one(folder: Path) -> Iterator[tuple[Path, int, str]]:
-    """Yield notebooks below one folder of the given folder, the least deep ones first."""
+    """Yield notebooks below a top folder, those in outer folders first."""
     found: list[Path] = []
     level, looked = [folder], 0
     for _ in range(MOST_DEPTH):

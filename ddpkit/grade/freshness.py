@@ -1,11 +1,11 @@
 """The files and versions on which a score depends, as a digest: a new digest means a new grading.
 
-The modules of ddpkit are found by their imports, starting from the modules that make scores. The
-imports are those at the top of a module and inside its functions, and modules named in strings, as
-pytest's plugin is named. Imports for type checkers do not count. Only syntax trees are read;
-nothing is imported.
+The modules of ddpkit are found by their imports, starting from the modules that make scores.
+Imports count at the top of a module and inside its functions. A module named in a string counts
+too, because pytest's plugin is named in this way. Imports for type checkers do not count. Only
+syntax trees are read; nothing is imported.
 
-The data beside a module (the digits) count too, and so do the versions of Python and of the
+The data files beside a module (the digits) count too, and so do the versions of Python and of the
 libraries that these modules import.
 """
 
@@ -24,7 +24,7 @@ from pathlib import Path
 
 from ddpkit.files import PACKAGE
 
-# its imports lead to all judging modules, and to the modules inside the sandbox
+# the imports of this module lead to all judging modules, and to the modules inside the sandbox
 SCORES = "ddpkit.grade.attempt"
 PICTURES = "ddpkit.view."  # pictures of a lab's cells are not graded
 NO_DATA = {".py", ".pyc", ".md", ".typed"}  # endings of files that no program reads as data
@@ -35,7 +35,7 @@ class Needs:
     """The imports of a module's code.
 
     imported   dotted names of modules, and of names in modules
-    on_demand  modules that only its `__getattr__` imports, for a requested name
+    on_demand  modules that only the module's `__getattr__` imports, when a name is requested
     """
 
     imported: frozenset[str] = frozenset()
@@ -61,8 +61,8 @@ def digest_of(lab: str, cells: Iterable[str]) -> str:
 def needed_for(lab: str, cells: Iterable[str] = ()) -> tuple[set[str], set[str]]:
     """Return the modules of ddpkit on which a score of lab NN depends, and their libraries.
 
-    Of the checks, only this lab's count. Of the kit's answers, all earlier labs' count, because
-    `carry` may give a student any of them.
+    Only the checks of this lab count. The kit's answers of all earlier labs count, because `carry`
+    may give a student any of them.
     """
     this = f"ddpkit.answers.lab{lab}"
     answers = {name for name in modules() if "ddpkit.answers.lab" <= name < this}
@@ -72,7 +72,7 @@ def needed_for(lab: str, cells: Iterable[str] = ()) -> tuple[set[str], set[str]]
 
 
 def reached_from(roots: set[str]) -> tuple[set[str], set[str]]:
-    """The modules of ddpkit that `roots` lead to, roots included, and the libraries' names."""
+    """Return the modules of ddpkit that imports reach from `roots`, and the libraries' names."""
     found: set[str] = set()
     foreign: set[str] = set()
     waiting = set(roots)
@@ -94,7 +94,7 @@ def reached_from(roots: set[str]) -> tuple[set[str], set[str]]:
 
 
 def files_of(names: Iterable[str]) -> list[Path]:
-    """The files of modules, and the data beside these, in a fixed order."""
+    """Return the files of modules, and the data files beside them, in a fixed order."""
     paths = {modules()[name] for name in names}
     beside = {each for folder in {path.parent for path in paths} for each in folder.iterdir()}
     data = {each for each in beside if each.is_file() and each.suffix not in NO_DATA}
@@ -124,7 +124,7 @@ def needs_of(name: str) -> Needs:
 
 @functools.cache
 def _names_bound(name: str) -> frozenset[str]:
-    """Return the names that an import of a module binds at its top level."""
+    """Return the names that a module's code binds at its top level."""
     bound: set[str] = set()
     for statement in _tree(name).body:
         match statement:
@@ -145,7 +145,7 @@ def _tree(name: str) -> ast.Module:
 
 
 def _names_in(cell: str) -> set[str]:
-    """Return the modules that a notebook's cell imports; `ddpkit`'s own names are not followed."""
+    """Return the modules that a notebook's cell imports, without names of `ddpkit` itself."""
     try:
         named = _named(ast.parse(cell).body)
     except SyntaxError:  # a magic

@@ -31,7 +31,7 @@ class Judge:
         self.over: set[str] = set()  # exercises without further judgements
 
     def judged(self, claims: Sequence[Claim]) -> dict[str, Assessment]:
-        """Return the score of each claim, by its question's key. Never raises."""
+        """Return the assessment of each claim, by the key of its question. Never raises."""
         rows: dict[str, Assessment] = {}
         while todo := [each for each in claims if each[0].key not in rows and self._may(each[0])]:
             works = [partial(_row, *each) for each in todo]

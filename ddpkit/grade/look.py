@@ -23,8 +23,8 @@ from ddpkit.grade.quote import cut
 
 FILES = "files"
 OPERATORS = "dispatch modes (torch.ops"
-MOST = 12  # lines of a submission
-LINE = 160  # characters of each: a name has as many as its author likes
+MOST = 12  # lines reported on a submission
+LINE = 160  # characters of a line, because a name may have any length
 OPEN = (  # names of machinery that an answer may use: a checksum holds no code, a plan is data
     *("ddpkit.exercises.check", "ddpkit.exercises.carry", "zlib.crc32", "zlib.adler32"),
     *("ddpkit.simulate.MeshPlan", "ddpkit.simulate.MeshModel", "ddpkit.simulate.MeshMachine"),
@@ -103,33 +103,35 @@ ATTRIBUTES = {  # attributes of any object
     **dict.fromkeys(("TCPStore", "FileStore", "HashStore"), "another way between ranks"),
     **dict.fromkeys(("distributed_c10d", "_new_shared"), "another way between ranks"),
 }
-BY_NAME = (  # the second argument is an attribute's name
+BY_NAME = (  # functions that take an attribute's name as their second argument
     *("getattr", "setattr", "delattr", "hasattr"),
     *("object.__setattr__", "type.__setattr__", "object.__delattr__", "type.__delattr__"),
     "unittest.mock.patch.object",
 )
-GETTERS = ("operator.attrgetter", "operator.methodcaller")  # all arguments are attributes' names
+# functions that take attributes' names as all their arguments
+GETTERS = ("operator.attrgetter", "operator.methodcaller")
 IN_TEXTS = tuple(name for name in ATTRIBUTES if name[:1] == "_")  # "{0.__globals__}".format(...)
 OWN = "?"  # stands for a name of the student's own
-EVERYWHERE = {*dir(builtins), "__builtins__", "get_ipython", "display_pub"}  # without an import
+# names that a cell can use without an import
+EVERYWHERE = {*dir(builtins), "__builtins__", "get_ipython", "display_pub"}
 GROUPS = ("ProcessGroup", "_get_default_store", "_get_default_group", "_world", "_get_backend")
 FIELD = re.compile(r"\{[^{}]*?\.([\w.]+)")  # the attributes in "{0.f_back}".format(...)
 TEXTS = {"/proc": "/proc", "/job": "the grader's folder", "DDPKIT_": "machinery of the kit"}
 SHELL = re.compile(r"\s*(%%(?:bash|sh|script|writefile|file)\b|%(?:sx|system|run)\b)")
 LIBRARIES = ("torch", "json", "pickle", "builtins", "sys", "math", "random", "numpy", "ddpkit")
 Functions = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
-OwnNames = (  # nodes that bind names outside the names of the surrounding function
+OwnNames = (  # nodes that bind names in a scope of their own, not in the surrounding function's
     *(ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef),
     *(ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp),
 )
 
 
 def looks(merged: Merged, usual: Collection[str] = ()) -> list[str]:
-    """Return the finds in a submission's own cells as lines: "ring, line 3: ...".
+    """Return a line for each find in the student's own cells: "ring, line 3: ...".
 
     usual  the finds in the lab's own answers (`used_in`), which are no reason to look
 
-    The cells that the lab gives count for their imports alone.
+    In the cells that the lab gives, only imports are read, because own cells may use them.
     """
     found = {
         cut(f"{label}, line {at}: {what}", LINE): None
@@ -179,7 +181,7 @@ def _tree(source: str) -> ast.Module:
 
 
 def _shell(source: str) -> Iterator[tuple[int, str]]:
-    """Yield the magics that run a program or write a file; `!ls` is a usual line."""
+    """Yield the magics that run a program or write a file; lines such as `!ls` are not reported."""
     for line, text in enumerate(source.splitlines(), 1):
         if found := SHELL.match(text):
             yield line, f"processes ({found[1]})"
@@ -201,7 +203,7 @@ def _imports(tree: ast.AST) -> Iterator[tuple[str, str]]:
 
 
 def _aliases(tree: ast.AST, imports: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Yield the names that an assignment binds to an import, as `s = sys`, and the import."""
+    """Yield the names that assignments such as `s = sys` bind to an import, and the import."""
     for node in ast.walk(tree):
         match node:
             case (
@@ -218,7 +220,7 @@ def _is_dotted(node: ast.AST) -> bool:
 
 
 def _named_at_all(dotted: str) -> bool:
-    """True for a name of machinery, and for a module in which some is: `sys` has `sys.modules`."""
+    """True for a name of machinery, and for a module that contains machinery, as `sys` does."""
     return any(
         each.startswith(f"{dotted}.") or _begins(dotted, (each,))
         for names in NAMES.values()
@@ -230,7 +232,7 @@ def _in(tree: ast.AST, imports: Mapping[str, str]) -> Iterator[tuple[int, str]]:
     """Yield the lines of a cell with finds, and the text of each find."""
     inner: set[int] = (
         set()
-    )  # parts of a longer dotted name, and functions called with a constant name
+    )  # ids of nodes read already: parts of a longer dotted name, functions of BY_NAME and GETTERS
     for node, local in _with_own_names(tree):
         match node:
             case ast.Import(names=names):
@@ -288,7 +290,7 @@ def _in(tree: ast.AST, imports: Mapping[str, str]) -> Iterator[tuple[int, str]]:
 
 
 def _attribute(line: int, by: str, owner: str, name: ast.AST) -> Iterator[tuple[int, str]]:
-    """Yield a find for an attribute asked for by name: a name of machinery, or made at run time."""
+    """Yield a find for an attribute requested by a text: machinery, or a text made at run time."""
     match name:
         case ast.Constant(value=str(text)):
             yield from _named(line, f"{owner}.{text}")
@@ -321,7 +323,7 @@ def _with_own_names(tree: ast.AST) -> Iterator[tuple[ast.AST, Set[str]]]:
 
 
 def _own(function: Functions, body: Sequence[ast.AST], around: Set[str]) -> Set[str]:
-    """The names that are local in a function's body; in doubt a name is not."""
+    """Return the names that are local in a function's body; a doubtful name counts as not local."""
     a = function.args
     given = [*a.posonlyargs, *a.args, *a.kwonlyargs, *filter(None, (a.vararg, a.kwarg))]
     own, outer, todo = {each.arg for each in given}, set[str](), list(body)
@@ -343,7 +345,7 @@ def _own(function: Functions, body: Sequence[ast.AST], around: Set[str]) -> Set[
 
 
 def _chain(node: ast.AST) -> Iterator[ast.AST]:
-    """The parts of `a.b.c`, from the last to the first."""
+    """Yield the nodes of `a.b.c`, of `a.b` and of `a`, in this order."""
     yield node
     while isinstance(node, ast.Attribute):
         node = node.value
@@ -362,7 +364,7 @@ def _dotted(node: ast.AST, imports: Mapping[str, str], local: Set[str]) -> str:
 
 
 def _root(name: str, imports: Mapping[str, str], local: Set[str]) -> str:
-    """Return the full name of an import, or OWN for a variable, even one named like a module."""
+    """Return the full name of an import; OWN for a variable, even if it is named like a module."""
     if name in local:
         return OWN
     if name in imports:
@@ -386,6 +388,6 @@ def _begins(name: str, beginnings: Iterable[str]) -> bool:
 
 
 def _assigned(line: int, name: str) -> Iterator[tuple[int, str]]:
-    """Tell of an assignment into a library: `torch.equal = ...`."""
+    """Yield a find for an assignment into a library, such as `torch.equal = ...`."""
     if "." in name and name.partition(".")[0] in LIBRARIES:
         yield line, f"{name} is replaced"

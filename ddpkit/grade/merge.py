@@ -29,7 +29,7 @@ ONLY_LOOK = {
 
 @dataclass(frozen=True)
 class PlannedCell:
-    """A cell to run, among the questions."""
+    """A cell that the grader runs; the questions come between such cells."""
 
     source: str
     label: str  # the cell's name in messages: an exercise, "given" or "helper"
@@ -58,7 +58,7 @@ class _Cell:
     source: str
     names: CellNames
     claims: frozenset[str]  # exercises that the cell's id or metadata name
-    checks: frozenset[str]  # exercises with their check in this cell
+    checks: frozenset[str]  # exercises that the cell checks, by a call or by its marks
     is_given: bool  # an unchanged cell of the lab
     is_demonstration: bool  # a cell of the lab with different numbers and arguments
 
@@ -72,7 +72,7 @@ def merge(lab: Sequence[SubmittedCell], names: Sequence[str], submission: Submis
     own, wanted = _running(cells, answers, given)
     needed = _needed(cells, set(answers.values()), given, set(answers))[1]
     plan = [PlannedCell(text, "given") for text in given if names_in(text).binds & wanted]
-    count = [len(plan)]  # numbers of planned cells before position n of the submission
+    count = [len(plan)]  # position in the submission -> number of planned cells before it
     running, bound = set(own), set[str]()  # names bound by the student's own cells above
     for position, cell in enumerate(cells):
         of = tuple(name for name, place in answers.items() if place == position)
@@ -128,7 +128,7 @@ def _read(
 
 
 def _does_no_more(known: CellNames, original: CellNames | None) -> bool:
-    """True if a cell calls and binds no other names than the lab's cell in its place."""
+    """True if a cell calls and binds no other names than the lab's cell with the same id."""
     if original is None:
         return False
     return known.calls <= original.calls and known.binds <= original.binds
@@ -245,7 +245,7 @@ def _needed(
 
 
 def _by_name(cells: Iterable[tuple[int, Iterable[str]]]) -> dict[str, list[int]]:
-    """Return the cells of each name, given each cell's names."""
+    """Return the positions of the cells that have each name, given the names of each cell."""
     found: dict[str, list[int]] = {}
     for n, names in cells:
         for name in names:
@@ -254,10 +254,10 @@ def _by_name(cells: Iterable[tuple[int, Iterable[str]]]) -> dict[str, list[int]]
 
 
 def _comes_again(cell: _Cell, bound: Container[str], wanted: set[str]) -> bool:
-    """True if one of the lab's cells, which ran at the top, also runs at its own place.
+    """True if a cell of the lab, which ran before all own cells, runs at its own place again.
 
-    There the cell finds the names that only the student's cells bind, and rebinds its own names
-    last.
+    At its own place the cell finds names that only the student's cells bind, and binds its names
+    after the student's cells.
 
     bound  the names that the student's own cells above bind
     """
@@ -278,7 +278,7 @@ def _place(
     The position is that of the exercise's check, or the end of the notebook if a cell below the
     check binds a name that the answer needs.
 
-    binders  the cells of `own` that bind a name
+    binders  name -> the cells of `own` that bind it
     """
     needs, seen = set(cells[answer].names.needs), set[int]()
     waiting = list(needs)
@@ -301,7 +301,7 @@ def _blank(
     answers: dict[str, int],
     own: Iterable[int],
 ) -> set[str]:
-    """Return the exercises with the lab's cell unchanged, and changed by no other cell."""
+    """Return the exercises that no cell has changed: the answer's cell is still the lab's."""
     handed_out = {cell.exercise: cell.source.strip() for cell in lab if cell.exercise}
     same = {name for name, n in answers.items() if cells[n].source.strip() == handed_out.get(name)}
     return same - {name for n in own for name in cells[n].names.changes}

@@ -32,7 +32,7 @@ def page(results: Sequence[Result]) -> str:
 
 
 def framed(title: str, body: str) -> str:
-    """A whole page; `title` is text, `body` is HTML."""
+    """Return a whole page; `title` is text, `body` is HTML."""
     head = f'<meta charset=utf-8><meta http-equiv=Content-Security-Policy content="{POLICY}">'
     return (
         f"<!doctype html>\n<html lang=en><head>{head}<title>{escape(title)}</title>"
@@ -79,7 +79,7 @@ def details(results: Sequence[Result]) -> Iterator[str]:
 
 
 def _picture(results: Sequence[Result]) -> str:
-    """A picture with a bar for each exercise: how many got all points, some, none."""
+    """Return a picture: for each exercise a bar of the submissions with all, some or no points."""
     from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
 

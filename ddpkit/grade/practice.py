@@ -1,7 +1,7 @@
-"""One's own notebook, graded as the grader would grade it: same merge, questions and judgement.
+"""A student's own notebook, graded as the grader would: same merge, questions and judgement.
 
 The inputs come from a fresh seed that is no secret, so expected values are shown. On a machine with
-bubblewrap the notebook runs in the grader's sandbox, otherwise in one's own account.
+bubblewrap the notebook runs in the grader's sandbox, otherwise in the student's own account.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ class Practised:
 
 
 def practise(notebook: Path, labs: Path, kept: Path, seed: str, limit: float) -> Practised:
-    """Grade one's own `notebook` with inputs drawn from `seed`, a text.
+    """Grade a student's own `notebook`, with inputs drawn from the text `seed`.
 
     labs   the folder of the labs as they are handed out
-    kept   the folder of one's own earlier answers; used for exercises without an answer in the kit
+    kept   the folder of the student's earlier answers, for exercises that the kit does not answer
     limit  seconds that a cell or a case may take
 
     Raises GradeError if the file is no notebook of a lab, or if Jupyter does not start.
@@ -74,7 +74,7 @@ def practise(notebook: Path, labs: Path, kept: Path, seed: str, limit: float) ->
 
 
 def _carries(merged: Merged) -> bool:
-    """True if a cell that runs takes an earlier answer along."""
+    """True if a cell that runs calls `carry`."""
     return any("carry" in names_in(cell.source).calls for cell in merged.cells)
 
 

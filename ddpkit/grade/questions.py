@@ -1,9 +1,10 @@
 """The questions of an exercise, without the expected answers.
 
 `observe` of each case is pickled, with the inputs that were drawn from the seed, and goes into the
-sandbox. The values and formulas of `expect` and `hint` stay outside; formulas stay outside if a
-lab's module keeps them apart. The pickle has a gap in place of the student's function, and the
-sandbox fills the gap.
+sandbox. The expected values and the hints stay outside. The pickle contains the functions of the
+lab's modules that `observe` refers to, and no others, so a formula in any other function stays
+outside too. The pickle has a gap in place of the student's function, and the sandbox fills the
+gap.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ class SealedCase:
     number: int
     case: Case
     pickled: bytes
-    # names with expected values that do not depend on the seed: no secrets
+    # names of the expected values that feedback may show, as they do not depend on a secret seed
     shown: frozenset[str]
 
     @property
@@ -71,7 +72,7 @@ def questions(exercise: Exercise, seed: Seed) -> list[SealedCase]:
     Under a secret seed, only expected values that every seed would give are shown.
 
     Raises:
-        LessonError: a case calls the answer while it is made, or cannot be shipped.
+        LessonError: a case calls the answer outside `observe`, or cannot be shipped.
     """
     public = [case for case, _ in _cases(exercise, Seed(), _nothing)] if seed.secret else []
     made = []
@@ -85,7 +86,7 @@ def questions(exercise: Exercise, seed: Seed) -> list[SealedCase]:
 
 
 def exercises_of(lab: str) -> list[Exercise]:
-    """The exercises of a lab, in order. Raises LessonError: there is no such lab."""
+    """Return the exercises of a lab, in order. Raises LessonError if there is no such lab."""
     found = [each for each in exercises().values() if each.lab == lab]
     if not found:
         labs = ", ".join(dict.fromkeys(each.lab for each in exercises().values()))
@@ -97,7 +98,7 @@ def _cases(
     exercise: Exercise, seed: Seed, pickle: Callable[[Exercise, Case], bytes]
 ) -> Iterator[tuple[Case, bytes]]:
     cases = exercise.asks(Answer(exercise.name), seed.rng(exercise.name))
-    for case in cases:  # pickled as they come: a closure may use a variable of the loop
+    for case in cases:  # pickled before the next case: a closure may use a variable of the loop
         yield case, pickle(exercise, case)
 
 
@@ -114,7 +115,7 @@ def _alike(expect: Any, known: Any) -> frozenset[str]:
 
 
 def _bare(value: Any) -> Any:
-    """Return an expected value as plain data: a `Close` and a `Between` equal nothing."""
+    """Return an expected value as plain data, because `same` finds no two `Close` equal."""
     match value:
         case Close():
             return value.value
@@ -130,7 +131,7 @@ class _SealingPickler(CodePickler):
         return GAP if isinstance(thing, Answer) else None
 
     def reducer_override(self, thing: Any) -> Any:
-        if isinstance(thing, cached_property):  # holds a lock until Python 3.12
+        if isinstance(thing, cached_property):  # before Python 3.12, its lock cannot be pickled
             return cached_property, (thing.func,), {"attrname": thing.attrname}
         return super().reducer_override(thing)
 

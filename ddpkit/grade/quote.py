@@ -1,4 +1,4 @@
-"""The bounds of a result's text: enough for its author to read, too little to carry files out.
+"""The bounds of a result's text: enough for a student to read, too little to carry files out.
 
 Feedback quotes exceptions, values and outputs of the student's code. The code chooses the texts and
 the author reads the texts, so feedback without bounds would carry files out of the sandbox.
@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from ddpkit.grade.score import Score
 
-LINE = 600  # characters of a line: a case with three values that differ
+LINE = 600  # characters of a line: room for a case with three wrong values
 LINES, TEXT = 60, 3000  # lines and characters of an exercise's feedback
 NOTES, NOTE_TEXT = 12, 3000  # notes on a submission, and characters of all of them
 WHOLE = 24_000  # characters of all feedback on a submission
@@ -30,7 +30,7 @@ def quoted(scores: Sequence[Score], notes: Iterable[str]) -> tuple[list[Score], 
 
 
 def _within(lines: Iterable[str], most: int, characters: int) -> list[str]:
-    """Return the first lines, cut to LINE, and a last line about a rest."""
+    """Return the first lines, each cut to LINE; a last line tells if more lines are left out."""
     kept: list[str] = []
     for line in (cut(each) for each in lines):
         characters -= len(line)

@@ -64,7 +64,7 @@ def _xml(text: str) -> str:
 
 
 def _gradescope(results: Sequence[Result]) -> str:
-    """The text of /autograder/results/results.json, where an autograder leaves one result."""
+    """Return the text of /autograder/results/results.json, which holds exactly one result."""
     if len(results) != 1:
         raise GradeError(
             f"--format gradescope writes the result of exactly one submission, but this folder has "
@@ -105,7 +105,7 @@ def _csv(results: Sequence[Result]) -> str:
 
 
 def plain_cell(value: str) -> str:
-    """A cell that no spreadsheet takes for a formula, in letters of any width."""
+    """Return a cell's text that no spreadsheet takes for a formula, even in full-width letters."""
     first = unicodedata.normalize("NFKC", value).lstrip()[:1]
     return f"'{value}" if first in tuple("=+-@|%−") or value[:1] in tuple("\t\r\n") else value
 

@@ -32,8 +32,8 @@ class Score:
     points: float
     earned: float
     feedback: tuple[str, ...]
-    cases: tuple[tuple[str, str, str], ...] = ()  # title, status and name of the hint, of each
-    measured: tuple[tuple[str, float], ...] = ()  # measurements of right cases, one after another
+    cases: tuple[tuple[str, str, str], ...] = ()  # title, status and hint's name of each case
+    measured: tuple[tuple[str, float], ...] = ()  # (name, value) for `measures` of passed cases
 
 
 def score_case(question: SealedCase, claim: Any) -> Assessment:
@@ -50,7 +50,7 @@ def score_case(question: SealedCase, claim: Any) -> Assessment:
 
 
 def left_blank(question: SealedCase) -> Assessment:
-    """The assessment of a case without an answer."""
+    """Return the assessment of a case of an exercise without an answer."""
     return Assessment(question.case, Status.BLANK)
 
 
@@ -134,7 +134,7 @@ def _feedback(rows: Sequence[Assessment]) -> Iterator[str]:
 
 
 def says(row: Assessment) -> str:
-    """The text beside a case's title in the feedback."""
+    """Return the text beside a case's title in the feedback."""
     match row.status:
         case Status.BLANK:
             return UNANSWERED

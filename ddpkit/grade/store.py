@@ -1,4 +1,4 @@
-"""Results on disk: one file a submission, replaced as a whole, so that none is half written."""
+"""Results on disk: a file for each submission, always replaced as a whole, never half written."""
 
 from __future__ import annotations
 
@@ -67,18 +67,18 @@ def _visible(lines: Iterable[str]) -> tuple[str, ...]:
 def file_of(out: Path, name: str) -> Path:
     """Return the file of a submission's result; its name is readable, and unique by a digest."""
     readable = re.sub(r"[^\w.-]+", "_", name)[-60:].strip(".")
-    # Some letters have four bytes, and a file's name at most 255, its draft's included.
+    # Some letters have four bytes. A file's name has at most 255 bytes; its draft's name is longer.
     readable = readable.encode()[-MOST_NAME:].decode(errors="ignore")
     return out / "results" / f"{readable}-{hashlib.sha256(name.encode()).hexdigest()[:10]}.json"
 
 
 def save(out: Path, result: Result) -> None:
-    """Write a result, whole or not at all. Raises GradeError: it cannot be written."""
+    """Write a result, whole or not at all. Raises GradeError if the file cannot be written."""
     write(file_of(out, result.name), json.dumps({"format": FORMAT, **asdict(result)}, indent=1))
 
 
 def write(path: Path, text: str) -> None:
-    """Replace a file as a whole. Raises GradeError: it cannot be written."""
+    """Replace a file as a whole. Raises GradeError if the file cannot be written."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_whole(path, (text + "\n").encode())

@@ -1,4 +1,4 @@
-"""A submitted notebook, read as hostile data: any other file is refused, with a sentence."""
+"""A submitted notebook, read as hostile data; a file that is no notebook is refused."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MOST_SOURCES = 2_000_000  # characters of all cells
 
 
 class Refused(GradeError):
-    """The grader refuses a file; the message gives the reason, as a clause after "it"."""
+    """The grader refuses a file; the message is the reason, as a clause without a full stop."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Submission:
 
 
 def read(path: Path) -> Submission:
-    """Read a submission. Raises Refused: it is no plain file of a bearable size with a notebook."""
+    """Read a submission. Raises Refused if the file is irregular, too large or no notebook."""
     data = _bytes(path)
     try:
         notebook = json.loads(data)
@@ -80,12 +80,12 @@ def read(path: Path) -> Submission:
 
 
 def digest(path: Path) -> str:
-    """A digest of a submission's bytes, as they are. Raises Refused, as `read` does."""
+    """Return a digest of a submission's bytes. Raises Refused if the file cannot be read."""
     return hashlib.sha256(_bytes(path)).hexdigest()
 
 
 def _bytes(path: Path) -> bytes:
-    """Content of a plain file; a link, a pipe or a device is not opened."""
+    """Return the content of a regular file; links, pipes and devices are refused."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError as error:
@@ -126,7 +126,7 @@ def _cell(cell: dict[str, Any]) -> SubmittedCell:
 
 
 def _source(value: Any) -> str:
-    """Return a cell's text: nbformat has a string or a list of lines; a stranger has anything."""
+    """Return a cell's text. nbformat has a string or a list of lines; a stranger's may be any."""
     return "".join(map(str, value)) if isinstance(value, list) else str(value)
 
 

@@ -12,8 +12,8 @@ from pathlib import Path
 def turn(folder: Path, *, alone: bool) -> Iterator[None]:
     """Wait until a sandbox may run, beside others or alone. All turns use the same `folder`.
 
-    A sandbox that waits to be alone comes before later sandboxes. The kernel ends a turn with the
-    process, even a killed process.
+    A sandbox that waits to be alone comes before later sandboxes. When a process ends, even by a
+    kill, the kernel ends its turn.
     """
     how = fcntl.LOCK_EX if alone else fcntl.LOCK_SH
     with open(folder / "turn", "a") as turns:

@@ -1,7 +1,8 @@
-"""The grader's temporary folder: private while the grader lives, removed by the next after a kill.
+"""The grader's temporary folder; if the grader is killed, the next grader removes the folder.
 
-The working grader locks its folder. The kernel drops the lock of a dead process, so a folder whose
-lock is free belongs to nobody. Process ids would not do: another container has other ids.
+The working grader locks its folder. The kernel drops the lock of a dead process, so a folder with a
+free lock belongs to no grader. A process id in place of a lock would not do, because another
+container has other ids.
 """
 
 from __future__ import annotations

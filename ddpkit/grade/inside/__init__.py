@@ -1,8 +1,8 @@
 """The code that runs in the sandbox, beside hostile code. The grader outside trusts none of it.
 
-plugin     nbval runs the notebook, and reports cell by cell
+plugin     lets nbval run the notebook, and reports cell by cell
 kernel     the notebook's kernel: imports torch once, for the kernel and all ranks
-asking     puts a question to the answer
+asking     puts a question to the student's answer
 claims     plain values as JSON, for the way out
 """
 

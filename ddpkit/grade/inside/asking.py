@@ -1,6 +1,6 @@
-"""Puts a question to the answer, in the student's kernel in the sandbox, and makes the claim.
+"""Puts a question to the student's answer, in the sandbox's kernel, and makes the claim.
 
-The plugin has put the questions into the folder `DDPKIT_QUESTIONS`. The grader outside trusts
+The grader has put the questions into the folder `DDPKIT_QUESTIONS`. The grader outside trusts
 nothing here, because this code runs beside the student's code.
 """
 
@@ -21,7 +21,7 @@ from ddpkit.grade.inside.claims import encode
 
 # a question's pickle has this persistent id in place of the answer
 GAP = "ddpkit: the student's answer"
-_stopped: set[str] = set()  # exercises of which no more is asked
+_stopped: set[str] = set()  # exercises of which no further question is asked
 
 
 def prepare() -> None:
@@ -39,7 +39,7 @@ def prepare() -> None:
 
     exercises.check = _unasked  # type: ignore[assignment]  # looked up there by `ddpkit.check`
     shell = _shell()
-    # Jupyter's own end the kernel only some cells later
+    # Jupyter's own `quit` and `exit` end the kernel only some cells later
     shell.user_ns |= {"quit": _quit, "exit": _quit}
     files = {shell.compile.get_code_name(text, text, 1): name for text, name in labels.items()}
     usual = shell.compile.format_code_name
@@ -59,7 +59,7 @@ def _quit(*_: object, **__: object) -> NoReturn:
 
 
 def ask(key: str) -> None:
-    """Put question `key` ("token_ring.0") to the answer of that name, and display the claim.
+    """Put question `key` ("token_ring.0") to the answer `token_ring`, and display the claim.
 
     After an exception that stops the exercise, later questions are not asked, because each would
     only take time; the grader outside decides that they count as wrong.
@@ -79,7 +79,7 @@ def ask(key: str) -> None:
 
 
 def _stops(key: str, claim: dict[str, Any]) -> bool:
-    """True if the question stops its exercise, as far as can be known without expected values."""
+    """True if the claim ends its exercise's questions, as far as known without expected values."""
     if "trouble" not in claim:
         return False
     file = Path(os.environ["DDPKIT_QUESTIONS"], "stops.json")

@@ -1,6 +1,6 @@
 """Plain values as JSON, for the way out of the sandbox.
 
-Never pickle, which can run code on loading.
+Claims are never pickled, because loading a pickle can run code.
 
 The grader outside receives a student's claim, and `ddpkit.grade.decode` reads the claim.
 """

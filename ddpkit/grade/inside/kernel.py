@@ -31,8 +31,8 @@ class _IsForkserver(BaseException):
     """Raised in the process that becomes the forkserver, to leave every lock and block.
 
     code         the code that the forkserver's program would run
-    descriptors  copies of the descriptors that the program would inherit, by the original numbers;
-                 the originals are closed as the blocks end
+    descriptors  number of each descriptor that the program would inherit -> a copy; the original
+                 descriptors are closed as the blocks end
     """
 
     def __init__(self, code: str, descriptors: dict[int, int]) -> None:
@@ -48,7 +48,7 @@ class _IsForkserver(BaseException):
 
 def _fork(path: bytes, arguments: Sequence[str], descriptors: Sequence[int]) -> int:
     """Replace `multiprocessing.util.spawnv_passfds`: the forkserver is a fork of this process."""
-    if "multiprocessing.forkserver" not in arguments[-1]:  # the resource tracker, which is small
+    if "multiprocessing.forkserver" not in arguments[-1]:  # the resource tracker, a small program
         return start_in_own_group(path, arguments, descriptors)
     if pid := os.fork():
         return pid
@@ -57,7 +57,7 @@ def _fork(path: bytes, arguments: Sequence[str], descriptors: Sequence[int]) -> 
 
 
 def _needed_parts(folder: Path) -> Iterator[str]:
-    """The parts of torch's compiler for which a cell, or a question of this folder, may ask."""
+    """Yield the parts of torch's compiler that a cell, or a question in this folder, may need."""
     cells = (
         cell.encode(errors="replace") for cell in json.loads((folder / "labels.json").read_text())
     )
@@ -65,7 +65,7 @@ def _needed_parts(folder: Path) -> Iterator[str]:
     code = b"\0".join((*cells, *questions))
     if any(name in code for name in COMPILES):
         yield from compiler.PARTS
-    # if code only gives a gradient to `backward`, each rank loads the part itself
+    # `y.backward(gradient)` imports this part; without an import here, each rank would import it
     elif b"backward" in code:
         yield compiler.PARTS[0]
 
@@ -77,14 +77,14 @@ def main() -> None:
 
     compiler.put_off()
     for part in _needed_parts(Path(os.environ["DDPKIT_QUESTIONS"])):
-        with suppress(ImportError):  # before the fork: each of the first ranks would import it
+        with suppress(ImportError):  # after the fork, each of the first ranks would import it
             compiler.load(part)
     import ddpkit.grade.inside.asking  # noqa: F401
 
     gc.freeze()
     gc.enable()
     multiprocessing.util.spawnv_passfds = _fork  # type: ignore[assignment]
-    # A usual forkserver blocks the signal too: it would end a process without a handler.
+    # A usual forkserver blocks SIGUSR2 too, which would end a process without a handler.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR2})
     try:
         warm_up()

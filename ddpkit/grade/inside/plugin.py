@@ -2,8 +2,8 @@
 
 The plugin writes lines of JSON to the pipe `DDPKIT_RECORD`. nbval runs the cells; without the
 plugin, nbval would only print the errors. The plugin closes two gaps of nbval: a dead kernel is
-noticed at once, and the kernel's sockets are files instead of ports. The plugin also closes this
-process, above all its pipe, to the process of the kernel (`ddpkit.grade.inside.kernel`).
+noticed at once, and the kernel's sockets are files instead of ports. The plugin also protects this
+process, above all its pipe, from the process of the kernel (`ddpkit.grade.inside.kernel`).
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ import pytest
 
 from ddpkit.grade.inside import MIME
 
-# nbval imports jsonschema later, which would make a parser of international web addresses: half a
-# second of each submission, for a format that no notebook is checked against.
+# nbval imports jsonschema later. jsonschema would build a parser of international web addresses,
+# which takes half a second of each submission, and no notebook needs this parser.
 sys.modules.setdefault("rfc3987_syntax", None)  # type: ignore[arg-type]
 KERNEL = "ddpkit.grade.inside.kernel"
-RECORD = int(os.environ.pop("DDPKIT_RECORD", "1"))  # popped: the kernel need not know
+RECORD = int(os.environ.pop("DDPKIT_RECORD", "1"))  # popped, so that the kernel inherits no copy
 MOST_TEXT = 1000
 _writing = threading.Lock()
 _watched = _last = False
@@ -55,7 +55,7 @@ def _end(**line: Any) -> NoReturn:
 
 
 def pytest_configure() -> None:
-    """Close this process to the kernel's process, which starts later and can import all ddpkit."""
+    """Protect this process from the kernel's process, which starts later with all of ddpkit."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(4, 0, 0, 0, 0)  # PR_SET_DUMPABLE
     os.set_inheritable(RECORD, False)

@@ -1,9 +1,9 @@
-"""Files for teachers of large classes, made from results: rows for people, files for programs.
+"""Files for teachers of large classes, made from results.
 
 roster       the people in the course, and their submissions
 overrides    a teacher's own points and comments, which every regrade keeps
 anonymous    codes in place of names, and the file that links codes and names
-gradebook    one row a person, all labs
+gradebook    a row for each person, with all labs
 lms          the gradebook in the forms that Canvas and Moodle import
 statistics   how often each case fails, and with which hint
 standings    the class's table of lab 15, ranked by the time of the training

@@ -1,4 +1,4 @@
-"""One row a person, all labs: of several submissions to a lab the best, or the newest."""
+"""A row for each person, with all labs; the best or the newest submission to a lab counts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ddpkit.grade.report import plain_cell
 from ddpkit.grade.store import Result
 
 BEST, NEWEST = "best", "newest"
-MISSING, WITHDRAWN = "missing", "withdrawn"  # the second is a status of results
+MISSING, WITHDRAWN = "missing", "withdrawn"  # WITHDRAWN is also a status of results
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,10 @@ class Gradebook:
 
 
 def gradebook(results: Sequence[Result], roster: Roster, keep: str) -> Gradebook:
-    """The book of a course; `keep` is "best" or "newest". Raises GradeError as `Roster.owner`."""
+    """Return the gradebook of a course; `keep` is "best" or "newest".
+
+    Raises GradeError if a submission fits two people.
+    """
     theirs: dict[str, dict[str, list[Result]]] = {person.id: {} for person in roster.people}
     strangers = []
     labs: dict[str, float] = {}
@@ -108,7 +111,7 @@ def _cells(result: Result | None) -> tuple[float | str, str]:
 
 
 def _time(seconds: float) -> str:
-    """Return a file's time as text; "" for a time outside the calendar, as an archive may hold."""
+    """Return a file's time as text; "" for a time outside the calendar, as an archive may set."""
     try:
         return datetime.fromtimestamp(seconds).astimezone().strftime("%Y-%m-%d %H:%M %z")
     except (ValueError, OverflowError, OSError):

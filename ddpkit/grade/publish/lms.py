@@ -26,7 +26,7 @@ POSSIBLE = "    Points Possible"  # spelled as in Canvas's export
 
 
 def canvas(book: Gradebook, roster: Roster) -> str:
-    """The book as Canvas imports it (Grades, Import): a column for each lab."""
+    """Return the book in the form that Canvas imports (Grades, Import): a column for each lab."""
     stream = io.StringIO()
     table = csv.writer(stream, lineterminator="\n")
     titles = [_assignment(lab, roster) for lab in book.labs]
@@ -40,7 +40,7 @@ def canvas(book: Gradebook, roster: Roster) -> str:
 
 
 def _assignment(lab: str, roster: Roster) -> str:
-    """Return the title of a lab's column: from the export, by its number, or a new title."""
+    """Return the title of a lab's column: the export's title with its number, or a new title."""
     known = [] if roster.kind != CANVAS else [n for n in roster.columns if n not in PEOPLE]
     number = re.compile(rf"(?<!\d)0?{int(lab)}(?!\d)")
     titles = [name for name in known if number.search(re.sub(r"\(\d+\)\s*$", "", name))]
@@ -55,7 +55,7 @@ def _assignment(lab: str, roster: Roster) -> str:
 def _canvas_person(person: Person, roster: Roster) -> list[str]:
     if roster.kind == CANVAS:
         return [person.row.get(name, "") for name in PEOPLE]
-    who = plain_cell(person.id)  # maybe a folder's name: no id of Canvas's looks like a formula
+    who = plain_cell(person.id)  # the id may be a folder's name, which may look like a formula
     return [plain_cell(person.name), "", who, who, ""]
 
 
@@ -64,11 +64,11 @@ def _grade(result: Result | None) -> str:
 
 
 def moodle(book: Gradebook, roster: Roster) -> str:
-    """Moodle's grading worksheet of one assignment, with grades and comments filled in.
+    """Return Moodle's grading worksheet of one assignment, with grades and comments filled in.
 
     Grades are scaled to the worksheet's Maximum Grade.
 
-    Raises GradeError: the roster is no worksheet, or the results are of several labs.
+    Raises GradeError if the roster is no worksheet, or if the results are of several labs.
     """
     if roster.kind != MOODLE:
         raise GradeError(
@@ -104,7 +104,7 @@ def _number(text: str, otherwise: float) -> float:
 
 
 def comments(result: Result) -> str:
-    """A result's notes and feedback as HTML, in which nothing of a student's is code."""
+    """Return a result's notes and feedback as HTML, with all texts of a student escaped."""
     lines = [*result.notes]
     for one in result.exercises:
         lines += [f"{one.name}: {one.earned:g} of {one.points:g}, {one.status}", *one.feedback]

@@ -2,8 +2,8 @@
 
     [[override]]
     name = "emil/00_ranks.ipynb"      # as the reports name the submission
-    exercise = "token_ring"           # without it, the points of the whole submission
-    points = 2                        # without it, only the comment is added
+    exercise = "token_ring"           # without this line, the points of the whole submission
+    points = 2                        # without this line, only the comment is added
     comment = "It was our typo."
 
 A regrade does not touch this file.
@@ -42,7 +42,7 @@ class Override:
 
 
 def read_overrides(path: Path) -> list[Override]:
-    """The entries of an overrides file. Raises GradeError: it is damaged, and where."""
+    """Return the entries of an overrides file. Raises GradeError, with the place, if damaged."""
     try:
         data = tomllib.loads(path.read_text("utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
@@ -75,9 +75,9 @@ def _override(path: Path, number: int, entry: Any) -> Override:
 
 
 def overridden(results: Sequence[Result], overrides: Sequence[Override]) -> list[Result]:
-    """The results with the teacher's points and comments.
+    """Return the results with the teacher's points and comments.
 
-    Raises GradeError: an entry names a submission or an exercise that is not there.
+    Raises GradeError if an entry names a submission or an exercise that is not there.
     """
     by_name = {result.name: result for result in results}
     for each in overrides:

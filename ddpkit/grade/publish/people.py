@@ -17,8 +17,9 @@ from ddpkit.grade.store import Result, file_of
 def pages(results: Sequence[Result], roster: Roster, folder: Path) -> list[Path]:
     """Write a page for each person with submissions, and return the files.
 
-    A file is named by the person's id. A submission of nobody in the roster gives the name to its
-    own file. Raises GradeError if a file cannot be written.
+    The person's id gives the name of the page's file. If nobody in the roster owns a submission,
+    the submission has a page of its own, under its own name. Raises GradeError if a file cannot be
+    written.
     """
     theirs: dict[str, list[Result]] = {}
     for result in results:
@@ -34,7 +35,7 @@ def pages(results: Sequence[Result], roster: Roster, folder: Path) -> list[Path]
 
 
 def written_page(results: Sequence[Result]) -> str:
-    """A page of all that students wrote in words, by lab and question, for grading by hand."""
+    """Return a page of all written answers, by lab and question, for grading by hand."""
     return framed("Written answers", "".join(_questions(results)))
 
 
@@ -50,10 +51,10 @@ def _questions(results: Sequence[Result]) -> Iterator[str]:
 
 
 def sources(results: Sequence[Result], folder: Path) -> int:
-    """Write each answer's code as FOLDER/LAB/EXERCISE/SUBMISSION.py; returns how many there are.
+    """Write each answer's code as FOLDER/LAB/EXERCISE/SUBMISSION.py; return the number of files.
 
-    Programs that look for copies compare the files of one exercise's folder. Raises GradeError: a
-    file cannot be written.
+    Programs that look for copies compare the files of one exercise's folder. Raises GradeError if
+    a file cannot be written.
     """
     count = 0
     for result in _there(results):

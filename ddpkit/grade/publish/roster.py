@@ -2,12 +2,12 @@
 
 A roster is a CSV file of one of three kinds, told apart by their columns:
 
-    id,name,folder                                     one's own; name and folder may be missing
+    id,name,folder                                     the teacher's; may lack name and folder
     Student,ID,SIS User ID,SIS Login ID,Section,...    Canvas: the export of its gradebook
     Identifier,Full name,Email address,...             Moodle: an assignment's grading worksheet
 
-Columns as Canvas reads them (lib/gradebook_importer.rb) and as Moodle does
-(mod/assign/feedback/offline/importgradeslib.php).
+Sources of the columns: Canvas, lib/gradebook_importer.rb; Moodle,
+mod/assign/feedback/offline/importgradeslib.php.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from pathlib import Path
 from ddpkit.errors import GradeError
 
 OWN, CANVAS, MOODLE = "own", "Canvas", "Moodle"
-NEEDED = {  # columns by which a kind is known
+NEEDED = {  # kind of roster -> the columns that identify it
     OWN: {"id"},
     CANVAS: {"Student", "ID", "Section"},
     MOODLE: {"Identifier", "Grade", "Last modified (grade)"},
@@ -39,7 +39,7 @@ class Person:
     id: str
     name: str
     folders: tuple[str, ...]  # possible first parts of a submission's path
-    pattern: str = ""  # regular expression for further first parts: their beginning
+    pattern: str = ""  # regular expression that matches the beginning of further first parts
     # the person's row of the roster, by column
     row: dict[str, str] = field(default_factory=dict, hash=False)
 
@@ -90,14 +90,14 @@ class Roster:
 
 
 def _composed(name: str) -> str:
-    """Return a name in Unicode's form NFC; some file systems keep accents apart, as in NFD."""
+    """Return a name in Unicode's form NFC; some file systems store NFD, with separate accents."""
     return unicodedata.normalize("NFC", name)
 
 
 def read_roster(path: Path) -> Roster:
     """Read a roster of any of the three kinds.
 
-    Raises GradeError: it is none, or two people have the same id.
+    Raises GradeError if the file is no roster, or if two people have the same id.
     """
     try:
         text = path.read_text("utf-8-sig")
@@ -174,6 +174,6 @@ PERSONS = {OWN: _own, CANVAS: _canvas, MOODLE: _moodle}
 
 
 def without_roster(submissions: Iterable[str]) -> Roster:
-    """A roster of the first parts of paths: a folder each is a person."""
+    """Return a roster made from paths: each folder, the first part of a path, is a person."""
     folders = dict.fromkeys(name.split("/")[0] for name in submissions)
     return Roster(tuple(Person(name, "", (name,)) for name in folders))

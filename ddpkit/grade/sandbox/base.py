@@ -19,8 +19,8 @@ from ddpkit.cluster.local.launch import HUGE_PAGES
 from ddpkit.exercises.exercise import exercises
 from ddpkit.files import PACKAGE
 
-BARE = "bare"  # a ddpkit of the plugin alone, beside the course's copy
-SPARE_THREADS = 100  # beyond the limit, which is looked at a few times a second
+BARE = "bare"  # folder of a ddpkit that has only the plugin, beside the course's copy
+SPARE_THREADS = 100  # the kernel's limit is higher by this, so the meter usually sees the excess
 NICE = 5  # niceness of a sandbox's processes, if the grader is not root
 KEYCTL = {"x86_64": 250, "aarch64": 219}  # the system call's number
 JOIN_SESSION_KEYRING = 1
@@ -30,10 +30,10 @@ JOIN_SESSION_KEYRING = 1
 class Limits:
     """The limits of one submission."""
 
-    cell_s: float = 60.0  # seconds in which a cell or a case could have computed
+    cell_s: float = 60.0  # seconds of a cell or a case, without its waits for a busy core
     case_s: float = 0.0  # seconds until a case ends by itself; 0: never
-    start_s: float = 120.0  # until Jupyter has started and torch is imported
-    whole_s: float = 1800.0  # for all runs of a submission
+    start_s: float = 120.0  # seconds until Jupyter has started and torch is imported
+    whole_s: float = 1800.0  # seconds for all runs of a submission
     memory: int = 6 << 30  # bytes: address space of a process, and memory of all together
     disk: int = 256 << 20  # bytes of each folder in memory
     processes: int = 150  # processes of all together
@@ -45,7 +45,7 @@ class Limits:
 
     @classmethod
     def of_cells(cls, seconds: float) -> Limits:
-        """The limits where a cell or a case may take so many seconds: the whole may then, too."""
+        """Return limits with `seconds` for a cell or a case, and time in proportion for all."""
         return cls(cell_s=seconds, whole_s=max(cls.whole_s, 30 * seconds))
 
 
@@ -60,11 +60,11 @@ class Usage:
     disk: int = 0  # bytes of files, if no folder in memory limits them
     threads: int = 0
     files: int = 0  # open files and sockets
-    terminals: int = 0  # open ones; counted if there are more files than terminals allowed
+    terminals: int = 0  # open terminals; counted only if more files are open than Limits.terminals
 
 
 class Sandbox(Protocol):
-    """A place for one run: `Bwrap`, `OtherUser`, or one's own account."""
+    """A place for one run: a `Bwrap`, an `OtherUser` or an `OwnAccount`."""
 
     def start(self, record: int, log: int) -> None:
         """Run the notebook; the plugin writes to descriptor `record`, pytest to `log`."""
@@ -79,9 +79,9 @@ class Sandbox(Protocol):
 def copy_course(folder: Path, lab: str, opened: str = "") -> Path:
     """Copy ddpkit into `folder`, for the sandbox of lab NN; return the copy's package.
 
-    opened  the first lab that is still open ("03"); without it, this lab
+    opened  the first lab that is still open ("03"); "" stands for lab NN
 
-    The copy lacks the answers of open labs, the answers and checks of this lab and of later ones,
+    The copy lacks the answers of open labs, the answers and checks of lab NN and of later labs,
     and the parts of the grader that run outside.
     """
     first = {"answers": min(lab, opened or lab), "checks": lab}  # the first number left out
@@ -113,8 +113,8 @@ def copy_course(folder: Path, lab: str, opened: str = "") -> Path:
 def _leave_bare(course: Path) -> None:
     """Make a second ddpkit beside a copy, with only the modules that run inside.
 
-    pytest's process needs only the plugin from ddpkit; importing the whole package took half of the
-    process's time.
+    pytest's process needs only the plugin from ddpkit; an import of the whole package would take
+    half of the process's time.
     """
     bare = course.parent / BARE / "ddpkit"
     inside = course / "grade" / "inside"
@@ -124,7 +124,7 @@ def _leave_bare(course: Path) -> None:
 
 
 def open_to_all(folder: Path) -> None:
-    """Let every user read a folder of the grader; the folders around it decide access."""
+    """Let every user read a folder of the grader, if the outer folders admit the user."""
     for path in (folder, *folder.rglob("*")):
         path.chmod(0o755 if path.is_dir() else 0o644)
 
@@ -159,7 +159,7 @@ def command_line(job: Path, limits: Limits) -> list[str]:
 def environment(
     record: int, course: Path, job: Path, home: Path, tmp: Path, case_s: float = 0.0
 ) -> dict[str, str]:
-    """Return all environment variables inside; the plugin writes to the descriptor `record`."""
+    """Return the sandbox's environment; the plugin writes to the file descriptor `record`."""
     return {
         **({"DDPKIT_CASE_S": f"{case_s:g}"} if case_s else {}),
         "PATH": "/usr/bin:/bin",
@@ -190,13 +190,13 @@ def confine(limits: Limits) -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (limits.disk, limits.disk))
     resource.setrlimit(resource.RLIMIT_NOFILE, (1024, 1024))
     resource.setrlimit(resource.RLIMIT_MSGQUEUE, (0, 0))
-    # counts all processes of the sandbox's user; root has no limit
+    # RLIMIT_NPROC counts all processes of a user id; under root, the sandbox has an id of its own
     if os.geteuid() == 0:
         most = limits.threads + SPARE_THREADS
         resource.setrlimit(resource.RLIMIT_NPROC, (most, most))
-    else:  # otherwise a thousand processes would leave the grader no time (root: `engine`)
+    else:  # a thousand processes must leave the grader time; root raises its own priority instead
         os.setpriority(os.PRIO_PROCESS, 0, NICE)
     with suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
-        file.write("1000")  # if the machine's memory ends, this ends first, and not the grader
+        file.write("1000")  # if memory runs out, the kernel kills this process, not the grader
     if number := KEYCTL.get(platform.machine()):
         ctypes.CDLL(None).syscall(number, JOIN_SESSION_KEYRING, None)  # a new, empty keyring

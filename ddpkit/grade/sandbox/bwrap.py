@@ -64,8 +64,8 @@ def trouble() -> str:
 def why_root_stays() -> str:
     """Return the reason why a student's code would run under the grader's user id; otherwise "".
 
-    Inside the sandbox, no user id has any right over the machine. But root's files and the kernel's
-    switches belong to root, and a separate user id has limits of its own.
+    Inside the sandbox, no user id has any capability. But the kernel's switches and root's files
+    belong to root's id, and a separate user id has limits of its own.
     """
     if os.geteuid() != 0:
         return "the grader is not root, and has no other user's id to give"
@@ -157,7 +157,7 @@ class Bwrap:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                env={},  # the first process inside is bwrap itself, and can be looked into
+                env={},  # bwrap is a process inside: a student's code can read its environment
                 pass_fds=[record, *descriptors],
                 preexec_fn=self._before_it_begins,
             )
@@ -207,9 +207,9 @@ def memory_of_names(pid: int, disk: int) -> int:
 def mounts(course: Path, job: Path, disk: int) -> list[str]:
     """Return bwrap's arguments for the files seen inside; `disk`: bytes of a folder in memory."""
     arguments = ["--proc", "/proc", "--dev", "/dev"]
-    # bwrap covers the kernel's switches only if the folder itself is open for writing.
+    # bwrap itself protects /proc/sys only if that folder, not just its files, is writable.
     arguments += ["--ro-bind", "/proc/sys", "/proc/sys", "--remount-ro", "/proc"]
-    for folder in IN_MEMORY:  # first: Python may itself live below /home
+    for folder in IN_MEMORY:  # before the other mounts, because Python itself may be below /home
         arguments += ["--perms", "0777", "--size", str(disk), "--tmpfs", folder]
     seen = layers(set(_readable()), set(_telling()))
     for path, is_covered in seen:

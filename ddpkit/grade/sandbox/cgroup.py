@@ -25,7 +25,7 @@ from ddpkit.grade.sandbox.base import SPARE_THREADS, Limits, Usage
 FOLDERS_IN_MEMORY = 4  # /tmp, /home, /dev/shm and the job's folder: their files count as memory
 SPARE_MEMORY = 512 << 20  # bytes: page tables, sockets, bytecode; the meter's limit comes first
 PATIENCE_S = 5.0  # seconds until killed processes are gone
-OURS = "ddpkit-"  # how groups' names begin; the grader's process id follows
+OURS = "ddpkit-"  # beginning of the groups' names; the grader's process id follows
 # version -> files of the limits, and the file with the number of processes killed by the kernel
 FILES = {
     1: ("memory.limit_in_bytes", "memory.memsw.limit_in_bytes", "pids.max", "memory.oom_control"),
@@ -36,8 +36,8 @@ FILES = {
 class ControlGroup:
     """The control group of one sandbox; without effect if the machine allows no group.
 
-    limits  its memory and threads become the kernel's limits, with room for the memory that the
-            meter counts apart or later
+    limits  the sandbox's memory and threads become the kernel's limits, with room for folders in
+            memory and for memory that the meter does not count
     root    the mount point of the control groups
     own     the file that names the groups of this process
     """
@@ -102,9 +102,9 @@ class ControlGroup:
 
 
 def _above(root: Path, own: Path) -> tuple[int, list[Path]]:
-    """The version of control groups here, and the folders in which to make one.
+    """Return the version of control groups here, and the folders in which to make a group.
 
-    Raises OSError where the kernel's files cannot be read, ValueError where no group limits memory.
+    Raises OSError if the kernel's files cannot be read, ValueError if no group can limit memory.
     """
     mine: dict[str, str] = {}
     for line in own.read_text().splitlines():
@@ -120,7 +120,7 @@ def _above(root: Path, own: Path) -> tuple[int, list[Path]]:
 
 
 def _seen(mounted: Path, path: str) -> Path:
-    """A group's folder; a container may see it as the top of all."""
+    """Return a group's folder; in a container, the group may appear as the top folder."""
     return mounted / path if (mounted / path).is_dir() else mounted
 
 

@@ -36,8 +36,8 @@ REFUSED = {
 # Sockets of ranks and of Jupyter; Jupyter's libzmq reads network addresses through netlink.
 FAMILIES = (socket.AF_UNIX, socket.AF_INET, socket.AF_INET6, socket.AF_NETLINK)
 NETLINK_ROUTE = 0
-MOST_FAMILY = 64  # there are fewer
-# Flags of clone: a mount, cgroup, uts, ipc, user, pid or net namespace.
+MOST_FAMILY = 64  # the kernel knows fewer families of sockets
+# Flags of clone that make a mount, cgroup, uts, ipc, user, pid or net namespace.
 NEW_NAMESPACES = tuple(1 << bit for bit in (17, 25, 26, 27, 28, 29, 30))
 TERMINAL = (0x5412, 0x541C)  # ioctls for typing into a terminal: TIOCSTI, TIOCLINUX
 ALLOW, REFUSE = 0x7FFF0000, 0x00050000  # SCMP_ACT_ALLOW, SCMP_ACT_ERRNO(0)
@@ -84,7 +84,7 @@ def trouble() -> str:
 
 @functools.cache
 def program() -> bytes:
-    """The filter as the kernel takes it. Raises OSError: the library is missing, or refuses."""
+    """Return the filter as bytecode. Raises OSError if the library is missing, or refuses."""
     with tempfile.TemporaryFile() as file:
         if status := _library().seccomp_export_bpf(_rules(), file.fileno()):
             raise OSError(-status, os.strerror(-status))

@@ -12,7 +12,7 @@ from pathlib import Path
 from ddpkit.grade.sandbox import process
 from ddpkit.grade.sandbox.base import Limits, Usage
 
-# Memory behind files that nobody can open: from `memfd_create`, `mmap` and `shmget`.
+# Beginnings of the names of files in memory without a path: memfd_create, mmap, shmget.
 NAMELESS = ("/memfd:", "/dev/zero (deleted)", "/SYSV")
 BLOCK = 512  # bytes, of st_blocks
 COUNT_AGAIN = 1.0  # seconds; a look that lasts longer counts the processes again
@@ -25,7 +25,8 @@ class UseMeter:
     limits: Limits
     computed_s: float = 0.0
     waited_s: float = 0.0
-    times: dict[tuple[int, int], tuple[int, int]] = field(default_factory=dict)  # ns, by thread
+    # (process, thread) -> nanoseconds computed and waited
+    times: dict[tuple[int, int], tuple[int, int]] = field(default_factory=dict)
 
     def look(self, find: Callable[[], Collection[int]]) -> Usage:
         """Return the present use of the living processes, and all use since the first look.
@@ -103,7 +104,7 @@ def _table(path: str) -> dict[str, str]:
 
 
 def _kilobytes(facts: dict[str, str], name: str) -> int:
-    """Return a value that the kernel gives in kB in bytes; 0 if the value is missing."""
+    """Return in bytes a value that the kernel gives in kB; 0 if the value is missing."""
     return int(facts.get(name, "0").split()[0]) << 10
 
 
@@ -114,7 +115,7 @@ def _open_files(folder: str) -> int:
 
 
 def _open_terminals(folder: str) -> int:
-    """The number of a process's open pseudo-terminals, of which the machine has a fixed number."""
+    """Return the number of a process's open pseudo-terminals; a machine has a limited number."""
     names = []
     with suppress(OSError):
         for name in os.listdir(f"{folder}/fd"):
@@ -124,7 +125,7 @@ def _open_terminals(folder: str) -> int:
 
 
 def _own_memory(folder: str) -> int:
-    """Bytes of a process, a page that n processes share counted as an n-th."""
+    """Return the bytes of a process; a page that n processes share counts as 1/n of a page."""
     try:
         pid = folder.split("/")[2]
         facts = _table(f"/proc/{pid}/smaps_rollup")
@@ -134,7 +135,7 @@ def _own_memory(folder: str) -> int:
 
 
 def _shared_memory() -> int:
-    """Return the bytes of the machine's memory that lie in files in memory, of all processes."""
+    """Return the bytes of all files in memory on this machine."""
     return _kilobytes(_table("/proc/meminfo"), "Shmem")
 
 
@@ -148,7 +149,7 @@ def _nameless_memory(folders: Iterable[str]) -> int:
 
 
 def _held_by(folder: str) -> Iterator[tuple[tuple[int, int], int]]:
-    """Yield the files in memory of one process: device and inode, and bytes."""
+    """Yield (device, inode) and bytes of each nameless file in memory that a process holds."""
     for name in os.listdir(f"{folder}/fd"):
         path = f"{folder}/fd/{name}"
         with suppress(OSError):

@@ -76,7 +76,7 @@ class OtherUser:
         self.meter = UseMeter(limits)
         self.group = ControlGroup(limits)
         self.theirs: list[Path] = []
-        # the only other folders in which a student's code can open files
+        # folders, besides the sandbox's own, in which a student's code can make files
         self.open = open_folders()
         self.folder = job.parent / "box"  # may be entered by the user's group
         for outer in (job.parent, job.parent.parent):
@@ -85,7 +85,7 @@ class OtherUser:
         for source, name in ((course.parent, "course"), (job, "job")):
             shutil.copytree(source, self.folder / name)
             open_to_all(self.folder / name)
-        for name in ("home", "tmp", "job"):  # the kernel's sockets lie in the last
+        for name in ("home", "tmp", "job"):  # Jupyter's kernel makes its sockets in `job`
             (self.folder / name).mkdir(exist_ok=True)
             os.chown(self.folder / name, self.user, self.user)
             self.theirs.append(self.folder / name)
@@ -153,7 +153,7 @@ def _become(user: int, limits: Limits | None = None) -> None:
 
 
 def _size(path: Path) -> int:
-    """Bytes of a file, or of all in a folder."""
+    """Return the bytes of a file, or of all files in a folder."""
     total = 0
     for folder, _, names in os.walk(path):
         for name in names:

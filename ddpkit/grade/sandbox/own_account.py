@@ -1,4 +1,4 @@
-"""No sandbox: one's own notebook in one's own account, for `ddpkit check --as-graded`.
+"""No sandbox: a student's notebook in the student's account, for `ddpkit check --as-graded`.
 
 People who run their own code need no protection. The notebook sees the same surroundings as in the
 grader's sandbox: the course's copy of ddpkit, an empty home, no file beside the notebook.

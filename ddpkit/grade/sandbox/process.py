@@ -1,4 +1,4 @@
-"""Facts of the kernel about a stranger's process: name and threads prove nothing."""
+"""Facts of the kernel about a stranger's process, which may choose a name to mislead."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ DEAD = "ZX"
 
 @dataclass(frozen=True)
 class Stat:
-    """The fields of /proc/PID/stat for the grader."""
+    """The fields of /proc/PID/stat that the grader needs."""
 
     state: str  # R, S, D, Z, ...
     parent: int
@@ -29,10 +29,10 @@ class Stat:
 
 
 def stat_of(path: str) -> Stat:
-    """Read the stat file of a process or a thread, as "/proc/12/stat".
+    """Read the stat file of a process or a thread, such as "/proc/12/stat".
 
     The name stands in brackets, and may hold brackets and blanks itself: ") Z ". So the fields
-    begin after the last bracket. Raises OSError or ValueError: there is none.
+    begin after the last bracket. Raises OSError or ValueError if the file has no such fields.
     """
     fields = text_of(path).rpartition(")")[2].split()
     if len(fields) < 18:
@@ -43,7 +43,7 @@ def stat_of(path: str) -> Stat:
 def living(pid: int) -> str | None:
     """Return a folder of /proc that shows the process's memory and files; None for a dead process.
 
-    After the end of the main thread, a living thread's folder shows them.
+    After the end of the main thread, the folder of a living thread shows memory and files.
     """
     with suppress(OSError, ValueError):
         stat = stat_of(f"/proc/{pid}/stat")
@@ -59,7 +59,7 @@ def living(pid: int) -> str | None:
 
 
 def text_of(path: str) -> str:
-    """Return the content of a short file of /proc. A look reads hundreds; `Path` is slower."""
+    """Return the content of a short file of /proc; faster than `Path`, for hundreds of files."""
     file = os.open(path, os.O_RDONLY)
     try:
         return os.read(file, SHORT).decode(errors="replace")

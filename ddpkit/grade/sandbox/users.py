@@ -21,7 +21,7 @@ USERS = range(20_000, 60_000)  # ids; they need no names
 
 
 def free_user() -> int:
-    """A user id without a name, a process or a file; two graders begin in different places."""
+    """Return a user id without a name, a process or a file; graders start at different ids."""
     first = os.getpid() % len(USERS)
     taken = {known.pw_uid for known in pwd.getpwall()}
     for path in Path("/proc").glob("[0-9]*"):
@@ -49,7 +49,8 @@ def processes_of(user: int) -> set[int]:
 def owned_by(user: int) -> list[Path]:
     """Return the outermost files and folders of a user in places where every user may write.
 
-    A folder that every user may write into may lie anywhere below one that every user may enter.
+    A folder that is open for writing may lie anywhere below folders that every user may enter, so
+    the search looks into all of these.
     """
     found, folders = list[Path](), [str(folder) for folder in SHARED]
     for folder in folders:  # the list grows
