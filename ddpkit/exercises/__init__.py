@@ -5,7 +5,7 @@ exercise         cases and points, registered by a lab's module
   guard          demands on every answer, and the hints that come first
   raised         an exception as data
 check            asks an answer and tells the student
-  judge          the asking: every case, in spite of any error in the answer
+  judge          puts every case to the answer, in spite of any error in the answer
   assess         the judgement of a case, in the notebook and in the grader
   seeds          the source of the inputs
   values         observed values, as plain data, and as text

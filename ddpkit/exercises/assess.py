@@ -17,7 +17,7 @@ from ddpkit.exercises.raised import Trouble
 
 
 class Status(StrEnum):
-    """The end of a case."""
+    """The outcome of a case."""
 
     PASS = "pass"
     FAIL = "fail"  # a value is wrong
@@ -25,17 +25,17 @@ class Status(StrEnum):
     DEADLOCK = "deadlock"
     TIMEOUT = "timeout"
     EXITED = "exited"
-    BLANK = "blank"  # the exercise as shipped
+    BLANK = "blank"  # the exercise is as shipped, without an answer
     NOT_TRIED = "not tried"  # an earlier case ended the exercise
     NOT_RUN = "not_run"  # the grader never came to the case
 
     @property
     def of_exercise(self) -> str:
-        """The status of an exercise with such a case: a case without a try counts as wrong."""
+        """The status of an exercise in which the first failed case has this status."""
         return Status.FAIL if self in (Status.BLANK, Status.NOT_TRIED) else self
 
 
-ENDS = {  # the class of an exception -> the end of the case
+ENDS = {  # the class of an exception -> the outcome of the case
     "Deadlock": Status.DEADLOCK,
     "RunTimeout": Status.TIMEOUT,
     "TookTooLong": Status.TIMEOUT,
@@ -53,17 +53,17 @@ class Wrong:
 
 @dataclass(frozen=True)
 class Assessment:
-    """The end of a case, with everything for the check's text and the grader's feedback."""
+    """The outcome of a case, with everything for the check's text and the grader's feedback."""
 
     case: Case
     status: Status
     wrong: tuple[Wrong, ...] = ()
-    got: str = ""  # every value observed, an exception's headline, or the reason for no values
+    got: str = ""  # all observed values, or an exception's headline, or why there are no values
     details: tuple[str, ...] = ()  # lines about an exception
     printed: tuple[str, ...] = ()  # the answer's last printed lines
     advice: Advice | None = None
     trouble: Trouble | None = None  # the answer's exception as data; None if there are values
-    measured: tuple[tuple[str, float], ...] = ()  # the values of `measures`, if right
+    measured: tuple[tuple[str, float], ...] = ()  # (name, value) for `Case.measures`, if passed
 
     @property
     def title(self) -> str:
@@ -125,7 +125,7 @@ def assess_raised(
     headline: str,
     lines: Sequence[str],
 ) -> Assessment:
-    """Find the end of the case, and the hint, for an answer that raised.
+    """Return the assessment of a case in which the answer raised an exception.
 
     `kinds` are the names of the exception's class and base classes; `lines` say more than
     `headline`.

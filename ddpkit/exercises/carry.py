@@ -1,4 +1,4 @@
-"""Work of an earlier lab, taken up again: the student's own version if its check went green."""
+"""Work of an earlier lab, taken up again: the student's own version if its check has passed."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from ddpkit.exercises.say import say
 def carry(name: str, *, quiet: bool = False) -> Any:
     """Return the function or class `name` of an earlier lab: your version, or else the kit's.
 
-    Your version counts once its check has passed. carry() prints which version it returns, unless
-    `quiet`. It works in every notebook of the folder, and ships to ranks.
+    carry() returns your version once its check has passed, and prints which version it returns,
+    unless `quiet`. It works in every notebook of the folder, and its result can be sent to ranks.
 
     Raises:
         LessonError: no exercise has that name, or neither you nor the kit has an answer.
@@ -27,7 +27,7 @@ def carry(name: str, *, quiet: bool = False) -> Any:
     if path.exists():
         try:
             own = load(name, path.read_text("utf-8"), path)
-        except Exception as error:  # the file can be edited, and the folder copied
+        except Exception as error:  # the file may have been edited or copied
             trouble = f"yours ({path}) does not load: {explain(error).summary}"
         else:
             _tell(f"{name}: your own version, from {path}", quiet)

@@ -29,8 +29,8 @@ def check(answer: object, *, hint: int = 1, limit: float = LIMIT_S) -> Verdict:
     shown.
 
     Raises:
-        LessonError: `answer` is no function or class, no exercise has its name, there is no such
-            step of a hint, or `limit` is no number above 0.
+        LessonError: `answer` is no function or class, no exercise has its name, `hint` is neither
+            1 nor 2, or `limit` is no number above 0.
         KeyboardInterrupt: you pressed Stop.
     """
     exercise = find(name_of(answer))
@@ -45,7 +45,7 @@ def check(answer: object, *, hint: int = 1, limit: float = LIMIT_S) -> Verdict:
     seed = current_seed()
     verdict = judge(exercise, answer, seed, limit)
     notes = list(_remember(verdict, answer)) if speaks() else []
-    # The notes depend on the student's folder; under a secret seed the text must not.
+    # Notes depend on the student's folder, and the text under a secret seed must not.
     say(verdict_text(verdict, [] if seed.secret else notes, secret=seed.secret, hint=hint))
     return verdict
 

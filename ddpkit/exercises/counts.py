@@ -1,4 +1,4 @@
-"""Counts of bytes and messages, in words: the only text of a check about a right answer."""
+"""Counts of bytes and messages, in words; of a right answer, a check prints only these counts."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ NOUNS = {  # name of a count -> its noun, singular and plural
     "tensors": ("tensor", "tensors"),
 }
 
-# sentences for False under these names: "kept got False" tells a student nothing
+# observed name -> sentence for its value False, because "kept got False" tells a student nothing
 IN_WORDS = dict.fromkeys(("kept", "left alone"), "the answer has changed its input")
 
 
 def counted(name: str, value: object) -> str | None:
-    """ "36 bytes from each rank", "6 rounds"; None for a name that is no count."""
+    """Return a count in words: "36 bytes from each rank"; None if the name is no count."""
     if name not in NOUNS:
         return None
     match value:

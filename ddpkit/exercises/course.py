@@ -86,11 +86,13 @@ def course() -> CourseMap:
 
 
 def _not_here() -> list[str]:
-    """Return a sentence about results in another folder than the notebook."""
+    """Return a sentence about results in an outer folder, or about the missing folder."""
     here = progress.folder().absolute()
     if above := progress.of_a_parent("progress/*.json"):
         return [f"Results are in {above}, and this notebook looks in {here}."]
-    return [f"Results are looked for in {here}, which is not there yet."] * progress.is_new()
+    return [f"ddpkit keeps results in {here}, and this folder does not exist yet."] * (
+        progress.is_new()
+    )
 
 
 def _dots(lab: LabProgress) -> str:

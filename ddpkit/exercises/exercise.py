@@ -56,8 +56,8 @@ class Case:
     exception, and the names of `given`: a mapping, or an object with attributes.
 
     `trivial` marks a case that an answer without work gets right too: one rank alone, an empty
-    tensor, a single micro-batch, or a value that can be copied, as the name of a fault. Such a case
-    has to pass, and its points count only if a case that is not trivial passes too.
+    tensor, a single micro-batch, or a value that can be copied, such as the name of a fault. A
+    trivial case has to pass, and its points count only if a case that is not trivial passes too.
 
     `stop_if` ends the exercise: if this case is "wrong" (in any way) or has "raised", later cases
     are not tried and count as wrong. An answer that fails a plain case would fail the later cases
@@ -65,8 +65,8 @@ class Case:
     the exercise.
 
     A grader runs `observe` beside the student's code, with secret inputs: `observe` must know the
-    inputs and nothing else. Code that compares values with the right ones goes into `read`, which
-    gets the observations.
+    inputs and nothing else. Code that compares observations with right values goes into `read`,
+    which gets the observations.
 
     `measures` names numbers among the values of `read`. A grader's result keeps these numbers for a
     case that passed, so that a class can be ranked (`ddpkit report --format standings`).
@@ -96,7 +96,7 @@ class Case:
         error: BaseException | None = None,
         trouble: Trouble | None = None,
     ) -> Advice | None:
-        """The hint for values that are wrong, or for an exception; None if no hint fits."""
+        """Return the hint for wrong values or for an exception; None if no hint fits."""
         seen = Seen(observed, self.expect, self.given, error, trouble)
         return first_that_fits([*FOR_ALL, *self.hints], seen)
 
@@ -128,7 +128,7 @@ class Exercise:
     returns: bool = True
 
     def asks(self, answer: Any, rng: random.Random) -> Iterator[Case]:
-        """The cases for an answer, which has to return something if `returns`."""
+        """Return the cases for an answer; if `returns`, an answer that returns None fails."""
         return self.cases(returning(answer) if self.returns else answer, rng)
 
 
@@ -161,7 +161,7 @@ def exercise(
 
 @functools.cache
 def _lab_modules() -> tuple[str, ...]:
-    """The modules of all labs' checks; their folder is read once."""
+    """Return the names of the modules of all labs' checks; their folder is read once."""
     package = importlib.import_module("ddpkit.checks")
     found = (module.name for module in pkgutil.iter_modules(package.__path__))
     labs = sorted(name for name in found if name.startswith("lab"))
@@ -169,7 +169,7 @@ def _lab_modules() -> tuple[str, ...]:
 
 
 def exercises() -> dict[str, Exercise]:
-    """All exercises by name, in the order of the labs."""
+    """Return all exercises by name, in the order of the labs."""
     for module in _lab_modules():
         importlib.import_module(module)
     # sorted is stable: within a lab, the order of its module
@@ -180,9 +180,9 @@ def find(name: str) -> Exercise:
     """Return the exercise named `name`.
 
     Raises:
-        LessonError: there is none; the message names similar exercises, and all exercises.
+        LessonError: no exercise has this name; the message names similar ones, and all exercises.
     """
-    known = f"ddpkit.checks.{answers.LABS.get(name)}.cases"  # a lab's first release adds the name
+    known = f"ddpkit.checks.{answers.LABS.get(name)}.cases"  # LABS lacks a lab until its release
     for module in sorted(_lab_modules(), key=lambda each: each != known):
         if name in REGISTRY:
             break

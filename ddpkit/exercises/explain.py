@@ -13,22 +13,22 @@ from ddpkit.source import is_user_file, locate, source_line
 from ddpkit.text import BLANK, MESSAGE
 
 MAX_LINES = 6  # lines of a run's explanation; the student's own run shows the rest
-# in errors of ranks, the name of this class says nothing to a student
+# the name of a class that says nothing to a student; explanations of ranks' errors leave it out
 CARELESS = f" raised {Careless.__name__}: "
 WHY = "Why: "  # the beginning of an explanation's best line
-ELSEWHERE = "Not in a line of yours: raised as the check called your code, or read its result."
+ELSEWHERE = "No line of yours raised this: the check called your code, or read its result."
 
 
 @dataclass(frozen=True)
 class Explanation:
-    """Why a case ended in an exception: a headline for its row, and lines to stand below."""
+    """An exception that ended a case, in words: a headline for the case's row, and more lines."""
 
     summary: str
     lines: tuple[str, ...] = ()
 
 
 def explain(error: BaseException) -> Explanation:
-    """Headline and details of an exception that an answer ended in."""
+    """Return the headline and the details of an exception that ended an answer."""
     if isinstance(error, DdpkitError):  # written for the student already
         first, *rest = _whole(error).strip().splitlines() or [type(error).__name__]
         lines = [line.strip() for line in rest if line.strip()]
@@ -56,7 +56,10 @@ def _whole(error: DdpkitError) -> str:
 
 
 def _shortened(lines: list[str]) -> list[str]:
-    """The lines, cut to `MAX_LINES` but for why: of many ranks that wait, the first will do."""
+    """Return the lines, cut to about `MAX_LINES`, without cutting the line that begins with WHY.
+
+    If many ranks wait, the lines about the first ranks are enough.
+    """
     at = next((at for at, line in enumerate(lines) if line.startswith(WHY)), len(lines))
     before, why = lines[:at], lines[at:]
     if len(lines) <= MAX_LINES:
@@ -77,7 +80,7 @@ def _message(error: BaseException) -> str:
 
 
 def student_line(error: BaseException) -> str | None:
-    """The innermost line of the student's own: "Cell In[5], line 3: return token / 0"."""
+    """Return the student's innermost line: "Cell In[5], line 3: return token / 0"; or None."""
     place = None
     traceback: TracebackType | None = error.__traceback__
     while traceback is not None:

@@ -1,4 +1,4 @@
-"""Demands on every answer of every exercise, and the hints that come before all others."""
+"""Demands on every answer, and the hints that come before the hints of an exercise."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Careless(RuntimeError):
 
 
 def own(answer: Any) -> Any:
-    """Return the answer, or for a function or class of the kit a function that raises `NotYourOwn`.
+    """Return the answer; for code of the kit, return a function that raises `NotYourOwn`.
 
     A class derived from a class of the kit counts as the kit's.
     """
@@ -57,7 +57,7 @@ def values(returned: Any, count: int) -> Any:
 
 
 def signature(answer: Callable[..., Any]) -> inspect.Signature:
-    """Return the signature of the answer, inside `returning` too."""
+    """Return the signature of the answer, even if `returning` has wrapped the answer."""
     if isinstance(answer, partial) and answer.func is _return_of:
         return inspect.signature(answer.args[0])
     return inspect.signature(answer)
@@ -71,10 +71,11 @@ def _return_of(answer: Callable[..., Any], *arguments: object, **named: object) 
 
 
 def sent_too_little(s: Seen) -> tuple[int | None, int, int] | None:
-    """Return the first rank with too few bytes sent, the bytes, and the least for the other ranks.
+    """Return the first rank that sent too little, its bytes, and the bytes that the others need.
 
-    The rank is None where a count is of all ranks together. Return None if a value is wrong that
-    is no count of bytes: hints for wrong values come first.
+    The rank is None if a count is for all ranks together. The function returns None if all ranks
+    sent enough, and also if a value is wrong that is no count of bytes, because the hints for other
+    wrong values take precedence.
     """
     found: list[tuple[int | None, int, int]] = []
     for name, due in s.expect.items():
@@ -120,8 +121,8 @@ FOR_ALL = (
          "too: do not change the tensor before wait(), and do not even read a tensor that is "
          "still to come."),
     Hint("not your own", lambda s: s.kind == "not your own",
-         "The kit's functions predict, and an exercise asks for code of your own. So a function "
-         "with the answer refuses while the exercise is checked."),
+         "The kit's functions predict, and an exercise asks for code of your own. So during a "
+         "check, a function of the kit that gives the answer refuses to run."),
     Hint("modes off", lambda s: s.kind == "modes off",
          "The check counts the operations of your answer with a mode of torch's dispatcher. Leave "
          "torch's modes and dispatch keys as they are: their functions begin with an underscore."),

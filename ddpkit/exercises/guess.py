@@ -44,6 +44,6 @@ def _number(value: Any) -> float | None:
 
 
 def _said(value: float, unit: str) -> str:
-    """ "33.8 ms", "350,415 bytes"."""
+    """Return a number with its unit: "33.8 ms", "350,415 bytes"."""
     digits = f"{value:,.0f}" if abs(value) >= 1000 or value == int(value) else f"{value:.3g}"
     return f"{digits} {unit}".strip()

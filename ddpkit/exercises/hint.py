@@ -24,11 +24,11 @@ from ddpkit.exercises.raised import Trouble
 
 
 class Seen:
-    """`s` of a hint: all facts about a case with a wrong answer.
+    """The argument `s` of a hint's functions: all facts about a case with a wrong answer.
 
-    `s.NAME` is the observed value of that name ("on rank" is `s.on_rank` or `s["on rank"]`), or
-    else the value that the author gave to the case. After an exception there are no observed
-    values, so a hint that asks for one does not fit.
+    `s.NAME` is the value that the case's author gave under this name, or else the observed value
+    ("on rank" is `s.on_rank` or `s["on rank"]`). After an exception there are no observed values,
+    so a hint that asks for an observed value does not fit.
 
     A name that is both given and expected is refused, because a hint would show the author's value
     as the answer's: `s["steps"]` is the observed value, `s.given.steps` the author's.
@@ -57,7 +57,7 @@ class Seen:
         self.raised, self.attribute, self.dtypes = trouble.type, trouble.attribute, trouble.dtypes
 
     def __getattr__(self, name: str) -> Any:
-        if name in ("observed", "given"):  # not yet there, in a copy
+        if name in ("observed", "given"):  # while an object is copied, these do not exist yet
             raise AttributeError(name)
         # The given value comes first: an observed value may be a stranger's claim, with additional
         # names, and a hint takes sizes from the given values.
@@ -99,7 +99,7 @@ class Hint:
     """A mistake: its name, its condition, and the sentence for the student.
 
     Without `when` a hint fits every answer that did not raise. A hint that itself raises an error,
-    or has an empty sentence, does not fit; so `when` need not guard against different mistakes.
+    or has an empty sentence, does not fit; so `when` need not work for answers with other mistakes.
 
     `say` is a nudge, which leaves the thinking to the student. `more`, shown by `check(f, hint=2)`,
     may give the solution away.

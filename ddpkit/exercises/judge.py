@@ -1,4 +1,4 @@
-"""Puts an exercise's cases to an answer. No wrong answer makes this raise."""
+"""Puts an exercise's cases to an answer. No wrong answer makes `judge` raise."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def judge(
 
 
 def _ask_for_cases(exercise: Exercise, answer: object, seed: Seed, limit: float) -> Iterator[Case]:
-    """Yield the exercise's cases; one failing case stands for cases that the answer prevents."""
+    """Yield the exercise's cases. If the answer raises in between, a failing case ends them."""
     cases = exercise.asks(own(answer), seed.rng(exercise.name))
     while True:
         output = Tail()
@@ -125,7 +125,7 @@ def _ask(exercise: Exercise, case: Case, limit: float) -> tuple[Assessment, Base
         return replace(assessed, got=_got(assessed, seen), printed=output.last()), None
     except KeyboardInterrupt:
         raise
-    except BaseException as error:  # SystemExit and a student's own kinds too
+    except BaseException as error:  # also SystemExit, and a student's own exception classes
         if isinstance(error, LessonError) and student_line(error) is None:
             raise
         if is_unanswered(error):
@@ -143,7 +143,7 @@ def _ask(exercise: Exercise, case: Case, limit: float) -> tuple[Assessment, Base
 
 
 def _got(assessed: Assessment, seen: dict[str, Any]) -> str:
-    """All observed values as text; for a right answer, the counts of bytes and messages alone."""
+    """Return observed values as text: all of a wrong answer, only the counts of a right answer."""
     expect = assessed.case.expect
     if assessed.passed:
         return ", ".join(filter(None, (counted(key, seen[key]) for key in expect)))

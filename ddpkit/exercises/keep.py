@@ -25,7 +25,7 @@ from ddpkit.exercises.sources import (
 # ranks need no file.
 CARRIED = "ddpkit_carried_"
 
-CARRY = "from ddpkit import carry"  # imports an earlier answer in a kept file
+CARRY = "from ddpkit import carry"  # line of a kept file that uses an earlier answer
 CARRY_ONCE = "from ddpkit.lessons import carry"  # the form of files kept before November 2026
 
 
@@ -49,7 +49,7 @@ def keep(name: str, answer: object) -> str:
         return f"Your version is not kept for later labs: {path}: {error.strerror}."
     except Exception as error:
         reason_text = f"{type(error).__name__}: {error}"
-        return f"Your version is not kept for later labs: run alone it gives {reason_text}."
+        return f"Your version is not kept for later labs: run by itself, it raises {reason_text}."
     return "Your version is kept for later labs."
 
 
@@ -98,14 +98,14 @@ def standalone(name: str, answer: object) -> str:
 
 
 class _Collector:
-    """Follows an answer's names from one definition to the next, helpers first."""
+    """Collects an answer's source and all that it uses; a helper comes before the code using it."""
 
     def __init__(self) -> None:
         self.bound: dict[str, Any] = {}  # name in the file -> its value
         self.imports: set[str] = set()
         self.assignments: list[str] = []
         self.definitions: list[str] = []
-        self.begun: set[str] = set()  # names of definitions that are added, or about to be
+        self.begun: set[str] = set()  # names of definitions that are added or being added
 
     def text(self, heading: str) -> str:
         head = "\n".join([heading, FUTURE])
@@ -193,7 +193,7 @@ class _Collector:
             self.imports.add(statement)
 
     def _import_submodules(self, source: str, namespace: dict[str, Any]) -> None:
-        """Import submodules that a source reaches through dots; `import xml` lacks `xml.etree`."""
+        """Import submodules such as `xml.etree` that a source names; `import xml` loads none."""
         for dotted in dotted_names(source):
             head = dotted.partition(".")[0]
             is_module = isinstance(sys.modules.get(dotted), types.ModuleType)
@@ -202,7 +202,7 @@ class _Collector:
 
 
 def _is_definition(value: Any) -> bool:
-    """A class, a function, or a function wrapped by a decorator such as functools.cache."""
+    """True for a class, a function, or a function in a decorator such as functools.cache."""
     if isinstance(value, type):
         return True
     return hasattr(value, "__name__") and isinstance(inspect.unwrap(value), types.FunctionType)
@@ -215,7 +215,7 @@ def _enclosed(thing: Any) -> tuple[str, ...]:
 
 
 def _import_of(name: str, value: Any) -> str | None:
-    """The statement that binds `name` to a value of some module; None for the student's own."""
+    """Return the import that binds `name` to the value; None if no module has the value."""
     if isinstance(value, types.ModuleType):
         if sys.modules.get(value.__name__) is not value or value.__name__ == "__main__":
             return None
@@ -232,7 +232,7 @@ def _import_of(name: str, value: Any) -> str | None:
 
 
 def _modules_with(value: Any) -> list[types.ModuleType]:
-    """Modules to import a value from: the shortest name first, of the package it was made in."""
+    """Return modules that may have a value: its own module's packages, the outermost first."""
     home = getattr(value, "__module__", None)
     if isinstance(home, str) and home in sys.modules:
         parts = home.split(".")

@@ -1,9 +1,9 @@
 """A limit on the time of a case, and a Stop that always works.
 
 An answer may wait in C++ for days, where Python runs no signal handler. So a case runs in a thread,
-and the main thread only waits: for the case, for Stop, or for the limit. A thread without an end is
-left behind, as a daemon. A run on ranks has the same limit, ends by itself, and says in which line
-each rank was.
+and the main thread only waits: for the case, for Stop, or for the limit. A thread that does not end
+is left behind, as a daemon. A run on ranks has the same limit, ends by itself, and says in which
+line each rank was.
 
 Under torchrun a case stays in the main thread: the run is in this process, and the recorder watches
 the main thread.
@@ -24,7 +24,7 @@ from ddpkit.cluster.torchrun.job import active
 from ddpkit.source import is_user_file, locate, source_line
 
 LIMIT_S = 120.0  # seconds for a case
-GRACE_S = 15.0  # seconds for a run to end by itself
+GRACE_S = 15.0  # seconds after the limit, for a run on ranks to end by itself
 LOOK_S = 0.2  # seconds between two interrupts of a thread
 PATIENCE_S = 5.0  # seconds for an interrupted thread to end
 
@@ -56,7 +56,7 @@ def limited(work: Callable[[], Result], seconds: float) -> Result:
     """Return the result of `work()`, or raise its exception, in at most `seconds`.
 
     Raises:
-        TookTooLong: `work` was not done by then.
+        TookTooLong: `work` was not done within `seconds`.
         KeyboardInterrupt: the reader pressed Stop.
     """
     if active():
@@ -72,7 +72,7 @@ def limited(work: Callable[[], Result], seconds: float) -> Result:
             raise TookTooLong(seconds, place)
     except KeyboardInterrupt:
         worker.end(KeyboardInterrupt)
-        if isinstance(worker.error, KeyboardInterrupt):  # tells the line of each rank
+        if isinstance(worker.error, KeyboardInterrupt):  # its message names each rank's line
             raise worker.error from None
         raise
     finally:
@@ -88,7 +88,7 @@ class _Worker(threading.Thread):
     def __init__(self, work: Callable[[], Any], ends: float) -> None:
         super().__init__(name="an answer, checked", daemon=True)
         self.work, self.context = work, contextvars.copy_context()
-        self.ends, self.runs = ends, False  # the end of the limit; whether a run has begun
+        self.ends, self.runs = ends, False  # end of the limit; True once a run on ranks has begun
         self.done = threading.Event()
         self.result: Any = None
         self.error: BaseException | None = None

@@ -1,4 +1,4 @@
-"""A student's progress: one small file an exercise, in the folder `.ddpkit` beside the notebook.
+"""A student's progress: a small file for each exercise, in the folder `.ddpkit` by the notebook.
 
     .ddpkit/progress/token_ring.json    best result so far
     .ddpkit/answers/token_ring.py       the version that passed its check (see `keep`)
@@ -42,9 +42,9 @@ def folder() -> Path:
 def of_a_parent(kept: str) -> Path | None:
     """Return the nearest outer folder `.ddpkit` with a file that matches `kept`; else None.
 
-    Progress is read only from the notebook's own folder. An outer folder only tells a reader, after
-    a notebook has moved, the place of earlier answers. Return None also if `DDPKIT_PROGRESS` is
-    set.
+    Progress is read only from the notebook's own folder. The outer folder is for a message: if a
+    notebook has moved, the message names the place of the reader's earlier answers. Return None
+    also if `DDPKIT_PROGRESS` is set.
     """
     if os.environ.get("DDPKIT_PROGRESS"):
         return None
@@ -71,7 +71,7 @@ def record(verdict: Verdict) -> str | None:
 
 
 def read() -> tuple[dict[str, Progress], list[str]]:
-    """All results kept, by exercise, and a sentence for each file that could not be read."""
+    """Return all kept results, by exercise, and a sentence for each file that cannot be read."""
     results: dict[str, Progress] = {}
     notes: list[str] = []
     for path in sorted((folder() / "progress").glob("*.json")):
@@ -127,6 +127,6 @@ def write(path: Path, text: str) -> None:
 
 
 def _keep_out_of_git() -> None:
-    """A student's own repository does not know about `.ddpkit`."""
+    """Write a .gitignore, because a student's own repository does not ignore `.ddpkit`."""
     with contextlib.suppress(FileExistsError), open(folder() / ".gitignore", "x") as stream:
         stream.write("*\n")

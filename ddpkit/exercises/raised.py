@@ -15,7 +15,7 @@ from ddpkit.errors import Deadlock, Mismatch, RankDied, RankError, RunFailed, Ru
 from ddpkit.exercises.limit import TookTooLong
 from ddpkit.protocol.raised import Raised
 
-# kind -> words that occur in no other message; the first row that fits counts
+# kind, and a pattern for the messages of this kind; the first row that fits counts
 KINDS: tuple[tuple[str, str], ...] = (
     ("returned None", r"Careless: it returned None"),  # `guard`
     ("number for a tensor", r"of type torch\.Tensor but got <class 'int'>"),
@@ -62,7 +62,7 @@ KINDS: tuple[tuple[str, str], ...] = (
     ("ambiguous", r"Boolean value of Tensor"),
     ("no context manager", r"context manager"),
     ("not a list", r", not a list$"),  # lab 05's check of unflatten
-    ("not a tensor", r", not a tensor$"),  # ... and of flatten
+    ("not a tensor", r", not a tensor$"),  # lab 05's check of flatten
     ("None", r"NoneType"),
     ("a list", r"'list' object has no attribute|must be Tensor, not list|operand type.*'list'"),
     ("iterator", r"iterator|generator"),
@@ -83,7 +83,7 @@ class Trouble:
 
     type: str = ""  # class of the exception, raised on a rank or here: "IndexError"
     kind: str = ""  # a word of `KINDS`
-    stuck: str = ""  # why the ranks wait for ever: a `Deadlock.cause`
+    stuck: str = ""  # the reason why ranks wait forever: a `Deadlock.cause`
     mismatch: str = ""  # the subject on which the ranks disagree: a `Mismatch.kind`
     attribute: str = ""  # the missing name of an AttributeError
     dtypes: tuple[str, ...] = ()  # the dtypes on which the ranks disagree
@@ -99,7 +99,7 @@ class Trouble:
         return f"{self.type}: {detail}" if detail else self.type
 
     def claimed(self) -> dict[str, Any]:
-        """Plain JSON, for the way out of the grader's sandbox."""
+        """Return plain JSON data, for the way out of the grader's sandbox."""
         return asdict(self)
 
 
@@ -135,15 +135,15 @@ def from_claim(claim: object) -> Trouble:
 
 
 def named(error: BaseException, names: Iterable[str]) -> list[str]:
-    """Return those of `names` that occur in an exception's message, for answers that must name one.
+    """Return the `names` that occur in an exception's message.
 
-    ``named(error, dict(model.named_parameters()))``: the parameters that an answer complains about.
+    ``named(error, dict(model.named_parameters()))`` returns the parameters that a message names.
     """
     return [name for name in names if any(name in text for text in _texts(error))]
 
 
 def listed(error: BaseException) -> list[int] | str:
-    """The last list of numbers in the message of an exception: "ranks [1, 3] are missing"."""
+    """Return the last list in a message, [1, 3] for "ranks [1, 3] are missing"; or "no list"."""
     lists = re.findall(r"\[([\d, ]*)\]", _flat(error))
     return [int(each) for each in lists[-1].split(",") if each.strip()] if lists else "no list"
 
@@ -154,7 +154,7 @@ def _type(error: BaseException) -> str:
 
 
 def _texts(error: BaseException) -> Iterator[str]:
-    """Yield messages without line breaks: of the ranks' exceptions, and of `error` itself.
+    """Yield the messages of the ranks' exceptions and of `error` itself, without line breaks.
 
     The message of a `RunFailed` is left out. ddpkit wrote this message, and its facts are in the
     fields of the error; the message also quotes lines of code, which may contain any words.
@@ -183,16 +183,16 @@ def _kind(texts: list[str]) -> str:
 
 
 def _cause(error: Deadlock) -> str:
-    """Why the ranks wait.
+    """Return the reason why the ranks wait.
 
-    A rank that waits in the barrier of a check, which follows a call, has returned from the call.
+    A check makes a barrier after each call, so a rank in a barrier has returned from the call.
     """
     in_barrier = any(each.call.op == "barrier" for each in error.waiting.values())
     return "returned" if in_barrier else error.cause
 
 
 def _dtypes(error: Mismatch) -> tuple[str, ...]:
-    """The dtypes on which ranks disagree, of a message the sender's first; () if they agree."""
+    """Return the dtypes on which ranks disagree, a sender's first; () if the ranks agree."""
     in_order = sorted(error.calls.values(), key=lambda call: call.op != "send")
     different = tuple(dict.fromkeys(call.dtype for call in in_order if call.dtype))
     return different if len(different) > 1 else ()

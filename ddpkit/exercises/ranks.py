@@ -63,12 +63,15 @@ class Did:
 
     @property
     def handed_in(self) -> list[int]:
-        """Bytes by rank given to torch.distributed: of messages, and of collectives' tensors."""
+        """The bytes that each rank gave to torch.distributed: messages and collectives' tensors."""
         return [handed_in(self.trace.of(rank)) for rank in self.trace.ranks]
 
     @property
     def messages(self) -> list[int]:
-        """The number of messages of each rank, without empty ones, which right answers may skip."""
+        """The number of messages that each rank sent, without empty messages.
+
+        Right answers may skip empty messages.
+        """
         sends = [one for one in self.trace.spans if one.is_send and one.bytes]
         return [sum(one.rank == rank for one in sends) for rank in self.trace.ranks]
 
@@ -92,7 +95,7 @@ class Did:
 
     @cached_property
     def rounds(self) -> int | str:
-        """Rounds of messages, in the one-port model (`ddpkit.trace.rounds`).
+        """The number of rounds of messages, in the one-port model (`ddpkit.trace.rounds`).
 
         Collectives take rounds as well, so their names follow the number: "2 and barrier".
         """
@@ -142,8 +145,8 @@ def together(
 
     The run has as many ranks as a call has entries. A function returns the observations of its
     call. The first function that is called makes the run. If the answer raises in that run, every
-    function raises the error. So one run for many calls saves a student's time, but a case that
-    often fails alone should have its own run.
+    function raises the error. One run for many calls saves a student's time, but a case that many
+    answers fail should have its own run, because its error would hide all other cases.
     """
     shared = _Shared(answer, calls, link, machine, files)
     return [partial(shared.did, number) for number in range(len(calls))]
@@ -171,11 +174,14 @@ def asked(
 
 
 def timed(observed: Observed, machine: MachineSpec, link: LinkSpec = "unlimited") -> Observed:
-    """`read` of a case about emulated time: replaces "programs" by "ms", the recomputed time.
+    """Replace "programs" by "ms", the recomputed time: `read` of a case about emulated time.
+
+    A case with the observations
 
     asked(answer, world_size=4, see={"programs": "programs"}, machine="laptop core", link="1 GB/s")
-    has ``read=partial(timed, machine="laptop core", link="1 GB/s")``. All ranks begin together, and
-    the time ends with the last rank. Raises LessonError if the observed value is no program.
+
+    needs ``read=partial(timed, machine="laptop core", link="1 GB/s")``. All ranks begin together,
+    and the time ends with the last rank. Raises LessonError if the observed value is no program.
     """
     try:
         ns = program_ns(observed["programs"], machine, link)
@@ -208,12 +214,12 @@ def _of_each(name: str, did: Did) -> list[Any]:
 
 
 def title(world_size: int, *more: object) -> str:
-    """ "1 rank", "3 ranks, int64[5]"."""
+    """Return the title of a case: "1 rank", "3 ranks, int64[5]"."""
     return ", ".join([count(world_size, "rank"), *map(str, more)])
 
 
 def who(ranks: Iterable[int]) -> str:
-    """ "rank 1", "ranks 0, 2 and 3"."""
+    """Return ranks in words: "rank 1", "ranks 0, 2 and 3"."""
     *first, last = map(str, ranks)
     return f"ranks {', '.join(first)} and {last}" if first else f"rank {last}"
 
@@ -247,7 +253,7 @@ class _Shared:
         )
 
     def _start(self) -> Run[list[AnswerCall]]:
-        """The run, on the CPU whatever the machine has: a verdict is the same everywhere."""
+        """Return a new run, on the CPU even if there is a GPU: a verdict is the same everywhere."""
         world_size = len(self.calls[0])
         mine = PerRank([[call[rank] for call in self.calls] for rank in range(world_size)])
         try:
@@ -286,7 +292,7 @@ def _call_each(
             dist.barrier()
         _let_a_moment_pass()
         with (
-            span(CALL),  # a span in the trace: all its times belong to one clock
+            span(CALL),  # gives the call's times in the trace, by the same clock as the messages
             _noted(counted) as program,
             _held_to_rules(files),
         ):
@@ -307,7 +313,7 @@ def _let_a_moment_pass() -> None:
 def _packed(called: AnswerCall, counted: Machine) -> AnswerCall:
     """Return the call with its result packed; unchanged if the result cannot be packed.
 
-    Such a result is refused at the end of the run, in the words of every run.
+    At its end, the run refuses such a result with the usual message.
     """
     with counted.clocks.main.stopped():  # the answer is not charged for the packing
         try:
@@ -318,7 +324,7 @@ def _packed(called: AnswerCall, counted: Machine) -> AnswerCall:
 
 
 def _noted(counted: Machine | None) -> AbstractContextManager[list[Any]]:
-    """Return a block that writes down the call's program if compute is counted."""
+    """Return a context manager that notes the call's program if compute is counted."""
     return nullcontext([]) if counted is None else counted.noting()
 
 
@@ -327,9 +333,9 @@ def _held_to_rules(files: bool) -> Iterator[None]:
     """Raise `Careless` if an answer breaks a rule.
 
     The rules forbid a Work without a wait, a tensor used before its wait, a process group outside
-    the trace, every other way past torch.distributed (files are allowed if `files`), and code that
-    hides operations from the kit's dispatch modes. An unfinished message arrives only by luck: gloo
-    drops the message as soon as nobody holds the handle.
+    the trace, any exchange of data past torch.distributed (`files` allows files), and code that
+    hides operations from the kit's dispatch modes. Without a wait, a message arrives only by luck:
+    gloo drops the message as soon as nothing refers to its Work.
     """
     recorder = current()
     if recorder is None:

@@ -1,4 +1,4 @@
-"""The seed that the inputs of a check are drawn from."""
+"""The seed from which the inputs of a check are drawn."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Seed:
     secret: bool = False
 
     def rng(self, name: str) -> random.Random:
-        """Generator of an exercise's inputs; checks run in any order draw the same."""
+        """Return the generator of an exercise's inputs, which no other check advances."""
         return random.Random(
             f"{self.text}/{name}"
         )  # a text is hashed by SHA-512, the same on every machine

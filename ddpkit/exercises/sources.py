@@ -54,7 +54,7 @@ def _files_of(cls: type) -> set[str]:
 
 
 def _cut_class(filename: str, cls: type) -> str | None:
-    """Return the last class of that name in a file, as a run of the whole file would leave it."""
+    """Return the source of the last class of this name in a file; None if there is none."""
     lines = linecache.getlines(filename)
     try:
         tree = ast.parse("".join(lines))
@@ -126,7 +126,7 @@ def annotation_names(source: str) -> set[str]:
 
 
 def dotted_names(source: str) -> set[str]:
-    """Every `a.b.c` in a source, and its beginnings `a.b`: some are modules to import."""
+    """Return each dotted name `a.b.c` in a source, and `a.b`: any may be a module to import."""
     found = set()
     for node in ast.walk(ast.parse(source)):
         parts: list[str] = []

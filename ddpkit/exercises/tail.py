@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from ddpkit.cluster.torchrun.job import checking
 
 PRINTED = 3  # last lines of an answer's output to keep
-MAX_LINE = 200  # characters kept of each
+MAX_LINE = 200  # characters kept of each line
 # gloo's last words on a rank: no code printed them, and the run's error explains the end better.
 LAST_WORDS = ("terminate called after throwing an instance of 'gloo::", "[enforce fail at ")
 
@@ -18,8 +18,8 @@ LAST_WORDS = ("terminate called after throwing an instance of 'gloo::", "[enforc
 class Tail(io.TextIOBase):
     """Replaces stdout while an answer runs, and keeps the end of the output.
 
-    An answer's output must not mix with the report, which is compared with other reports; a
-    debugging print is no mistake. If a case fails, the last lines are shown.
+    An answer's output must not mix with the report: a debugging print is no mistake, and reports of
+    right answers are compared as texts. If a case fails, the last lines are shown.
     """
 
     def __init__(self) -> None:

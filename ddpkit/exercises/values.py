@@ -17,8 +17,8 @@ from typing import Any
 from ddpkit.text import VALUE, cut
 
 DIGITS = 6  # significant digits shown of a float
-SHORT = 8  # elements up to which a tensor is shown element by element
-DEPTH = 16  # nesting up to which lists and dicts are followed (they may contain themselves)
+SHORT = 8  # a tensor of at most so many elements is shown element by element
+DEPTH = 16  # deepest nesting that is followed, because a list or dict may contain itself
 
 SCALARS = (bool, int, float, str, bytes, type(None))
 
@@ -162,7 +162,7 @@ def digits_of(expected: object) -> int:
 
 
 def _numbers(value: Any) -> Iterator[float]:
-    """Every finite number in plain data."""
+    """Yield every finite number in plain data."""
     if isinstance(value, PlainTensor):
         yield from _numbers(value.values.reshape(-1).tolist())
     elif isinstance(value, list | tuple):
@@ -194,7 +194,7 @@ def show_value(value: object, digits: int = DIGITS, width: int = VALUE) -> str:
 
 
 def show_float(value: float, digits: int = DIGITS) -> str:
-    """`digits` significant digits, and always visibly a float: 3.0, 0.25, 1e-07, nan."""
+    """Return a float in `digits` significant digits, never as an int: 3.0, 0.25, 1e-07, nan."""
     text = f"{value + 0.0:.{digits}g}"
     return text if any(mark in text for mark in ".einf") else text + ".0"
 
@@ -229,7 +229,7 @@ def _tensor_text(tensor: PlainTensor, digits: int) -> str:
     if tensor.values.numel() > SHORT:
         if digits == DIGITS:
             return f"{tensor} {_tensor_sha(tensor)}"
-        # Compared to some digits only, so a digest of every bit would differ: two projections.
+        # Right answers may differ in their last bits, so two projections stand for the elements.
         import torch
 
         flat = tensor.values.reshape(-1).to(torch.float64)
@@ -244,7 +244,7 @@ def _tensor_text(tensor: PlainTensor, digits: int) -> str:
 
 
 def digest(value: object) -> str:
-    """Return 12 hex digits of a SHA-256 over type, shape and every bit: of a tensor or a container.
+    """Return 12 hex digits of a SHA-256 over a value's type, shape and every bit.
 
     >>> digest([1, 2.5])
     '29c5bbc8d474'

@@ -12,13 +12,13 @@ from ddpkit.exercises.raised import Trouble
 from ddpkit.text import LINE, count, cut, sign, under
 
 NO_MORE = "(This mistake has one hint only.)"
-WRONG = 3  # wrong values told of in a case's row
-WHOLE = 120  # least width, in characters, of the first message, in any column
+WRONG = 3  # a case's row names at most this many wrong values
+WHOLE = 120  # characters that the first exception's text may have, even beside long titles
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """The result of a check; true if passed. A notebook shows no repr, as the check has printed."""
+    """The result of a check; true if passed. Notebooks show no repr: `check` prints the report."""
 
     name: str
     passed: bool
@@ -64,7 +64,7 @@ class Verdict:
 def verdict_text(
     verdict: Verdict, notes: Sequence[str] = (), *, secret: bool = False, hint: int = 1
 ) -> str:
-    """Return the report of a check: a row a case, help with the first failed case, the next step.
+    """Return the report: a row for each case, help with the first failed case, the next step.
 
     `notes` are sentences that follow the verdict. Under a secret seed no expected value is shown.
     `hint` is 1 for a nudge, 2 for more.
@@ -81,7 +81,7 @@ def _rows(verdict: Verdict, secret: bool) -> Iterator[str]:
     for case in cases:
         lead = f"{sign(case.passed)} {case.title:<{width}}   "
         text = case.got if secret or not case.wrong else _differences(case.wrong)
-        if case.details:  # a message of any length: whole for the first, a line for the others
+        if case.details:  # a text of any length: the first gets much room, later ones a line
             raised += 1
             room = LINE - len(lead)
             text = cut(text, (max(2 * room, WHOLE) if raised == 1 else room) - 8)
@@ -91,7 +91,7 @@ def _rows(verdict: Verdict, secret: bool) -> Iterator[str]:
 
 
 def _differences(wrong: Sequence[Wrong]) -> str:
-    """ "token got 12, expected 18": the first few wrong values."""
+    """Return the first few wrong values as text: "token got 12, expected 18"."""
     texts = [
         differs(each.name, each.found) if each.found else f"{each.name} is missing"
         for each in wrong[:WRONG]
@@ -101,7 +101,7 @@ def _differences(wrong: Sequence[Wrong]) -> str:
 
 
 def _help(verdict: Verdict, step: int) -> Iterator[str]:
-    """Yield the first help of each kind among the cases; further ones would hide the first."""
+    """Yield the first exception's details, the first printed lines and the first case's hint."""
     failed = [case for case in verdict.cases if not case.passed]
     details = next((case.details for case in failed if case.details), ())
     yield from (under("    ", line) for line in details)

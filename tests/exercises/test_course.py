@@ -60,7 +60,9 @@ def test_a_notebook_that_has_moved_says_where_it_looks(own_progress, tmp_path, m
     monkeypatch.delenv("DDPKIT_PROGRESS")
     monkeypatch.chdir(tmp_path)
     here = tmp_path / ".ddpkit"
-    assert course().notes == (f"Results are looked for in {here}, which is not there yet.",)
+    assert course().notes == (
+        f"ddpkit keeps results in {here}, and this folder does not exist yet.",
+    )
     here.mkdir()
     assert course().notes == ()  # the labs were copied here, and none was checked yet
     solve(here / "progress", "token_ring")

@@ -302,7 +302,9 @@ def test_what_does_not_load_alone_is_not_kept(cell):
     namespace = cell(source, {"__name__": "__main__", "READY": True})
     namespace["READY"] = False
     sentence = keep("answer", namespace["answer"])
-    assert sentence.startswith("Your version is not kept for later labs: run alone it gives Zero")
+    assert sentence.startswith(
+        "Your version is not kept for later labs: run by itself, it raises Zero"
+    )
     assert not kept_path("answer").exists()
 
 
