@@ -185,5 +185,5 @@ TITLES: dict[str, tuple[str, str]] = {
 
 
 def get(name: str) -> Any:
-    """The kit's answer to an exercise: a function or a class. KeyError: no such exercise."""
+    """Return the kit's answer to an exercise, a function or a class. Raises KeyError."""
     return getattr(import_module(f"{__name__}.{LABS[name]}"), name)

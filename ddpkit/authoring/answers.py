@@ -74,7 +74,7 @@ TITLES: dict[str, tuple[str, str]] = {labs}
 
 
 def get(name: str) -> Any:
-    """The kit's answer to an exercise: a function or a class. KeyError: no such exercise."""
+    """Return the kit's answer to an exercise, a function or a class. Raises KeyError."""
     return getattr(import_module(f"{__name__}.{LABS[name]}"), name)
 '''
 

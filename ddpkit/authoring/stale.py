@@ -81,7 +81,7 @@ def answers_problems(root: Path, lesson: Lesson) -> Iterator[str]:
 
 
 def text_problems(root: Path, path: Path, expected: str, source: str) -> Iterator[str]:
-    """Yield the problems of a file with the text `expected`. `source` is "the lessons make"."""
+    """Yield the problems of a file that needs the text `expected`; `source`: "the lessons make"."""
     name = path.relative_to(root).as_posix()
     if not path.exists():
         yield f"{name} is missing: {MEND}"

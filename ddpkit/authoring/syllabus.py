@@ -57,7 +57,7 @@ QUARTERS = ("", "¼", "½", "¾")
 def make_syllabus(text: str, lessons: Sequence[Lesson]) -> str:
     """Return a page with a row for each lesson, a last row with the sums, and all plans.
 
-    The number of `--open` that says "all labs are over" follows the last lesson.
+    The page also gets the number for `--open` after the end of all labs: the last lesson's plus 1.
 
     A page without the table is returned unchanged. Raises LessonError if a lesson's header lacks
     the minutes.

@@ -20,7 +20,7 @@ Letters = npt.NDArray[np.int64]
 class Language:
     """Four dialects without common letters. A table gives the chances of the next letter.
 
-    Training on a dialect teaches a model only this dialect, and no dialect of a second language.
+    Training on a dialect teaches a model this dialect only, and nothing about another language.
     """
 
     seed: int

@@ -141,7 +141,7 @@ def floor_flops() -> int:
 
 
 def floor_ms() -> float:
-    """Return a lower bound of a training's time, in ms: `floor_flops` divided by all ranks."""
+    """Return a lower bound of a training's time, in ms: `floor_flops` shared by all ranks."""
     (machine,) = machines_of(MACHINE, 1)
     peak = machine.cost_ns("matmul", 10**12, 0, "float32") / 10**12
     return floor_flops() / RANKS * peak / 1e6

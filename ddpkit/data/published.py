@@ -1,4 +1,4 @@
-"""Published numbers of other authors: each has its only place here, with unit and source.
+"""Numbers published by other authors, each with its unit and its source.
 
 A lesson prints the numbers from here. ``checked`` names the place where a number was read. Numbers
 that could not be read again are left out.
@@ -37,8 +37,8 @@ class Published:
 _SENTENCE = "the paper's sentence, quoted in a public book's source, 2026-11-22"
 _NOTES = "public notes on the paper, 2026-11-22"
 
-# How much overlap helped, on 32 GPUs, by model and backend. The paper says "speedup": 38.0 % less
-# time, or 1.38 times as fast, its sentence does not tell.
+# (model, backend) -> speed-up by overlap on 32 GPUs. The paper does not define its "speedup": 38 %
+# may mean 38 % less time, or 1.38 times the speed.
 OVERLAP = {
     (model, backend): Published(percent, "%", "speed-up by overlap", DDP_PAPER, _SENTENCE)
     for model, backend, percent in (
@@ -48,7 +48,7 @@ OVERLAP = {
         ("BERT", "gloo", 21.5),
     )
 }
-# How many times as long a step takes on 256 GPUs as on one.
+# (model, backend) -> the time of a step on 256 GPUs, divided by the time on one GPU
 SLOWER_AT_256 = {
     (model, backend): Published(times, "x", "step on 256 GPUs ÷ on one", DDP_PAPER, _NOTES)
     for model, backend, times in (
@@ -57,7 +57,7 @@ SLOWER_AT_256 = {
         ("BERT", "gloo", 6.0),
     )
 }
-# Time saved by synchronizing every 8th step, ResNet-50 on 256 GPUs.
+# The time saved by synchronizing only at every 8th step, for ResNet-50 on 256 GPUs.
 SKIPPING_8 = Published(38.0, "%", "less time, NCCL, every 8th step", DDP_PAPER, _NOTES)
 
 
@@ -83,7 +83,7 @@ HETSEQ_ROWS = (
     HetSeqRow(8, 1024, 33_393, 3.126, 1.21, 0.055, 0.74, 5.94),
 )
 
-# ResNet-18's all-reduces, in bytes and in order, by the bucket cap in MB (a first bucket of 1 MB).
+# bucket cap in MB -> bytes of ResNet-18's all-reduces, in order; the first bucket's cap is 1 MB.
 # Read in the issue, 2026-11-22.
 RESNET_18_BUCKETS = {
     25: (2_052_000, 28_852_224, 15_853_824),
@@ -93,7 +93,7 @@ RESNET_18_BUCKETS = {
 
 @dataclass(frozen=True, slots=True)
 class ServerRates:
-    """Steps a second of asynchronous training with parameter servers, on CIFAR-10."""
+    """Steps per second of asynchronous training with parameter servers, on CIFAR-10."""
 
     model: str
     tensors: int

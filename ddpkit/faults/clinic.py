@@ -1,4 +1,4 @@
-"""`clinic`: programs with a classic fault each. A student runs, diagnoses and mends a program."""
+"""Programs with one classic fault each. A student runs, diagnoses and mends a program."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class Patient:
     def words_of(self, mended: Patient) -> int:
         """Return the number of new words, signs and numbers in a mended program.
 
-        A text counts by length, since a text may hold a program.
+        A string counts by its length, since a string may hold a program.
         """
         before, after = _words(self.program), _words(mended.program)
         matcher = difflib.SequenceMatcher(None, before, after, autojunk=False)
@@ -265,7 +265,7 @@ def _average(model: Any) -> None:
 
 @compiler.absent()
 def one_process(seed: int, steps: int = STEPS) -> Any:
-    """Train the model of a seed in one process for `steps` steps, on whole batches; return it."""
+    """Return the model of a seed, trained in one process for `steps` steps on whole batches."""
     import torch
 
     model = build(seed)

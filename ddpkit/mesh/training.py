@@ -105,7 +105,8 @@ class MeshTraining:
             x = self._data(micro, 0.0)
         else:
             x = self._receive(self.stage - 1)
-            # The previous stage sent x, so it has received an older gradient: wait for that send.
+            # The previous stage sent x after it had received an earlier micro-batch's gradient, so
+            # the send of this gradient is over.
             self._is_through("B", micro - 1 - self.plan.stages + self.stage)
         x.requires_grad_()
         with span(op_name(("F", micro))):

@@ -32,7 +32,10 @@ def chosen(sections: Sequence[Section], room: int) -> list[Piece]:
 
 
 def _offered(section: Section) -> list[Piece]:
-    """Return the blocks of a section that has a place in the lecture, with a block of its text."""
+    """Return the blocks of a section, none if the lecture skips the section.
+
+    A section with enough words has a first block with its text.
+    """
     if section.optional or section.heading in (WAY_OUT, CLOSING):
         return []
     blocks = [each for each in section.blocks if each.kind != "told" or _tells(each)]

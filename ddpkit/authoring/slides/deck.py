@@ -44,7 +44,8 @@ def make_deck(lesson: Lesson, executed: Notebook, teaching: str = "") -> Noteboo
         slides += _block(block, mistakes)
     asked = _part(teaching, "Ask")
     if asked:
-        slides.append([_slide("ask", "Discuss", asked), _notes(["The lab has no key to these."])])
+        note = "The lab has no answers to these questions."
+        slides.append([_slide("ask", "Discuss", asked), _notes([note])])
     slides += [_way_out(each) for each in sections if each.heading == WAY_OUT]
     slides += [_closing(each) for each in sections if each.heading == CLOSING]
     deck = framed([cell for slide in slides for cell in slide])

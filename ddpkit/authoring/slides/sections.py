@@ -62,7 +62,7 @@ class Piece:
 
 @dataclass
 class Section:
-    """A heading of a lesson, with its texts and blocks. `optional` marks parts after the course."""
+    """A heading of a lesson, with its texts and blocks. The lecture skips `optional` sections."""
 
     heading: str
     optional: bool
@@ -176,7 +176,7 @@ def _paragraphs(source: str) -> Iterator[str]:
 
 
 def _add_text(section: Section, paragraph: str, pending: list[str]) -> None:
-    """Put a paragraph into the section: a prompt opens a block, a result ends the block's texts."""
+    """Put a paragraph into the section, or into the section's last block, or open a new block."""
     last = section.blocks[-1] if section.blocks else None
     if paragraph.startswith("\0"):
         if last is not None:
@@ -198,7 +198,7 @@ def _add_text(section: Section, paragraph: str, pending: list[str]) -> None:
 def _add_outputs(
     section: Section, outputs: list[dict[str, Any]], pending: list[str], secrets: tuple[str, ...]
 ) -> None:
-    """Give the outputs of a demonstration to the open prediction, or make a block of a picture."""
+    """Give the outputs of a demonstration to the open prediction, or make a block for a picture."""
     figure = next((out for out in outputs if "image/png" in out.get("data", {})), None)
     lines = "".join(map(_printed, outputs)).splitlines(keepends=True)
     printed = shown("".join(line for line in lines if not any(each in line for each in secrets)))
@@ -233,7 +233,10 @@ def shown(printed: str) -> str:
 
 
 def _is_optional(heading: str, before: Section) -> bool:
-    """True from a heading "Optional: …", or the lab's last heading, up to "The way out"."""
+    """True for a section "Optional: …" and for the sections after it, up to "The way out".
+
+    The sections after the lab's closing section are optional too.
+    """
     if heading in (WAY_OUT, CLOSING):
         return False
     return bool(_OPTIONAL.match(heading)) or before.optional or before.heading == CLOSING

@@ -55,8 +55,8 @@ def _drawn(found: re.Match[str]) -> str:
 def mathml(formula: str, *, block: bool = False) -> str:
     """Return a formula of LaTeX as MathML, in one line.
 
-    An accent sits so close that without a mathematical font the bar of a mean cannot be seen; so no
-    accent is marked as an accent.
+    Without a mathematical font, a browser draws an accent so close to its letter that the bar of a
+    mean cannot be seen. So no accent is marked as an accent.
     """
     from docutils.utils.math.latex2mathml import tex2mathml
 
