@@ -61,6 +61,6 @@ def _write_page(
 
 
 def labels(first: tuple[Path, ...], second: tuple[Path, ...]) -> tuple[str, str]:
-    """Return short names of the runs: those of their first files, or the paths if names agree."""
+    """Return short names of the runs: their first files' names, or the paths if these are equal."""
     short = first[0].name, second[0].name
     return short if short[0] != short[1] else (str(first[0]), str(second[0]))

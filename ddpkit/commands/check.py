@@ -101,7 +101,7 @@ class Checked:
 
     name: str
     passed: bool
-    says: str  # the last line of its check, or why there is none
+    says: str  # the last line of its check, or the reason why there is no such line
 
 
 def run_checks(path: Path, timeout: int) -> list[Checked]:
@@ -156,8 +156,8 @@ def _execute(notebook: Any, folder: Path, timeout: int) -> None:
             on_cell_executed=lambda **_: bar.update(),
         )
         with suppress(DeadKernelError):  # cells without outputs will report the death
-            # Progress also records passes that the student has seen in the notebook, and is not
-            # written here.
+            # The student's own progress stays as it is: it records what passes in the notebook,
+            # and this run keeps its results in a temporary folder.
             client.execute(env={**os.environ, "DDPKIT_PROGRESS": kept})
 
 

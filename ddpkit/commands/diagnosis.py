@@ -14,7 +14,7 @@ from ddpkit.text import count
 
 PYTHON = (3, 11)
 TORCH = (2, 7, 1)  # the oldest version in `make versions`
-TORCH_NEWEST = (2, 15)  # the newest
+TORCH_NEWEST = (2, 15)  # the newest version in `make versions`
 SHARED = 256 << 20  # bytes in /dev/shm; Docker gives a container 64 MB by default
 PIP = "pip install -c constraints.txt"
 PINS = ("OMP_PROC_BIND", "GOMP_CPU_AFFINITY", "KMP_AFFINITY")

@@ -46,7 +46,7 @@ FAILED, NONE_GRADED = 3, 4  # exit statuses: the machine failed for some; all we
 @click.option(
     "--resume", is_flag=True, help="Continue in OUT: skip the submissions with a result there."
 )
-@click.option("--only", help="Grade again the results with these statuses: infra_error,timeout")
+@click.option("--only", help="Grade again the results with these statuses, as infra_error,timeout.")
 @click.option("--part", help="Grade one part of the class: 3/8, the third of eight.")
 @click.option(
     "--again", multiple=True, help="Grade again this submission, or the submissions in this folder."
@@ -141,7 +141,8 @@ def grade(
 def _number(given: str | None, option: str) -> str | None:
     """Return a lab's number as two digits; None without a number.
 
-    The number after the last lab's says that all labs are over. Raises GradeError.
+    For --open, the number after the last lab's is valid too: all labs are over. Raises GradeError
+    if there is no such lab.
     """
     from ddpkit.exercises.exercise import exercises
 
@@ -191,7 +192,7 @@ def _once_more(
 
 
 def _make_folder(out: Path) -> None:
-    """Make the folder of the results: the teacher's alone, for feedback may tell secret inputs."""
+    """Make the folder of the results. Only its owner can read it: feedback may tell secrets."""
     try:
         out.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:

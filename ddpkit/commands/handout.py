@@ -121,7 +121,7 @@ def blank_labs(root: Path) -> list[Path]:
 
 
 def archive(root: Path, labs: list[Path], opened: str, rules: str = "") -> bytes:
-    """Return the archive as a zip: equal files, equal bytes. `opened` is a lab's number ("03").
+    """Return the archive as a zip; equal files give equal bytes. `opened` is a lab, as "03".
 
     `rules` are added to the page for AI assistants, which lies in two folders: an assistant looks
     in the folder that the student has opened, and `make lab` copies labs/.

@@ -1,4 +1,4 @@
-"""`ddpkit lab 00` opens a lab; `--copy DIR` brings the labs, and later newer ones, into a folder.
+"""`ddpkit lab 00` opens a lab; `--copy DIR` copies the labs into a folder, and updates old copies.
 
 A lab that a student has changed is never overwritten. The folder keeps a digest of each lab as it
 was copied, in `.ddpkit/labs.json`, to tell a changed lab from an old copy.
@@ -20,9 +20,9 @@ import click
 from ddpkit.errors import LessonError
 from ddpkit.files import CHECKOUT, PACKAGE, write_whole
 
-# Pages that the start page links to, pages linked there, and a script.
 DUPLICATE = re.compile(r"-Copy\d+$")  # the end of a name made by Jupyter's Duplicate
-TUTOR = "AGENTS.md"  # in the folder where an AI assistant looks for its rules
+TUTOR = "AGENTS.md"  # rules for an AI assistant, in the folder where assistants look for rules
+# The pages that the start page links to, the pages that these link to, and a script.
 GUIDES = ("pictures.md", "run.md", "emulation.md", "glossary.md", "real_sizes.md", "llama.py")
 
 
@@ -233,7 +233,7 @@ def _copy(new: bytes, target: Path, copied: dict[str, str]) -> str:
 
 
 def _read(folder: Path) -> dict[str, str]:
-    """Return the digests of the last copies, by name; without any, a differing file is changed."""
+    """Return the digests of the last copies, by name; a file without a digest counts as changed."""
     try:
         known = json.loads((folder / ".ddpkit" / "labs.json").read_text("utf-8"))
     except (FileNotFoundError, ValueError):

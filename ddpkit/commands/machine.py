@@ -51,7 +51,8 @@ def machine(name: tuple[str, ...], measure: bool, device: str, output: Path) -> 
             click.echo(line.rstrip())
         click.echo("`ddpkit machine NAME` prints a machine's numbers, each with its source.")
         click.echo(
-            '"device of 400 TFLOP/s, 5 us": numbers of a GPU, which its host does not wait for.'
+            '"device of 400 TFLOP/s, 5 us" describes a GPU; its host starts an operation in 5 us, '
+            "and does not wait for the end."
         )
         return
     from ddpkit.measure import measure as measured
@@ -79,7 +80,7 @@ def _row(each: MachineModel) -> list[str]:
 
 
 def _shares(each: MachineModel) -> str:
-    """Return the kinds with their own efficiencies, and the numbers if each kind has only one."""
+    """Return the kinds of operations with efficiencies of their own, with the number if single."""
     if all(len(cost.points) == 1 for cost in each.kinds.values()):
         found = [(kind, cost.points[0][1]) for kind, cost in each.kinds.items()]
         return ", ".join(f"{kind} {share:.2g} of the peak" for kind, share in found)

@@ -16,8 +16,8 @@ import ddpkit
 from ddpkit import commands
 from ddpkit.errors import DdpkitError
 
-# nbformat imports jsonschema, which would make a parser of international web addresses: a second of
-# each command that reads a notebook, for a format against which no notebook is checked.
+# nbformat imports jsonschema. jsonschema would build a parser of international web addresses, which
+# takes a second of each command that reads a notebook, and no notebook needs this parser.
 sys.modules.setdefault("rfc3987_syntax", None)  # type: ignore[arg-type]
 
 
@@ -58,7 +58,7 @@ def main() -> None:
 
 
 def _found() -> Iterator[click.Command]:
-    """The commands: each module that has a command of the same name."""
+    """Yield the commands: each module of this folder may have a command of the module's name."""
     for name in sorted(module.name for module in pkgutil.iter_modules(commands.__path__)):
         if name != "main":
             found = getattr(importlib.import_module(f"{commands.__name__}.{name}"), name, None)

@@ -17,7 +17,7 @@ Row = Mapping[str, str | int | float | None]  # a line of a CSV file
 
 
 def to_files(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options --json and --csv, the parameters `as_json` and `as_csv`."""
+    """Add the options --json and --csv, which set the parameters `as_json` and `as_csv`."""
     file = click.Path(path_type=Path, dir_okay=False)
     for name, help_text in (
         ("csv", "Write the rows of the table as CSV, with times in seconds."),
@@ -43,7 +43,7 @@ def csv_bytes(rows: Sequence[Row]) -> bytes:
 
 
 def write(content: bytes, path: Path) -> None:
-    """Write a file whole, and say so. Raises TraceError if the file cannot be written."""
+    """Write a file whole, and print its path. Raises TraceError if it cannot be written."""
     from ddpkit.files import write_whole
 
     try:

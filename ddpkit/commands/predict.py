@@ -26,7 +26,7 @@ BLIND = (
 
 
 def _readable(context: click.Context, option: click.Parameter, link: str | None) -> str | None:
-    """Return ``link``. Raises ClickException, before a trace is read, if the link is not one."""
+    """Return ``link``. Raises ClickException, before a trace is read, if the text is no link."""
     from ddpkit.link import Links
 
     try:
@@ -238,7 +238,7 @@ def described(model: Forecast, files: tuple[Path, ...]) -> list[str]:
 
 
 def _run(model: Forecast, ranks: int, link: str | None, machine: str | None) -> str:
-    """Return the command for such a run in emulated time."""
+    """Return the `ddpkit run` command that makes the predicted run in emulated time."""
     said = link or str(model.links.slowest)
     on = f' --machine "{machine or model.machine}"' if machine or model.machine else ""
     return f'ddpkit run -n {min(ranks, 16)} --link "{said}"{on} train.py'

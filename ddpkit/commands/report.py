@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ddpkit.grade.store import Result
 
 FILE = click.Path(path_type=Path)
-CODES = "codes.csv"  # in the folder of results: the people behind the codes of the standings
+CODES = "codes.csv"  # file in the folder of results that links the standings' codes to people
 OF_A_BOOK = ["gradebook", "canvas", "moodle"]
 OF_RESULTS = ["json", "junit", "gradescope", "csv", "html"]
 OF_A_CLASS = ["statistics", "standings", "written"]
@@ -40,7 +40,7 @@ OF_A_CLASS = ["statistics", "standings", "written"]
     type=click.Choice(["best", "newest"]),
     default="best",
     show_default=True,
-    help="The submission that counts if a student has several.",
+    help="The submission that counts if a student has several for a lab.",
 )
 @click.option(
     "--overrides",
@@ -107,9 +107,9 @@ def report(
 
 
 def _overridden(folders: Sequence[Path], overrides: Path | None) -> list[Result]:
-    """Return the results with the teacher's own points.
+    """Return the results of the folders, with the teacher's own points and comments.
 
-    Without `overrides`, the files of all folders count.
+    Without `overrides`, the file overrides.toml of each folder is read.
     """
     from ddpkit.grade import store
     from ddpkit.grade.publish.overrides import FILE as USUAL

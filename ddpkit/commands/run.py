@@ -1,4 +1,4 @@
-"""`ddpkit run -n 8 train.py ARGS`: a script that runs under torchrun, as it is, on our ranks."""
+"""`ddpkit run -n 8 train.py ARGS`: runs a script written for torchrun on ddpkit's ranks."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ddpkit.trace import Trace
 
 STOPPED = 130  # the exit code of a command that Ctrl-C has ended
-SEEDS = 10**9  # the number of seeds from which a run takes one where the user names none
+SEEDS = 10**9  # a run without --seed draws a seed below this number
 
 
 class _BeforeTheScript(click.Command):
@@ -307,7 +307,7 @@ def launched(
 
 
 def _check_source(target: str) -> None:
-    """Raise ClusterError for a file that is not text. A pipe can be read only by the rank."""
+    """Raise ClusterError for a file that is not text. A pipe is left unread, for the rank."""
     if os.path.isdir(target):
         raise ClusterError(
             f"The folder {target!r} has no __main__.py, so python cannot run it: name a script."
@@ -384,7 +384,7 @@ def explanation(error: RunFailed) -> str:
 
 
 def exit_code(error: RunFailed) -> int:
-    """Return the exit code of a failed run: that of the first rank with an exit code."""
+    """Return the exit code of a failed run: the dead rank's code, 128 + its signal, or 1."""
     if isinstance(error, RankDied) and error.rank is not None:
         death = error.deaths[error.rank]
         if death.exit_code:

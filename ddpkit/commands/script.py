@@ -89,7 +89,7 @@ def make_script(notebook: Path) -> Script:
 
 
 def write_script(script: Script, target: Path) -> None:
-    """Write a script, over nothing but an unchanged script.
+    """Write a script to `target`, a new file or a script that nobody has changed.
 
     Raises LessonError if another file is there, or if the file cannot be written.
     """
@@ -116,8 +116,9 @@ def _digest(body: str) -> str:
 
 def _kept(name: str, folder: Path) -> str | None:
     """Return the answer that a check has kept for the notebooks of a folder."""
-    path = folder / kept_path(name)  # DDPKIT_PROGRESS names an absolute path, which wins
-    if not name.isidentifier():  # the notebook may be anybody's
+    # if DDPKIT_PROGRESS is an absolute path, the kept answer is below that path, not in `folder`
+    path = folder / kept_path(name)
+    if not name.isidentifier():  # a stranger's notebook may hold any text here
         return None
     return path.read_text("utf-8").replace(FUTURE, "") if path.exists() else None
 
@@ -126,7 +127,7 @@ def _printing(source: str) -> str:
     """Return a cell that prints the value of its last line, as a notebook would show it."""
     try:
         statements = ast.parse(source).body
-    except SyntaxError:  # a magic; or a mistake, of which `_compile` tells
+    except SyntaxError:  # a magic, or a mistake that `_compile` will report
         return source
     last = statements[-1] if statements else None
     if not isinstance(last, ast.Expr) or isinstance(last.value, ast.Call | ast.Constant):

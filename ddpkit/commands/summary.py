@@ -183,7 +183,7 @@ def _seconds(work: Mapping[int, WorkDone]) -> float:
 
 
 def _amounts(work: Mapping[int, WorkDone], copies: int) -> dict[str, float]:
-    """Return the sum of each stated amount over the ranks, of which each counts several times."""
+    """Return the sum of each stated amount; each recorded rank counts `copies` times."""
     names = dict.fromkeys(name for each in work.values() for name in each.amounts)
     return {
         name: copies * sum(each.amounts.get(name, 0.0) for each in work.values()) for name in names
@@ -196,7 +196,10 @@ def _price(ranks: int, seconds: float, price: float) -> dict[str, float]:
 
 
 def _number(value: float, unit: str = "") -> str:
-    """``_number(2_500_000, "FLOP") == "2.5 MFLOP"``; three digits, prefixes only before a unit."""
+    """Return a number in three digits: "2.5 MFLOP" for 2_500_000 and the unit "FLOP".
+
+    Without a unit the number has no prefix.
+    """
     prefixes = ("", "k", "M", "G", "T", "P", "E") if unit else ("",)
     for prefix in prefixes[:-1]:
         if value < 999.5:

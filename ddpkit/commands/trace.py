@@ -61,7 +61,7 @@ def _format(context: click.Context, option: click.Parameter, path: Path | None) 
     "single ranks.",
 )
 @click.option(
-    "--all", "every", is_flag=True, help=f"Show every rank, also of more than {MANY} ranks."
+    "--all", "every", is_flag=True, help=f"Show every rank, even if there are more than {MANY}."
 )
 @to_files
 def trace(
@@ -125,7 +125,7 @@ def trace(
 def _write_numbers(
     loaded: Trace, step: int | None, as_json: Path | None, as_csv: Path | None
 ) -> None:
-    """Write the numbers of a trace; CSV has a row for each recorded rank, of the step if named."""
+    """Write the numbers of a trace; CSV has a row for each recorded rank, in `step` if given."""
     from ddpkit.commands.summary import all_numbers, by_rank
 
     if as_json is not None:

@@ -12,7 +12,7 @@ from ddpkit.commands.waiting import said_if_long
 from ddpkit.text import columns, count
 
 LEFT_OUT = "left out (torch's default: 1, then 25)"
-CLOSE = 1.02  # times the best step: the model cannot rank caps this close
+CLOSE = 1.02  # the model cannot rank caps with steps of at most CLOSE times the best step
 SHOWN = 8
 
 
@@ -59,8 +59,10 @@ def tune(
     where = f"On {count(best.world_size, 'rank')}, {best.links}"
     click.echo(f"{where}: bucket_cap_mb{' ' if found[0] == LEFT_OUT else '='}{found[0]}.")
     if numbers:
-        click.echo(f"From {numbers[0]} to {numbers[-1]} MB all are within {CLOSE - 1:.0%} of it.")
-    click.echo(f"With the recorded buckets it is {now / 1e6:.4g} ms.")
+        click.echo(
+            f"From {numbers[0]} to {numbers[-1]} MB, a step is at most {CLOSE - 1:.0%} longer."
+        )
+    click.echo(f"With the recorded buckets, a step takes {now / 1e6:.4g} ms.")
     write_rows(
         as_json,
         as_csv,

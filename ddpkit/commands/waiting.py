@@ -17,7 +17,7 @@ from ddpkit.text import count, size
 if TYPE_CHECKING:
     from ddpkit.trace import Trace
 
-PATIENCE_S = 2.0  # seconds without a word
+PATIENCE_S = 2.0  # seconds before the first message, and between messages
 
 
 @contextmanager
@@ -66,7 +66,7 @@ def load(files: Sequence[Path]) -> Trace:
 
 
 def reading(files: Sequence[Path]) -> str:
-    """ "Reading 2 files, 8.53 MB.", for `said_if_long`."""
+    """Return a sentence for `said_if_long`: "Reading 2 files, 8.53 MB."."""
     every = [file for path in files for file in (path.iterdir() if path.is_dir() else [path])]
     there = [file.stat().st_size for file in every if file.is_file()]
     return f"Reading {count(len(every), 'file')}, {size(sum(there))}."
