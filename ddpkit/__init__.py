@@ -7,7 +7,7 @@ PerRank    an argument with one item for every rank
 Trace      the acts of every rank, with their times; `show` draws it
 show       the timeline of a run
 span       names a stretch of a rank's work for the timeline
-step       marks a training step of a rank that does not end with an optimizer
+step       marks a training step that does not end with a step of an optimizer
 busy       a stretch of a rank's work with a stated time
 same       compares a model on all ranks
 stated     the values of a tensor, for a run that computes no values
@@ -95,7 +95,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Load names for readers of lessons on demand: a rank never needs them."""
+    """Load names for readers of lessons on demand, because a rank never needs these names."""
     if name in ("beside", "carry", "check", "course"):
         from ddpkit import exercises
 

@@ -21,7 +21,7 @@ from types import FrameType
 from ddpkit.source import PACKAGE, is_question, is_user_file
 
 VARIABLE = "DDPKIT_ASKED"  # names of exercises: "gpipe one_f_one_b"
-CALLER = os.path.join(PACKAGE, "exercises", "guard.py")  # calls the answer, for a check
+CALLER = os.path.join(PACKAGE, "exercises", "guard.py")  # the code that calls an answer in a check
 AT_WORK = tuple(  # code of the kit that calls such functions for its own work
     os.path.join(PACKAGE, *part)
     for part in (
@@ -46,14 +46,14 @@ def now() -> frozenset[str]:
 
 
 def ask(exercises: Iterable[str]) -> None:
-    """Ask `exercises` until the process ends, or until the next `ask`."""
+    """Let exactly `exercises` count as asked, until the process ends or until the next `ask`."""
     global _asked
     _asked = frozenset(exercises)
 
 
 @contextmanager
 def asking(exercise: str) -> Iterator[None]:
-    """Ask an exercise in the block, beside the exercises asked already."""
+    """Let an exercise count as asked in the block, beside the exercises asked already."""
     before = _asked
     ask({*before, exercise})
     try:
@@ -63,7 +63,7 @@ def asking(exercise: str) -> Iterator[None]:
 
 
 def not_for(*exercises: str) -> None:
-    """Raise `NotYourOwn` if an answer calls the caller while one of `exercises` is asked."""
+    """Raise `NotYourOwn` if an answer has called the calling function of an asked exercise."""
     if not _asked.isdisjoint(exercises) and (called := _called_by_an_answer(sys._getframe(1))):
         raise NotYourOwn(f"{called.f_globals['__name__']}.{called.f_code.co_qualname}")
 
@@ -71,8 +71,8 @@ def not_for(*exercises: str) -> None:
 def _called_by_an_answer(frame: FrameType) -> FrameType | None:
     """Return the frame of the kit's function called by the reader's code; None without such a call.
 
-    Code of libraries and of the kit may stand between the reader's code and `frame`. A thread
-    without a line of the reader's counts as started by the reader.
+    Code of libraries and of the kit may stand between the reader's code and `frame`. On a thread
+    without a line of the reader's code, a call counts as the reader's.
     """
     called = frame
     for caller in _callers(frame):

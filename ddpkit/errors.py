@@ -15,7 +15,7 @@
     └── GradeError            a class cannot be graded with these options or on this machine
 
     KeyboardInterrupt
-    └── Interrupted           the reader stopped a run: where each rank was
+    └── Interrupted           the reader stopped a run; the error has the line of each rank
 
 Each message is written for a reader at midnight: it names the fault, the rank, the line of the
 cell and the remedy. In a notebook the message is shown without the traceback of ddpkit's own
@@ -76,7 +76,7 @@ class Doing:
 
 
 # The ways in which a rank can end before its function returns:
-#   signal     a signal killed it
+#   signal     a signal killed the process
 #   exit       the process ended itself without a message: os._exit, or a crash that calls os._exit
 #   sys.exit   the rank called sys.exit
 #   gone       the connection ended: the process was killed or crashed, or its host is out of reach
@@ -117,7 +117,7 @@ class Death:
 #   receive    the ranks of a circle all receive first, so no rank sends
 #   send       the ranks of a circle all send first, so no rank receives
 #   cycle      ranks wait for each other in a circle, in different calls
-#   streams    on emulated devices each call is behind a later call of the same stream or group
+#   streams    each call waits on its emulated device behind an earlier call of the same stream
 #   nothing    no rank has posted a call that the waiting ranks need, and there is no circle
 DeadlockCause: TypeAlias = Literal[
     "returned", "lost", "key", "itself", "receive", "send", "cycle", "streams", "nothing"
@@ -152,12 +152,12 @@ class RunFailed(DdpkitError):
 
     @property
     def rank(self) -> int | None:
-        """The lowest rank at fault; None when no single rank is."""
+        """The lowest rank at fault; None if no rank is known to be at fault."""
         return min(self.ranks, default=None)
 
 
 class RankError(RunFailed):
-    """A rank raised an exception, the `__cause__` if that exception could be sent back.
+    """A rank raised an exception; `__cause__` is this exception if it could be sent back.
 
     raised  by rank, each exception that may be the cause; exceptions that only report the end of
             another rank are left out unless there are no others
@@ -202,10 +202,10 @@ class Deadlock(RunFailed):
     waiting  by unfinished rank, its call and its line
     needs    by unfinished rank, the ranks with a missing part of the call; empty if none is missing
     cause    the reason (`DeadlockCause`); the first that applies, in the order of `DeadlockCause`
-    made     by rank, the number of calls of the collective in which ranks wait for returned ranks,
-             up to the waiting call; empty for other causes, and if the numbers are unknown
-    apart    by rank, the first calls of the collective's group that met from different lines, if a
-             rank has passed the line of another rank; empty without such calls
+    made     if ranks wait in a collective for returned ranks: by rank, how often the rank has
+             called this collective; empty for other causes, and if the numbers are unknown
+    apart    by rank, its call of the group's first collective that ranks called from different
+             lines, though a rank has passed the line of another rank; empty without such calls
     """
 
     def __init__(

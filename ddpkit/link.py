@@ -1,29 +1,30 @@
 """The emulated network: latencies and bandwidths, and how a message moves over two links.
 
-Each rank hangs on a switch by a link of its own, full duplex: it has an outgoing and an incoming
-side (`LinkSide`), which carries one message at a time, first come first served. A message of B
-bytes from s to d:
+A link of its own connects each rank to a switch. The link is full duplex: it has an outgoing and an
+incoming side (`LinkSide`), and each side carries one message at a time, first come first served. A
+message of B bytes from s to d:
 
     leaves     t  = max(sent, awaited - α, s's outgoing side free);  that side is busy for B/β_s
     arrives    its last byte is in at  max(`arrival_ns`, d's incoming side free) + B/β_d,
                and the incoming side is busy for those last B/β_d
 
-Of the messages that could leave when a side is free, it takes the one that was sent first.
+If several messages could leave when a side is free, the side takes the message that was sent first.
 
 `sent` is when the sender posts it, `awaited` when the receiver does. So a message moves when both
 are there, as NCCL's messages and MPI's large ones do: its first byte may wait at the receiver's
 door, so that the latency is over when the receiver comes, but its bytes wait at the sender's.
 
 `arrival_ns` is t + α when the links are equal: the switch cuts through, so that B/β is paid once
-and not once per link. Between unequal links each side is busy for its own B/β. Behind a faster
-sender the switch buffers; from a slower sender the receiver's B/β_d ends when the last byte can be
-there, at t + α + B/β_s. α is the larger of the two latencies: a distant rank is distant for all.
+and not once per link. Between unequal links each side is busy for its own B/β. If the sender is
+faster, the switch buffers bytes. If the sender is slower, the receiver's B/β_d ends when the last
+byte can be there, at t + α + B/β_s. α is the larger of the two latencies: a distant rank is distant
+for all ranks.
 
-Ranks may share hosts (`Hosts`). A message inside a host moves by the ranks' own links; one between
-two hosts by the links of those hosts, which all of a host's ranks share. `ddpkit.networks` has the
-numbers of real hosts by name.
+Ranks may share hosts (`Hosts`). A message inside a host moves by the ranks' own links. A message
+between two hosts moves by the links of the hosts, and all ranks of a host share the host's link.
+`ddpkit.networks` has the numbers of real hosts by name.
 
-`ddpkit.simulate.engine.network` moves all messages by this: those of real ranks and simulated ones.
+`ddpkit.simulate.engine.network` moves all messages by these rules, for real and simulated ranks.
 """
 
 import math
@@ -79,7 +80,8 @@ class Link:
     def parse(cls, text: "str | Link") -> "Link":
         """Read "1 Gbit/s, 200 us": a bandwidth, a latency, or both in any order.
 
-        "bit", "b" are bits and "B", "byte" are bytes, k, M, G, T powers of ten, Ki, Mi, Gi of two.
+        "bit" and "b" are bits, "B" and "byte" are bytes. k, M, G and T are powers of ten, and Ki,
+        Mi and Gi are powers of two.
         """
         return text if isinstance(text, Link) else _over(cls(), text)
 
@@ -88,7 +90,7 @@ class Link:
         return round(nbytes / self.bytes_per_s * 1e9)
 
     def arrival_ns(self, receiver: "Link", nbytes: int, leaves_ns: int) -> int:
-        """When, in ns, a message over this link can begin to occupy the receiver's side."""
+        """Return the time, in ns, at which a message can begin to occupy the receiver's side."""
         behind = max(0, self.wire_ns(nbytes) - receiver.wire_ns(nbytes))  # a slower sender
         return leaves_ns + max(self.latency_ns, receiver.latency_ns) + behind
 
@@ -110,7 +112,7 @@ class LinkSide:
     free_ns: int = 0
 
     def take(self, earliest_ns: int, nbytes: int) -> tuple[int, int]:
-        """Carry a message as soon as the side is free; from when, and until when, in ns."""
+        """Carry a message as soon as the side is free; return its start and its end, in ns."""
         start = max(earliest_ns, self.free_ns)
         self.free_ns = start + self.link.wire_ns(nbytes)
         return start, self.free_ns
@@ -124,7 +126,7 @@ class Hosts:
     between: Link
 
     def of(self, rank: int) -> int:
-        """The host of a rank."""
+        """Return the host of a rank."""
         return rank // self.size
 
     def __str__(self) -> str:
@@ -135,7 +137,7 @@ class Hosts:
 class Route:
     """The two links that a message takes, each with the number of its owner.
 
-    The owner of a rank's own link is the rank; that of host h's link is the number of ranks + h.
+    A rank owns its link under its own number. Host h owns its link under the number ranks + h.
     """
 
     sender: int
@@ -146,7 +148,7 @@ class Route:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Links:
-    """The links of all ranks: ``links[rank]``; with hosts, those inside a host."""
+    """The links of all ranks; with hosts, ``links[rank]`` is the rank's link inside its host."""
 
     each: tuple[Link, ...]
     hosts: Hosts | None = None
@@ -159,9 +161,9 @@ class Links:
         ``{"default": "1 Gbit/s, 200 us", 3: "100 Mbit/s"}``: rank 3 differs only in bandwidth.
         Without a default, other ranks are unlimited.
         ``{"hosts of": 4, "inside": "300 GB/s, 3 us", "between": "100 Gbit/s, 10 us"}``: ranks 0 to
-        3 share a host and its one link to other hosts, and so on. The text `str(links)` is read
-        too. ``"hosts of 8 H100, InfiniBand 400 Gbit/s per GPU"`` names the links of real hosts
-        (`ddpkit.networks`). Raises ValueError, in one sentence.
+        3 share a host and its one link to other hosts, and so on. The function also reads the text
+        of `str(links)`. ``"hosts of 8 H100, InfiniBand 400 Gbit/s per GPU"`` names the links of
+        real hosts (`ddpkit.networks`). Raises ValueError, in one sentence.
         """
         if isinstance(spec, Links):
             if len(spec.each) != world_size:
@@ -218,7 +220,7 @@ class Links:
         return Route(self.host_of(src), self.host_of(dst), link, link)
 
     def host_of(self, rank: int) -> int:
-        """The number of the owner of a host's link, for the host of a rank (`Route`)."""
+        """Return the number under which a rank's host owns its link (see `Route`)."""
         return len(self.each) + (self.hosts.of(rank) if self.hosts else 0)
 
     def __getitem__(self, rank: int) -> Link:
@@ -231,7 +233,7 @@ class Links:
         return iter(self.each)
 
     def __str__(self) -> str:
-        """Text of the fact "emulated": "1 Gbit/s, 200 us; rank 3: 100 Mbit/s, 200 us"."""
+        """Return the fact "emulated": "1 Gbit/s, 200 us; rank 3: 100 Mbit/s, 200 us"."""
         if not self.each:
             return ""
         ((common, _),) = Counter(self.each).most_common(1)
@@ -293,7 +295,7 @@ def _named(text: str, world_size: int) -> Links:
 
 
 def _ranks_own(text: str) -> dict[int | str, str | Link | int]:
-    """The mapping that "1 Gbit/s, 200 us; rank 3: 100 Mbit/s, 200 us" stands for."""
+    """Return the mapping that "1 Gbit/s, 200 us; rank 3: 100 Mbit/s, 200 us" stands for."""
     default, *others = text.split(";")
     own: dict[int | str, str | Link | int] = {"default": default}
     for other in others:
@@ -322,7 +324,7 @@ def _over(default: Link, text: str) -> Link:
 
 
 def _quantity(text: str, part: str, example: str) -> float:
-    """A latency in seconds, or a bandwidth in bytes/s, from its text alone."""
+    """Return the latency in s, or the bandwidth in bytes/s, of a text with one quantity."""
     try:
         (found,) = _quantities(text).items()
     except ValueError:
@@ -333,7 +335,7 @@ def _quantity(text: str, part: str, example: str) -> float:
 
 
 def _quantities(text: str) -> dict[str, float]:
-    """The "latency" in seconds and the "bandwidth" in bytes/s that a text names."""
+    """Return the "latency" in seconds and the "bandwidth" in bytes/s that a text names."""
     match = _LINK.fullmatch(text) if isinstance(text, str) else None
     parts: dict[str, float] = {}
     quantities = [] if match is None else [match.group(1, 2), match.group(3, 4)]

@@ -4,8 +4,8 @@ An operation that does F floating-point operations and moves B bytes of memory t
 
     launch + max(F / (peak · efficiency), B / (bandwidth · efficiency))
 
-by the roofline of S. Williams, A. Waterman and D. Patterson ("Roofline: an insightful visual
-performance model for multicore architectures", CACM 52(4), 2009), and a launch: the cost of
+The maximum is the roofline of S. Williams, A. Waterman and D. Patterson ("Roofline: an insightful
+visual performance model for multicore architectures", CACM 52(4), 2009); the launch is the cost of
 starting any operation. The peak is that of the operation's dtype. A measured machine has, for each
 kind of operation, its own launch and an efficiency for each size.
 
@@ -14,9 +14,9 @@ roofline's part takes the device's: both work side by side. A bus copies between
 
 Machines are named (`named`, in data/machines.json, each number with its source), given in numbers,
 "1 TFLOP/s, 100 GB/s, 64 MB, 5 us", or read from a file of `ddpkit machine --measure`. "device of"
-before numbers or a file gives the machine a device, with a bus and a host after semicolons: "device
-of 400 TFLOP/s, 5 us; bus 25 GB/s; host 70 GFLOP/s, 20 GB/s, 64 GB".
-"; forward 100 us, backward 20 us, optimizer 100 us" states the host's cost of an operation.
+adds a device, and a bus and a host after semicolons: "device of 400 TFLOP/s, 5 us; bus 25 GB/s".
+"; forward 100 us, backward 20 us, optimizer 100 us" states the host's cost of an operation in each
+phase of a step.
 """
 
 import json
@@ -58,7 +58,7 @@ _COMPUTED_AS = {
     "float8_e5m2fnuz": "float8_e5m2",
     "float4_e2m1fn_x2": "float8_e4m3fn",
 }
-PAGEABLE = 0.5  # the part of the bus that pageable memory reaches: stated by ddpkit
+PAGEABLE = 0.5  # the part of the bus's rate that copies of pageable memory reach: an assumption
 _DEVICE = re.compile(r"(?:device\s+of\s+)+", re.IGNORECASE)
 
 
@@ -97,8 +97,8 @@ class MachineModel:
     has_device  True if a host launches operations on a device
     bus         of a device: bytes/s of a copy to or from pinned memory of the host
     host        of a device: the rank's share of the host; None: a host without limits
-    phases      of a device: an operation's ns on the host, Python included; else a launch's ns
-    title       in words; source: the source of each number, by the number's name
+    phases      of a device: phase of a step -> ns of an operation on the host, Python included
+    title       the machine in words; `source` has the source of each number, by its name
     """
 
     name: str
@@ -116,7 +116,7 @@ class MachineModel:
     phases: Mapping[str, float] = field(default_factory=dict, hash=False)
 
     def peak(self, dtype: str = "float32") -> float:
-        """FLOP/s of a dtype, by torch's name: that of the one it is computed as, if need be.
+        """Return the FLOP/s of a dtype, by torch's name; if unknown, those of a similar dtype.
 
         "tf32" is float32 on tensor cores: half of bfloat16's peak on each of NVIDIA's GPUs since
         the A100 (data sheets of A100, H100, L4, A10), and float32's peak on older GPUs.
@@ -278,7 +278,7 @@ def speed_range(was: MachineModel, to: MachineModel) -> tuple[float, float]:
 
 
 def _rates(machine: MachineModel, cost: KindCost | None, work: float) -> tuple[float, ...]:
-    """Return launches, FLOPs and bytes a second; and the bytes a second beside compute."""
+    """Return per second: launches, FLOPs, bytes, and bytes of operations that also compute."""
     launch, (of_peak, of_bandwidth) = machine.launch_ns, machine.efficiency
     beside = machine.bandwidth * of_bandwidth
     if cost is not None:
@@ -289,7 +289,7 @@ def _rates(machine: MachineModel, cost: KindCost | None, work: float) -> tuple[f
 
 
 def machine_text(machines: tuple[MachineModel, ...]) -> str:
-    """The machines of all ranks in words; "" without any."""
+    """Return the machines of all ranks in words; "" without machines."""
     return by_rank([machine.name for machine in machines]) if machines else ""
 
 
@@ -301,7 +301,7 @@ def named() -> Mapping[str, MachineModel]:
 
 
 def _from_file(path: Path) -> MachineModel:
-    """The machine of a file."""
+    """Return the machine in a machine file."""
     try:
         found = json.loads(path.read_text("utf-8"))
     except OSError as error:
@@ -318,7 +318,7 @@ def _from_file(path: Path) -> MachineModel:
 
 
 def _device_of(text: str) -> MachineModel:
-    """The machine of "400 TFLOP/s, 5 us; bus 25 GB/s; host 70 GFLOP/s, 20 GB/s, 64 GB"."""
+    """Return the machine of "400 TFLOP/s, 5 us; bus 25 GB/s; host 70 GFLOP/s, 20 GB/s, 64 GB"."""
     first, *more = (part.strip() for part in text.split(";"))
     machine = MachineModel.parse(first)
     given: dict[str, Any] = {}
@@ -344,7 +344,7 @@ def _device_of(text: str) -> MachineModel:
 
 
 def _read(name: str, found: Mapping[str, Any]) -> MachineModel:
-    """The machine that a file tells of. Raises KeyError, TypeError or ValueError."""
+    """Return the machine that a file describes. Raises KeyError, TypeError or ValueError."""
     efficiency = found.get("efficiency", {})
     kinds = {
         kind: KindCost(
@@ -386,7 +386,7 @@ def _read(name: str, found: Mapping[str, Any]) -> MachineModel:
 
 
 def _from_numbers(text: str) -> MachineModel:
-    """The machine of "1 TFLOP/s, 100 GB/s, 64 MB, 5 us"."""
+    """Return the machine of "1 TFLOP/s, 100 GB/s, 64 MB, 5 us"."""
     numbers = numbers_of(text)
     memory = numbers.get("memory")
     return MachineModel(

@@ -6,8 +6,8 @@ made. On the CPU the thread's own CPU time counts, the least of several rounds, 
 the machine matter little. The efficiency follows from a time t and a size, size / (peak · (t −
 launch)), where the peak is the best measured rate.
 
-The launch is the cost of an operation of a training step with almost no work: torch's modules,
-autograd and optimizer included, divided among the counted operations.
+The launch is the time of a training step with almost no work, divided by the number of operations
+in the step. The time includes torch's modules, autograd and optimizer.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ ROUNDS, AT_LEAST = 7, 0.004  # rounds of each work; least seconds of a round
 # Cycle through operands of about WORKING_SET bytes, so that caches are as cold as in a real step;
 # for small operands at most MOST_SETS sets.
 WORKING_SET, MOST_SETS = 16 << 20, 256
-# (rows, inner, columns); (batch, channels, pixels a side, kernel); (batch, heads, length, width)
+# Entries of the next three lists: (rows, inner, columns); (batch, channels, pixels a side, kernel);
+# (batch, heads, length, width).
 PRODUCTS = [(rows, k, k) for rows in (16, 64, 256, 1024) for k in (32, 128, 384, 768)]
 CONVOLUTIONS = [
     (batch, channels, side, kernel)
@@ -39,10 +40,10 @@ CONVOLUTIONS = [
 ]
 ATTENTIONS = [(batch, 4, length, 32) for batch in (2, 16) for length in (16, 32, 64, 128, 256)]
 ELEMENTS = [4**n for n in range(3, 13)]
-# (rows, columns); (rows and columns, adjacent elements)
+# Entries of the next lists: (rows, columns); (rows and columns, adjacent elements).
 REDUCTIONS = [(rows, columns) for rows in (16, 128, 1024, 8192) for columns in (32, 128, 512)]
 TRANSPOSES = [(n, length) for n in (8, 32, 128) for length in (1, 32, 128)]
-# their size is in FLOPs, that of all other kinds in bytes
+# kinds of work with sizes in FLOPs; all other kinds have sizes in bytes
 COMPUTING = ("matmul", "convolution", "attention")
 PHASE_ROUNDS = 30  # steps in which a phase is timed
 NUMBERS = ("flops", "bandwidth", "launch_us", "efficiency", "kinds")
@@ -109,7 +110,7 @@ def _measure(device: str, say: Callable[[str], None]) -> MachineModel:
 
 
 def _curve(rates: list[tuple[float, float]], best: float) -> tuple[tuple[float, float], ...]:
-    """Efficiencies by size: the mean, where several works are of about one size."""
+    """Return (size, efficiency) in rising order; works of about one size are averaged."""
     bins: dict[int, list[tuple[float, float]]] = {}
     for size, rate in sorted(rates):
         bins.setdefault(int(size).bit_length(), []).append((size, rate / best))
@@ -157,10 +158,10 @@ def _clock(device: str) -> tuple[Callable[[], float], Callable[[], None]]:
 
 
 def _launch(device: str) -> float:
-    """Return the seconds of an operation of a training step, with modules of 8 × 8.
+    """Return the time of a small training step divided by the number of its operations, in seconds.
 
-    The operations are counted on the CPU, where an emulated cluster computes: a GPU's optimizer
-    needs only a few operations, where the CPU's needs several for each parameter.
+    The operations are counted on the CPU, because an emulated cluster computes there: on the CPU
+    an optimizer needs several operations for each parameter, and on a GPU only a few in all.
     """
     import torch
 
@@ -178,7 +179,8 @@ def _launch(device: str) -> float:
 def _phases(device: str) -> dict[str, float]:
     """Return the host's ns of an operation in each phase of a small training step.
 
-    Each phase begins on an idle device, and its time ends with the last launch: the least of many.
+    The time of a phase begins on an idle device, and ends with the last launch. The least of many
+    measurements counts.
     """
     from ddpkit.rank.emulation.counted import OperationCount
 
@@ -305,13 +307,13 @@ def _copies() -> Iterator[Work]:
 
 
 def _reductions() -> Iterator[Work]:
-    """Sums over rows, softmax, and normalization of rows and of channels, there and back."""
+    """Yield sums over rows, softmax, and normalizations of rows and channels, and the backwards."""
     import torch
 
     aten = torch.ops.aten
     for rows, columns in REDUCTIONS:
         x, row, column, size = (rows, columns), (columns,), (rows, 1), 4.0 * rows * columns
-        image = (max(1, rows // 64), columns, 8, 8)  # equal in elements, except for few rows
+        image = (max(1, rows // 64), columns, 8, 8)  # size of x, if rows >= 64
         pixels = 4.0 * math.prod(image)
         yield size, _in_turns(partial(torch.sum, dim=0), x)
         yield 2 * size, _in_turns(partial(torch.softmax, dim=1), x)
@@ -361,7 +363,7 @@ def _said() -> str:
 
 
 def _name(device: str) -> str:
-    """The device in words."""
+    """Return the device in words."""
     import torch
 
     if device != "cpu":

@@ -104,7 +104,7 @@ def read_network(text: str, world_size: int) -> NamedHosts:
 
 @cache
 def inside_hosts() -> Mapping[str, NamedLinks]:
-    """The links inside a host, by the name of the machine."""
+    """Return the links inside a host, by the name of the machine."""
     return MappingProxyType(
         {
             machine: NamedLinks(**{key: value for key, value in found.items() if key != "machines"})
@@ -116,7 +116,7 @@ def inside_hosts() -> Mapping[str, NamedLinks]:
 
 @cache
 def between_hosts() -> Mapping[str, NamedLinks]:
-    """The networks between hosts, by name."""
+    """Return the networks between hosts, by name."""
     found = _numbers()["between"].items()
     return MappingProxyType({name: NamedLinks(title=name, **facts) for name, facts in found})
 
@@ -126,7 +126,7 @@ def _inside(name: str, text: str) -> NamedLinks:
 
 
 def _named(name: str, known: Mapping[str, NamedLinks], kind: str, text: str) -> NamedLinks:
-    """The network of a name, in any case."""
+    """Return the links of a name, in upper or lower case. Raises ValueError if unknown."""
     lower = {each.lower(): each for each in known}
     if name.lower() in lower:
         return known[lower[name.lower()]]

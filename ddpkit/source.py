@@ -22,7 +22,7 @@ MAGICS = {
 PACKAGE = os.path.join(os.path.dirname(__file__), "")
 RANK_MAIN = os.path.join(PACKAGE, "rank", "main.py")  # callers of this file only started the rank
 _ANSWERS = os.path.join(PACKAGE, "answers", "")
-# The file of a question in a sandbox: the code came from the grader's checkout.
+# The file of a lab's check. In a sandbox, code of a question names a file of the grader's checkout.
 _QUESTION = re.compile(r"[/\\]ddpkit[/\\]checks[/\\]lab\d\d[/\\]\w+\.py$")
 _INSTALLED = tuple(f"{os.sep}{name}-packages{os.sep}" for name in ("site", "dist"))
 _STDLIB = tuple(os.path.join(sysconfig.get_path(name), "") for name in ("stdlib", "platstdlib"))
@@ -34,7 +34,8 @@ _own: set[str] = set()  # beginnings of file names that count as the reader's in
 def is_user_file(filename: str) -> bool:
     """True if code of this file is the reader's, neither a library's nor this package's own.
 
-    The course's answers count as the reader's, because `carry` puts them in place of an own answer.
+    The course's answers count as the reader's, because `carry` returns them in place of the
+    reader's own.
     """
     if filename.startswith("<"):
         return filename in _shipped or filename.startswith(("<ipython", "<stdin", *MAGICS))
@@ -89,7 +90,7 @@ def add_user_files(beginning: str) -> None:
 
 
 def _codes(value: Any, seen: set[int]) -> Iterator[types.CodeType]:
-    """Yield the code of a function, of functions inside it, and of those that it wraps or holds."""
+    """Yield the code of a function, and of functions that are inside it, wrapped or held by it."""
     if id(value) in seen:
         return
     seen.add(id(value))
@@ -122,7 +123,7 @@ def _held(function: types.FunctionType) -> Iterator[Any]:
 def locate(filename: str, lineno: int) -> str:
     """Name a line the way the reader does: "Cell In[5], line 12" or "train.py, line 12".
 
-    Code of a notebook cell has a made-up file name; IPython knows which cell it stands for.
+    Code of a notebook cell has a made-up file name, and IPython knows the cell of each such name.
     """
     if filename in MAGICS:
         return f"{MAGICS[filename]}, line {lineno + 1}"  # the first line is the magic's

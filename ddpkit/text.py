@@ -1,6 +1,6 @@
 """Text for people: widths of lines, wrapping, columns, counts, sizes, signs, an exercise's blank.
 
-Texts that two rooms of the kit must write alike have their only home here. Widths are in
+Texts that several rooms of the kit must write in the same way are made only here. Widths are in
 characters.
 """
 
@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Sequence
 from textwrap import fill
 
-# Lines. JupyterLab breaks longer ones once more, in the middle of a word.
+# Widths of lines. JupyterLab breaks longer lines again, in the middle of a word.
 LINE = 88  # a line printed by a check or a picture
 ERROR_LINE = 80  # a line of an error's message: a column or a label may be before it
 # Parts of a line; longer parts are cut.
@@ -28,11 +28,11 @@ _UNSEEN = re.compile(
 )
 _PLAIN = str.maketrans({PASS: "+", FAIL: "x", "…": "...", "·": "-"})
 
-BLANK = "your code here"  # how the message of an exercise as shipped begins
+BLANK = "your code here"  # beginning of the error message of an exercise as shipped
 
 
 def sign(passed: bool) -> str:
-    """The sign of a verdict."""
+    """Return the sign of a verdict."""
     return PASS if passed else FAIL
 
 
@@ -56,17 +56,17 @@ def placeholder(lines: int) -> str:
 
 
 def plural(n: int, noun: str) -> str:
-    """``plural(1, "rank") == "rank"``, ``plural(0, "rank") == "ranks"``; "batch" ends in "es"."""
+    """Return the noun for `n` things: "rank" if `n` is 1, otherwise "ranks" ("batches")."""
     return noun if n == 1 else f"{noun}es" if noun.endswith("ch") else f"{noun}s"
 
 
 def count(n: int, noun: str) -> str:
-    """``count(1, "message") == "1 message"``, ``count(2000, "message") == "2,000 messages"``."""
+    """Return a number with its noun: ``count(2000, "message") == "2,000 messages"``."""
     return f"{n:,} {plural(n, noun)}"
 
 
 def ordinal(n: int) -> str:
-    """``ordinal(4) == "4th"``, ``ordinal(21) == "21st"``."""
+    """Return an ordinal number: ``ordinal(4) == "4th"``, ``ordinal(21) == "21st"``."""
     ending = "th" if n % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(n % 10, "th")
     return f"{n}{ending}"
 
@@ -78,7 +78,7 @@ def kind_of(value: object) -> str:
 
 
 def size(n: int) -> str:
-    """Bytes for people, in powers of ten: ``size(4_194_304) == "4.19 MB"``."""
+    """Return bytes for people, in powers of ten: ``size(4_194_304) == "4.19 MB"``."""
     value, unit = float(n), "B"
     for larger in ("kB", "MB", "GB", "TB"):
         if value < 999.5:
@@ -93,14 +93,15 @@ def cut(text: str, width: int) -> str:
 
 
 def wrap(text: str, width: int = LINE, *, lead: str = "", hang: str = "  ") -> str:
-    """Return ``text`` in lines of ``width``: ``lead`` before the first, ``hang`` before others."""
+    """Return ``text`` in lines of ``width``: first ``lead``, and ``hang`` before later lines."""
     return fill(text, width, initial_indent=lead, subsequent_indent=hang, break_on_hyphens=False)
 
 
 def under(lead: str, text: str, width: int = LINE) -> str:
     """Return ``lead`` and ``text``, wrapped with the text hanging under its own beginning.
 
-    Words and spaces stay as they are, even too long: the text may hold values, or lines of code.
+    Words and spaces stay as they are, even too long words, because the text may hold values or
+    lines of code.
     """
     return fill(
         text.replace("\n", " "),
@@ -114,7 +115,7 @@ def under(lead: str, text: str, width: int = LINE) -> str:
 
 
 def rank_list(ranks: Sequence[int]) -> str:
-    """``rank_list([4]) == "rank 4"``, ``rank_list([0, 1, 2, 7]) == "ranks 0 to 2, 7"``; sorted."""
+    """Return sorted ranks in words: ``rank_list([0, 1, 2, 7]) == "ranks 0 to 2, 7"``."""
     runs: list[list[int]] = []
     for rank in ranks:
         if runs and runs[-1][-1] == rank - 1:
@@ -138,7 +139,7 @@ def prose(*lines: str) -> str:
 
 
 def columns(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Rows of a table as lines: the first column to the left, the others to the right."""
+    """Return the rows of a table as lines: first column flush left, other columns flush right."""
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     return [
         "  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]) for row in rows

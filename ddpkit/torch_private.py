@@ -84,7 +84,7 @@ class Private(NamedTuple):
                     return True
                 found = importlib.import_module(path)  # torch.optim deletes the names of modules
                 continue
-            if not hasattr(found, part):  # some stand in the head of a class, and are set later
+            if not hasattr(found, part):  # a class may only annotate a name, to set it later
                 return part in getattr(found, "__annotations__", ())
             found = getattr(found, part)
         return True
@@ -94,7 +94,7 @@ class Private(NamedTuple):
         if not self.is_there(load=True):
             return self.lacking()
         try:
-            says = "" if self.probe() else "behaves otherwise"
+            says = "" if self.probe() else "behaves differently"
         except Exception as error:
             says = f"raises {type(error).__name__} ({str(error).splitlines()[0]})"
         return says and f"{self.short} of torch {_version()} {says}: {self.feature.value}"
@@ -245,7 +245,7 @@ _known(
     Feature.NCCL,
     "torch.distributed.ProcessGroup._start_coalescing",
     "torch.distributed.ProcessGroup._end_coalescing",
-    probe=lambda: True,  # gloo has none, and NCCL wants a GPU
+    probe=lambda: True,  # gloo lacks both methods, and NCCL needs a GPU
 )
 
 
@@ -287,7 +287,7 @@ MEET = "_store_based_barrier"  # where ranks that make a group wait for each oth
 
 
 def meet(number: Callable[[], int]) -> None:
-    """Let ranks that make a group wait for as many ranks as a function says, from now on."""
+    """Let ranks that make a group wait, from now on, until `number()` ranks have come."""
     import torch.distributed as dist
 
     home = dist.distributed_c10d
@@ -618,7 +618,7 @@ def push_mode(mode: Any) -> None:
 
 GUARDS = (
     *("_DisableTorchDispatch", "_ForceDispatchKeyGuard"),
-    *("ExcludeDispatchKeyGuard", "_ExcludeDispatchKeyGuard"),  # without and with `with`
+    *("ExcludeDispatchKeyGuard", "_ExcludeDispatchKeyGuard"),  # torch has both names
 )
 
 
@@ -707,7 +707,7 @@ def fake_mode() -> Any:
 
 
 def no_modes() -> AbstractContextManager[Any]:
-    """Return a block in which the dispatch modes of the thread see no operation."""
+    """Return a context manager: in its block, the thread's dispatch modes see no operation."""
     from torch.utils._python_dispatch import _disable_current_modes
 
     return _disable_current_modes()
@@ -740,7 +740,7 @@ REBUILD_META = "_rebuild_meta_tensor_no_storage"  # pickle calls it for a tensor
 
 
 def rebuilds() -> ModuleType:
-    """Return the module with the functions that make tensors of their pickles."""
+    """Return the module with the functions that pickle calls to make tensors."""
     return importlib.import_module("torch._utils")
 
 
@@ -847,7 +847,8 @@ def _numbers_its_nodes() -> bool:
 _known(Feature.DEVICES, "torch._C._autograd._get_sequence_nr", probe=_numbers_its_nodes)
 _known(Feature.DEVICES, "torch._C._current_autograd_node", probe=_numbers_its_nodes)
 
-TAKE_LISTS = "_get_foreach_kernels_supported_devices"  # tells where optimizers take lists
+# returns the devices on which optimizers handle a list of tensors in one operation
+TAKE_LISTS = "_get_foreach_kernels_supported_devices"
 
 
 def optimizers() -> Any:
@@ -896,11 +897,13 @@ def pinned(batch: Any) -> Any:
 
 _known(Feature.DEVICES, "torch.utils.data._utils", probe=lambda: pinned("text") == "text")
 
-# Where FSDP2 moves parameters to the device: torch 2.7 calls the function from another module.
+# The function by which FSDP2 moves parameters to the device, and the two modules that may call it:
+# torch 2.7 calls the function from another module than newer versions.
 MOVE_STATES = "_move_states_to_device"
 FSDP2 = "torch.distributed.fsdp._fully_shard"
 FSDP2_MOVES = (f"{FSDP2}._fsdp_init", f"{FSDP2}._fully_shard")
-# torch's code says `.to(device)` for the device on which a tensor lies already, and moves here.
+# module -> the function in which torch moves a tensor between host and device by `.to(device)`. In
+# its other functions, torch calls `.to(device)` for tensors that are on the device already.
 _MOVES_UP = {f"{FSDP2}._fsdp_param": "all_gather_inputs"}
 _MOVES_DOWN = {
     f"{FSDP2}._fsdp_collectives": "foreach_reduce",
@@ -978,18 +981,18 @@ _known(
     probe=lambda: builtin_table() is None or isinstance(builtin_table(), dict),
 )
 
-COALESCING = "_coalescing_manager"  # a block of torch.distributed, in which calls go together
+COALESCING = "_coalescing_manager"  # context manager that joins the calls in its block
 
 
 def coalescing_manager() -> Any:
-    """Return the block that joins calls."""
+    """Return torch's context manager that joins calls."""
     import torch.distributed as dist
 
     return getattr(dist.distributed_c10d, COALESCING)
 
 
 def set_coalescing_manager(block: Any) -> None:
-    """Put a block in the place of torch's."""
+    """Replace torch's context manager that joins calls."""
     import torch.distributed as dist
 
     setattr(dist.distributed_c10d, COALESCING, block)
@@ -1040,7 +1043,7 @@ _known(
 
 COMPILER = "torch._dynamo"
 COMPILED = ("torch._inductor", COMPILER)  # the modules of the compiler
-# Modules and a function on the stack of a compile.
+# Modules and a function that are on the stack while torch compiles.
 COMPILES = ("torch._dynamo.convert_frame", "torch._inductor.compile_fx", "torch.compile")
 DISABLED = "__dynamo_disable"  # torch's attribute for the result of the compiler's `disable`
 
@@ -1056,7 +1059,7 @@ def put_compiler(module: ModuleType | None) -> None:
 
 
 def _asks_the_compiler() -> bool:
-    """True if torch's own functions say by `disable(function, recursive)` not to be compiled."""
+    """True if torch calls `disable(function, recursive)` for a function not to be compiled."""
     import torch
     from torch._compile import _disable_dynamo
 
