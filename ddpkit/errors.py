@@ -64,7 +64,7 @@ class Waiting:
     """A waiting rank: the call in progress, and the line of code."""
 
     call: Call
-    where: Where  # the line of `wait()`, which can be another line than the call's
+    where: Where  # the line of `wait()`, perhaps below the line of the call
 
 
 @dataclass(frozen=True)

@@ -40,7 +40,8 @@ from ddpkit.networks import NETWORK_EXAMPLE, is_named, read_network
 EXAMPLE = '"1 Gbit/s, 200 us"'
 HOSTS_EXAMPLE = '{"hosts of": 4, "inside": "300 GB/s, 3 us", "between": "100 Gbit/s, 10 us"}'
 _OF_HOSTS = ("hosts of", "inside", "between")
-_NS = {"ns": 1.0, "us": 1e3, "\u00b5s": 1e3, "\u03bcs": 1e3, "ms": 1e6, "s": 1e9}  # two kinds of µ
+# Unicode has two signs for µ
+_NS = {"ns": 1.0, "us": 1e3, "\u00b5s": 1e3, "\u03bcs": 1e3, "ms": 1e6, "s": 1e9}
 _PREFIX = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12, "ki": 2**10, "mi": 2**20, "gi": 2**30}
 _BYTES = {"bit": 1 / 8, "bits": 1 / 8, "b": 1 / 8, "B": 1.0, "byte": 1.0, "bytes": 1.0}
 _RATE = re.compile(r"((?i:[kmgt]i?)?)(bits?|bytes?|[bB])(?:/s|ps)")
@@ -91,7 +92,8 @@ class Link:
 
     def arrival_ns(self, receiver: "Link", nbytes: int, leaves_ns: int) -> int:
         """Return the time, in ns, at which a message can begin to occupy the receiver's side."""
-        behind = max(0, self.wire_ns(nbytes) - receiver.wire_ns(nbytes))  # a slower sender
+        # above 0 if the sender is slower
+        behind = max(0, self.wire_ns(nbytes) - receiver.wire_ns(nbytes))
         return leaves_ns + max(self.latency_ns, receiver.latency_ns) + behind
 
     def __str__(self) -> str:
@@ -343,7 +345,7 @@ def _quantities(text: str) -> dict[str, float]:
         if unit is None:
             continue
         part, scale = _unit(unit)
-        if part in parts:  # two latencies, or two bandwidths
+        if part in parts:  # the text has two latencies, or two bandwidths
             part = ""
         parts[part] = float(Fraction(number) * Fraction(scale))
     if not parts or "" in parts:

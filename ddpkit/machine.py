@@ -41,7 +41,7 @@ EXAMPLE = '"A100", "1 TFLOP/s, 100 GB/s, 64 MB, 5 us" or "mine.json"'
 KINDS = (
     *("matmul", "convolution", "attention", "elementwise", "copy"),
     "reduction",  # sums, softmax and normalization, forward and backward
-    "transposed",  # copies and elementwise operations on tensors that lie differently in memory
+    "transposed",  # copies and elementwise operations on tensors with different orders in memory
 )
 # replacements for kinds that are missing in a machine file
 _LIKE = {"reduction": "elementwise", "transposed": "copy"}

@@ -25,7 +25,7 @@ from typing import Any
 from ddpkit.machine import KindCost, MachineModel
 from ddpkit.machine_numbers import PHASES
 
-ROUNDS, AT_LEAST = 7, 0.004  # rounds of each work; least seconds of a round
+ROUNDS, AT_LEAST = 7, 0.004  # rounds of each piece of work; least seconds of a round
 # Cycle through operands of about WORKING_SET bytes, so that caches are as cold as in a real step;
 # for small operands at most MOST_SETS sets.
 WORKING_SET, MOST_SETS = 16 << 20, 256
@@ -84,13 +84,14 @@ def _measure(device: str, say: Callable[[str], None]) -> MachineModel:
     for kind, grid in works.items():
         say(kind)
         times[kind] = [(size, 1e9 * _seconds(work, device)) for size, work in grid()]
-    bare = min(ns for _, ns in times["elementwise"])  # a launch without modules and autograd
+    # the launch of a bare operation, without modules and autograd
+    bare = min(ns for _, ns in times["elementwise"])
     rates = {
         kind: [(size, size / max(ns - bare, LEAST_NS)) for size, ns in found]
         for kind, found in times.items()
     }
     peak = max(rate for kind in COMPUTING for _, rate in rates[kind])
-    bandwidth = rates["copy"][-1][1]  # far beyond every cache
+    bandwidth = rates["copy"][-1][1]  # the largest copy, far larger than every cache
     kinds = {
         kind: KindCost(launch, _curve(found, peak if kind in COMPUTING else bandwidth))
         for kind, found in rates.items()
@@ -313,7 +314,7 @@ def _reductions() -> Iterator[Work]:
     aten = torch.ops.aten
     for rows, columns in REDUCTIONS:
         x, row, column, size = (rows, columns), (columns,), (rows, 1), 4.0 * rows * columns
-        image = (max(1, rows // 64), columns, 8, 8)  # size of x, if rows >= 64
+        image = (max(1, rows // 64), columns, 8, 8)  # the size of x, unless rows < 64
         pixels = 4.0 * math.prod(image)
         yield size, _in_turns(partial(torch.sum, dim=0), x)
         yield 2 * size, _in_turns(partial(torch.softmax, dim=1), x)

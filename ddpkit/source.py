@@ -20,7 +20,8 @@ MAGICS = {
     "<magic-timeit>": "%%timeit cell",
 }
 PACKAGE = os.path.join(os.path.dirname(__file__), "")
-RANK_MAIN = os.path.join(PACKAGE, "rank", "main.py")  # callers of this file only started the rank
+# frames above this file's frame only started the rank
+RANK_MAIN = os.path.join(PACKAGE, "rank", "main.py")
 _ANSWERS = os.path.join(PACKAGE, "answers", "")
 # The file of a lab's check. In a sandbox, code of a question names a file of the grader's checkout.
 _QUESTION = re.compile(r"[/\\]ddpkit[/\\]checks[/\\]lab\d\d[/\\]\w+\.py$")
@@ -103,7 +104,7 @@ def _codes(value: Any, seen: set[int]) -> Iterator[types.CodeType]:
         inner = [value.func, *value.args, *value.keywords.values()]
     elif isinstance(value, types.MethodType):
         inner = [value.__func__]
-    else:  # perhaps a callable object
+    else:  # `value` may be a callable object
         called: Any = getattr(type(value), "__call__", None)  # noqa: B004  # the class has the code
         inner = [called] if isinstance(called, types.FunctionType) else []
     for each in inner:
@@ -116,7 +117,7 @@ def _held(function: types.FunctionType) -> Iterator[Any]:
     for cell in function.__closure__ or ():
         try:
             yield cell.cell_contents
-        except ValueError:  # not assigned yet
+        except ValueError:  # the variable is not assigned yet
             continue
 
 
@@ -126,8 +127,8 @@ def locate(filename: str, lineno: int) -> str:
     Code of a notebook cell has a made-up file name, and IPython knows the cell of each such name.
     """
     if filename in MAGICS:
-        return f"{MAGICS[filename]}, line {lineno + 1}"  # the first line is the magic's
-    # Looked up, not imported: without IPython in the process there are no cells either.
+        return f"{MAGICS[filename]}, line {lineno + 1}"  # the magic is the first line of the cell
+    # Looked up, not imported: a process without IPython has no cells.
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython is not None else None
     if shell is not None:

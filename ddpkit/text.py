@@ -17,12 +17,12 @@ ERROR_LINE = 80  # a line of an error's message: a column or a label may be befo
 # Parts of a line; longer parts are cut.
 VALUE = 72  # a value; a longer value is shown by its size and digest
 MESSAGE = 160  # the first line of a foreign exception
-NAME = 80  # a name from another tool
+NAME = 80  # a name that another tool has made
 REASON = 100  # a library's own words about a fault in a file
 EXCERPT = 80  # a quoted line that shows the place of a fault
 
 PASS, FAIL = "✓", "✗"
-# Characters that command a terminal, turn the text around, or are half a character.
+# Characters that command a terminal or reverse the text, and halves of characters.
 _UNSEEN = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]"
 )

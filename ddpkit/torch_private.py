@@ -64,7 +64,7 @@ class Feature(Enum):
 class Private(NamedTuple):
     """A private name and a probe: False or an error if the kit cannot use the name."""
 
-    name: str  # dotted, from "torch" on, as in torch's source
+    name: str  # dotted name, beginning with "torch", as in torch's source
     feature: Feature
     probe: Callable[[], bool]
 
@@ -131,7 +131,7 @@ def _is_module(name: str) -> bool:
     """True if there is a module with the name, loaded or not."""
     try:
         return importlib.util.find_spec(name) is not None
-    except ModuleNotFoundError:  # the parent is no package
+    except ModuleNotFoundError:  # the parent of `name` is no package
         return False
 
 
@@ -170,7 +170,8 @@ def _has_its_backend() -> bool:
 
     group: Any = dist.ProcessGroup(0, 1)  # type: ignore[call-arg]  # torch's stub is wrong
     register_backend(group, "cpu", _alone())
-    by_default = group._get_sequence_number_for_group()  # raises where there is no default
+    # raises if the group has no default backend
+    by_default = group._get_sequence_number_for_group()
     return bool(by_default == 0 and group._get_backend(torch.device("cpu")).size() == 1)
 
 
@@ -270,7 +271,7 @@ _known(
     probe=_options_have_a_timeout,
 )
 
-NOT_ONESELF = "_check_not_self_rank"  # where `dist.send` to oneself raises
+NOT_ONESELF = "_check_not_self_rank"  # the function in which `dist.send` to the own rank raises
 
 
 def _knows_the_rank() -> bool:
@@ -283,7 +284,7 @@ def _knows_the_rank() -> bool:
 _known(Feature.WORDS, f"torch.distributed.distributed_c10d.{NOT_ONESELF}", probe=_knows_the_rank)
 
 
-MEET = "_store_based_barrier"  # where ranks that make a group wait for each other, by a store
+MEET = "_store_based_barrier"  # function in which ranks that make a group wait for each other
 
 
 def meet(number: Callable[[], int]) -> None:
@@ -453,7 +454,7 @@ def put_first(parameter: torch.nn.Parameter, handle: Any) -> None:
     """Make the hook of a handle the first of the hooks that a ready gradient calls."""
     hooks: Any = parameter._post_accumulate_grad_hooks
     for earlier in [key for key in hooks if key != handle.id]:
-        hooks[earlier] = hooks.pop(earlier)  # to the end
+        hooks[earlier] = hooks.pop(earlier)  # moves the earlier hook to the end
 
 
 def _comes_first() -> bool:
@@ -487,7 +488,8 @@ def _holds_both() -> bool:
 
 _known(Feature.RUNS, "torch.Tensor._indices", "torch.Tensor._values", probe=_holds_both)
 
-use_count: Callable[[torch.Tensor], int] = methodcaller("_use_count")  # owners, C++ included
+# number of owners, C++ included
+use_count: Callable[[torch.Tensor], int] = methodcaller("_use_count")
 
 
 def _counts_autograds_use() -> bool:
@@ -501,7 +503,8 @@ def _counts_autograds_use() -> bool:
 
 _known(Feature.COUNTED, "torch.Tensor._use_count", probe=_counts_autograds_use)
 
-storage_id: Callable[[torch.UntypedStorage], int] = attrgetter("_cdata")  # equal for all views
+# equal for all views of a storage
+storage_id: Callable[[torch.UntypedStorage], int] = attrgetter("_cdata")
 
 
 def _views_share_it() -> bool:
@@ -566,8 +569,9 @@ def unseen_by_modes() -> object:
     return torch._C._DisableTorchDispatch()
 
 
-schema_of: Callable[[Any], Any] = attrgetter("_schema")  # an operator's arguments
-packet_of: Callable[[Any], Any] = attrgetter("_overloadpacket")  # all overloads together
+schema_of: Callable[[Any], Any] = attrgetter("_schema")  # an operator's signature
+# an operator's packet: all overloads together
+packet_of: Callable[[Any], Any] = attrgetter("_overloadpacket")
 
 
 def _modes_hear() -> bool:
@@ -1004,7 +1008,8 @@ def _joins_calls() -> bool:
 
 _known(Feature.SCRIPTS, f"torch.distributed.distributed_c10d.{COALESCING}", probe=_joins_calls)
 
-SYMMETRIC = "torch.distributed._symmetric_memory"  # GPUs' memory that peers write
+# module for memory of GPUs into which peers write
+SYMMETRIC = "torch.distributed._symmetric_memory"
 _known(Feature.SCRIPTS, SYMMETRIC, probe=lambda: _is_module(SYMMETRIC))
 SHARDED_OPS = "torch.distributed._shard.sharded_tensor.api._SHARDED_OPS"
 
@@ -1045,7 +1050,8 @@ COMPILER = "torch._dynamo"
 COMPILED = ("torch._inductor", COMPILER)  # the modules of the compiler
 # Modules and a function that are on the stack while torch compiles.
 COMPILES = ("torch._dynamo.convert_frame", "torch._inductor.compile_fx", "torch.compile")
-DISABLED = "__dynamo_disable"  # torch's attribute for the result of the compiler's `disable`
+# attribute in which torch keeps the result of the compiler's `disable`
+DISABLED = "__dynamo_disable"
 
 
 def put_compiler(module: ModuleType | None) -> None:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 CELL_LIMIT_S = 120
 # A live widget needs a running kernel: a stored widget only shows "model not found".
 _WIDGET = "application/vnd.jupyter.widget-view+json"
-_RULES = "ddpkit-live"  # the mark of a live output, see `ddpkit.view.drawing.shell`
+_RULES = "ddpkit-live"  # text that marks a live output, see `ddpkit.view.drawing.shell`
 
 
 def execute(lesson: Lesson, *, cell_limit_s: int = CELL_LIMIT_S) -> Notebook:

@@ -11,7 +11,7 @@ FIRST_CODE_LINES = 2
 CODE_LINES = 15
 ANSWER_LINES = 25
 TEXT_WORDS = 80
-SCRIPT_LINES = 20  # lines of a whole program in a text cell
+SCRIPT_LINES = 20  # lines of a code block in a text cell
 BLOCK = re.compile(r"^```.*?^```$", re.DOTALL | re.MULTILINE)
 
 

@@ -24,7 +24,8 @@ GIVEN_SENT, GIVEN_PEAK = (
 )  # costs of the given script: bytes of all messages, and the largest peak of a rank in bytes
 MEMORY = 3e6  # bytes: the largest peak of a rank that still gets all points
 STEPS, RATE = 8, 0.01  # steps and learning rate of AdamW
-SHORT, LONG = [32] * 8, [64, 32, 32] * 2  # lengths of a step's stretches: the last rank's are LONG
+# lengths of the stretches of a step: LONG on the last rank, SHORT on all other ranks
+SHORT, LONG = [32] * 8, [64, 32, 32] * 2
 HELD_OUT = 64  # stretches of each dialect for the held-out loss
 TABLES = 2  # the first parameters embed letters and places by look-up, without a matrix product
 

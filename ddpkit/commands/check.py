@@ -155,7 +155,8 @@ def _execute(notebook: Any, folder: Path, timeout: int) -> None:
             resources={"metadata": {"path": str(folder)}},
             on_cell_executed=lambda **_: bar.update(),
         )
-        with suppress(DeadKernelError):  # cells without outputs will report the death
+        # `_result` reports the death, because later cells have no outputs
+        with suppress(DeadKernelError):
             # The student's own progress stays as it is: it records what passes in the notebook,
             # and this run keeps its results in a temporary folder.
             client.execute(env={**os.environ, "DDPKIT_PROGRESS": kept})

@@ -24,7 +24,7 @@ from ddpkit.errors import DdpkitError
 from ddpkit.text import count, sign
 
 LIMIT = 60.0  # seconds for the ranks: a first import of torch from a slow disk takes long
-PATIENCE = 5.0  # seconds for the name service
+PATIENCE = 5.0  # seconds for an answer of the name service
 TORCHRUN_PORT = "29500"  # torchrun's default
 NOTEBOOKS = ("jupyterlab", "ipywidgets", "matplotlib", "nbval")
 # findings without which ranks fail, or wait for a long time
@@ -141,7 +141,7 @@ def _resolved(name: str) -> Sequence[str]:
     def ask() -> None:
         try:
             answers = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
-        except (OSError, UnicodeError):  # UnicodeError: for a name that no host can have
+        except (OSError, UnicodeError):  # UnicodeError: no host can have such a name
             return
         found.extend(dict.fromkeys(str(address[0]) for *_, address in answers))
 
@@ -175,7 +175,7 @@ def _launcher() -> Finding:
 def _sandbox() -> Finding:
     try:
         from ddpkit.grade.sandbox import bwrap
-    except ImportError as error:  # no Linux
+    except ImportError as error:  # the module cannot be imported off Linux
         return diagnosis.sandbox(f"grading runs on Linux only ({error})")
     return diagnosis.sandbox(bwrap.trouble(), bwrap.lacks())
 

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from ddpkit.grade.store import Result
 
 FILE = click.Path(path_type=Path)
-FAILED, NONE_GRADED = 3, 4  # exit statuses: the machine failed for some; all were refused
+# exit statuses: the machine failed for a submission; all submissions were refused
+FAILED, NONE_GRADED = 3, 4
 
 
 @click.command(epilog="Example: ddpkit grade handed_in --out results")
@@ -117,7 +118,7 @@ def grade(
     limits = base.Limits.of_cells(limit)
     results: list[Result] = []
     _one_thread()
-    # exit, so that temporary files are removed
+    # SystemExit, unlike a kill, lets temporary files be removed
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     with (
         workplace() as work,

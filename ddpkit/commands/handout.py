@@ -62,7 +62,7 @@ KINDS = {
 ANSWERS = re.compile(r"lab(\d\d)\.py")
 TEACHERS = re.compile(r"<!-- for teachers -->\n.*?<!-- for all -->\n", re.DOTALL)  # in README
 NEED_A_CHECKOUT = re.compile(r"(make test|ddpkit (grade|report|handout|slides|release)) .*\n?")
-SAME_DAY = (1980, 1, 1, 0, 0, 0)  # the first date that a zip can hold
+SAME_DAY = (1980, 1, 1, 0, 0, 0)  # the earliest date that a zip can hold
 
 
 @click.command(epilog="Example: ddpkit handout --open 05")
@@ -135,7 +135,7 @@ def archive(root: Path, labs: list[Path], opened: str, rules: str = "") -> bytes
             if path.name == TUTOR:
                 path = root / "labs" / TUTOR
             entry = zipfile.ZipInfo(name, SAME_DAY)
-            entry.create_system = 3  # Unix: the archive has Unix modes, even if made elsewhere
+            entry.create_system = 3  # Unix, because the entries have Unix modes on any system
             entry.external_attr = (0o100755 if path.stat().st_mode & 0o100 else 0o100644) << 16
             content = tutor if path.name == TUTOR else path.read_bytes()
             if name == "README.md":

@@ -83,7 +83,8 @@ def report(
             raise GradeError(f"{there} holds no results of lab {lab.zfill(2)}.")
     names = [result.name for result in results]
     who = read_roster(roster) if roster else without_roster(names)
-    if form == "standings" and not anonymous:  # a table to hang up has no names
+    # standings are for a whole class, so the table has no names
+    if form == "standings" and not anonymous:
         anonymous = folders[0] / CODES
     if anonymous:
         from ddpkit.grade.publish.anonymous import anonymous as unnamed

@@ -12,7 +12,7 @@ from ddpkit.commands.waiting import said_if_long
 from ddpkit.text import columns, count
 
 LEFT_OUT = "left out (torch's default: 1, then 25)"
-CLOSE = 1.02  # the model cannot rank caps with steps of at most CLOSE times the best step
+CLOSE = 1.02  # caps are equal for the model if their steps take at most CLOSE times the best step
 SHOWN = 8
 
 

@@ -45,7 +45,7 @@ def check(answer: object, *, hint: int = 1, limit: float = LIMIT_S) -> Verdict:
     seed = current_seed()
     verdict = judge(exercise, answer, seed, limit)
     notes = list(_remember(verdict, answer)) if speaks() else []
-    # Notes depend on the student's folder, and the text under a secret seed must not.
+    # Notes depend on the student's folder; a text under a secret seed must not depend on it.
     say(verdict_text(verdict, [] if seed.secret else notes, secret=seed.secret, hint=hint))
     return verdict
 

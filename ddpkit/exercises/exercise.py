@@ -78,7 +78,8 @@ class Case:
     title: str
     observe: Callable[[], Observed]
     expect: Observed
-    weight: float = 1.0  # share of the exercise's points, relative to the exercise's further cases
+    # share of the exercise's points, relative to the weights of its further cases
+    weight: float = 1.0
     read: Callable[[Observed], Observed] | None = None
     hints: Sequence[Hint] = ()
     given: object = None  # more values for the hints; they stay outside the sandbox
@@ -172,7 +173,7 @@ def exercises() -> dict[str, Exercise]:
     """Return all exercises by name, in the order of the labs."""
     for module in _lab_modules():
         importlib.import_module(module)
-    # sorted is stable: within a lab, the order of its module
+    # sorted is stable, so a lab's exercises keep the order of its module
     return dict(sorted(REGISTRY.items(), key=lambda item: item[1].lab))
 
 

@@ -38,7 +38,7 @@ def _number(value: Any) -> float | None:
     """Return a value as a finite number; None for a text and for any other value."""
     try:
         found = math.nan if isinstance(value, str) else float(value)
-    except Exception:  # any object that the reader has written there
+    except Exception:  # the reader may have written any object as the prediction
         return None
     return found if math.isfinite(found) else None
 

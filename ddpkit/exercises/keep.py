@@ -26,7 +26,7 @@ from ddpkit.exercises.sources import (
 CARRIED = "ddpkit_carried_"
 
 CARRY = "from ddpkit import carry"  # line of a kept file that uses an earlier answer
-CARRY_ONCE = "from ddpkit.lessons import carry"  # the form of files kept before November 2026
+CARRY_ONCE = "from ddpkit.lessons import carry"  # the same line in files kept before November 2026
 
 
 class NotKept(Exception):
@@ -70,7 +70,7 @@ def load(name: str, text: str, path: Path) -> Any:
     linecache.cache[filename] = (len(text), None, text.splitlines(keepends=True), filename)
     module = types.ModuleType(f"{CARRIED}{name}")
     module.__file__ = filename
-    # while the file runs, because dataclasses look their module up
+    # only while the file runs, because dataclasses look their module up
     sys.modules[module.__name__] = module
     try:
         exec(code, module.__dict__)
@@ -251,7 +251,7 @@ def _carry_of(name: str, value: Any) -> str | None:
     if not isinstance(module, str) or not module.startswith(CARRIED):
         return None
     original = module.removeprefix(CARRIED)
-    if getattr(value, "__name__", None) != original:  # a helper of the carried answer
+    if getattr(value, "__name__", None) != original:  # the value is a helper of the carried answer
         return None
     return f'{name} = carry("{original}", quiet=True)'
 

@@ -29,7 +29,7 @@ LOOK_S = 0.2  # seconds between two interrupts of a thread
 PATIENCE_S = 5.0  # seconds for an interrupted thread to end
 
 Result = TypeVar("Result")
-_worker: _Worker | None = None  # runs the current case
+_worker: _Worker | None = None  # the thread that runs the current case
 
 
 class TookTooLong(Exception):

@@ -73,7 +73,7 @@ KINDS: tuple[tuple[str, str], ...] = (
     ("shapes", r"[Ss]izes? of tensor|dimension|must match the size"),
 )
 
-MOST = 60  # characters of a word of a claim
+MOST = 60  # characters kept of each word in a claim
 ATTRIBUTE = re.compile(r"has no attribute '(\w+)'")
 
 
@@ -84,7 +84,7 @@ class Trouble:
     type: str = ""  # class of the exception, raised on a rank or here: "IndexError"
     kind: str = ""  # a word of `KINDS`
     stuck: str = ""  # the reason why ranks wait forever: a `Deadlock.cause`
-    mismatch: str = ""  # the subject on which the ranks disagree: a `Mismatch.kind`
+    mismatch: str = ""  # the kind of a mismatch between ranks: a `Mismatch.kind`
     attribute: str = ""  # the missing name of an AttributeError
     dtypes: tuple[str, ...] = ()  # the dtypes on which the ranks disagree
     hung: bool = False  # a deadlock, a mismatch or a timeout; another try may take as long

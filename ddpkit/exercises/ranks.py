@@ -152,7 +152,7 @@ def together(
     return [partial(shared.did, number) for number in range(len(calls))]
 
 
-# observed name -> a name of `Did`, or a function of `Did`
+# observed name -> name of an attribute of `Did`, or a function that takes a `Did`
 Looks = Mapping[str, str | Callable[[Did], Any]]
 
 
@@ -292,7 +292,7 @@ def _call_each(
             dist.barrier()
         _let_a_moment_pass()
         with (
-            span(CALL),  # gives the call's times in the trace, by the same clock as the messages
+            span(CALL),  # marks the call's begin and end in the trace, by the clock of the messages
             _noted(counted) as program,
             _held_to_rules(files),
         ):

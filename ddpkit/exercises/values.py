@@ -34,7 +34,8 @@ class PlainTensor:
     dtype: str  # "float32"
     shape: tuple[int, ...]
     data: bytes
-    values: Any = field(compare=False, repr=False)  # torch.Tensor on the CPU, to look into
+    # torch.Tensor on the CPU, to compare element by element
+    values: Any = field(compare=False, repr=False)
 
     def __str__(self) -> str:
         return f"{self.dtype}{list(self.shape)}"
@@ -95,7 +96,7 @@ def plain(value: Any, depth: int = 0) -> Any:
         return value
     if depth > DEPTH:
         return Opaque(f"{kind.__name__}, nested too deep")
-    # compared by exact type: a subclass could give a different answer each time
+    # exact types: an object of a subclass could give a different value each time
     if kind is list:
         return [plain(item, depth + 1) for item in value]
     if kind is tuple or kind is _of("torch", "Size"):
@@ -118,7 +119,8 @@ def is_numpy_scalar(kind: type) -> bool:
     """True for a class of numpy's own numbers, which count as Python numbers of the same value."""
     generic = _of("numpy", "generic")
     is_one = generic is not None and issubclass(kind, generic)
-    return is_one and _of("numpy", kind.__name__) is kind  # no subclass that a student wrote
+    # false for a subclass that a student wrote
+    return is_one and _of("numpy", kind.__name__) is kind
 
 
 def _key(key: Any) -> Any:

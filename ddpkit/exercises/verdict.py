@@ -25,7 +25,7 @@ class Verdict:
     points: float
     earned: float
     cases: tuple[Assessment, ...] = ()
-    # the size of an unanswered exercise ("about 8 lines", or ""); None if answered
+    # the size of an unanswered exercise, "about 8 lines" or ""; None for an answer
     blank: str | None = None
     why_skipped: tuple[str, ...] = ()  # the reason for each case that was not asked, under torchrun
 
@@ -81,7 +81,8 @@ def _rows(verdict: Verdict, secret: bool) -> Iterator[str]:
     for case in cases:
         lead = f"{sign(case.passed)} {case.title:<{width}}   "
         text = case.got if secret or not case.wrong else _differences(case.wrong)
-        if case.details:  # a text of any length: the first gets much room, later ones a line
+        # an exception's text may be long: the first text gets much room, later texts one line
+        if case.details:
             raised += 1
             room = LINE - len(lead)
             text = cut(text, (max(2 * room, WHOLE) if raised == 1 else room) - 8)

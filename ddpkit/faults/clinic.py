@@ -17,7 +17,7 @@ from ddpkit.faults.patients import ILL
 from ddpkit.protocol.per_rank import PerRank
 from ddpkit.rank import compiler
 
-Mend = Mapping[int, str]  # number of a line, from 1 -> the new text of the line
+Mend = Mapping[int, str]  # number of a line, counted from 1 -> the new text of the line
 
 RUNS_WITH = """\
 rank, n                   this rank, and the number of ranks
@@ -98,14 +98,14 @@ class Patient:
         remember(self.name, self.program)
         begins = PerRank(starts(self.name, seed, self.ranks))
         cluster = Cluster(self.ranks, device="cpu")
-        cluster.tells = False  # the diagnosis is the student's work
+        cluster.tells = False  # no explanation, because the diagnosis is the student's work
         run = cluster.run(live, self.program, self.name, begins, expect_error=expect_error)
         if expect_error and run.error is None and None not in run.results:
             print(_report(run.results))
         return run
 
 
-WORD = 12  # characters; a longer text counts once for each WORD characters
+WORD = 12  # characters: a string literal counts as one word for each WORD characters
 
 
 def _words(program: str) -> list[str]:

@@ -29,7 +29,7 @@ class Allowance:
     """The limits of a piece of work."""
 
     seconds: int  # processor time
-    memory: int  # bytes beyond the memory of the grader's process
+    memory: int  # bytes beyond the present memory of the grader's process
 
 
 class TooMuch(Exception):

@@ -37,7 +37,7 @@ PREPARE = '__import__("ddpkit.grade.inside.asking", fromlist=["prepare"]).prepar
 ASK = '__import__("ddpkit.grade.inside.asking", fromlist=["ask"]).ask({key!r})'
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 NBVALS = re.compile(r"(?m)^([^\S\n]*#(?:#|[^\S\n])*)(NBVAL_|PYTEST_VALIDATE_)")
-LINE = re.compile(r"^-+> (\d+)", re.MULTILINE)  # the arrow of IPython's traceback
+LINE = re.compile(r"^-+> (\d+)", re.MULTILINE)  # the line at IPython's arrow in a traceback
 WORDS = {
     "timeout": "it took longer than {limit:g} s, and was stopped",
     "exited": "it ended the Python process that it ran in (os._exit, a crash, or out of memory)",
@@ -75,7 +75,8 @@ class _State:
     errors: dict[str, str] = field(default_factory=dict)  # exercise -> the error of its cell
     helpers: dict[str, None] = field(default_factory=dict)  # errors of the student's helper cells
     dropped: dict[str, tuple[str, str]] = field(default_factory=dict)  # exercise -> status, words
-    removed: set[int] = field(default_factory=set)  # places of cells that may not run again
+    # positions in Merged.cells of cells that may not run again
+    removed: set[int] = field(default_factory=set)
     judge: Judge = field(default_factory=Judge)
     ended_by_own: int = 0  # number of runs that ended in a cell without exercises
     notes: list[str] = field(default_factory=list)
@@ -99,7 +100,7 @@ def grade(
     state = _State(notes=list(merged.notes))
     answered = [name for name in course.names if _is_answered(name, merged)]
     until = time.monotonic() + limits.whole_s
-    alone = False  # set after a failure that may be due to other sandboxes
+    alone = False  # True after a failure that other sandboxes may have caused
     while asked := _open_questions(course, answered, state):
         steps = _steps(merged, asked, state)
         job = _job(work, steps)

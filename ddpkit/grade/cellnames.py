@@ -30,7 +30,7 @@ class CellNames:
     """Names at the top level of a cell's code."""
 
     binds: frozenset[str] = frozenset()  # contains STAR if any name may be bound
-    changes: frozenset[str] = frozenset()  # objects that it stores into, or calls a method of
+    changes: frozenset[str] = frozenset()  # objects that the cell stores into or calls by a method
     needs: frozenset[str] = frozenset()
     calls: frozenset[str] = frozenset()  # called functions as they are written: "cluster.run"
     clusters: frozenset[str] = frozenset()  # names bound to a new Cluster
@@ -55,7 +55,7 @@ def names_in(source: str) -> CellNames:
             reader.read(tree.body)
     except SyntaxError as error:
         return CellNames(error=f"line {error.lineno or 1}: {error.msg}")
-    except Exception as error:  # a null byte, nesting without end, any error of a tokenizer
+    except Exception as error:  # caused by a null byte, too deep nesting or the tokenizer
         return CellNames(error=f"line 1: {type(error).__name__}: {str(error)[:REASON]}")
     blank = {node.name for node in tree.body if isinstance(node, Definition) and _is_stub(node)}
     return CellNames(
@@ -84,7 +84,7 @@ def _is_stub(node: ast.AST) -> bool:
         return False
     body = node.body
     if isinstance(body[0], ast.Expr) and isinstance(body[0].value, ast.Constant):
-        body = body[1:]  # after the docstring
+        body = body[1:]  # without the docstring
     match body:
         case [ast.Raise(exc=ast.Call(args=[ast.Constant(value=str() as says)]))]:
             return says.startswith(BLANK)
@@ -279,7 +279,7 @@ def _without_magic(line: str) -> str:
     if found is None:
         return line
     sign, name, rest = found.groups()
-    if assigned := code[: found.start(1)].strip():  # x = !ls
+    if assigned := code[: found.start(1)].strip():  # such as `x = !ls`
         return f"{indent}{assigned} None"
     if sign == "%" and name == "time":
         return indent + (rest.strip() or "pass")

@@ -262,7 +262,7 @@ def _ready(
     except Refused as error:
         result = refused(notebook, found, str(error))
     except StillOpen as error:
-        if lab:  # no file can be graded
+        if lab:  # then no file can be graded
             raise
         result = infra_error(notebook, "", found or (earlier.lab if earlier else ""), str(error))
     else:
@@ -294,7 +294,8 @@ def _child(parent: int, classroom: Classroom, task: _Task) -> None:
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     # ends this process even if it hangs, as in an endless hint
     signal.alarm(round(2 * classroom.limits.whole_s))
-    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: dies with the grader
+    # PR_SET_PDEATHSIG: this process dies with the grader
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(1)
     grow_by(MEMORY)

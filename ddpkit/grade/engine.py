@@ -21,7 +21,7 @@ from ddpkit.grade.sandbox import levels
 from ddpkit.grade.sandbox.base import Limits, Sandbox, Usage
 
 TICK = 0.2  # seconds between two looks at the resources in use
-SOON = 0.05  # seconds: a cell that begins so soon after a look at the use needs no look of its own
+SOON = 0.05  # seconds: no new look at the use for a cell that begins so soon after a look
 PATIENCE = 10  # after PATIENCE times a limit in real time, the machine is too busy to judge a cell
 # reasons of an end: INFRA blames no cell; BUSY blames the running cell only in a run alone
 INFRA, BUSY = "infra_error", "busy"
@@ -167,9 +167,9 @@ class _Watch:
                 self._restart_clock(self.limits.cell_s)
             elif entry.get("done") is True:
                 return ""
-            else:  # pytest itself reports its end
+            else:  # the plugin reports an early end of pytest or of the kernel
                 return self._ended()
-        except Exception:  # the plugin did not write this line
+        except Exception:  # such a line is forged: the plugin did not write it
             return "exited"
         return None
 

@@ -14,7 +14,7 @@ from ddpkit.errors import GradeError
 ENDING = ".ipynb"
 MOST_DEPTH = 32  # levels of folders; deeper folders are ignored
 MOST_ENTRIES = 200_000  # files and folders read below one folder
-MOST_NOTEBOOKS = 1000  # notebooks of one folder and the folders below it
+MOST_NOTEBOOKS = 1000  # notebooks in one folder and the folders below it
 OTHERS = ("__pycache__", "node_modules", "site-packages")  # folders of tools
 
 

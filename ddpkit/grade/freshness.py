@@ -148,7 +148,7 @@ def _names_in(cell: str) -> set[str]:
     """Return the modules that a notebook's cell imports, without names of `ddpkit` itself."""
     try:
         named = _named(ast.parse(cell).body)
-    except SyntaxError:  # a magic
+    except SyntaxError:  # the cell has a magic
         return set()
     return {name for name in named if name in modules() or name.count(".") > 1}
 

@@ -28,7 +28,7 @@ class Judge:
 
     def __init__(self) -> None:
         self.left_s = WHOLE_S
-        self.over: set[str] = set()  # exercises without further judgements
+        self.over: set[str] = set()  # exercises of which no further claim is judged
 
     def judged(self, claims: Sequence[Claim]) -> dict[str, Assessment]:
         """Return the assessment of each claim, by the key of its question. Never raises."""

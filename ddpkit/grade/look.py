@@ -84,7 +84,7 @@ NAMES: Mapping[str, tuple[str, ...]] = {
         *("asyncio.open_connection", "asyncio.start_server", "select", "torch.distributed.rpc"),
     ),
 }
-ATTRIBUTES = {  # attributes of any object
+ATTRIBUTES = {  # name of an attribute, of any object -> the report's word
     **dict.fromkeys(("f_back", "f_locals", "f_globals", "tb_frame", "gi_frame"), "frames"),
     **dict.fromkeys(("display_pub", "_default_pg", "fromhex"), "machinery of the kit"),
     **dict.fromkeys(("__globals__", "__code__", "__closure__", "__subclasses__"), "frames"),
@@ -110,8 +110,9 @@ BY_NAME = (  # functions that take an attribute's name as their second argument
 )
 # functions that take attributes' names as all their arguments
 GETTERS = ("operator.attrgetter", "operator.methodcaller")
-IN_TEXTS = tuple(name for name in ATTRIBUTES if name[:1] == "_")  # "{0.__globals__}".format(...)
-OWN = "?"  # stands for a name of the student's own
+# names that count anywhere in a text: "{0.__globals__}".format(...)
+IN_TEXTS = tuple(name for name in ATTRIBUTES if name[:1] == "_")
+OWN = "?"  # stands for a name that the student's code has bound
 # names that a cell can use without an import
 EVERYWHERE = {*dir(builtins), "__builtins__", "get_ipython", "display_pub"}
 GROUPS = ("ProcessGroup", "_get_default_store", "_get_default_group", "_world", "_get_backend")
@@ -161,7 +162,7 @@ def _found(merged: Merged) -> Iterator[tuple[str, int, str]]:
     """Yield each find: the label of the cell, the line in the cell, and the text for the report."""
     trees = [(cell, _tree(cell.source)) for cell in merged.cells]
     imports: dict[str, str] = {}
-    for _, tree in trees:  # a function of the first cell may use an import of the last
+    for _, tree in trees:  # a function in the first cell may use an import in the last cell
         imports |= dict(_imports(tree))
         imports |= dict(_aliases(tree, imports))
     for cell, tree in trees:

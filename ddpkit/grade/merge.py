@@ -33,7 +33,7 @@ class PlannedCell:
 
     source: str
     label: str  # the cell's name in messages: an exercise, "given" or "helper"
-    exercises: tuple[str, ...] = ()  # exercises answered by the cell
+    exercises: tuple[str, ...] = ()  # exercises that the cell answers
     is_needed: bool = True  # an answer uses a name that the cell binds or changes
 
 
@@ -44,8 +44,8 @@ class Merged:
     cells: list[PlannedCell] = field(default_factory=list)
     asked_after: dict[str, int] = field(
         default_factory=dict
-    )  # exercise -> number of cells before its questions
-    missing: list[str] = field(default_factory=list)  # exercises without an answer
+    )  # exercise -> number of cells that run before its questions
+    missing: list[str] = field(default_factory=list)  # exercises that no cell answers
     broken: dict[str, str] = field(default_factory=dict)  # exercise -> syntax error in its cell
     blank: set[str] = field(default_factory=set)  # exercises with the lab's cell unchanged
     notes: list[str] = field(default_factory=list)
@@ -60,7 +60,7 @@ class _Cell:
     claims: frozenset[str]  # exercises that the cell's id or metadata name
     checks: frozenset[str]  # exercises that the cell checks, by a call or by its marks
     is_given: bool  # an unchanged cell of the lab
-    is_demonstration: bool  # a cell of the lab with different numbers and arguments
+    is_demonstration: bool  # a demonstration of the lab with changed numbers and arguments
 
 
 def merge(lab: Sequence[SubmittedCell], names: Sequence[str], submission: Submission) -> Merged:

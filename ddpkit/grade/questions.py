@@ -26,7 +26,7 @@ from ddpkit.exercises.values import Between, Close
 from ddpkit.grade.inside.asking import GAP
 from ddpkit.protocol.ship import CodePickler
 
-# The sandbox has no modules of checks, so a question carries the needed parts along.
+# The sandbox has no modules of checks, so their needed parts are pickled with a question.
 LAB_MODULE = re.compile(r"ddpkit\.checks\.(?:lab\d\d|shared)[\w.]*")
 
 

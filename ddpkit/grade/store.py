@@ -36,13 +36,13 @@ class Result:
     key: str  # digest of the submission's bytes and of everything that grading depends on
     status: str  # graded, refused, infra_error, withdrawn
     lab: str = ""
-    level: str = ""  # level of the sandbox
+    level: str = ""  # kind of sandbox (`levels.level`)
     points: float = 0.0
     earned: float | None = 0.0
     seconds: float = 0.0
     exercises: tuple[Score, ...] = ()
     notes: tuple[str, ...] = field(default=())
-    handed_in: float = 0.0  # time of the file, in seconds since 1970
+    handed_in: float = 0.0  # time of the file's last change, in seconds since 1970
     answers: tuple[tuple[str, str], ...] = ()  # exercise and its code, without comments
     written: tuple[tuple[str, str], ...] = ()  # question and the text written below it
     # places that a teacher may want to read; they never change points (`look`)

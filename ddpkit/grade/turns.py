@@ -17,7 +17,8 @@ def turn(folder: Path, *, alone: bool) -> Iterator[None]:
     """
     how = fcntl.LOCK_EX if alone else fcntl.LOCK_SH
     with open(folder / "turn", "a") as turns:
-        with open(folder / "door", "a") as door:  # shut while a sandbox waits to be alone
+        # the door is shut while a sandbox waits to be alone
+        with open(folder / "door", "a") as door:
             fcntl.flock(door, how)
             fcntl.flock(turns, how)
         yield

@@ -15,7 +15,8 @@ from ddpkit.simulate.mesh.plans import MeshModel
 reduce_scatter: Any = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
 all_gather: Any = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
 
-SLICES = ("Copied", "Summed", "SlicedMLP", "SlicedAttention")  # exercises about slices
+# exercises about slices, which this module must not answer
+SLICES = ("Copied", "Summed", "SlicedMLP", "SlicedAttention")
 
 
 class EnterSlices(torch.autograd.Function):

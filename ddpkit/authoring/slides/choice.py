@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from ddpkit.authoring.slides.sections import CLOSING, WAY_OUT, Piece, Section
 from ddpkit.authoring.slides.words import count
 
-LEAST, MOST = 12, 20  # slides of a deck, an hour's lecture
+LEAST, MOST = 12, 20  # least and largest number of slides, for an hour's lecture
 # One round of the choice; pictures and exercises come more often than texts.
 _ROUND = ("seen", "contract", "text", "seen", "contract", "told")
 _TEXT_WORDS = 20  # a section with fewer words has no slide of its own text

@@ -64,7 +64,7 @@ def _inlined() -> dict[str, str]:
 def _reveal() -> Path:
     """Return the folder of reveal.js, which the package sphinx-revealjs carries."""
     spec = importlib.util.find_spec("sphinx_revealjs")
-    assert spec is not None  # `missing` has looked
+    assert spec is not None  # `missing` has found the package
     assert spec.origin is not None
     return Path(spec.origin).parent / "_static" / "revealjs"
 

@@ -73,7 +73,8 @@ class Section:
 def sections_of(lesson: Lesson, executed: Notebook) -> list[Section]:
     """Return the sections of a lesson. The first section has the lesson's title as its heading."""
     sections = [Section(lesson.title, False)]
-    secrets = secret_lines(lesson)  # an error quotes the line at fault, which may be an answer's
+    # an error quotes the line at fault, which may be a line of an answer
+    secrets = secret_lines(lesson)
     pending: list[str] = []  # texts since the last block
     for cell, ran in zip(lesson.cells, executed["cells"], strict=True):
         if cell.kind == "markdown":

@@ -12,7 +12,8 @@ from typing import Any
 
 from ddpkit.exercises.values import Opaque, PlainTensor, plain
 
-MOST = 8_000_000  # characters of one tensor or text; of a larger value only the type is sent
+# bytes of a tensor, characters of a text; a larger value is sent as its type alone
+MOST = 8_000_000
 
 
 def encode(value: object) -> Any:

@@ -72,7 +72,7 @@ def _needed_parts(folder: Path) -> Iterator[str]:
 
 def main() -> None:
     """Import torch, fork the forkserver, and be a Jupyter kernel."""
-    gc.disable()  # during the imports, which leave no garbage
+    gc.disable()  # off during the imports, which leave no garbage
     import torch  # noqa: F401
 
     compiler.put_off()

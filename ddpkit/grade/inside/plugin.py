@@ -72,7 +72,7 @@ def pytest_collection_modifyitems(items: list[Any]) -> None:
 def pytest_runtest_call(item: Any) -> Iterator[None]:
     """Record the beginning of a cell, and its end with a claim or an error."""
     global _watched
-    if not _watched:  # the kernel is there by now
+    if not _watched:  # the kernel has started by now
         _watched = True
         process = item.parent.kernel.km.provisioner.process
         threading.Thread(target=_watch, args=(process,), daemon=True).start()

@@ -21,7 +21,8 @@ from ddpkit.grade.publish.roster import CANVAS, MOODLE, Person, Roster
 from ddpkit.grade.report import plain_cell
 from ddpkit.grade.store import Result
 
-PEOPLE = ["Student", "ID", "SIS User ID", "SIS Login ID", "Section"]  # columns of Canvas
+# columns of Canvas's file that identify a person
+PEOPLE = ["Student", "ID", "SIS User ID", "SIS Login ID", "Section"]
 POSSIBLE = "    Points Possible"  # spelled as in Canvas's export
 
 

@@ -147,7 +147,7 @@ def _canvas(row: dict[str, str]) -> Person | None:
     Canvas names a downloaded file "lovelaceada_1234_567_00_ranks.ipynb". The first number is the
     person's ID; "LATE_" may stand before the number.
     """
-    if not row["ID"].isdigit():  # "Points Possible", and rows of remarks
+    if not row["ID"].isdigit():  # the row "Points Possible", or a row of remarks
         return None
     folders = tuple(filter(None, (row.get("SIS Login ID"), row.get("SIS User ID"))))
     who = next(iter(folders), row["ID"])

@@ -20,9 +20,9 @@ from ddpkit.exercises.exercise import exercises
 from ddpkit.files import PACKAGE
 
 BARE = "bare"  # folder of a ddpkit that has only the plugin, beside the course's copy
-SPARE_THREADS = 100  # the kernel's limit is higher by this, so the meter usually sees the excess
+SPARE_THREADS = 100  # threads by which the kernel's limit is above the meter's limit
 NICE = 5  # niceness of a sandbox's processes, if the grader is not root
-KEYCTL = {"x86_64": 250, "aarch64": 219}  # the system call's number
+KEYCTL = {"x86_64": 250, "aarch64": 219}  # number of the system call keyctl
 JOIN_SESSION_KEYRING = 1
 
 
@@ -30,16 +30,17 @@ JOIN_SESSION_KEYRING = 1
 class Limits:
     """The limits of one submission."""
 
-    cell_s: float = 60.0  # seconds of a cell or a case, without its waits for a busy core
+    cell_s: float = 60.0  # seconds for a cell or a case; waits for a busy core do not count
     case_s: float = 0.0  # seconds until a case ends by itself; 0: never
     start_s: float = 120.0  # seconds until Jupyter has started and torch is imported
     whole_s: float = 1800.0  # seconds for all runs of a submission
-    memory: int = 6 << 30  # bytes: address space of a process, and memory of all together
+    # bytes: address space of each process, and memory of all processes together
+    memory: int = 6 << 30
     disk: int = 256 << 20  # bytes of each folder in memory
-    processes: int = 150  # processes of all together
-    threads: int = 600  # threads of all together
-    files: int = 4000  # open files and sockets of all together
-    terminals: int = 64  # open terminals of all together: the machine has some thousands
+    processes: int = 150  # processes at a time
+    threads: int = 600  # threads of all processes together
+    files: int = 4000  # open files and sockets of all processes together
+    terminals: int = 64  # open terminals of all processes together; a machine has some thousands
     line: int = 4 << 20  # bytes of one claim that leaves the sandbox
     output: int = 64 << 20  # bytes of all output that leaves the sandbox
 
@@ -84,7 +85,8 @@ def copy_course(folder: Path, lab: str, opened: str = "") -> Path:
     The copy lacks the answers of open labs, the answers and checks of lab NN and of later labs,
     and the parts of the grader that run outside.
     """
-    first = {"answers": min(lab, opened or lab), "checks": lab}  # the first number left out
+    # the lowest number of a lab that is left out
+    first = {"answers": min(lab, opened or lab), "checks": lab}
     target = folder / f"course{lab}" / "ddpkit"
 
     def ignored(where: str, names: list[str]) -> set[str]:
@@ -141,7 +143,7 @@ def _compile(course: Path) -> None:
             target = Path(cache_from_source(str(path)))
             target.parent.mkdir(exist_ok=True)
             shutil.copyfile(ready, target)
-    # compiles new or changed modules
+    # compiles the new and the changed modules
     compileall.compile_dir(course, quiet=2)
 
 
@@ -166,7 +168,8 @@ def environment(
         "HOME": str(home),
         "TMPDIR": str(tmp),
         "LANG": "C.UTF-8",
-        "PYTHONPATH": f"{course / BARE}{os.pathsep}{course}",  # the kernel gets only the second
+        # the plugin leaves Jupyter's kernel only the second folder
+        "PYTHONPATH": f"{course / BARE}{os.pathsep}{course}",
         "PYTHONDONTWRITEBYTECODE": "1",
         "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",  # an installed plugin may change the order of cells
         "JUPYTER_RUNTIME_DIR": str(tmp / "j"),

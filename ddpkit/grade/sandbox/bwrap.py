@@ -26,10 +26,11 @@ from ddpkit.grade.sandbox.cgroup import ControlGroup
 from ddpkit.grade.sandbox.meter import UseMeter, tree
 from ddpkit.grade.sandbox.users import free_user
 
-JOB = Path("/job")  # the folder of questions and notebook, inside
+JOB = Path("/job")  # the folder of the questions and the notebook, as seen inside
 COURSE = Path("/course")
-IN_MEMORY = ("/tmp", "/home", "/dev/shm")  # folders to write into, besides the job's folder
-NAME = 1 << 10  # bytes of kernel memory for a file: about 0.7 kB, and the file's name
+# folders for the student's files, besides the job's folder
+IN_MEMORY = ("/tmp", "/home", "/dev/shm")
+NAME = 1 << 10  # bytes of kernel memory that a file takes: about 0.7 kB and its name
 ISOLATION = [
     "--unshare-pid",
     "--unshare-net",

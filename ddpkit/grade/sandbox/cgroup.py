@@ -23,10 +23,11 @@ from ddpkit.cluster.cores import CGROUPS
 from ddpkit.grade.sandbox.base import SPARE_THREADS, Limits, Usage
 
 FOLDERS_IN_MEMORY = 4  # /tmp, /home, /dev/shm and the job's folder: their files count as memory
-SPARE_MEMORY = 512 << 20  # bytes: page tables, sockets, bytecode; the meter's limit comes first
-PATIENCE_S = 5.0  # seconds until killed processes are gone
+# bytes for page tables, sockets and bytecode, so that the meter's limit comes first
+SPARE_MEMORY = 512 << 20
+PATIENCE_S = 5.0  # seconds to wait for the end of killed processes
 OURS = "ddpkit-"  # beginning of the groups' names; the grader's process id follows
-# version -> files of the limits, and the file with the number of processes killed by the kernel
+# version -> files of three limits, and the file that counts processes killed by the kernel
 FILES = {
     1: ("memory.limit_in_bytes", "memory.memsw.limit_in_bytes", "pids.max", "memory.oom_control"),
     2: ("memory.max", "memory.swap.max", "pids.max", "memory.events"),

@@ -106,7 +106,7 @@ def _rules() -> int:
         raise OSError(errno.ENOMEM, "libseccomp cannot make a filter")
     for name, error, comparisons in _refusals():
         number = library.seccomp_syscall_resolve_name(name.encode())
-        if number == -1:  # this version of the library does not know the call
+        if number == -1:  # the library's version does not know the call
             continue
         array = (_Comparison * len(comparisons))(*comparisons)
         action = REFUSE | error

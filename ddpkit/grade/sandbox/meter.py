@@ -14,7 +14,7 @@ from ddpkit.grade.sandbox.base import Limits, Usage
 
 # Beginnings of the names of files in memory without a path: memfd_create, mmap, shmget.
 NAMELESS = ("/memfd:", "/dev/zero (deleted)", "/SYSV")
-BLOCK = 512  # bytes, of st_blocks
+BLOCK = 512  # bytes of a block in st_blocks
 COUNT_AGAIN = 1.0  # seconds; a look that lasts longer counts the processes again
 
 
@@ -163,7 +163,7 @@ def _held_by(folder: str) -> Iterator[tuple[tuple[int, int], int]]:
             try:
                 facts = os.stat(f"/proc/{pid}/map_files/{where}")
                 yield (facts.st_dev, facts.st_ino), facts.st_blocks * BLOCK
-            except OSError:  # only root may look: count the largest possible size
+            except OSError:  # only root may read the size: count the largest possible size
                 first, last = (int(each, 16) for each in where.split("-"))
                 major, minor = (int(each, 16) for each in device.split(":"))
                 yield (os.makedev(major, minor), int(inode)), int(offset, 16) + last - first

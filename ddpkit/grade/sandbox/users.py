@@ -17,7 +17,7 @@ SHARED = tuple(
     Path(each)
     for each in ("/tmp", "/var/tmp", "/dev/shm", "/dev/mqueue", "/run/lock", "/var/crash")
 )
-USERS = range(20_000, 60_000)  # ids; they need no names
+USERS = range(20_000, 60_000)  # user ids; an id needs no name
 
 
 def free_user() -> int:
