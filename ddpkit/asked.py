@@ -63,7 +63,7 @@ def asking(exercise: str) -> Iterator[None]:
 
 
 def not_for(*exercises: str) -> None:
-    """Raise `NotYourOwn` if an answer has called the calling function of an asked exercise."""
+    """Raise `NotYourOwn` in a function that an answer calls while one of `exercises` is asked."""
     if not _asked.isdisjoint(exercises) and (called := _called_by_an_answer(sys._getframe(1))):
         raise NotYourOwn(f"{called.f_globals['__name__']}.{called.f_code.co_qualname}")
 

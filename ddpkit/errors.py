@@ -178,7 +178,7 @@ class RankError(RunFailed):
 class RankDied(RunFailed):
     """A rank's process ended before its function returned.
 
-    deaths  by rank, its end
+    deaths  by rank, the end of each rank that died
     raised  by rank, the exceptions of other ranks, and the SystemExit of sys.exit
     """
 
@@ -229,11 +229,11 @@ class Deadlock(RunFailed):
 
 
 class Mismatch(RunFailed):
-    """Ranks called different collectives, or with roots, shapes or dtypes that do not fit.
+    """Ranks called different collectives, or one with roots, shapes or dtypes that do not fit.
 
     kind   the difference (`MismatchKind`); the first that applies, in the order of `MismatchKind`
     calls  by rank, its call; for "message" and "splits", the sender's and the receiver's call only
-    apart  by rank, earlier calls that met from different lines, as in a `Deadlock`
+    apart  by rank, its call of an earlier collective, as `Deadlock.apart`
     """
 
     def __init__(

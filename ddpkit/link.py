@@ -10,9 +10,10 @@ message of B bytes from s to d:
 
 If several messages could leave when a side is free, the side takes the message that was sent first.
 
-`sent` is when the sender posts it, `awaited` when the receiver does. So a message moves when both
-are there, as NCCL's messages and MPI's large ones do: its first byte may wait at the receiver's
-door, so that the latency is over when the receiver comes, but its bytes wait at the sender's.
+`sent` is the time at which the sender posts the message, `awaited` the time at which the receiver
+posts. So a message moves when both have posted, as NCCL's messages and MPI's large messages do. The
+first byte may wait at the receiver's door, so the latency is over when the receiver comes; all
+other bytes wait at the sender's door.
 
 `arrival_ns` is t + α when the links are equal: the switch cuts through, so that B/β is paid once
 and not once per link. Between unequal links each side is busy for its own B/β. If the sender is
@@ -122,7 +123,7 @@ class LinkSide:
 
 @dataclass(frozen=True, slots=True)
 class Hosts:
-    """Hosts of ``size`` ranks, in the order of the ranks; each has one link to all other hosts."""
+    """Hosts of ``size`` ranks, in the order of the ranks; a host has one link to other hosts."""
 
     size: int
     between: Link

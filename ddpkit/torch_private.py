@@ -204,7 +204,7 @@ _known(
 
 
 def source_of(work: Any) -> int:
-    """Return the sender, as a rank in the group, of the message in a receive from any rank."""
+    """Return the rank, in the group, from which a receive from any rank has got its message."""
     return int(work._source_rank())
 
 
@@ -315,7 +315,7 @@ _known(Feature.ALIKE, f"torch.distributed.distributed_c10d.{MEET}", probe=_count
 
 
 def is_future(value: Any) -> bool:
-    """True for a future of torch's, of Python or of C++, such as a Work's."""
+    """True for a future of torch's, made in Python or in C++, such as the future of a Work."""
     import torch
 
     return isinstance(value, torch._C.Future)

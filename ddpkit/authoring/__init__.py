@@ -9,7 +9,7 @@
     └── README.md, the table of labs        a row for each lesson, from the lesson's header;
         docs/course.md has the same table, and docs/teaching.md has hours, points and plans
 
-slides/ makes a deck for a lecture, one HTML file for each lesson, which is kept nowhere.
+slides/ makes a deck for a lecture, one HTML file for each lesson; the repository keeps no deck.
 
 `release` makes the products, and `check` lists stale products. Both use `parse` and the `make_*`
 functions. `execute` runs a notebook. Modules, in reading order: blocks (the solution markers),

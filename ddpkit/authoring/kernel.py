@@ -1,4 +1,4 @@
-"""Run a lesson's notebook in a fresh kernel, and keep the outputs common to all machines."""
+"""Run a lesson's notebook in a fresh kernel, and keep the outputs that all machines share."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _RULES = "ddpkit-live"  # text that marks a live output, see `ddpkit.view.drawin
 
 
 def execute(lesson: Lesson, *, cell_limit_s: int = CELL_LIMIT_S) -> Notebook:
-    """Return the solution notebook of a lesson, with outputs, without writes to the repository.
+    """Return the solution notebook of a lesson, executed. No file of the repository changes.
 
     Raises LessonError if a cell failed, took longer than `cell_limit_s` or ended the kernel.
     """

@@ -166,7 +166,9 @@ def _clashes(lessons: Sequence[Lesson]) -> list[str]:
 
 
 def lessons_named(lessons: Sequence[Lesson], names: Collection[str]) -> list[Lesson]:
-    """Return the lessons with the names, in their order; `release` says the forms of a name.
+    """Return the lessons with these names, in the order of `lessons`.
+
+    The docstring of `release` lists the forms of a name.
 
     Raises LessonError if no lesson has one of the names.
     """

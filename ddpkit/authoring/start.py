@@ -1,4 +1,4 @@
-"""The start page, labs/start.ipynb: made from solutions/start.md and the heads of all lessons."""
+"""The start page, labs/start.ipynb: made from solutions/start.md and all lessons' headers."""
 
 from __future__ import annotations
 

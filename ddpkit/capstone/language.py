@@ -47,7 +47,7 @@ class Language:
 
     @property
     def entropy(self) -> float:
-        """The lowest loss a model can reach, in nats per letter, as a mean over the dialects."""
+        """The lowest loss that a model can reach, in nats per letter; a mean over the dialects."""
         surprise = -(self.tables * np.log(self.tables)).sum(-1)
         return float((self.usual * surprise).sum(-1).mean())
 

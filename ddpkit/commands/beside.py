@@ -1,4 +1,4 @@
-"""`ddpkit trace A --beside B`: the differences of two runs."""
+"""`ddpkit trace A --beside B`: the differences between two runs."""
 
 from __future__ import annotations
 

@@ -49,8 +49,8 @@ class _Notebook(click.Path):
 def check(notebook: Path, timeout: int | None, as_graded: bool, seed: str | None) -> None:
     """Run your NOTEBOOK from the top and list which of its exercises pass.
 
-    NOTEBOOK is a file, or the number of a lab: 00 is the notebook 00_… in this folder, in its
-    folder labs, or among the labs of `ddpkit lab`.
+    NOTEBOOK is a file, or the number of a lab: 00 is the notebook 00_… in this folder, in the
+    folder labs below it, or among the labs of `ddpkit lab`.
     The notebook runs with your rights, like Run All in Jupyter, and the file is not changed. Before
     you hand in, run the command once more with --as-graded.
     """
@@ -107,7 +107,7 @@ class Checked:
 def run_checks(path: Path, timeout: int) -> list[Checked]:
     """Run the notebook `path` in a fresh kernel, in its own folder; the file is not changed.
 
-    timeout  seconds that one cell may take; a cell that takes longer is stopped, the rest still run
+    timeout  seconds that one cell may take; a longer cell is stopped, and later cells still run
 
     Raises LessonError if the file is not a notebook, or has no check cells.
     """

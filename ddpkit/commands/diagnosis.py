@@ -1,4 +1,4 @@
-"""The findings of `ddpkit doctor`: for each a sentence, and the repair.
+"""The findings of `ddpkit doctor`: each finding has a sentence, and perhaps a repair.
 
 Every function is pure: plain values of a machine in, one `Finding` out. `doctor` reads the values.
 """
@@ -40,7 +40,7 @@ def python(version: Sequence[int], system: str) -> Finding:
 def torch(version: str, backends: Sequence[str] | None) -> Finding:
     """Return the finding about torch, and about its ability to run ranks.
 
-    backends  the backends of torch.distributed, such as "gloo"; None for a torch without it
+    backends  the backends of torch.distributed, such as "gloo"; None without torch.distributed
     """
     mend = f"install it with the tested version: {PIP} torch"
     if backends is None:
@@ -172,7 +172,7 @@ def interface(chosen: str | None, there: Sequence[str]) -> Finding:
 
 
 def port(wanted: str, error: str | None) -> Finding:
-    """Return the finding about torchrun's port; `error` is the reason why it is not free."""
+    """Return the finding about torchrun's port; `error` is the reason why the port is in use."""
     if error is None:
         return Finding("port", True, f"torchrun's port {wanted} is free")
     mend = "use torchrun --standalone, which chooses a free port, or name one with --master-port"

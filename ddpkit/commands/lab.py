@@ -27,7 +27,7 @@ GUIDES = ("pictures.md", "run.md", "emulation.md", "glossary.md", "real_sizes.md
 
 
 class _ForJupyter(click.Command):
-    """Explains, for an unknown option, the place of jupyter's options."""
+    """Explains the place of jupyter's options in the command, if an option is unknown."""
 
     def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
         words = " ".join(args)
@@ -133,9 +133,9 @@ def handed_out() -> Iterator[tuple[str, bytes]]:
     The files are the notebooks, the guides with their pictures, and a page for the reader's AI
     assistant.
 
-    JupyterLab opens no file above that folder, so docs/ lies inside the folder. JupyterLab writes
-    the kernel's language info into a notebook and then calls the notebook changed, so the notebooks
-    contain the language info already.
+    JupyterLab opens no file outside its folder, so docs/ lies inside the reader's folder.
+    JupyterLab writes the kernel's language info into a notebook and then calls the notebook
+    changed, so the notebooks contain the language info already.
     """
     language = _json({"name": "python"}), _json(_language_info())
     for path in notebooks():
@@ -170,7 +170,7 @@ def _json(language_info: dict[str, object]) -> bytes:
 
 
 def start_page() -> Path:
-    """Return the notebook with the map of the course, or the labs' folder if it is missing."""
+    """Return the notebook with the map of the course; without the file, the labs' folder."""
     page = labs_folder() / "start.ipynb"
     return page if page.is_file() else labs_folder()
 
@@ -178,9 +178,9 @@ def start_page() -> Path:
 def lab_named(number: str, labs: Sequence[Path]) -> Path:
     """Return the lab of `labs` with this `number`: "0", "00" or "00_ranks".
 
-    A number never means a duplicate that Jupyter made; a duplicate's own name does.
+    A number never selects a duplicate that Jupyter made; the duplicate's own name selects it.
 
-    Raises ClickException if there is no such lab, with the list of labs, or more than one.
+    Raises ClickException if there is no such lab, or if there are several.
     """
     wanted = number.zfill(2) if number else number
     found = [path for path in labs if path.stem.startswith(f"{wanted}_") and wanted.isdigit()]

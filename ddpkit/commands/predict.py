@@ -168,14 +168,14 @@ def _recorded(model: Forecast) -> dict[str, object]:
 
 
 def _speeds(model: Forecast, machine: str, recorded_on: str | None) -> tuple[float, float]:
-    """Return the factors by which another machine is faster, at least and at most."""
+    """Return the least and the largest factor by which operations are faster on a machine."""
     from ddpkit.machine import MachineModel, speed_range
 
     was = recorded_on or model.machine
     if not was:
         raise click.ClickException(
-            "the trace does not name the machine on which it was recorded. Name the machine with "
-            "--recorded-on: its model, or the file that `ddpkit machine --measure -o mine.json` "
+            "the trace does not name the machine on which it was recorded. Give --recorded-on "
+            "the name of the machine, or the file that `ddpkit machine --measure -o mine.json` "
             "wrote"
         )
     try:
@@ -203,7 +203,7 @@ def loaded(files: tuple[Path, ...]) -> Forecast:
 
 
 def stated(model: Forecast, **changed: Any) -> Any:
-    """Return the replay of a change. Raises ClickException if the change is refused."""
+    """Return the replay of a changed step. Raises ClickException if the change is refused."""
     try:
         return model.replay(**changed)
     except ValueError as error:

@@ -18,7 +18,7 @@ from ddpkit.text import count
 def release(names: tuple[str, ...], only_check: bool, force: bool) -> None:
     """Make labs, executed solutions and answers from solutions/*.py (of all lessons, or NAMES).
 
-    A lesson is executed if its code has changed; if only its texts have, the outputs stay.
+    A lesson is executed if its code has changed. If only texts have changed, the outputs stay.
     """
     from ddpkit import authoring
 

@@ -24,8 +24,8 @@ PATIENCE_S = 2.0  # seconds before the first message, and between messages
 def said_if_long(patience_s: float = PATIENCE_S) -> Iterator[Callable[[str], None]]:
     """Yield a function that names the work under way; a thread prints the name to a terminal.
 
-    The thread prints nothing in the first ``patience_s`` seconds, then each new work once. If
-    stderr is no terminal, nothing is printed.
+    The thread prints nothing in the first ``patience_s`` seconds, then the name of each new work
+    once. If stderr is no terminal, nothing is printed.
     """
     if not sys.stderr.isatty():
         yield lambda work: None
@@ -56,7 +56,7 @@ def said_if_long(patience_s: float = PATIENCE_S) -> Iterator[Callable[[str], Non
 def load(files: Sequence[Path]) -> Trace:
     """Return the trace in the files of a command.
 
-    Searches for garbage skip all objects so far, until the command ends: a trace has millions.
+    Python's garbage collector skips all present objects from now on, because a trace has millions.
     """
     from ddpkit.trace import Trace
 

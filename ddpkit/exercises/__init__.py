@@ -4,7 +4,7 @@ exercise         cases and points, registered by a lab's module
   hint           named hints, and the values that hints look at
   guard          demands on every answer, and the hints that come first
   raised         an exception as data
-check            asks an answer and tells the student
+check            puts questions to an answer, and tells the student the result
   judge          puts every case to the answer, in spite of any error in the answer
   assess         the judgement of a case, in the notebook and in the grader
   seeds          the source of the inputs

@@ -101,7 +101,7 @@ class Assessment:
 
 
 def assess(case: Case, seen: Observed) -> Assessment:
-    """Compare the values of `case.reading` with the expected values."""
+    """Return the assessment of `seen`, the values that `case.reading` has returned."""
     wrong = tuple(_wrong(case, seen))
     if wrong:
         return Assessment(case, Status.FAIL, wrong, advice=case.advice(seen))
@@ -138,7 +138,7 @@ def assess_raised(
 
 
 def until_one_ends(assessments: Iterable[Assessment]) -> list[Assessment]:
-    """Mark each assessment after the end of the exercise as not tried."""
+    """Return the assessments; after an end of the exercise, all are NOT_TRIED."""
     kept: list[Assessment] = []
     ended = False
     for each in assessments:

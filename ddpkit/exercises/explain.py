@@ -94,7 +94,7 @@ def student_line(error: BaseException) -> str | None:
 
 
 def is_unanswered(error: BaseException) -> bool:
-    """True if the exercise is as handed out, and raised its own NotImplementedError.
+    """True if the error is the NotImplementedError of an exercise as handed out.
 
     Libraries raise NotImplementedError too, with different messages.
     """

@@ -205,7 +205,7 @@ def _look(told: Callable[[], Did], see: Looks) -> Observed:
 
 
 def each_returned(name: str) -> Callable[[Did], list[Any]]:
-    """Make a look: the value under `name` in the dict that each rank returned."""
+    """Return a function for `see`: the values under `name` in the dicts that ranks returned."""
     return partial(_of_each, name)
 
 

@@ -74,7 +74,7 @@ Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
 
 def _is_stub(node: ast.AST) -> bool:
-    """True if a definition is still the stub of the lab: a `raise` and at most a docstring.
+    """True if a definition is still the lab's stub: only a `raise`, perhaps below a docstring.
 
     A class is a stub while any method of the class is a stub.
     """
@@ -107,7 +107,7 @@ def without(source: str, names: Container[str]) -> str:
 
 
 class _Reader(ast.NodeVisitor):
-    """Visits all code that runs with a cell; a function's body does not run, its decorators do."""
+    """Visits the code that runs when the cell runs: of a function, everything but its body."""
 
     def __init__(self) -> None:
         self.binds: set[str] = set()

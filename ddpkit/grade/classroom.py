@@ -275,7 +275,7 @@ def _ready(
 
 
 def key_of(content: str, course: Course, classroom: Classroom, lab: str | None) -> str:
-    """Return a digest of all on which a result depends, the limits of time included."""
+    """Return a digest of everything on which a result depends, limits of time included."""
     how = f"{content} {course.key} {classroom.limits} {levels.level()} {lab}"
     return hashlib.sha256(how.encode()).hexdigest()[:24]
 

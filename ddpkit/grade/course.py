@@ -33,7 +33,7 @@ class StillOpen(GradeError):
 
 @dataclass(frozen=True)
 class Course:
-    """A lab, ready to grade with."""
+    """A lab, ready to be graded."""
 
     lab: str
     cells: tuple[SubmittedCell, ...]
@@ -99,7 +99,7 @@ def _require_closed(lab: str, lesson: Submission, opened: str) -> None:
 
 
 def practice_course(labs: Path, lab: str, seed: Seed, work: Path) -> Course:
-    """Return lab NN of the folder `labs`, for a seed that is no secret.
+    """Return lab NN of the folder `labs`, for a seed that is not secret.
 
     The folder has no solution, so nothing proves here that an answer can get all points. Raises
     GradeError if the folder has no such lab.

@@ -98,7 +98,7 @@ def part_in(out: Path) -> ClassShare | None:
 
 
 def missing(outs: Sequence[Path]) -> Iterator[str]:
-    """Yield sentences about parts of a class that the folders lack, or hold unfinished."""
+    """Yield a sentence about the parts that the folders lack, and one about unfinished parts."""
     by_size: dict[int, dict[int, bool]] = {}
     for part in filter(None, map(part_in, outs)):
         there = by_size.setdefault(part.of, {})

@@ -142,16 +142,16 @@ class _Watch:
         return self._too_much()
 
     def _too_much(self) -> str | None:
-        """Return "flood" for too much output, because Python takes twenty times its bytes."""
+        """Return "flood" for too much output; parsed by Python, it takes twenty times its bytes."""
         much = self.read > self.limits.output or len(self.rest) > self.limits.line
         return "flood" if much else None
 
     def _ended(self) -> str:
-        """Return the reason of an end without notice: the student's code, if a cell has begun."""
+        """Return "exited" for an end without notice; before the student's first cell, INFRA."""
         return "exited" if self.current else INFRA
 
     def _read_line(self, line: bytes) -> str | None:
-        """Read one line of the record; return a reason if it ends the run. It may be forged."""
+        """Read a line of the record, perhaps forged; return a reason if the line ends the run."""
         try:
             entry = json.loads(line)
             if "begins" in entry:
@@ -174,7 +174,7 @@ class _Watch:
         return None
 
     def _begin(self, cell: int) -> None:
-        """Start the clock of a cell. No cell begins twice: a forged record would never end."""
+        """Start the clock of a cell. No cell may begin twice: a forged record would never end."""
         if not (-1 if self.current is None else self.current) < cell < self.cells:
             raise ValueError("this cell cannot begin now")
         self.current = cell

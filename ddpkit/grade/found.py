@@ -67,7 +67,7 @@ def _digest(name: str) -> str:
 
 
 def _in(root: Path) -> Iterator[tuple[Path, int, str]]:
-    """Yield notebooks below a folder: path, `turn` and `refused` of a HandedIn."""
+    """Yield (path, turn, refused), the fields of a HandedIn, for each notebook below a folder."""
     if not root.is_dir():
         if not (root.is_symlink() or root.exists()):
             raise GradeError(f"There is no file or folder {readable(str(root))}.")

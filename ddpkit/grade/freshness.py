@@ -59,7 +59,7 @@ def digest_of(lab: str, cells: Iterable[str]) -> str:
 
 
 def needed_for(lab: str, cells: Iterable[str] = ()) -> tuple[set[str], set[str]]:
-    """Return the modules of ddpkit on which a score of lab NN depends, and their libraries.
+    """Return the modules of ddpkit on which a score of lab NN depends, and imported libraries.
 
     Only the checks of this lab count. The kit's answers of all earlier labs count, because `carry`
     may give a student any of them.

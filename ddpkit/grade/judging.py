@@ -55,7 +55,7 @@ class Judge:
 
 
 def _row(question: SealedCase, claim: str) -> dict[str, Any]:
-    """Judge a claim; return the assessment without the case: no process can send a case."""
+    """Judge a claim; return the assessment without its case, which cannot be pickled."""
     row = score_case(question, json.loads(claim))
     return {name: value for name, value in vars(row).items() if name != "case"}
 

@@ -148,7 +148,7 @@ def used_in(merged: Merged) -> frozenset[str]:
     """Return the finds in the answers of a lab.
 
     If an answer writes files, all ways to touch files are usual, since a student may choose any. If
-    an answer names an operator, as policies of checkpoints do, all operators are usual.
+    an answer names an operator, as checkpoint policies do, all operators are usual.
     """
     found = {what for _, _, what in _found(merged)}
     return frozenset(found | {_family(what) for what in found} & {FILES, OPERATORS})
@@ -291,7 +291,7 @@ def _in(tree: ast.AST, imports: Mapping[str, str]) -> Iterator[tuple[int, str]]:
 
 
 def _attribute(line: int, by: str, owner: str, name: ast.AST) -> Iterator[tuple[int, str]]:
-    """Yield a find for an attribute requested by a text: machinery, or a text made at run time."""
+    """Yield a find for a `getattr(x, name)`: the name is machinery, or is made at run time."""
     match name:
         case ast.Constant(value=str(text)):
             yield from _named(line, f"{owner}.{text}")

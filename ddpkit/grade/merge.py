@@ -191,7 +191,7 @@ def _answers(
 def _running(
     cells: Sequence[_Cell], answers: dict[str, int], given: Sequence[str]
 ) -> tuple[list[int], set[str]]:
-    """Return the positions of the student's cells to run, and all names needed by run cells."""
+    """Return the positions of the student's cells that run, and all names that they need."""
     bound = {name for cell in cells if not cell.is_given for name in cell.names.binds} - {*answers}
     codes = [cell.names for cell in cells] + [names_in(text) for text in given]
     clusters = {name for code in codes for name in code.clusters}

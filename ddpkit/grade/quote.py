@@ -1,7 +1,7 @@
 """The bounds of a result's text: enough for a student to read, too little to carry files out.
 
 Feedback quotes exceptions, values and outputs of the student's code. The code chooses the texts and
-the author reads the texts, so feedback without bounds would carry files out of the sandbox.
+the student reads the texts, so feedback without bounds would carry files out of the sandbox.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A submission read in a separate process, so that the reading ends soon for any file.
 
-The limits count processor time and memory, so no notebook is refused on a busy machine alone.
+The limits count processor time and memory, so no notebook is refused because the machine is busy.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def _plan(course: Course, submission: Submission) -> Plan:
 
 
 def read_apart(path: Path) -> Read:
-    """Read a submission, and find its lab. Raises Refused as `read` does, or at a limit."""
+    """Read a submission, and find its lab. Raises Refused as `read` does, or if it takes long."""
     answer = _apart(partial(_read, path))
     if isinstance(answer, str):
         raise Refused(answer)

@@ -114,7 +114,7 @@ def score(exercise: Exercise, rows: Sequence[Assessment], notes: Sequence[str] =
 
 
 def none(exercise: Exercise, status: str, *says: str) -> Score:
-    """The score of an exercise that was not judged: no points, and why."""
+    """Return the score of an exercise that was not judged: no points, and the reason."""
     return Score(exercise.name, status, float(exercise.points), 0.0, says)
 
 

@@ -44,7 +44,7 @@ class Submission:
 
 
 def read(path: Path) -> Submission:
-    """Read a submission. Raises Refused if the file is irregular, too large or no notebook."""
+    """Read a submission. Raises Refused for a file that is no notebook or is too large."""
     data = _bytes(path)
     try:
         notebook = json.loads(data)
@@ -126,7 +126,7 @@ def _cell(cell: dict[str, Any]) -> SubmittedCell:
 
 
 def _source(value: Any) -> str:
-    """Return a cell's text. nbformat has a string or a list of lines; a stranger's may be any."""
+    """Return a cell's text: nbformat has a string or a list of lines, a stranger any value."""
     return "".join(map(str, value)) if isinstance(value, list) else str(value)
 
 

@@ -140,7 +140,7 @@ def _prose(texts: list[str]) -> list[str]:
 
 
 def _is_block(text: str) -> bool:
-    """True for a list, a table, a fence or a formula of its own: Markdown that has lines."""
+    """True for Markdown in which lines matter: a list, a table, a fence or a formula block."""
     return re.match(r"```|\||- |\d+\. |\$\$|<|>", text) is not None
 
 

@@ -22,7 +22,7 @@ def sentences(paragraph: str) -> list[str]:
 def first(paragraph: str, words: int) -> str:
     """Return the first whole sentences with at most `words` words, and at least one sentence.
 
-    The last sentence must not lead to a formula or a list, because that is not on the slide.
+    The last sentence must not lead to a formula or a list, because neither is on the slide.
     """
     kept: list[str] = []
     for sentence in sentences(paragraph):

@@ -79,7 +79,7 @@ def ask(key: str) -> None:
 
 
 def _stops(key: str, claim: dict[str, Any]) -> bool:
-    """True if the claim ends its exercise's questions, as far as known without expected values."""
+    """True if the claim ends its exercise, as far as this is known without expected values."""
     if "trouble" not in claim:
         return False
     file = Path(os.environ["DDPKIT_QUESTIONS"], "stops.json")

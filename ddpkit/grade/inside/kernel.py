@@ -1,4 +1,4 @@
-"""The sandbox's kernel: `python -m ddpkit.grade.inside.kernel -f FILE`, as `ipykernel_launcher`.
+"""The sandbox's kernel: `python -m ddpkit.grade.inside.kernel -f FILE`, no ipykernel_launcher.
 
 The problem. A kernel and its forkserver are two programs, and each takes 1.5 s of processor time to
 import torch: a third of the time to grade a small notebook. Here the kernel imports torch while the
@@ -39,7 +39,7 @@ class _IsForkserver(BaseException):
         self.code, self.descriptors = code, descriptors
 
     def become(self) -> None:
-        """Serve until the kernel has gone."""
+        """Run the forkserver until the kernel has ended."""
         for number, kept in self.descriptors.items():
             os.dup2(kept, number)
             os.close(kept)

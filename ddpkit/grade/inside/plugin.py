@@ -55,7 +55,7 @@ def _end(**line: Any) -> NoReturn:
 
 
 def pytest_configure() -> None:
-    """Protect this process from the kernel's process, which starts later with all of ddpkit."""
+    """Protect this process from the later process of the kernel, and give that all of ddpkit."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(4, 0, 0, 0, 0)  # PR_SET_DUMPABLE
     os.set_inheritable(RECORD, False)

@@ -131,7 +131,7 @@ def _require_different(path: Path, people: Iterable[Person]) -> None:
             raise GradeError(f"{path} has two people with the id {person.id}.")
         seen.add(person.id)
     if not seen:
-        raise GradeError(f"{path} names nobody.")
+        raise GradeError(f"The roster {path} names nobody.")
 
 
 def _own(row: dict[str, str]) -> Person | None:

@@ -1,4 +1,4 @@
-"""Failures of each case, and their hints: topics for the next lecture."""
+"""The failures of each case, with their hints: topics for a teacher's next lecture."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 base         the parts that all sandboxes share: limits, the course inside, the command line
 levels       chooses the strongest sandbox that this machine can make
 bwrap        the strongest: namespaces, by bubblewrap
-other_user   a weaker one: another user's id, for root where the kernel refuses namespaces
+other_user   a weaker one: another user id, for a root grader if the kernel refuses namespaces
 own_account  no protection, only limits: for a student's own notebook at home
 filter       system calls that no process of a sandbox may make
 users        user ids that nobody has

@@ -46,7 +46,7 @@ class Limits:
 
     @classmethod
     def of_cells(cls, seconds: float) -> Limits:
-        """Return limits with `seconds` for a cell or a case, and time in proportion for all."""
+        """Return limits with `seconds` for a cell or a case, and enough time for all cells."""
         return cls(cell_s=seconds, whole_s=max(cls.whole_s, 30 * seconds))
 
 
