@@ -1,6 +1,6 @@
-"""Training programs of torch's own kind, whose compute is counted: each gives its steps' ns.
+"""Training programs with counted compute, made of torch's own parts; each returns its steps' ns.
 
-Tests and the benchmark of machines run them again and again, and compare whole traces.
+Tests and the benchmark of machines run the programs again and again, and compare whole traces.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ STEPS, ROWS, WIDTH, LAYERS = 4, 16, 32, 8
 
 
 def digest(trace: Trace) -> str:
-    """A short name of all that a trace holds, in whatever order the ranks replied."""
+    """Return a hash of the content of a trace; the order of the ranks' replies does not count."""
     spans = sorted(map(repr, trace.spans))
     held = (spans, sorted(trace.memory.items()), sorted(trace.facts.items()), trace.world_size)
     return hashlib.sha256(repr(held).encode()).hexdigest()[:16]
 
 
 def layers(width: int = WIDTH, count: int = LAYERS) -> Any:
-    """A model of equal layers, the same on all ranks."""
+    """Return a model of equal layers, the same on all ranks."""
     import torch
     from torch import nn
 
@@ -32,7 +32,7 @@ def layers(width: int = WIDTH, count: int = LAYERS) -> Any:
 
 
 def train(net: Any, optimizer: Any, steps: int = STEPS) -> list[int]:
-    """Train on rows that each rank draws, and give the ns of each step."""
+    """Train on rows that each rank draws, and return the ns of each step."""
     import torch
     import torch.distributed as dist
 
@@ -48,7 +48,7 @@ def train(net: Any, optimizer: Any, steps: int = STEPS) -> list[int]:
 
 
 def of_torch(hook: str = "", views: bool = True) -> list[int]:
-    """torch's DDP, with one of its communication hooks."""
+    """Train with torch's DDP, with one of its communication hooks."""
     import torch
     from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
     from torch.nn.parallel import DistributedDataParallel
@@ -65,7 +65,7 @@ def of_torch(hook: str = "", views: bool = True) -> list[int]:
 
 
 def of_lab_06() -> list[int]:
-    """The class that a reader writes in lab 06."""
+    """Train with the class that a reader writes in lab 06."""
     import torch
 
     from ddpkit import answers
@@ -75,7 +75,7 @@ def of_lab_06() -> list[int]:
 
 
 def sharded() -> list[int]:
-    """FSDP2, layer by layer."""
+    """Train with FSDP2, sharded layer by layer."""
     import torch
     from torch.distributed.fsdp import fully_shard
 
@@ -87,7 +87,7 @@ def sharded() -> list[int]:
 
 
 def pipelined(schedule: str) -> list[int]:
-    """torch's pipeline, a stage on each rank: "GPipe" or "1F1B"."""
+    """Train with torch's pipeline, a stage on each rank; `schedule` is "GPipe" or "1F1B"."""
     import torch
     import torch.distributed as dist
     from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe
@@ -110,7 +110,10 @@ def pipelined(schedule: str) -> list[int]:
 
 
 def served() -> list[int]:
-    """An asynchronous server on rank 0, and workers of unequal work: who came, and when."""
+    """Run an asynchronous server on rank 0; return the senders and the times of its messages.
+
+    The work of the workers is unequal. Workers return an empty list.
+    """
     import torch
     import torch.distributed as dist
 
@@ -144,18 +147,18 @@ PROGRAMS: dict[str, Callable[[], list[int]]] = {
 }
 
 
-# Models whose steps are measured, too
+# Models for measured steps
 
 
 def mlp() -> Any:
-    """Lab 06's model."""
+    """Return lab 06's model."""
     from torch import nn
 
     return nn.Sequential(*(nn.Linear(128, 128) for _ in range(48)))
 
 
 def resnet() -> Any:
-    """A small residual network for images of 16 × 16: three stages of two blocks."""
+    """Return a small residual network for images of 16 × 16: three stages of two blocks."""
     import torch
     from torch import nn
 
@@ -179,7 +182,7 @@ def resnet() -> Any:
 
 
 def stepped(name: str) -> Callable[[], None]:
-    """A training step of one of the benchmark's models."""
+    """Return a training step of one of the benchmark's models."""
     import torch
 
     from benchmarks._ddp import transformer
@@ -203,7 +206,7 @@ def stepped(name: str) -> Callable[[], None]:
 
 
 def training(name: str, steps: int, clock: Callable[[], int] | None = None) -> list[int]:
-    """How many ns each step of a model takes, on one thread: by the rank's clock, or another."""
+    """Return the ns of each step of a model on one thread, by `clock` or by the rank's clock."""
     import torch
 
     torch.set_num_threads(1)
@@ -216,7 +219,7 @@ def training(name: str, steps: int, clock: Callable[[], int] | None = None) -> l
 
 
 def cost_of_counting() -> float:
-    """Real µs of CPU time that counting takes for an operation, on a step of small operations."""
+    """Return the real µs of CPU time for counting one operation, in a step of small operations."""
     from torch.utils._python_dispatch import _disable_current_modes
 
     step = stepped("lab 06's MLP")
@@ -234,7 +237,7 @@ def _cpu_ns(step: Callable[[], None]) -> int:
 
 
 def counted_operations(step: Callable[[], object]) -> int:
-    """How many operations of a step are counted."""
+    """Return the number of counted operations in a step."""
     from ddpkit.rank.emulation.counted import OperationCount
 
     operations = OperationCount()
@@ -244,7 +247,7 @@ def counted_operations(step: Callable[[], object]) -> int:
 
 
 def steps_of_class() -> None:
-    """A few steps of lab 06's model with its class, one right after the other."""
+    """Take a few steps of lab 06's model with lab 06's class, without a pause between steps."""
     import torch
 
     from ddpkit import answers
@@ -259,7 +262,10 @@ def steps_of_class() -> None:
 
 
 def class_against_torch(kind: str) -> tuple[int, int]:
-    """The ns of a step of lab 06's model with "ours" or "torch", and its counted operations."""
+    """Return the ns and the counted operations of a step of lab 06's model.
+
+    kind  "ours" for lab 06's class, "torch" for torch's DDP
+    """
     import torch
     import torch.distributed as dist
     from torch.nn.parallel import DistributedDataParallel

@@ -1,4 +1,4 @@
-"""Training steps in turns, on the same ranks: what `benchmarks.ddp` measures."""
+"""Training steps in turns on the same ranks, for `benchmarks.ddp`."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ Windows = dict[str, list[tuple[int, int]]]  # variant -> the (start, end) of its
 
 
 def in_turns(model: str, batch: int, caps: Mapping[str, float], steps: int) -> Windows:
-    """On a rank: steps of each variant, one of each after the other, and when they took place.
+    """Take steps of each variant in turns, on a rank; return the times of the steps.
 
     A variant is "alone" (no communication), "naive" (an all_reduce for each parameter, after
-    backward), "torch", "ours", or "ours" with a name of its own, "ours 0.5": `caps` has them all,
-    with their `bucket_cap_mb`.
+    backward), "torch", or "ours", with or without a further word, as in "ours 0.5".
+
+    caps  variant -> its `bucket_cap_mb`
     """
     import torch
     import torch.distributed as dist
@@ -39,7 +40,7 @@ def in_turns(model: str, batch: int, caps: Mapping[str, float], steps: int) -> W
 
 
 def _end_of_work() -> None:
-    """Wait for the GPU, which runs behind Python."""
+    """Wait for the GPU, which executes work later than Python launches the work."""
     import torch
 
     if torch.cuda.is_initialized():
@@ -51,7 +52,7 @@ def _turned(names: list[str], by: int) -> list[str]:
 
 
 def _variant(kind: str, model: Any, x: Any, y: Any, cap: float) -> Callable[[], None]:
-    """A whole step: zero_grad, forward, backward with its communication, optimizer."""
+    """Return a whole step: zero_grad, forward, backward with its communication, optimizer."""
     import torch
     import torch.distributed as dist
     from torch.nn.parallel import DistributedDataParallel
@@ -114,7 +115,7 @@ def transformer() -> Any:
 
 
 def device(layers: int, width: int, forward_s: float, backward_s: float) -> Any:
-    """Layers that sleep for their compute: like a GPU's, it leaves the cores to communication."""
+    """Return layers that sleep in place of computing, so the cores are free, as beside a GPU."""
     import torch
     from torch import nn
 

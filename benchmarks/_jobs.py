@@ -1,6 +1,6 @@
-"""What ranks do for a benchmark: functions that every world (see `_worlds`) runs alike.
+"""The functions that ranks run for a benchmark, in every world (see `_worlds`).
 
-Each is called inside a default process group, and returns plain numbers or a tensor.
+Each function is called inside a default process group, and returns plain numbers or a tensor.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ TENSOR = 25_000_000  # float32 values: 100 MB
 
 
 def nothing() -> None:
-    """An empty function: what is left is the start of ranks and group, and their end."""
+    """Do nothing, so that a run has only the start and the end of ranks and group."""
 
 
 def raises() -> None:
-    """Rank 1 fails while the others wait for it."""
+    """Fail on rank 1, while the other ranks wait for rank 1."""
     import torch.distributed as dist
 
     if dist.get_rank() == 1:
@@ -27,7 +27,7 @@ def raises() -> None:
 
 
 def is_killed() -> None:
-    """Rank 1 is killed from outside while the others wait for it."""
+    """Kill rank 1, while the other ranks wait for rank 1."""
     import torch.distributed as dist
 
     if dist.get_rank() == 1:
@@ -36,7 +36,7 @@ def is_killed() -> None:
 
 
 def deadlocks() -> None:
-    """Every rank waits to receive from the next one."""
+    """Let every rank wait to receive from the next rank."""
     import torch
     import torch.distributed as dist
 
@@ -44,9 +44,9 @@ def deadlocks() -> None:
 
 
 def memory() -> float:
-    """Memory of this rank in MB, as PSS: a page shared by n processes counts 1/n.
+    """Return the memory of this rank in MB, as PSS: a page shared by n processes counts 1/n.
 
-    Taken while all ranks live: as the function begins, so before it has used any memory itself.
+    The memory is read at the beginning of the function, while all ranks live.
     """
     import torch.distributed as dist
 
@@ -57,7 +57,7 @@ def memory() -> float:
 
 
 def pss(process: int | str) -> float:
-    """MB of a process; nan where the system does not tell."""
+    """Return the MB of a process, as PSS; nan if the system does not tell."""
     try:
         with open(f"/proc/{process}/smaps_rollup") as file:
             return next(int(line.split()[1]) / 1000 for line in file if line.startswith("Pss:"))
@@ -66,7 +66,7 @@ def pss(process: int | str) -> float:
 
 
 def gives() -> tuple[int, Any]:
-    """Return 100 MB, and the time when it was ready to leave."""
+    """Return the time at which a tensor of 100 MB was ready, and the tensor."""
     import torch
     import torch.distributed as dist
 
@@ -76,13 +76,13 @@ def gives() -> tuple[int, Any]:
 
 
 def takes(tensor: Any) -> int:
-    """The time when the function was entered, its argument in hand."""
+    """Return the time at which the function began, with its argument received."""
     assert tensor[-1] == 1
     return time.perf_counter_ns()
 
 
 def in_group(rank: int, ranks: int, store: str, job: str, arguments: tuple[Any, ...]) -> Any:
-    """Run a job inside a process group made by hand: what ddpkit does for its own ranks."""
+    """Run a job inside a process group made by hand, as ddpkit does for its own ranks."""
     import torch
     import torch.distributed as dist
 
@@ -90,6 +90,6 @@ def in_group(rank: int, ranks: int, store: str, job: str, arguments: tuple[Any, 
     torch.set_num_threads(max(1, (os.cpu_count() or 1) // ranks))
     dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=ranks)
     result = globals()[job](*arguments)
-    dist.barrier()  # whoever leaves first would break the others
+    dist.barrier()  # a rank that leaves early would break the group of the other ranks
     dist.destroy_process_group()
     return result

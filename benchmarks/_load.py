@@ -1,4 +1,4 @@
-"""Processes that burn the cores, beside which something is measured or tested."""
+"""Processes that keep the cores busy, beside a measurement or a test."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-# It ends with whoever started it: one that is killed ends nobody itself.
+# The process ends when its parent has ended, because a killed parent cannot end its children.
 BURN = "import os; parent = os.getppid()\nwhile os.getppid() == parent: sum(range(100_000))"
 
 
 @contextmanager
 def burning(processes: int) -> Iterator[None]:
-    """A block beside which so many processes compute all the time."""
+    """Let so many processes compute all the time during the block."""
     started = [subprocess.Popen([sys.executable, "-c", BURN]) for _ in range(processes)]
     try:
         yield

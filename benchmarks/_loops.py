@@ -1,6 +1,6 @@
 """Training loops for three ranks, and mutants of them: one communication mistake each.
 
-Each loop has a function `train` that returns numbers: what a right program computes on each rank.
+Each loop has a function `train`, which returns the numbers that a rank has computed.
 """
 
 from __future__ import annotations
@@ -197,7 +197,7 @@ def _first_difference(before: str, after: str) -> int:
 
 
 def _places(tree: ast.AST) -> list[tuple[list[ast.stmt], int]]:
-    """Return each statement with communication, as its block and its place there."""
+    """Return (block, position) for each statement with communication."""
     found = []
     for node in ast.walk(tree):
         for name in ("body", "orelse"):

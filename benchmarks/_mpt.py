@@ -1,4 +1,4 @@
-"""MosaicML's MPT in plain torch, as their published steps ran it, and the operations of a step."""
+"""MosaicML's MPT in plain torch, as in MosaicML's published steps, and a step's operations."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Sizes:
 
 
 class Block(nn.Module):
-    """Attention and an MLP, each behind a norm and beside a residual path, without biases."""
+    """Attention and an MLP, without biases; each has a norm before it and a residual path."""
 
     def __init__(self, sizes: Sizes) -> None:
         super().__init__()
@@ -57,7 +57,7 @@ class Block(nn.Module):
 
 
 class MPT(nn.Module):
-    """Token ids of shape (sequences, tokens) in, logits out; the head shares the embedding."""
+    """MPT: token ids of shape (sequences, tokens) -> logits; head and embedding share a weight."""
 
     def __init__(self, sizes: Sizes) -> None:
         super().__init__()

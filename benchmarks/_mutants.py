@@ -1,4 +1,4 @@
-"""Mutants of a source: each differs from it in one small mistake, as people make them."""
+"""Mutants of a source: each mutant has one small mistake of a kind that people make."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 Instead = ast.AST | list[ast.stmt] | None
-Made = Iterator[tuple[str, Instead]]  # what kind, and what stands in a node's place
+Made = Iterator[tuple[str, Instead]]  # kind of the mistake, and the replacement of a node
 
 ARITHMETIC: dict[type, type] = {
     ast.Add: ast.Sub,
@@ -42,15 +42,15 @@ COMPARED: dict[type, tuple[type, ...]] = {
 
 @dataclass(frozen=True)
 class Mutant:
-    """A source with one mistake: of what kind, and the lines that were changed, before and after.
+    """A source with one mistake: the kind, and the changed lines before and after the change.
 
-    Lines are as `ast.unparse` writes them, without indentation; several are joined by " ⏎ ".
+    Lines are as `ast.unparse` writes them, without indentation; several lines are joined by " ⏎ ".
     """
 
     kind: str  # "constant", "dropped call" ...
     before: str
     after: str
-    source: str  # all of it
+    source: str  # the whole source with the mistake
 
     @property
     def change(self) -> str:
@@ -58,14 +58,16 @@ class Mutant:
 
 
 def mutants(source: str, asked: Container[int] | None = None) -> list[Mutant]:
-    """All mutants that `MAKERS` make of a source, in its order, each once.
+    """Return all mutants that `MAKERS` make of a source, in the order of the source, each once.
 
-    `asked` has the numbers of the lines that may change (the first is 1); by default all may. The
-    defaults of a function's parameters may always; its docstring, annotations and texts do not.
+    `asked` has the numbers of the lines that may change (the first is 1); by default all lines may
+    change. Default values of parameters may change on any line. Docstrings, annotations and
+    decorators never change.
     """
     tree = ast.parse(source)
     whole = ast.unparse(tree)
-    found: dict[str, Mutant] = {whole: Mutant("", "", "", whole)}  # what is no change is no mutant
+    # the unchanged source is no mutant
+    found: dict[str, Mutant] = {whole: Mutant("", "", "", whole)}
     left_alone = _left_alone(tree)
     defaults = set(_defaults(tree))
     for at, node in enumerate(ast.walk(tree)):
@@ -83,7 +85,7 @@ def mutants(source: str, asked: Container[int] | None = None) -> list[Mutant]:
 
 
 def _left_alone(tree: ast.AST) -> set[ast.AST]:
-    """Docstrings, annotations, decorators: with all that is in them."""
+    """Return all nodes of docstrings, annotations and decorators."""
     roots: list[ast.AST | None] = []
     for node in ast.walk(tree):
         roots += [getattr(node, "annotation", None), getattr(node, "returns", None)]
@@ -103,7 +105,7 @@ def _defaults(tree: ast.AST) -> Iterator[ast.AST]:
 
 
 def _with(tree: ast.AST, at: int, instead: Instead) -> str | None:
-    """The source with another node in the place of number `at`; None if it is no source."""
+    """Return the source with node number `at` replaced; None if the result is not valid code."""
     made = copy.deepcopy(tree)
     target = next(node for number, node in enumerate(ast.walk(made)) if number == at)
     Replacing(target, instead).visit(made)
@@ -116,7 +118,7 @@ def _with(tree: ast.AST, at: int, instead: Instead) -> str | None:
 
 
 class Replacing(ast.NodeTransformer):
-    """Puts `instead` in the place of `target`; None takes it away, of a block leaving `pass`."""
+    """Replaces `target` by `instead`; None removes an expression, and makes a statement `pass`."""
 
     def __init__(self, target: ast.AST, instead: Instead) -> None:
         self.target, self.instead = target, instead
@@ -137,12 +139,12 @@ def _lines(before: str, after: str) -> tuple[str, str]:
         if each[0] != "equal"
     ]
     first, last = changes[0], changes[-1]
-    context = first[1] == last[2] > 0  # a line is new: it is shown with the one before it
+    context = first[1] == last[2] > 0  # a new line is shown with the line before it
     old, new = old[first[1] - context : last[2]], new[first[3] - context : last[4]]
     return " ⏎ ".join(old), " ⏎ ".join(new)
 
 
-# What is made of a node. Each maker gets a copy of it, which it may change.
+# The makers of mistakes. Each maker gets a copy of a node, and may change the copy.
 
 
 def _constants(node: ast.AST) -> Made:

@@ -1,4 +1,4 @@
-"""What ranks do in the benchmark and the tests of emulated time: programs whose time is known."""
+"""Programs of known duration, run by ranks in the benchmark and the tests of emulated time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ddpkit.simulate import schedule
 from ddpkit.simulate.messages.schedules import Recv, RecvReduce, Send, Step
 
 Cell = tuple[str, int]  # an operation, and the bytes of a rank's vector
-Moments = tuple[int, int]  # when a rank began, and when it was done, in ns
+Moments = tuple[int, int]  # begin and end on a rank, in ns
 FAR_NS = 1_000_000_000  # more than an all_reduce of 8 bytes takes
 
 BY_TORCH: dict[str, Callable[[torch.Tensor], object]] = {
@@ -24,7 +24,7 @@ BY_TORCH: dict[str, Callable[[torch.Tensor], object]] = {
 
 
 def carry_out(steps: tuple[Step, ...], x: torch.Tensor) -> None:
-    """Do one rank's steps of a schedule on its vector, by isend and recv."""
+    """Carry out one rank's steps of a schedule on the rank's vector, by isend and recv."""
     given = x.clone() if any(isinstance(step, Send) and step.original for step in steps) else x
     got, works = torch.empty_like(x), []
     for step in steps:
@@ -44,16 +44,18 @@ def carry_out(steps: tuple[Step, ...], x: torch.Tensor) -> None:
 
 
 def align() -> None:
-    """Let all ranks go on at one emulated time: they leave a barrier at different ones."""
+    """Let all ranks go on at the same emulated time; a barrier would end at different times."""
     latest = torch.tensor(time.perf_counter_ns())
     dist.all_reduce(latest, dist.ReduceOp.MAX)
     time.sleep((int(latest) + FAR_NS - time.perf_counter_ns()) / 1e9)
 
 
 def moments_of(cells: list[Cell]) -> dict[Cell, Moments]:
-    """When this rank began each operation, on a float32 vector of so many bytes, and was done.
+    """Return the begin and the end of each operation on this rank.
 
-    Raises AssertionError where an all-reduce gives a wrong sum.
+    cells  operations, each with the bytes of its float32 vector
+
+    Raises AssertionError if an operation gives a wrong result.
     """
     rank, n = dist.get_rank(), dist.get_world_size()
     found = {}
@@ -74,7 +76,7 @@ def moments_of(cells: list[Cell]) -> dict[Cell, Moments]:
 
 
 def one_all_reduce(nbytes: int) -> tuple[Moments, int]:
-    """Begin and end of an all-reduce, and the memory of this rank in bytes (PSS)."""
+    """Return begin and end of an all-reduce, and the memory of this rank in bytes (PSS)."""
     x = torch.ones(nbytes // 4)
     align()
     begin = time.perf_counter_ns()
@@ -86,7 +88,7 @@ def one_all_reduce(nbytes: int) -> tuple[Moments, int]:
 
 
 def pipeline(order: str, micro_batches: int, forward: str, backward: str) -> Moments:
-    """One stage of a pipeline, "gpipe" or "1f1b", whose compute is stated."""
+    """Run one stage of a pipeline with stated compute; `order` is "gpipe" or "1f1b"."""
     stage, stages = dist.get_rank(), dist.get_world_size()
     first = micro_batches if order == "gpipe" else min(stages - stage - 1, micro_batches)
     todo = ["F"] * first + ["F", "B"] * (micro_batches - first) + ["B"] * first
@@ -106,7 +108,10 @@ def pipeline(order: str, micro_batches: int, forward: str, backward: str) -> Mom
 
 
 def asynchronous_server(rounds: int, work_ms: float, slower: int) -> list[tuple[int, int]]:
-    """Rank 0 serves whoever comes; the last rank is slower. On rank 0: who came, and when."""
+    """Run a server on rank 0; return there the sender and the time of each message, in order.
+
+    The last rank works `slower` times as long as the other workers.
+    """
     rank, n = dist.get_rank(), dist.get_world_size()
     x, came = torch.zeros(25_000), []
     if rank == 0:
@@ -127,7 +132,7 @@ def asynchronous_server(rounds: int, work_ms: float, slower: int) -> list[tuple[
 
 
 def training(steps: int, together: bool) -> list[tuple[float, float]]:
-    """Emulated and real seconds of each step of a loop, with torch's DDP if ``together``."""
+    """Return emulated and real seconds of each step of a loop, with torch's DDP if ``together``."""
     from torch import nn
 
     torch.manual_seed(0)
@@ -146,5 +151,5 @@ def training(steps: int, together: bool) -> list[tuple[float, float]]:
 
 
 def _real() -> float:
-    """Seconds on a clock that stays real on an emulated machine."""
+    """Return the seconds of a clock that stays real on an emulated machine."""
     return time.clock_gettime(time.CLOCK_MONOTONIC_RAW)

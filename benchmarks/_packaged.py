@@ -1,6 +1,6 @@
 """Training programs that drive installed packages, for `benchmarks.scripts`.
 
-Most programs begin the process group through their package.
+In most programs, the package makes the process group.
 """
 
 LIGHTNING = """

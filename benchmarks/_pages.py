@@ -17,7 +17,7 @@ from tests.browser import chromium
 if TYPE_CHECKING:
     from playwright.sync_api import ViewportSize
 
-OPEN_S, FRAME_S = 5.0, 0.05  # goals of a million spans
+OPEN_S, FRAME_S = 5.0, 0.05  # goals for a million spans: seconds to open, and for a frame
 EXPLORER = "document.querySelector('.explorer > div')?.explorer"
 SCREEN: ViewportSize = {"width": 1280, "height": 800}
 UNFOLD = f"{EXPLORER}.onfold(false)"
@@ -53,7 +53,7 @@ def random_run(ranks: int, spans: int) -> Trace:
 
 
 def in_a_browser(ranks: int, spans: int) -> Iterator[Figure]:
-    """Measure the page of such a run, with all ranks unfolded."""
+    """Measure the page of a random run, with all ranks unfolded."""
     trace = random_run(ranks, spans)
     said = f"{ranks} ranks, {len(trace.spans):,} spans"
     with tempfile.TemporaryDirectory() as folder, chromium() as browser:

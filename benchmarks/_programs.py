@@ -1,6 +1,6 @@
-"""Training programs after idioms of public scripts, for `benchmarks.scripts`.
+"""Training programs in the idioms of public scripts, for `benchmarks.scripts`.
 
-HEAD begins each of PROGRAMS, which need torch only.
+HEAD is the beginning of each of PROGRAMS. The programs need no package but torch.
 """
 
 HEAD = """

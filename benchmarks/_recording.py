@@ -1,8 +1,8 @@
-"""What recording costs: the same work, in turns, on plain gloo and on ddpkit's recorded group.
+"""The cost of recording: the same work, in turns, on plain gloo and on ddpkit's recorded group.
 
 All variants run inside the same ranks, on groups of the same kind, in blocks that follow each other
-in random order, so that a busy machine slows all of them alike. `recorded` is what a rank does
-with `Cluster(record=False)`, `hooked` with the default `Cluster(record=True)`.
+in random order, so that a busy machine slows all variants alike. The variant `recorded` is a rank
+with `Cluster(record=False)`, and `hooked` a rank with the default `Cluster(record=True)`.
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ from typing import Any
 
 VARIANTS = ("plain", "recorded", "hooked")
 WIDTH, LAYERS, BATCH = 320, 6, 64  # a step of about 5 ms on one core, 21 + 2 spans
-WARM = 2  # blocks: DDP rebuilds its buckets after the first step
+WARM = 2  # blocks that do not count: DDP rebuilds its buckets after the first step
 
 Blocks = dict[str, list[float]]  # variant -> seconds for each step, or block of operations
 
 
 def has_dynamo() -> bool:
-    """Whether this rank was forked with `torch._dynamo`, as `ddpkit.rank.preload` imports it."""
+    """True if this rank was forked with `torch._dynamo`, as `ddpkit.rank.preload` imports it."""
     return "torch._dynamo" in sys.modules
 
 
 def steps(blocks: int, per_block: int, seed: int) -> Blocks:
-    """CPU seconds of each training step of torch's DDP, per variant, on this rank.
+    """Return the CPU seconds of each training step of torch's DDP, per variant, on this rank.
 
-    Blocks are short and follow each other in random order, so what else the machine does meets all
-    variants alike. The two groups' models are made in random order too: where in memory a model
-    lies makes its steps a few percent faster or slower. `seed`, the same on all ranks, decides;
-    many pairs of ranks, each with its own, even that out.
+    Blocks are short and follow each other in random order, so that other work of the machine slows
+    all variants alike. The models of the two groups are made in random order too, because a model's
+    place in memory makes its steps a few percent faster or slower. `seed`, the same on all ranks,
+    decides the order; many pairs of ranks with different seeds average the effect out.
     """
     import torch
     import torch.distributed as dist
@@ -47,7 +47,7 @@ def steps(blocks: int, per_block: int, seed: int) -> Blocks:
     for block in range(-WARM, blocks):
         for name in _shuffled(VARIANTS, random):
             with _hooks(name):
-                trainers[name]()  # the caches are the other variants'
+                trainers[name]()  # does not count, because the caches are another variant's
                 dist.barrier(groups["plain"])
                 for _ in range(per_block):
                     begun = time.process_time()
@@ -58,7 +58,7 @@ def steps(blocks: int, per_block: int, seed: int) -> Blocks:
 
 
 def wall(per_block: int) -> float:
-    """Seconds that one such step takes by the clock, on plain gloo."""
+    """Return the seconds of a training step by the wall clock, on plain gloo."""
     import torch
 
     step = _trainer(_groups()["plain"], torch.randn(BATCH, WIDTH), torch.randn(BATCH, WIDTH))
@@ -71,7 +71,7 @@ def wall(per_block: int) -> float:
 
 
 def latency(op: str, blocks: int, per_block: int) -> dict[str, Blocks]:
-    """Seconds of one small operation, {"wall": ..., "cpu": ...} per variant and block."""
+    """Return the "wall" and "cpu" seconds of one small operation, per variant and block."""
     import torch
     import torch.distributed as dist
 
@@ -98,7 +98,7 @@ def latency(op: str, blocks: int, per_block: int) -> dict[str, Blocks]:
 
 
 def _timed(call: Callable[[], None], times: int) -> tuple[float, float]:
-    """Seconds of a call, by the clock and of CPU."""
+    """Return the seconds of a call: by the wall clock, and of CPU time."""
     for _ in range(10):
         call()
     wall, cpu = time.perf_counter(), time.process_time()
@@ -108,7 +108,7 @@ def _timed(call: Callable[[], None], times: int) -> tuple[float, float]:
 
 
 def _groups() -> dict[str, Any]:
-    """The default group passes ddpkit's recorder; a gloo group made beside it does not."""
+    """Return the group of each variant: ddpkit's default group, or a plain gloo group."""
     import torch.distributed as dist
 
     recorded = dist.group.WORLD
@@ -126,7 +126,7 @@ def _hooks(variant: str) -> AbstractContextManager[Any]:
 
 
 def _trainer(group: Any, rows: Any, targets: Any) -> Callable[[], None]:
-    """One step of training a fresh model."""
+    """Return a function that takes one step in the training of a fresh model."""
     import torch
     from torch.nn.parallel import DistributedDataParallel
 

@@ -1,4 +1,4 @@
-"""Samples, figures and tables: what every benchmark prints."""
+"""Samples, figures and tables, which every benchmark prints."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Sample:
         return statistics.median(self.values)
 
     def text(self, unit: str) -> str:
-        """ "0.081 s (0.079–0.085, max 0.1, n=20)": the median, then where the middle half lies."""
+        """Return "0.081 s (0.079–0.085, max 0.1, n=20)": median, middle half, largest, number."""
         middle = f"{_digits(self.median)}{f' {unit}' if unit else ''}"
         if len(self.values) < 4:
             return f"{middle} (max {_digits(max(self.values))}, n={len(self.values)})"
@@ -37,9 +37,9 @@ class Sample:
 
 @dataclass(frozen=True)
 class Figure:
-    """One row: what was measured, of ours and of others doing the same. Less is better.
+    """A row: one measurement, of ddpkit and of other tools for the same work. Less is better.
 
-    A string in place of a sample says why there is none. `goal` is for the median of ours.
+    A string in place of a sample is the reason why there is none. `goal` limits ddpkit's median.
     """
 
     name: str
@@ -50,7 +50,7 @@ class Figure:
     note: str = ""
 
     def verdict(self) -> str:
-        """ "≤ 0.2 ok", "≤ 0.2 MISSED"; empty without a goal."""
+        """Return "≤ 0.2 ok" or "≤ 0.2 MISSED"; "" without a goal."""
         if self.goal is None:
             return ""
         if isinstance(self.ours, str):
@@ -58,7 +58,7 @@ class Figure:
         return f"≤ {self.goal:g} {'ok' if self.ours.median <= self.goal else 'MISSED'}"
 
     def ratio(self, other: str) -> str:
-        """How many times ours the other takes."""
+        """Return the median of another tool divided by ddpkit's, as text."""
         theirs = self.others.get(other)
         if isinstance(self.ours, str) or not isinstance(theirs, Sample):
             return ""
@@ -66,7 +66,7 @@ class Figure:
 
 
 def table(title: str, figures: Sequence[Figure], others: Sequence[str]) -> list[list[str]]:
-    """Rows of text, the header first; `others` name the columns beside ours."""
+    """Return rows of text, the header first; `others` name the columns beside ddpkit's."""
     header = [title, "goal", "ddpkit"]
     for other in others:
         header += [other, "÷ ddpkit"]
@@ -80,12 +80,12 @@ def table(title: str, figures: Sequence[Figure], others: Sequence[str]) -> list[
 
 
 def _used(rows: list[list[str]]) -> list[tuple[str, ...]]:
-    """The columns that have something under their header."""
+    """Return the columns that have any text under their header."""
     return [column for column in zip(*rows, strict=True) if any(column[1:])]
 
 
 def as_text(rows: list[list[str]]) -> str:
-    """Aligned columns, two spaces between them, a rule under the header."""
+    """Return aligned columns, with two spaces between columns and a rule under the header."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = [
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
@@ -100,7 +100,7 @@ def as_markdown(rows: list[list[str]]) -> str:
 
 
 def machine() -> str:
-    """What it was measured on, and how busy that was."""
+    """Return the machine of the measurement in words, and its load."""
     import torch
 
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
@@ -117,14 +117,14 @@ def _cell(value: Sample | str, unit: str) -> str:
 
 
 def _digits(value: float) -> str:
-    """Three significant digits, and never an exponent."""
+    """Return a number with three significant digits, without an exponent."""
     if value >= 100:
         return f"{value:.0f}"
     return f"{value:.3g}" if value >= 0.1 else f"{value:.3f}"
 
 
 def options(doc: str | None) -> argparse.Namespace:
-    """`quick` and `markdown`, of the command line of a benchmark whose help is `doc`."""
+    """Return `quick` and `markdown` from the command line; `doc` is the text of --help."""
     parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="2 ranks, twice each")
     parser.add_argument("--markdown", action="store_true", help="the table as for BENCHMARKS.md")

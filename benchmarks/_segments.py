@@ -1,4 +1,4 @@
-"""A ring that keeps gloo busy: the lesson's, with its chunks in two segments."""
+"""The lesson's ring with each chunk in two segments, so that gloo is always busy."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ PARTS = (
 def ring_in_segments(x: torch.Tensor) -> None:
     """All-reduce a contiguous tensor in place, by a ring to the right.
 
-    In the share-reduce half each chunk goes in two segments, so that one is on its way while the
-    other is added: the same idea as in gloo's own (gloo/allreduce.cc). The share-only half
-    adds nothing: there chunks stay whole, and room for all of them is offered at its beginning. No
-    send is waited for before the end of its half, for nothing writes where it reads till then.
+    In the share-reduce half, each chunk is sent in two segments, so that one segment is on its way
+    while the other segment is added, as in gloo's own ring (gloo/allreduce.cc). The share-only half
+    adds nothing, so its chunks stay whole, and all its receives are posted at its beginning. The
+    sends of a half are waited for at its end, because until then no code writes into sent memory.
     """
     import torch.distributed as dist
 
@@ -35,7 +35,7 @@ def ring_in_segments(x: torch.Tensor) -> None:
         received = room[count % 2][: len(mine)]
         receiving = dist.irecv(received, left)
         sends.append(dist.isend(segments[(rank - step) % n][part], right))
-        _add(*last)  # while this one is on its way
+        _add(*last)  # while the new segment is on its way
         last = receiving, mine, received
     _add(*last)
     _wait(sends)

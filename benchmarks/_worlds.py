@@ -1,12 +1,12 @@
-"""Three ways to have ranks, each in a fresh process of its own that carries out a plan.
+"""Three ways to run ranks, each in a fresh process that carries out a plan.
 
-A plan is a list of steps, (name of a function in `_jobs`, number of ranks): plain data, so that the
-benchmark decides what is measured in turns with what, and a world only does it and keeps the time.
+A plan is a list of steps, (name of a function in `_jobs`, number of ranks). The benchmark decides
+the order of the measurements, and a world only carries out the plan and measures the time.
 
     python -m benchmarks._worlds ddpkit '[["nothing", 4], ["nothing", 4]]'
 
-prints one JSON line of `{"job", "ranks", "seconds", "cpu", "values", "failed"}` a step. "cpu"
-is the processor time, in seconds, of this process and all below it.
+prints a JSON list with `{"job", "ranks", "seconds", "cpu", "values", "failed"}` for each step.
+"cpu" is the processor time, in seconds, of this process and all its descendants.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from typing import Any, Protocol  # noqa: E402
 
 
 class World(Protocol):
-    """Something that has ranks."""
+    """A way to run ranks."""
 
     def call(self, ranks: int, job: str, arguments: tuple[Any, ...]) -> list[Any]:
-        """Run a job on all ranks inside a default process group; their results in rank order."""
+        """Run a job on all ranks inside a default process group; return the results by rank."""
 
     def close(self) -> None:
-        """Leave nothing behind."""
+        """End all processes, and leave nothing behind."""
 
 
 class Ddpkit:
@@ -47,7 +47,7 @@ class Ddpkit:
 
 
 class Spawn:
-    """torch.multiprocessing.spawn, the results sent through torch's own queue."""
+    """Ranks by torch.multiprocessing.spawn; results are sent through torch's own queue."""
 
     def call(self, ranks: int, job: str, arguments: tuple[Any, ...]) -> list[Any]:
         import torch.multiprocessing as mp
@@ -65,7 +65,7 @@ class Spawn:
             results: dict[int, Any] = {}
             while len(results) < ranks:
                 if replies.empty():
-                    started.join(timeout=0.005)  # raises what a rank raised
+                    started.join(timeout=0.005)  # raises the exception of a rank
                 else:
                     rank, value = replies.get()
                     results[rank] = value
@@ -84,7 +84,7 @@ def _spawned(
     from benchmarks._jobs import in_group
 
     replies.put((rank, in_group(rank, ranks, store, job, arguments)))
-    received.wait()  # a tensor's memory is its sender's until it has arrived
+    received.wait()  # until a tensor has arrived, its memory belongs to the sending process
 
 
 class Ipyparallel:
@@ -112,10 +112,10 @@ class Ipyparallel:
                 for rank in range(ranks)
             ]
             try:
-                pending[min(1, ranks - 1)].get()  # the rank that fails, where one does
+                pending[min(1, ranks - 1)].get()  # if a rank fails, it is rank 1
                 return [reply.get() for reply in pending]
             except Exception:
-                self.close()  # its peers hang, for good
+                self.close()  # the peers of a failed rank would hang forever
                 raise
 
     def close(self) -> None:
@@ -130,7 +130,7 @@ def _jobs() -> Any:
 
 
 class Bare:
-    """No ranks at all: the yardstick, one `import torch`."""
+    """No ranks at all: one `import torch`, for comparison."""
 
     def call(self, ranks: int, job: str, arguments: tuple[Any, ...]) -> list[Any]:
         import torch  # noqa: F401
@@ -173,21 +173,21 @@ def carry_out(world: World, plan: list[tuple[str, int]]) -> list[dict[str, Any]]
 
 
 def processor_time() -> float:
-    """Seconds that this process, those below it and those that these have seen end have used."""
-    import psutil  # here: the first step's time is that of a fresh process
+    """Return the CPU seconds of this process and of all descendants, ended ones included."""
+    import psutil  # not at the top: the first step is timed from the start of the process
 
     me, used = psutil.Process(), 0.0
     for each in [me, *me.children(recursive=True)]:
-        with contextlib.suppress(psutil.Error):  # it has just ended
-            used += sum(each.cpu_times()[:4])  # user, system, and the same of its ended children
+        with contextlib.suppress(psutil.Error):  # the process has just ended
+            used += sum(each.cpu_times()[:4])  # user and system time, of its ended children too
     return used
 
 
 def _read(job: str, results: list[Any], begun: float, ended: float) -> dict[str, Any]:
-    """What a job's results say beside its length, or instead of it."""
-    if job == "gives" and results:  # from the moment the first of them was ready to leave
+    """Return further entries of a step that follow from its job's results."""
+    if job == "gives" and results:  # from the time at which the first tensor was ready to leave
         return {"seconds": ended - min(stamp for stamp, _ in results) / 1e9}
-    if job == "takes" and results:  # to the moment the last of them was inside
+    if job == "takes" and results:  # to the time at which the last rank had its tensor
         return {"seconds": max(results) / 1e9 - begun}
     return {"values": results} if job == "memory" else {}
 

@@ -2,12 +2,12 @@
 
     python -m benchmarks.accusations [--quick] [--markdown] [--part cost|mutants] [--seed 1]
 
-Prints two tables. *Cost*: each watch's share of a training step on three ranks, with its own time
-and the step's processor time taken in the same steps, and the step of a strict run beside a usual
-step, in turns. *Mutants*: of 200 training loops with one communication mistake each, made by
-machine (dropped, doubled or moved calls, wrong group, wrong rank, missing contiguous, or missing
-wait), the share whose run names the mutated line, says something else, or says nothing although
-numbers are wrong. A mutant with the right numbers and without a word is no mistake.
+Prints two tables. *Cost*: each watch's share of a training step on three ranks; the watch's time
+and the step's processor time are taken in the same steps. The table also has the step of a strict
+run beside a usual step, in turns. *Mutants*: 200 training loops with one machine-made communication
+mistake each (dropped, doubled or moved calls, wrong group, wrong rank, missing contiguous, or
+missing wait). The table has the shares of runs that name the mutated line, that say something else,
+and that say nothing although numbers are wrong. A silent mutant with right numbers is no mistake.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ OUTCOMES = ("cause named", "named in part", "silent, wrong numbers", "no mistake
 
 
 def timed_steps(steps: int) -> dict[str, float]:
-    """Return processor time of the steps and own time of each watch, in seconds, on a rank."""
+    """Return the processor time of the steps, and of each watch in them, in seconds, on a rank."""
     from ddpkit.rank.group import changed, layout, shared_memory
     from ddpkit.rank.record.replicas import Replicas
 
@@ -57,7 +57,7 @@ def timed_steps(steps: int) -> dict[str, float]:
             begun = time.thread_time()
             try:
                 return original(*args, **kwargs)
-            finally:  # less the time of one look at the clock
+            finally:  # without the time that reading the clock takes
                 own[label] += time.thread_time() - begun - (begun - before)
 
         setattr(home, name, call)
@@ -78,7 +78,7 @@ def timed_steps(steps: int) -> dict[str, float]:
 
 
 def strict_steps(blocks: int) -> dict[str, list[float]]:
-    """Return processor time of usual and strict steps, in turns, in seconds, on a rank."""
+    """Return the processor time of usual and of strict steps, in turns, in seconds, on a rank."""
     from ddpkit.rank.group.in_flight import InFlight
 
     step, taken = _trainer(), dict[str, list[float]](usual=[], strict=[])
@@ -94,7 +94,7 @@ def strict_steps(blocks: int) -> dict[str, list[float]]:
 
 
 def _trainer() -> Callable[[], None]:
-    """Return a step that averages gradients by asynchronous all_reduces, and the loss by one."""
+    """Return a step with an asynchronous all_reduce for each gradient, and one for the loss."""
     layers = [torch.nn.Linear(WIDTH, WIDTH) for _ in range(LAYERS)]
     model, rows = torch.nn.Sequential(*layers), torch.randn(BATCH, WIDTH)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
@@ -136,7 +136,7 @@ def cost(steps: int) -> list[list[str]]:
 
 
 def _launchers(steps: int) -> float:
-    """Return the seconds that the launcher spends on the lines of a step's collectives, by rank."""
+    """Return the launcher's seconds for the lines of a step's collectives, divided by the ranks."""
     from ddpkit.cluster.lines import Lines
     from ddpkit.protocol.call import Call
 
@@ -187,7 +187,7 @@ def _equal(results: list[list[float]], right: list[list[float]]) -> bool:
 
 
 def drawn(seed: int, number: int) -> list[Loop]:
-    """Return so many mutants, drawn by a seed from all mutants of all loops."""
+    """Return `number` mutants, drawn by `seed` from all mutants of all loops."""
     every = [mutant for loop in loops() for mutant in mutants(loop)]
     return Random(seed).sample(every, min(number, len(every)))
 

@@ -1,15 +1,16 @@
-"""Six ways to all-reduce, beside gloo's own.
+"""Six ways to all-reduce, beside gloo's own all-reduce.
 
     python -m benchmarks.all_reduce [--quick] [--markdown] [--figure all_reduce.png]
 
 Prints the bus bandwidth of lab 03's six answers, of a ring with segments in flight, and of torch's
-`all_reduce` on gloo, in MB/s: S/time · 2(n-1)/n, as nccl-tests define "busbw". On raw gloo, past
-the kit's recorder, and on an emulated link; there measured time ÷ the algorithm's formula stands
-beside it, in brackets where the formula is below 20 ms: there the two cores of a laptop decide, and
-not the link.
+`all_reduce` on gloo, in MB/s: S/time · 2(n-1)/n, as nccl-tests define "busbw". The rows are for raw
+gloo, without the kit's recorder, and for an emulated link. On the link, measured time ÷ formula
+stands beside the bandwidth, in brackets if the formula gives less than 20 ms: then the two cores of
+a laptop limit the speed, not the link.
 
-Time is the median over repetitions of (last rank done - first rank began). All variants of a row
-take turns in one run. The six return a new tensor; the two others work in place.
+The time is the median over repetitions of (last rank done - first rank began). All variants of a
+row take turns in one run. The six answers return a new tensor; the two other variants work in
+place.
 """
 
 from __future__ import annotations
@@ -35,17 +36,17 @@ WORLDS = (2, 4, 8)
 SIZES = (4 * 1024, 64 * 1024, 1024**2, 16 * 1024**2, 64 * 1024**2)
 QUICK_WORLDS, QUICK_SIZES = (2, 4), (64 * 1024, 1024**2, 16 * 1024**2)
 LARGE = 16 * 1024**2
-JUDGED_NS = 20_000_000
+JUDGED_NS = 20_000_000  # a goal counts from this time on, by the formula
 PAIRS = 30  # repetitions of the two rings that a goal compares
-LONGEST_NS = 12_000_000_000  # of a formula; what takes longer is left out, and said
-ROOM = 2 * 1024**3  # bytes on all ranks together: all_to_all keeps n tensors on each
+LONGEST_NS = 12_000_000_000  # by the formula; slower variants are printed as "left out"
+ROOM = 2 * 1024**3  # bytes on all ranks together: all_to_all keeps n tensors on each rank
 
-Times = list[tuple[float, float]]  # of each repetition: begin and end, in s
+Times = list[tuple[float, float]]  # begin and end of each repetition, in s
 
 
 @dataclass(frozen=True)
 class Row:
-    """One network, world size and size: ns of each repetition, by variant."""
+    """A network, a world size and a tensor's size, with the ns of each repetition by variant."""
 
     network: str
     n: int
@@ -53,14 +54,14 @@ class Row:
     ns: dict[str, list[int]]
 
     def formula(self, variant: str) -> int:
-        """ns on the link, with adding for free."""
+        """Return the ns on the link, if adding takes no time."""
         return _formula(variant, self.n, self.nbytes)
 
     def median(self, variant: str) -> float:
         return statistics.median(self.ns[variant])
 
     def busbw(self, variant: str) -> float:
-        """MB/s."""
+        """Return the bus bandwidth in MB/s."""
         ns = round(self.median(variant))
         return bus_bandwidth("all_reduce", self.n, self.nbytes, ns) / 1e6
 
@@ -75,20 +76,20 @@ class Row:
 
 
 def _formula(variant: str, n: int, nbytes: int) -> int:
-    """gloo's all_reduce is a ring, on the emulated link too."""
+    """Return the ns of a variant on the link; gloo's all_reduce is a ring."""
     return cost(variant if variant in ALL_REDUCE else "ring", n, nbytes, LINK)
 
 
 def measure(variants: list[str], nbytes: int, repeats: int, raw: bool) -> dict[str, Times]:
-    """On a rank: begin and end of each repetition, which is `_calls` calls in a row."""
+    """Return begin and end of each repetition on a rank; a repetition is `_calls` calls."""
     import torch
     import torch.distributed as dist
 
     if raw:
-        dist.group.WORLD = dist.new_group.__wrapped__(backend="gloo")  # past the recorder
+        dist.group.WORLD = dist.new_group.__wrapped__(backend="gloo")  # without the recorder
     x, n, calls = torch.empty(nbytes // 4), dist.get_world_size(), _calls(nbytes, raw)
     times: dict[str, Times] = {variant: [] for variant in variants}
-    for repetition in range(1 + repeats):  # the first one warms up
+    for repetition in range(1 + repeats):  # the first repetition warms up
         for variant in variants:
             function = _function(variant)
             x.fill_(1.0)
@@ -106,7 +107,7 @@ def measure(variants: list[str], nbytes: int, repeats: int, raw: bool) -> dict[s
 
 
 def _calls(nbytes: int, raw: bool) -> int:
-    """How many calls make up a MB: one of a few kB is too short for a clock."""
+    """Return the number of calls that move about a MB: a call of a few kB is too short to time."""
     return min(20, max(1, 1024**2 // nbytes)) if raw else 1
 
 
@@ -122,7 +123,7 @@ def _function(variant: str) -> Callable[[Any], Any]:
 
 
 def run(network: str, n: int, nbytes: int, repeats: int, variants: Sequence[str] = VARIANTS) -> Row:
-    """All variants that fit into time and memory, in turns."""
+    """Measure, in turns, all variants that fit into time and memory."""
     if n * (n + 1) * nbytes > ROOM:
         variants = [each for each in variants if each != "all_to_all"]
     if network == LINK:
@@ -139,10 +140,11 @@ def run(network: str, n: int, nbytes: int, repeats: int, variants: Sequence[str]
 
 
 def goals(rows: list[Row], alone: list[Row]) -> Iterator[str]:
-    """What was to be reached, and what was.
+    """Yield a sentence for each goal, with the reached value.
 
-    ``alone`` are the rows of the two rings that are compared, which take turns once more without
-    the six: beside those, which allocate a new tensor at each call, both scatter by a factor of 4.
+    ``alone`` are the rows of the two compared rings, measured once more without the six answers:
+    the answers allocate a new tensor at each call, and beside them both rings scatter by a factor
+    of 4.
     """
     for variant in ("ring", SEGMENTS):
         ratios = [
@@ -168,7 +170,7 @@ def goals(rows: list[Row], alone: list[Row]) -> Iterator[str]:
 
 
 def draw(rows: list[Row], path: str) -> None:
-    """Bus bandwidth over sizes: a row of panels a network, a panel a world size."""
+    """Draw bus bandwidth over sizes: a row of panels for each network, a panel for each n."""
     from matplotlib import style
     from matplotlib.figure import Figure
 

@@ -4,8 +4,8 @@
 
 Prints the points, emulated time, bytes, memory and loss of six honest trainings and seven cheats,
 judged by lab 15's check (`strategies`); the emulated ms of the given script with faults mended
-alone and together (`faults`); and the distance from the wanted model after approximations of the
-gradient and after other steps (`near`). Times are the same on each machine.
+alone and together (`faults`); and the distance from the wanted model after training with
+approximated gradients and with changed steps (`near`). Times are the same on each machine.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def together(model: TextModel, shard: Any) -> None:
 
 
 def strategies() -> str:
-    """The table of trainings, honest ones first."""
+    """Return the table of trainings, with honest trainings first."""
     lesson = given()
     three = partial(lesson.train_slowly, cut=lesson.even, once=True, reports=False)
     rows: list[tuple[str, Train]] = [
@@ -97,7 +97,7 @@ def _earned(train: Train) -> list[str]:
 
 
 def faults() -> str:
-    """The table of times: the given script, with faults mended alone and together."""
+    """Return the table of times of the given script, with faults mended alone and together."""
     lesson = given()
     slow = partial(partial, lesson.train_slowly)
     even: dict[str, Any] = {"cut": lesson.even}
@@ -118,7 +118,7 @@ def faults() -> str:
 
 
 def near() -> str:
-    """The table of distances from the model asked for, over two languages."""
+    """Return the table of distances from the wanted model, for two languages."""
     rows = [["steps", "distance", f"at most {NEAR}"]]
     for name, change in (
         ("as given", {}),
@@ -151,7 +151,10 @@ def _distance(
     part: int = 8,
     ranks: int = 4,
 ) -> float:
-    """Train in one process: each rank's gradient goes through `sum` before the mean is made."""
+    """Return the distance of a model trained in one process.
+
+    `sum` approximates each rank's gradient before the mean is taken.
+    """
     model = task.model()
     parameters = list(model.parameters())
     optimizer = torch.optim.AdamW(parameters, lr=rate)

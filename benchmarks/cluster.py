@@ -1,6 +1,6 @@
-"""Prints what a Cluster costs: the first run ÷ one `import torch`, the time of every later run and
-of runs after a fault, memory, large tensors, recorded ÷ plain communication, and how many times
-that `torch.multiprocessing.spawn` and `ipyparallel` take for the same.
+"""Prints the costs of a Cluster: the first run ÷ one `import torch`, the time of every later run
+and of runs after a fault, memory, large tensors, and recorded ÷ plain communication. Beside each
+cost stands the cost of `torch.multiprocessing.spawn` and `ipyparallel`, divided by the Cluster's.
 
     python -m benchmarks.cluster               a quarter of an hour on two idle cores
     python -m benchmarks.cluster --quick       two minutes: few repetitions, one start of each
@@ -32,21 +32,21 @@ from benchmarks._report import Figure, Sample
 OTHERS = ("spawn", "ipyparallel")
 SIZES = (1, 2, 4, 8)  # ranks
 FAULTS = {"raises": "exception", "deadlocks": "deadlock", "is_killed": "SIGKILL"}
-LIMIT = 300  # seconds for one process; what takes longer is left out, and said
+LIMIT = 300  # seconds for one process; a slower process is printed as "no answer"
 Step = dict[str, Any]
 Plan = list[tuple[str, int]]  # (name of a job, ranks)
 
 
 @dataclass(frozen=True)
 class Extent:
-    """How often each thing is done."""
+    """The numbers of repetitions."""
 
     starts: int  # fresh processes of `import torch` and of ddpkit
     starts_of_others: int
-    faults_of_others: bool  # after each of which ipyparallel starts anew
+    faults_of_others: bool  # True if spawn and ipyparallel run faults too
     later: int  # later runs per fresh process
     models: int  # pairs of ranks that train
-    blocks: int  # of three steps of each variant, for each pair
+    blocks: int  # blocks of three steps of each variant, for each pair of ranks
     messages: int  # blocks of small operations
 
 
@@ -82,7 +82,7 @@ class Worlds:
     """The steps that the processes of each world carried out."""
 
     steps: dict[str, list[Step]] = field(default_factory=dict)
-    missing: dict[str, str] = field(default_factory=dict)  # world -> why it has no steps
+    missing: dict[str, str] = field(default_factory=dict)  # world -> the reason for no steps
     first: dict[str, list[float]] = field(default_factory=dict)  # seconds of each first step
 
     def sample(self, world: str, choose: Callable[[Step], float | None]) -> Sample | str:
@@ -96,7 +96,7 @@ def measure_worlds(extent: Extent) -> Worlds:
     if importlib.util.find_spec("ipyparallel") is None:
         worlds.missing["ipyparallel"] = "not installed: pip install 'ddpkit[bench]'"
     turns = list(_turns(extent, [w for w in OTHERS if w not in worlds.missing]))
-    _in_fresh_process("import", [("nothing", 1)])  # files into the page cache
+    _in_fresh_process("import", [("nothing", 1)])  # reads torch's files into the page cache
     for world, plan in tqdm(turns, desc="worlds", disable=None):
         steps = _in_fresh_process(world, plan)
         if not steps:
@@ -109,7 +109,7 @@ def measure_worlds(extent: Extent) -> Worlds:
 
 
 def _turns(extent: Extent, others: list[str]) -> Iterable[tuple[str, Plan]]:
-    """Which world is started when: the yardstick always just before ours."""
+    """Yield the worlds and their plans in order; an `import torch` comes just before ddpkit."""
     for start in range(extent.starts):
         yield "import", [("nothing", 4)]
         yield "ddpkit", _plan_of_ours(extent.later)
@@ -128,7 +128,10 @@ def _plan_of_ours(later: int) -> Plan:
 
 
 def _plan_of_others(faults: bool) -> Plan:
-    """The same, less what takes them minutes: other sizes, and a deadlock, which never ends."""
+    """Return the plan for spawn and ipyparallel, without steps that would take minutes.
+
+    Sizes other than 4 are left out, and so is a deadlock, which would never end.
+    """
     plan: Plan = [*[("nothing", 4)] * 3, ("memory", 4), ("gives", 4), ("takes", 4)]
     if faults:
         plan += [("raises", 4), ("nothing", 4), ("is_killed", 4), ("nothing", 4)]
@@ -137,20 +140,20 @@ def _plan_of_others(faults: bool) -> Plan:
 
 
 def _after(steps: list[Step]) -> list[Step]:
-    """Each step with the fault that came just before it; "" where none did."""
+    """Return each step with "after": the fault just before the step, or ""."""
     faults = ["", *(step["job"] if step["job"] in FAULTS else "" for step in steps)]
     return [step | {"after": fault} for step, fault in zip(steps, faults, strict=False)]
 
 
 def _in_fresh_process(world: str, plan: Plan) -> list[Step]:
-    """What the world's process reported; nothing if it took too long."""
+    """Return the steps that a world's process reports; no steps if it takes too long."""
     process = subprocess.Popen(
         [sys.executable, "-m", "benchmarks._worlds", world, json.dumps(plan)],
         cwd=Path(__file__).parent.parent,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        start_new_session=True,  # so that whatever it started can be ended with it
+        start_new_session=True,  # so that all its descendants can be ended together
     )
     try:
         out, errors = process.communicate(timeout=LIMIT)
@@ -170,7 +173,7 @@ def _in_fresh_process(world: str, plan: Plan) -> list[Step]:
 
 
 def starts(worlds: Worlds) -> list[Figure]:
-    """Rows about starting, running and ending ranks, their memory and large tensors."""
+    """Return rows about starting, running and ending ranks, their memory and large tensors."""
 
     def figure(name: str, choose: Callable[[Step], float | None], **more: Any) -> Figure:
         others: dict[str, Sample | str] = {other: worlds.sample(other, choose) for other in OTHERS}
@@ -207,7 +210,7 @@ def _first_runs(worlds: Worlds) -> list[Figure]:
         sample = first[world]
         if isinstance(sample, str):
             return sample
-        yardsticks = imports.values  # each start has its own, taken just before it
+        yardsticks = imports.values  # each start has an import of its own, measured just before
         return Sample.of(s / y for s, y in zip(sample.values, yardsticks, strict=False))
 
     return [
@@ -274,7 +277,7 @@ def _memory(worlds: Worlds) -> list[Figure]:
 
 
 def recording(extent: Extent) -> list[Figure]:
-    """Rows about recorded ÷ plain, both inside the same ranks, in turns."""
+    """Return rows about recorded ÷ plain communication, in turns inside the same ranks."""
     from ddpkit import Cluster
 
     cluster = Cluster(2, record=False)
@@ -299,7 +302,7 @@ def recording(extent: Extent) -> list[Figure]:
 
 
 def _let_the_forkserver_load(cluster: Any) -> None:
-    """Wait until ranks come with what torch's DDP imports: two seconds of each rank otherwise."""
+    """Wait until ranks are forked with the imports of torch's DDP, which take two seconds."""
     for _ in range(60):
         if all(cluster.run(_recording.has_dynamo).results):
             return
@@ -313,8 +316,11 @@ def _quiet_ratio(
     plain: str,
     goal: float | None = None,
 ) -> Figure:
-    """One ratio for each pair of ranks: of the means of the quicker half of the steps, in which the
-    machine did little else. The note has the mean of all, and how far it may be off."""
+    """Return one ratio for each pair of ranks: the means of the quicker half of the steps.
+
+    In the quicker half, the machine did little other work. The note has the mean of all ratios and
+    its standard error.
+    """
     ratios = [
         fmean(_quiet(rank[ours]) / _quiet(rank[plain]) for rank in per_rank) for per_rank in pairs
     ]
@@ -329,7 +335,7 @@ def _quiet(steps: list[float]) -> float:
 
 
 def _ratio(name: str, ours: list[float], plain: list[float]) -> Figure:
-    """Block by block, each with the one beside it; the note has the seconds of the least."""
+    """Return a row of ratios of neighbouring blocks; the note has the least seconds."""
     ratios = Sample.of(mine / other for mine, other in zip(ours, plain, strict=True))
     least = f"least: {_time(min(ours))} ÷ {_time(min(plain))} = {min(ours) / min(plain):.3f}"
     return Figure(name, "", ratios, note=least)

@@ -1,13 +1,14 @@
-"""What the first run that trains costs in a new Python, without torch's compiler and with it.
+"""The cost of the first run that trains in a new Python, without and with torch's compiler.
 
     python -m benchmarks.compiler [--quick] [--markdown]
 
-Prints the time of that run, from the call of `run` to its result, and the processor time of its
-Python and of all that this has started.
+Prints the time of the run, from the call of `run` to its result, and the processor time of its
+Python process and all descendants.
 
-An optimizer imports the compiler, for a second and more, and needs nothing of it. A stand-in takes
-its place in each rank (`ddpkit.rank.compiler`). In every second Python here the launcher asks the
-forkserver for the compiler itself before the ranks are there, as it does for ranks that compile.
+An optimizer imports torch's compiler, which takes a second or more, but does not use it. In each
+rank, a stand-in takes the compiler's place (`ddpkit.rank.compiler`). In every second process of
+this benchmark, the forkserver imports the compiler itself before ranks start, as for ranks that
+compile.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from benchmarks._report import Figure, Sample, as_markdown, as_text, machine, ta
 
 ROOT = Path(__file__).parents[1]
 LOADED = "imported once for all"
-SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER: who has lost its parent becomes a child of this process
+SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER: orphaned descendants become children of this process
 FIRST = """
 import sys, time
 from ddpkit import Cluster
@@ -52,11 +53,11 @@ print(time.perf_counter() - begun)
 
 
 def first_run(ranks: int, loaded: bool) -> tuple[float, float]:
-    """The seconds of the first run, and the processor time of all processes, in seconds."""
+    """Return the seconds of the first run, and the processor time of all processes in seconds."""
     before = _processor_time()
     command = [sys.executable, "-c", FIRST, str(ranks), str(loaded)]
     done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT)
-    with suppress(ChildProcessError):  # the forkserver, which ends after its launcher
+    with suppress(ChildProcessError):  # wait for the forkserver, which ends after its launcher
         while True:
             os.wait()
     return float(done.stdout), _processor_time() - before
@@ -68,7 +69,7 @@ def _processor_time() -> float:
 
 
 def figures(ranks: int, runs: int, done: Callable[[], object]) -> list[Figure]:
-    """Two rows: time and processor time, without the compiler beside with it."""
+    """Return two rows, time and processor time: without the compiler, beside with the compiler."""
     found: dict[bool, list[tuple[float, float]]] = {False: [], True: []}
     for _ in range(runs):
         for loaded in found:  # in turns

@@ -3,19 +3,20 @@
     python -m benchmarks.ddp [--quick] [--markdown] [--figure overlap.png] [--device cuda]
 
 Prints, for three models on 2 and 4 ranks, on raw gloo and on an emulated link,
-- ours ÷ torch's: the step (goal ≤ 1.02), and how much of the communication both hide;
+- ours ÷ torch's: the step (goal ≤ 1.02), and the shares of communication that both hide;
 - naive ÷ ours: naive is an all-reduce for each parameter, after backward;
 - on the link, ours ÷ (the longer of compute and communication + the last bucket) (goal ≤ 1.1),
-  also for a model whose compute sleeps: two ranks that compute on two cores leave none of them to
-  the copying that communication is on the CPU;
-then what torch's hides where compute takes as long as communication (goal ≥ 80 %), with a picture;
-and the step time against the bucket cap, and `best_cap`'s choice ÷ the best measured (goal ≤ 1.05).
+  also for a model that sleeps in place of computing: two ranks that compute on two cores leave no
+  core for communication, which is copying on the CPU;
+then the share that torch's DDP hides if compute takes as long as communication (goal ≥ 80 %), with
+a picture; and the step time against the bucket cap, and `best_cap`'s choice ÷ the best measured
+(goal ≤ 1.05).
 
-With `--device cuda` it is the steps alone, on GPUs: NCCL with a GPU for each rank, else gloo.
+With `--device cuda`, prints the steps alone, on GPUs: NCCL with a GPU for each rank, else gloo.
 
-All variants take their steps in turns, inside the same ranks, so that a busy machine slows all of
-them alike; a ratio is the median over the rounds, in each of which the two are measured one after
-the other. Both wrappers have the same caps, and gradients as views of the buckets.
+All variants take their steps in turns, inside the same ranks, so that a busy machine slows all
+variants alike. A ratio is the median over rounds; in each round, the two variants are measured one
+after the other. Both wrappers have the same caps, and gradients as views of the buckets.
 """
 
 from __future__ import annotations
@@ -39,11 +40,11 @@ from ddpkit.view.timeline.figure import draw_timeline
 
 LINK = "1 Gbit/s, 200 us"
 BATCHES = {"wide MLP": 512, "conv net": 32, "transformer": 16}
-DEVICE = "emulated device"  # its compute sleeps: only there has communication the cores for itself
+DEVICE = "emulated device"  # sleeps in place of computing, so communication has the cores alone
 CAP_MB = 0.5
 CAPS_MB = (0.03, 0.06, 0.125, 0.25, 0.5, 1.0, 2.0, 4.0)
 VARIANTS = {"alone": CAP_MB, "naive": CAP_MB, "torch": CAP_MB, "ours": CAP_MB}
-BALANCED = "balanced device"  # the same, with as much compute as there is communication
+BALANCED = "balanced device"  # as DEVICE, with as much compute as communication
 GOAL, BOUND_GOAL, CAP_GOAL, HIDDEN_GOAL = 1.02, 1.10, 1.05, 0.8
 
 
@@ -55,25 +56,25 @@ def measure(
     steps: int,
     device: str = "cpu",
 ) -> Any:
-    """The run of `_ddp.in_turns`."""
+    """Return the run of `_ddp.in_turns`."""
     cluster, batch = Cluster(ranks, link=link, device=device), BATCHES.get(model, 8)
     return cluster.run(_ddp.in_turns, model, batch, caps, steps)
 
 
 def seconds(run: Any, variant: str) -> list[float]:
-    """Of each step, from the first rank's start to the last rank's end."""
+    """Return the seconds of each step, from the first rank's start to the last rank's end."""
     rounds = zip(*(windows[variant] for windows in run.results), strict=True)
     return [(max(e for _, e in each) - min(s for s, _ in each)) / 1e9 for each in rounds]
 
 
 def ratio(run: Any, one: str, other: str) -> float:
-    """The median, over the rounds, of one variant's step ÷ another's."""
+    """Return the median, over the rounds, of one variant's step ÷ another variant's."""
     pairs = zip(seconds(run, one), seconds(run, other), strict=True)
     return median(a / b for a, b in pairs)
 
 
 def hidden(run: Any, variant: str) -> float:
-    """The share of a variant's communication that went on below compute, over ranks and steps."""
+    """Return the share of a variant's communication that overlaps compute, over ranks and steps."""
     parts = [
         Trace(run.trace.spans, run.trace.world_size, {}, {rank: window}).breakdown()[rank]
         for rank, windows in enumerate(run.results)
@@ -83,14 +84,14 @@ def hidden(run: Any, variant: str) -> float:
 
 
 def buckets(run: Any, variant: str) -> list[int]:
-    """The bytes of each all-reduce of a variant's last step, in order."""
+    """Return the bytes of each all-reduce of a variant's last step, in order."""
     start, end = run.results[0][variant][-1]
     posted = sorted((s.start_ns, s.bytes) for s in run.trace.of(0) if s.name == "all_reduce")
     return [nbytes for at, nbytes in posted if start <= at < end]
 
 
 def bound(run: Any, link: str) -> float:
-    """Seconds that the overlapped step cannot do without: see the module's first lines."""
+    """Return a lower bound of the overlapped step, in seconds (see the module's docstring)."""
     costs = [
         cost("ring", run.trace.world_size, nbytes, Link.parse(link)) / 1e9
         for nbytes in buckets(run, "ours")
@@ -99,10 +100,11 @@ def bound(run: Any, link: str) -> float:
 
 
 def chosen_cap(model: str, steps: int) -> float:
-    """What lab 05's `best_cap` chooses from one recorded run on the link.
+    """Return the choice of lab 05's `best_cap` from one recorded run on the link.
 
-    Its latency is the link's, and what an all-reduce took beyond the link, on average: a bucket
-    more is one more wait for a core that computes.
+    The latency given to `best_cap` is the link's latency plus half of the mean time that an
+    all-reduce took beyond the link's time, because each further bucket waits once more for a busy
+    core.
     """
     run = measure(model, 2, LINK, {"ours": CAP_MB}, steps)
     link = Link.parse(LINK)
@@ -132,7 +134,10 @@ def step_row(
 
 
 def balanced(steps: int, path: str) -> str:
-    """What torch's hides where compute takes as long as communication; a picture of one step."""
+    """Return the share that torch's DDP hides if compute takes as long as communication.
+
+    Writes a picture of one step.
+    """
     run = measure(BALANCED, 2, LINK, {"alone": CAP_MB, "torch": CAP_MB}, steps)
     costs = [cost("ring", 2, nbytes, Link.parse(LINK)) for nbytes in buckets(run, "torch")]
     share, alone = hidden(run, "torch"), median(seconds(run, "alone"))
@@ -147,7 +152,7 @@ def balanced(steps: int, path: str) -> str:
 
 
 def cap_row(model: str, steps: int) -> list[str]:
-    """Caps that make the same buckets are one, and their steps are taken together."""
+    """Return a row of step times by cap; caps that make the same buckets share their steps."""
     variants = {cap: f"ours {cap:g}" for cap in CAPS_MB}
     run = measure(model, 2, LINK, {variant: cap for cap, variant in variants.items()}, steps)
     layouts = {cap: tuple(buckets(run, variant)) for cap, variant in variants.items()}

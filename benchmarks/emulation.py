@@ -1,17 +1,18 @@
-"""How close emulated time comes to its rules, on free cores and beside processes that burn them.
+"""Emulated time ÷ the time by its rules, on free cores and beside processes that burn the cores.
 
     python -m benchmarks.emulation [--quick] [--markdown] [--minutes 90]
     python -m benchmarks.emulation --part ratios --part servers
 
 Prints emulated ÷ exact for five algorithms of sends and receives on real ranks, and for torch's
-all_reduce and broadcast, with compute free (`speed=math.inf`), beside what measured compute
-(`speed=1`) makes of them; 64 ranks; pipelines and an asynchronous server whose compute is stated;
-and measured compute beside the wall clock.
+all_reduce and broadcast, first with free compute (`speed=math.inf`), then with measured compute
+(`speed=1`); 64 ranks; pipelines and an asynchronous server with stated compute; and measured
+compute beside the wall clock.
 
 Exact is the closed form (`simulate.cost`) on equal links, else the event engine
-(`simulate.time_of`). Emulated is (last rank done − first rank began), once the ranks' clocks are
-aligned. All is done twice, the second time beside three processes that burn the cores: small worlds
-first, a part after the other. What would begin after --minutes is not run, and that is said.
+(`simulate.time_of`). Emulated is (last rank done − first rank began), after the ranks' clocks have
+been aligned. Each measurement is made twice, the second time beside three processes that burn the
+cores. Parts follow each other, with small worlds first. A part that would begin after --minutes is
+printed as "not run".
 """
 
 from __future__ import annotations
@@ -59,14 +60,14 @@ SIZES = (4 * 1024, 64 * 1024, 1024**2, 4 * 1024**2, 32 * 1024**2)
 GOAL = (0.999, 1.001)
 MOST = 8 * 1024**3  # bytes that a cell may hold, or move through this machine
 BURNING = 3  # processes
-RUNS = 20  # of the server
+RUNS = 20  # runs of the server
 PARTS = ("ratios", "many", "pipelines", "servers", "wall", "measured")
-AGREES, STEADY = 1.10, 1.15  # measured compute: on free cores, and beside those that burn
+AGREES, STEADY = 1.10, 1.15  # goals of measured compute: on free cores, and on busy cores
 
 
 @dataclass(frozen=True)
 class Extent:
-    """How much is measured."""
+    """The extent of the measurements."""
 
     worlds: tuple[int, ...] = WORLDS
     sizes: tuple[int, ...] = SIZES
@@ -80,7 +81,7 @@ QUICK = Extent((2, 4), (4 * 1024, 1024**2), 16, (4,), 2, 10)
 
 
 def exact_ns(operation: str, n: int, nbytes: int, links: Links) -> int:
-    """How long an operation takes by the rules, in ns."""
+    """Return the time of an operation by the rules, in ns."""
     if operation in BY_TORCH:
         return collective_ns(operation.removeprefix("torch "), nbytes, links)
     if links.equal:
@@ -89,7 +90,7 @@ def exact_ns(operation: str, n: int, nbytes: int, links: Links) -> int:
 
 
 def events_ns(operation: str, n: int, nbytes: int, links: Links) -> int:
-    """How long it takes event by event, where each message takes whole nanoseconds."""
+    """Return the time by the event engine, in which each message takes whole nanoseconds."""
     if operation in BY_TORCH:
         plan = schedule_of(operation.removeprefix("torch "), nbytes, n)
         return makespan_ns(plan, links, 1)
@@ -97,7 +98,7 @@ def events_ns(operation: str, n: int, nbytes: int, links: Links) -> int:
 
 
 def needs(operation: str, n: int, nbytes: int) -> int:
-    """Bytes that the ranks hold, or send, together: the more of both."""
+    """Return the bytes that all ranks together hold or send, the larger of the two numbers."""
     if operation in BY_TORCH:
         return 2 * n * nbytes
     plan = schedule(operation, n, n)
@@ -105,7 +106,7 @@ def needs(operation: str, n: int, nbytes: int) -> int:
 
 
 def cells_of(n: int, sizes: tuple[int, ...]) -> tuple[list[Cell], list[Cell]]:
-    """The cells of so many ranks: those that are measured, and those that are left out."""
+    """Return the cells of `n` ranks: the measured cells, and the cells left out."""
     cells = [(operation, size) for size in sizes for operation in OPERATIONS]
     return (
         [cell for cell in cells if needs(cell[0], n, cell[1]) <= MOST],
@@ -114,20 +115,20 @@ def cells_of(n: int, sizes: tuple[int, ...]) -> tuple[list[Cell], list[Cell]]:
 
 
 def took(n: int, link: LinkSpec, cells: list[Cell], speed: float = math.inf) -> dict[Cell, int]:
-    """How long each operation took on real ranks, in ns, from the first begin to the last end."""
+    """Return the ns of each operation on real ranks, from the first begin to the last end."""
     ranks = run(n, link, speed, moments_of, cells)
     return {cell: span_of([rank[cell] for rank in ranks]) for cell in cells}
 
 
 def run(n: int, link: LinkSpec, speed: float, job: Callable[..., Any], *args: Any) -> list[Any]:
-    """What a job gives on each rank of an emulated cluster."""
+    """Return the results of a job on the ranks of an emulated cluster."""
     with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
-        warnings.simplefilter("ignore")  # of many ranks
+        warnings.simplefilter("ignore")  # the warning about many ranks
         return Cluster(n, link=link, speed=speed, record=False).run(job, *args).results
 
 
 def span_of(moments: list[Moments]) -> int:
-    """From the first rank's begin to the last one's end, in ns."""
+    """Return the ns from the first rank's begin to the last rank's end."""
     return max(end for _, end in moments) - min(begin for begin, _ in moments)
 
 
@@ -138,13 +139,14 @@ LOADS = {"idle": 0, "loaded": BURNING}
 class Ratios:
     """Emulated ÷ exact of all cells."""
 
-    found: dict[tuple[int, int, Cell], list[float]] = field(default_factory=dict)  # link, n
-    equal: int = 0  # to the event engine, to the nanosecond
+    # (number of the link, ranks, cell) -> ratios
+    found: dict[tuple[int, int, Cell], list[float]] = field(default_factory=dict)
+    equal: int = 0  # number of times equal to the event engine's, to the nanosecond
     left_out: list[str] = field(default_factory=list)
     not_run: list[str] = field(default_factory=list)
 
     def row(self, link: int, n: int) -> list[str]:
-        """The table's row: for each operation, the least and the greatest ratio of all sizes."""
+        """Return a row: for each operation, the least and the greatest ratio of all sizes."""
         row = [str(Links.parse(LINKS[link], n)), str(n)]
         for operation in OPERATIONS:
             ratios = [
@@ -157,7 +159,7 @@ class Ratios:
         return row
 
     def verdict(self) -> str:
-        """How many lie within the goal."""
+        """Return a sentence on the ratios within the goal."""
         ratios = [ratio for each in self.found.values() for ratio in each]
         if not ratios:
             return "nothing was run"
@@ -170,7 +172,7 @@ class Ratios:
 
 
 def all_ratios(extent: Extent, until: float = math.inf) -> Ratios:
-    """Emulated ÷ exact with compute free, idle and loaded."""
+    """Return emulated ÷ exact with free compute, on an idle and on a loaded machine."""
     ratios = Ratios()
     cases = [(n, link, load) for n in extent.worlds for link in range(len(LINKS)) for load in LOADS]
     for n, link, load in tqdm(cases, unit="case", leave=False, disable=None):
@@ -194,9 +196,9 @@ def all_ratios(extent: Extent, until: float = math.inf) -> Ratios:
 
 
 def measured_compute(extent: Extent, until: float = math.inf) -> list[list[str]]:
-    """What `speed=1` makes of the ratios on the first link: idle, and loaded.
+    """Return the ratios with `speed=1` on the first link, on an idle and on a loaded machine.
 
-    Each operation has been done before: what is done for the first time takes longer.
+    Each operation has been done once before, because the first time takes longer.
     """
     rows = []
     for n in tqdm(extent.worlds, unit="case", leave=False, disable=None):
@@ -222,7 +224,7 @@ def measured_compute(extent: Extent, until: float = math.inf) -> list[list[str]]
 
 
 def many_ranks(n: int) -> str:
-    """One all_reduce of many ranks: its time, and what it costs this machine."""
+    """Return a sentence on one all_reduce of many ranks: its time, and its cost on this machine."""
     nbytes, begin = 1024**2, time.perf_counter()
     ranks = run(n, LINKS[0], math.inf, one_all_reduce, nbytes)
     real = time.perf_counter() - begin
@@ -237,7 +239,10 @@ def many_ranks(n: int) -> str:
 
 
 def pipelines(extent: Extent) -> Iterator[str]:
-    """Pipelines beside (M + S - 1)(F + B): 8 micro-batches, forward 20 ms, backward 40 ms."""
+    """Yield the times of pipelines beside (M + S - 1)(F + B).
+
+    There are 8 micro-batches; a forward takes 20 ms, a backward 40 ms.
+    """
     for stages in extent.stages:
         for order in ("gpipe", "1f1b"):
             by_load = []
@@ -252,7 +257,7 @@ def pipelines(extent: Extent) -> Iterator[str]:
 
 
 def servers(runs: int) -> str:
-    """The arrivals at an asynchronous server, in many runs, every second one loaded."""
+    """Return a sentence on the arrivals at an asynchronous server; every second run is loaded."""
     seen: dict[str, int] = {}
     for each in range(runs):
         with burning(BURNING * (each % 2)):
@@ -265,10 +270,10 @@ def servers(runs: int) -> str:
 
 
 def wall_clock(steps: int) -> Iterator[str]:
-    """A training step's emulated time beside its real time, and beside processes that burn.
+    """Yield a training step's emulated and real time, on free cores and on busy cores.
 
-    With DDP the real step holds what gloo takes to move gradients; the emulated one has a link
-    that takes nothing. So those two are not compared.
+    With DDP, the real step includes gloo's time to move gradients, and the emulated step has a link
+    that takes no time. So the two times are not compared.
     """
     for name, n, together in (("1 rank", 1, False), ("2 ranks", 2, False), ("2 of DDP", 2, True)):
         emulated, real = [], []
@@ -317,7 +322,7 @@ def main() -> None:
 def _lines(
     part: str, extent: Extent, layout: Callable[[list[list[str]]], str], until: float
 ) -> Iterator[str]:
-    """What is printed of one of `PARTS`, as it comes."""
+    """Yield the lines to print for one of `PARTS`, each as soon as it is known."""
     if part == "ratios":
         ratios = all_ratios(extent, until)
         yield "emulated ÷ exact, compute free: the least and the greatest of all sizes\n"

@@ -1,14 +1,15 @@
-"""Ranks on GPUs: what a run, its memory and its recording take, and how far a model is off.
+"""Ranks on GPUs: the costs of a run, its memory and its recording, and the errors of a model.
 
     python -m benchmarks.gpus [--markdown] [--machine mine.json]
-    python -m benchmarks.gpus --stored     # predicted ÷ the steps measured on an H100, without one
+    python -m benchmarks.gpus --stored     # predicted ÷ steps stored from an H100; needs no GPU
 
-Prints, beside processes of torch.multiprocessing.spawn that do the same, how long a run takes from
-its call to its result, with NCCL on one rank and with gloo on two that share a GPU; the time of a
-call of all_reduce, and of a training step of torch's DDP; the GPU's memory per rank; and counted ÷
-measured steps of models, on the machine of --machine, or one that is measured first. Counted is the
-step on an emulated cluster, which computes on the CPU; measured is the GPU's, the least of many.
-Its models and sizes stood before any of them was timed.
+Prints the time of a run from its call to its result, with NCCL on one rank and with gloo on two
+ranks that share a GPU; the time of a call of all_reduce, and of a training step of torch's DDP; and
+the GPU's memory per rank. Times stand beside the times of torch.multiprocessing.spawn for the same
+work. Prints also counted ÷ measured steps of models, on the machine of --machine or on a machine
+that is measured first. The counted step is a step on an emulated cluster, which computes on the
+CPU; the measured step is the least of many steps on the GPU. The models and sizes were chosen
+before any of them was timed.
 """
 
 from __future__ import annotations
@@ -34,15 +35,15 @@ MODELS = ("lab 06's MLP", "transformer", "ResNet", LARGE)
 DDP = "transformer in DDP"
 # ms of a step, measured on the H100 of BENCHMARKS.md, "On a GPU", on 2026-11-22.
 MEASURED = {MODELS[0]: 7.62, MODELS[1]: 8.67, MODELS[2]: 8.46, LARGE: 5.20, DDP: 10.5}
-H100 = Path(__file__).with_name("h100_host.json")  # the same GPU, with its host's costs by phase
+H100 = Path(__file__).with_name("h100_host.json")  # this H100, with its host's costs by phase
 MB = 1 << 20
 
 
-# Run on a rank, whoever has started it
+# Functions for a rank, which ddpkit or torch has started
 
 
 def summed() -> float:
-    """A sum over all ranks."""
+    """Return a sum over all ranks."""
     import torch
     import torch.distributed as dist
 
@@ -52,7 +53,7 @@ def summed() -> float:
 
 
 def call_us() -> float:
-    """Microseconds of a call of all_reduce on 4 kB, one right after the other."""
+    """Return the microseconds of a call of all_reduce on 4 kB, in a row of calls."""
     import torch
     import torch.distributed as dist
 
@@ -61,7 +62,7 @@ def call_us() -> float:
 
 
 def step_ms() -> float:
-    """Milliseconds of a training step of a small transformer in torch's DDP."""
+    """Return the milliseconds of a training step of a small transformer in torch's DDP."""
     import torch
     from torch.nn.parallel import DistributedDataParallel
 
@@ -81,7 +82,7 @@ def step_ms() -> float:
 
 
 def _each(work: Callable[[], object], count: int) -> float:
-    """Seconds of one of so many calls, when the GPU is done with all."""
+    """Return the seconds of a call: the mean of `count` calls, up to the end of the GPU's work."""
     import torch
 
     for _ in range(5):
@@ -95,7 +96,7 @@ def _each(work: Callable[[], object], count: int) -> float:
 
 
 def memory_in_use() -> int:
-    """The bytes of the GPU that are in use, by all, while all ranks are there."""
+    """Return the bytes of the GPU that all processes use, while all ranks are alive."""
     import torch
     import torch.distributed as dist
 
@@ -107,7 +108,7 @@ def memory_in_use() -> int:
 
 
 def least_ns(model: str) -> int:
-    """The least time of a model's training steps on the GPU."""
+    """Return the least ns of a model's training steps on the GPU."""
     import torch
 
     step = _step_of(model)
@@ -122,7 +123,7 @@ def least_ns(model: str) -> int:
 
 
 def counted_ns(model: str) -> int:
-    """The time of a model's training step on an emulated machine."""
+    """Return the ns of a model's training step on an emulated machine."""
     step = _step_of(model)
     step()
     begin = time.perf_counter_ns()
@@ -147,7 +148,7 @@ def _step_of(model: str) -> Callable[[], None]:
 
 
 def predicted_ns(model: str) -> int:
-    """The time of a step on a machine with a device, from an idle device to an idle device."""
+    """Return the ns of a step on a machine with a device, from an idle device to an idle device."""
     import torch
 
     step = _ddp_step() if model == DDP else _step_of(model)
@@ -182,7 +183,7 @@ def _ddp_step() -> Callable[[], None]:
 
 
 def stored(spec: str = str(H100)) -> list[Figure]:
-    """Predicted ÷ measured steps, for the measurements that are stored here."""
+    """Return predicted ÷ measured steps, for the measurements in `MEASURED`."""
     rows = []
     for model, ms in MEASURED.items():
         predicted = Cluster(1, machine=spec).run(predicted_ns, model).results[0] / 1e6
@@ -194,7 +195,7 @@ def stored(spec: str = str(H100)) -> list[Figure]:
 
 
 def spawned(job: Callable[[], Any], world_size: int = 1, backend: str = "nccl") -> Any:
-    """What a job gives on rank 0 of processes that torch starts."""
+    """Return the result of a job on rank 0 of processes that torch starts."""
     import torch.multiprocessing as mp
 
     with tempfile.TemporaryDirectory() as folder:
@@ -203,7 +204,7 @@ def spawned(job: Callable[[], Any], world_size: int = 1, backend: str = "nccl") 
 
 
 def _plain(rank: int, world_size: int, backend: str, folder: str, job: Callable[[], Any]) -> None:
-    """Join a group of torch's own, do a job, and write what rank 0 gets."""
+    """Join a group made by torch, run a job, and write rank 0's result."""
     import torch
     import torch.distributed as dist
 
@@ -216,7 +217,7 @@ def _plain(rank: int, world_size: int, backend: str, folder: str, job: Callable[
 
 
 def seconds(work: Callable[[], object], count: int = RUNS) -> list[float]:
-    """How long each of several calls takes."""
+    """Return the seconds of each of several calls."""
     took = []
     for _ in range(count):
         begin = time.perf_counter()
@@ -226,7 +227,7 @@ def seconds(work: Callable[[], object], count: int = RUNS) -> list[float]:
 
 
 def starts(ranks: int, backend: str) -> list[Figure]:
-    """A run with one small all_reduce: the first, and those after it."""
+    """Return a row on runs with one small all_reduce: the first run, and later runs."""
     cluster = Cluster(ranks, device="cuda")
     if cluster.place.backend != backend:
         return [Figure(f"{ranks} ranks, {backend}", "", f"here it is {cluster.place}")]
@@ -237,7 +238,7 @@ def starts(ranks: int, backend: str) -> list[Figure]:
 
 
 def recording() -> list[Figure]:
-    """Calls and steps on one rank, recorded and by torch alone, in turns."""
+    """Return rows on calls and steps on one rank, recorded and by torch alone, in turns."""
     rows = []
     for title, unit, job in (
         ("a call of all_reduce, NCCL", "us", call_us),
@@ -252,7 +253,7 @@ def recording() -> list[Figure]:
 
 
 def memory() -> list[Figure]:
-    """Megabytes of the GPU that a rank takes which does next to nothing."""
+    """Return rows on the megabytes of the GPU that a nearly idle rank takes."""
     used = {
         ranks: max(Cluster(ranks, device="cuda").run(memory_in_use).results) / MB
         for ranks in (1, 2, 4)
@@ -266,7 +267,7 @@ def memory() -> list[Figure]:
 
 
 def models(spec: str) -> list[Figure]:
-    """Counted ÷ measured steps."""
+    """Return rows of counted ÷ measured steps."""
     rows = []
     for model in MODELS:
         counted = Cluster(1, machine=spec).run(counted_ns, model).results[0]

@@ -5,14 +5,13 @@
     python -m benchmarks.grading --solutions
     python -m benchmarks.grading --reports [--students 200] [--labs 12]
 
-Prints both. `--slow` prints the seconds of an honest class and of a class with a slow third. With
-`--solutions` instead: the seconds in which each lab's own solution is graded, one at a time. With
-`--reports` instead: one result is copied for a course of so many students and labs; the seconds
-of `ddpkit grade --resume` and of reports are printed.
+Without an option, prints both. `--slow` prints the seconds of an honest class and of a class with a
+slow third. `--solutions` prints the seconds of grading each lab's own solution, one at a time.
+`--reports` copies one result for a course of --students students and --labs labs, and prints the
+seconds of `ddpkit grade --resume` and of reports.
 
-The class is graded twice, into two folders with one secret: the scores must be the
-same. At the end nothing may be left: no process of a sandbox, no file in the folder for temporary
-ones.
+The class is graded twice, into two folders with one secret, and the scores must be the same. At the
+end nothing may be left: no process of a sandbox, no temporary file.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ from tests.grade.slow import SLOW, slow_notebook
 
 
 class Graded(NamedTuple):
-    """What `ddpkit grade` has made, and has taken."""
+    """The results of `ddpkit grade`, and its costs."""
 
     seconds: float
     results: list[store.Result]
@@ -54,7 +53,7 @@ class Graded(NamedTuple):
     computed_s: float
 
 
-LIMIT_S = 10.0  # of a cell
+LIMIT_S = 10.0  # limit of a cell, in seconds
 ALL_OVER = f"{len(list((CHECKOUT / 'labs').glob('[0-9]*.ipynb'))):02}"  # no lab is open
 HOSTILE = [name for name in ATTACKS if name not in ("right", "cells_in_disorder", "no_ids")]
 
@@ -180,7 +179,7 @@ def _report(folder: Path, students: int, labs: int) -> None:
 
 
 def _keys(folder: Path, notebook: Path, labs: list[str]) -> dict[str, str]:
-    """The key of a notebook as a submission of each lab; all of them are proven."""
+    """Return the key of a notebook as a submission of each lab; all labs are proven before."""
     secret = read_secret(folder / "secret")
     with workplace() as work:
         room = Classroom(
@@ -218,7 +217,7 @@ def _grade(
     seed_of: str = "",
     limit_s: float = LIMIT_S,
 ) -> Graded:
-    """What `ddpkit grade` makes of submissions, and what it takes."""
+    """Grade submissions by `ddpkit grade`; return the results and the costs."""
     (folder / "tmp").mkdir(exist_ok=True)
     target = folder / out
     if seed_of:  # the solution is proven once
@@ -237,7 +236,7 @@ def _grade(
 
 
 def _own_use(grader: psutil.Process) -> tuple[float, float]:
-    """The most memory of the grader's processes outside all sandboxes, in MB, and CPU seconds."""
+    """Return the largest memory of the grader outside sandboxes, in MB, and its CPU seconds."""
     most, computed = 0.0, 0.0
     with suppress(psutil.Error):
         while grader.is_running() and grader.status() != psutil.STATUS_ZOMBIE:
@@ -256,7 +255,7 @@ def _scores(result: store.Result) -> list[tuple[str, str, float]]:
 
 
 def _outside() -> set[str]:
-    """What lies where a student's code would leave something, if it could."""
+    """Return the files in the places where a student's code would leave files, if it could."""
     home = Path.home()
     folders = (home, home / ".ipython", home / ".local" / "share" / "jupyter")
     shared = (Path("/tmp"), Path("/var/tmp"), Path("/dev/shm"))
@@ -264,7 +263,7 @@ def _outside() -> set[str]:
 
 
 def _processes(folder: Path) -> int:
-    """Processes that name the folder, or are what an attack leaves running."""
+    """Return the number of processes that name the folder, or that an attack has left running."""
     listed = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True).stdout
     return sum(str(folder / "tmp") in line or "987654" in line for line in listed.splitlines())
 

@@ -1,16 +1,16 @@
-"""Modelled machines: what counting costs, whether runs are the same, and how far off it is.
+"""Modelled machines: the cost of counting, the equality of runs, and the error of counted time.
 
     python -m benchmarks.machines [--quick] [--markdown] [--machine mine.json] [--minutes 60]
     python -m benchmarks.machines --part repeat --repeat 20  # whole traces, on 2, 4, 8, 16 ranks
     python -m benchmarks.machines --part steps               # lab 06's class, torch's, the replay
     python -m benchmarks.machines --part models              # counted ÷ measured
 
-Prints real CPU time per counted operation; how many different traces twenty runs of each training
-program gave, every other one beside three processes that burn the cores; the step of lab 06's class
-÷ that of torch's DDP, at equal caps and views, and ÷ the simulator's replay of its own compute and
-buckets; and counted ÷ measured steps of three models, on the machine of --machine, or one that is
-measured first. Measured is the CPU time of one thread, the least of many steps: on an idle core
-that is the time on the wall.
+Prints real CPU time per counted operation; the number of different traces in twenty runs of each
+training program, every other run beside three processes that burn the cores; the step of lab 06's
+class ÷ the step of torch's DDP, at equal caps and views, and ÷ the simulator's replay of the same
+compute and buckets; and counted ÷ measured steps of three models, on the machine of --machine or on
+a machine that is measured first. The measured time is the CPU time of one thread, the least of many
+steps; on an idle core it equals the wall time.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ from ddpkit.simulate.step.recorded import recorded_buckets
 LINK = "10 Gbit/s, 5 us"
 PROCESSOR = "20 TFLOP/s, 2 TB/s, 80 GB, 5 us"
 MODELS = ("lab 06's MLP", "transformer", "ResNet")
-ON_ALL = ("torch's DDP", "lab 06's DDP")  # programs that run on all worlds, others on the first two
+ON_ALL = ("torch's DDP", "lab 06's DDP")  # run in all worlds; other programs in the first two
 PARTS = ("counting", "repeat", "steps", "models")
 BURNING = 3  # processes
 MOST_US, CLASS, AGREES = 30.0, 1.02, 1.10  # goals
@@ -62,7 +62,7 @@ Work: TypeAlias = tuple[str, Callable[[], list[Figure]]]
 
 @dataclass(frozen=True)
 class Extent:
-    """How much is run."""
+    """The extent of the measurements."""
 
     worlds: tuple[int, ...] = (2, 4, 8, 16)
     runs: int = 20
@@ -73,20 +73,20 @@ QUICK = Extent((2,), 2, 5)
 
 
 def run(world_size: int, job: Callable[..., Any], *args: Any, spec: str = PROCESSOR) -> Any:
-    """A run whose compute is counted, without a word."""
+    """Return a run with counted compute, made without output."""
     with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
-        warnings.simplefilter("ignore")  # of many ranks
+        warnings.simplefilter("ignore")  # the warning about many ranks
         return Cluster(world_size, link=LINK, machine=spec).run(job, *args)
 
 
 def counting() -> Figure:
-    """What counting an operation takes, in real time."""
+    """Return the real time that counting an operation takes."""
     taken = Sample.of(run(1, cost_of_counting).results[0] for _ in range(5))
     return Figure("counting an operation", "µs", taken, goal=MOST_US)
 
 
 def traces(name: str, world_size: int, runs: int) -> Figure:
-    """How many different traces a program's runs gave, idle and loaded in turns."""
+    """Return the number of different traces in a program's runs, idle and loaded in turns."""
     found, seconds = set(), []
     for number in range(runs):
         with burning(BURNING) if number % 2 else nullcontext():
@@ -99,7 +99,7 @@ def traces(name: str, world_size: int, runs: int) -> Figure:
 
 
 def against_torch(world_size: int) -> Figure:
-    """The step of lab 06's class ÷ that of torch's DDP, the slowest rank's."""
+    """Return the slowest rank's step of lab 06's class ÷ that of torch's DDP."""
     steps = [run(world_size, class_against_torch, kind).results for kind in ("ours", "torch")]
     (ours, count), (theirs, torchs) = (
         (max(took for took, _ in ranks), max(n for _, n in ranks)) for ranks in steps
@@ -110,7 +110,7 @@ def against_torch(world_size: int) -> Figure:
 
 
 def against_replay(world_size: int) -> Figure:
-    """The step of lab 06's class ÷ the replay of what its ranks computed, in its buckets."""
+    """Return the step of lab 06's class ÷ the replay of its ranks' compute, with its buckets."""
     trace = run(world_size, steps_of_class).trace
     cut = trace.step(-1)
     took = max(end - start for start, end in map(cut.window_of, cut.ranks))
@@ -123,19 +123,19 @@ def against_replay(world_size: int) -> Figure:
 
 
 def agreement(model: str, spec: str, steps: int) -> tuple[float, str]:
-    """Counted ÷ measured, of a model's training step."""
+    """Return counted ÷ measured of a model's training step, and both times in words."""
     counted = run(1, training, model, 3, spec=spec).results[0][-1] / 1e9
     measured = min(training(model, steps, clock=time.thread_time_ns)) / 1e9
     return counted / measured, f"{1e3 * counted:.2f} ÷ {1e3 * measured:.2f} ms"
 
 
 def off(ratio: float) -> float:
-    """How far a ratio is from 1, as a factor."""
+    """Return the distance of a ratio from 1, as a factor."""
     return max(ratio, 1 / ratio)
 
 
 def models(spec: str, steps: int) -> list[Figure]:
-    """Counted ÷ measured of all models, and how far off they are in the median."""
+    """Return counted ÷ measured of all models, and the median of their distances from 1."""
     ratios = {model: agreement(model, spec, steps) for model in MODELS}
     rows = [
         Figure(f"{model}: counted ÷ measured", "", Sample((ratio,)), note=note)
@@ -146,7 +146,7 @@ def models(spec: str, steps: int) -> list[Figure]:
 
 
 def works(extent: Extent, spec: Callable[[], str], parts: Collection[str]) -> list[Work]:
-    """What gives the figures of some of `PARTS`: a title, and the work."""
+    """Return (title, work) for some of `PARTS`; the work gives the figures."""
     found: list[Work] = []
     if "counting" in parts:
         found.append(("counting", lambda: [counting()]))
@@ -167,7 +167,7 @@ def works(extent: Extent, spec: Callable[[], str], parts: Collection[str]) -> li
 
 
 def figures(works: Sequence[Work], minutes: float) -> Iterator[Figure]:
-    """All that is printed. What would begin after so many minutes is left out, and said."""
+    """Yield all figures; work that would begin after `minutes` gives a figure "not run"."""
     until = time.monotonic() + 60 * minutes
     for title, work in (bar := tqdm(works, leave=False, disable=None)):
         bar.set_description(title)

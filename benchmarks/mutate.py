@@ -1,15 +1,15 @@
-"""Machine-made mistakes in the kit's answers: which does no check refuse?
+"""Machine-made mistakes in the kit's answers, and the mistakes that no check refuses.
 
     python -m benchmarks.mutate [LAB or EXERCISE ...] [--seed N] [--count M] [--limit S] [--all]
 
-In the lines that a lab asks for, constants, operators, comparisons and conditions are changed,
-calls, waits, arguments and returns dropped, arguments swapped: one in each mutant. Of all that can
-be made `--count` are drawn by `--seed`, and each is put to its check until a case fails; one that
-takes longer than `--limit` seconds counts as refused. Inputs are drawn by the seed too.
+A mutant has one change in the lines that a lab asks for: a changed constant, operator, comparison
+or condition, a dropped call, wait, argument or return, or swapped arguments. `--count` mutants are
+drawn by `--seed` from all possible mutants. Each mutant is put to its check until a case fails; a
+mutant that takes longer than `--limit` seconds counts as refused. Inputs are drawn by the seed too.
 
-Prints how many were made and refused, by lab, and the survivors. A survivor that is no mistake
-stands in tests/labs/labNN/no_mistakes.toml with the reason; any other ends in exit code 1. `--all`
-prints each mutant, with the hint that it gets.
+Prints the numbers of mutants and of refused mutants, by lab, and the survivors. A survivor that is
+no mistake is listed in tests/labs/labNN/no_mistakes.toml with the reason. For any other survivor
+the exit code is 1. `--all` prints each mutant, with its hint.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ numbers = count()
 
 @dataclass(frozen=True)
 class Asked:
-    """An exercise and one wrong answer to it, which a check is to refuse."""
+    """An exercise and one wrong answer to it, which its check should refuse."""
 
     exercise: str
     lab: str
@@ -52,19 +52,19 @@ class Asked:
 
     @property
     def reason(self) -> str:
-        """Why the mutant is no mistake; "" if nobody has said so."""
+        """The reason why the mutant is no mistake; "" without a listed reason."""
         return no_mistakes(self.lab).get((self.exercise, self.mutant.before, self.mutant.after), "")
 
 
 def cells() -> Iterator[tuple[str, Cell]]:
-    """Each lab's number with its cells of answers, in the lessons' order."""
+    """Yield (number of a lab, cell) for each answer's cell, in the lessons' order."""
     for path in sorted((ROOT / "solutions").glob("[0-9][0-9]_*.py")):
         lesson = parse(path)
         yield from ((lesson.number, cell) for cell in lesson.cells if cell.exercise)
 
 
 def all_mutants(wanted: Sequence[str] = ()) -> list[Asked]:
-    """Mutants of the answers of these labs and exercises; by default of all.
+    """Return the mutants of the answers of labs and exercises, by default of all.
 
     Raises:
         SystemExit: there is no such lab or exercise.
@@ -82,13 +82,13 @@ def all_mutants(wanted: Sequence[str] = ()) -> list[Asked]:
 
 
 def asked_lines(cell: Cell) -> set[int]:
-    """Lines of a cell that a student writes; the first line is 1."""
+    """Return the lines of a cell that a student writes; the first line is 1."""
     return {line + 1 for block in cell.blocks for line in range(block.begin + 1, block.end)}
 
 
 @cache
 def no_mistakes(lab: str) -> dict[tuple[str, str, str], str]:
-    """By exercise and lines, before and after: why this mutant is no mistake."""
+    """Return (exercise, lines before, lines after) -> the reason why the mutant is no mistake."""
     path = ROOT / f"tests/labs/lab{lab}/no_mistakes.toml"
     if not path.exists():
         return {}
@@ -101,7 +101,7 @@ def no_mistakes(lab: str) -> dict[tuple[str, str, str], str]:
 
 
 def made(asked: Asked) -> Any:
-    """The mutant itself. Its module cannot be imported, so it travels to ranks by value."""
+    """Return the mutant as an object. Its module cannot be imported, so it is pickled by value."""
     number = next(numbers)
     filename, source = f"mutant-{number}.py", asked.mutant.source + "\n"
     linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)
@@ -112,9 +112,9 @@ def made(asked: Asked) -> Any:
 
 
 def outcome(asked: Asked, seed: Seed, limit_s: float) -> str:
-    """How the check refuses a mutant: a hint's name, or what the answer ended in; "" if it passes.
+    """Return the check's refusal of a mutant: a hint's name, or an exception; "" if it passes.
 
-    `limit_s` is in seconds.
+    limit_s  seconds, after which the refusal is "too long"
     """
 
     is_over = False
@@ -122,7 +122,7 @@ def outcome(asked: Asked, seed: Seed, limit_s: float) -> str:
     def ring(*_: object) -> None:
         nonlocal is_over
         is_over = True
-        raise KeyboardInterrupt  # as when Stop is pressed
+        raise KeyboardInterrupt  # like Stop in a notebook
 
     before = signal.signal(signal.SIGALRM, ring)
     signal.setitimer(signal.ITIMER_REAL, limit_s)
@@ -132,7 +132,7 @@ def outcome(asked: Asked, seed: Seed, limit_s: float) -> str:
         if not is_over:
             raise
         return "too long"
-    except Exception as error:  # while it is defined
+    except Exception as error:  # raised by the definition of the mutant
         return type(error).__name__
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
@@ -144,7 +144,7 @@ def outcome(asked: Asked, seed: Seed, limit_s: float) -> str:
 
 
 def _hasty(exercise: Exercise) -> Exercise:
-    """The exercise, which ends with the first case that fails."""
+    """Return the exercise, changed to end at the first case that fails."""
     cases: Cases = lambda answer, rng: (  # noqa: E731
         replace(case, stop_if="wrong") for case in exercise.cases(answer, rng)
     )

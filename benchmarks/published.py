@@ -1,4 +1,4 @@
-"""Predicted ÷ published training steps: what a modelled machine is off by.
+"""Predicted ÷ published training steps: the error of a modelled machine.
 
     python -m benchmarks.published [--rows FILE] [--only TEXT] [--fit]
 
@@ -7,10 +7,10 @@ operations of a micro-batch and of an optimizer step on a rank without values, a
 the kit's machine for the row's GPU. Prints a line for each row, which ends in predicted ÷
 published, and a summary for each GPU.
 
-Predicted is the device's compute alone: no launches, no queue and no network. The machines' shares
-are fitted to rows of this kind (docs/emulation.md, "Named machines"), so for these rows the ratios
-show the quality of the fit, and for other rows the error of a prediction. `--fit` fits the three
-shares again, on the rows that are read.
+The predicted time is the device's compute alone: no launches, no queue and no network. The
+machines' shares are fitted to rows of this kind (docs/emulation.md, "Named machines"), so for these
+rows the ratios show the quality of the fit, and for other rows the error of a prediction. `--fit`
+fits the three shares again, on the rows that are read.
 
 Only MPT in bfloat16 is counted; other rows are named and left out.
 """
@@ -32,8 +32,8 @@ from ddpkit.machine import KindCost, MachineModel
 
 ROWS = Path(__file__).with_name("published_steps.csv")
 MACHINES = {"A100 40GB": "A100 40GB", "A100 80GB": "A100 80GB", "H100 80GB": "H100 SXM"}
-SHARDS = 8  # ranks that are counted; the optimizer's bytes are scaled to the GPUs of the row
-COUNTING = "1 TFLOP/s"  # any machine: the operations are priced afterwards
+SHARDS = 8  # counted ranks; the optimizer's bytes are scaled to the number of GPUs of the row
+COUNTING = "1 TFLOP/s"  # any machine would do, because the operations are priced afterwards
 PRODUCTS = [each / 100 for each in range(50, 90, 2)]  # the shares that a fit tries
 ATTENTION = [each / 100 for each in range(25, 70, 5)]
 BANDWIDTH = [each / 100 for each in range(30, 101, 5)]
@@ -52,7 +52,7 @@ class Row:
 
 
 def read(path: Path) -> tuple[list[Row], list[str]]:
-    """Return the rows that can be counted, and the names of the others with the reason."""
+    """Return the rows that can be counted, and the names of all other rows with the reason."""
     found: list[Row] = []
     others: list[str] = []
     with path.open(encoding="utf-8") as file:
@@ -82,7 +82,7 @@ def predicted(row: Row, counted: tuple[Operations, Operations], machine: Machine
 
 
 def seconds(counted: Operations, machine: MachineModel, of_bytes: float = 1.0) -> float:
-    """Return the device's seconds of operations, each of which moves `of_bytes` of its bytes."""
+    """Return the device's seconds of operations; `of_bytes` scales the bytes of each operation."""
     total = 0
     for (kind, dtype, flops, moved), times in counted.items():
         _, device_ns = machine.host_and_device_ns(kind, flops, round(moved * of_bytes), dtype)
@@ -134,7 +134,7 @@ def counted(rows: Iterable[Row]) -> dict[Sizes, tuple[Operations, Operations]]:
 
 
 def main() -> None:
-    """Predict what the command line names, and print it."""
+    """Predict the steps that the command line names, and print them."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.published", description=__doc__)
     parser.add_argument("--rows", type=Path, default=ROWS, help="published steps")
     parser.add_argument("--only", default="", help="rows whose line has this text")

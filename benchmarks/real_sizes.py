@@ -1,4 +1,4 @@
-"""Models of real size on ranks without values: the time and memory of this computer, too.
+"""Models of real size on ranks without values: emulated steps, and this computer's time and memory.
 
     python -m benchmarks.real_sizes [--markdown] [--models 8B 8B-alike 1.3B 2x2x2 70B]
 
@@ -53,12 +53,12 @@ def ddp() -> dict[str, Any]:
     return _told(lambda: llama.replicated("1.3B"), BATCH, 2048, autocast=True)
 
 
-# For each name: the program, tokens of a rank in a step, the number of ranks, and of running ranks.
+# name -> program, tokens of a rank in a step, number of ranks, number of running ranks
 PROGRAMS: dict[str, tuple[Callable[[], dict[str, Any]], float, int, int]] = {
     "8B": (fsdp2, BATCH * TOKENS, RANKS, RANKS),
     "8B-alike": (fsdp2, BATCH * TOKENS, RANKS, 2),
     "1.3B": (ddp, BATCH * 2048, RANKS, RANKS),
-    "2x2x2": (meshed, 8 * 2048 / 4, RANKS, RANKS),  # a replica of four ranks has the batch
+    "2x2x2": (meshed, 8 * 2048 / 4, RANKS, RANKS),  # four ranks, a replica, share a batch
     "70B": (many, TOKENS, 512, RANKS),
 }
 
@@ -66,7 +66,7 @@ PROGRAMS: dict[str, tuple[Callable[[], dict[str, Any]], float, int, int]] = {
 def _told(make: Callable[[], Any], *batch: int, **how: Any) -> dict[str, Any]:
     import torch
 
-    torch.randn(200, 200).softmax(0)  # torch's fake tensors are set up
+    torch.randn(200, 200).softmax(0)  # sets up torch's fake tensors
     before = _resident()
     model = make()
     ends = llama.train(model, *batch, **how)
@@ -105,7 +105,7 @@ def each_operation() -> dict[str, float]:
 
 
 def main() -> None:
-    """Run what the command line names, and print it."""
+    """Run the models that the command line names, and print the tables."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.real_sizes", description=__doc__)
     parser.add_argument("--markdown", action="store_true")
     parser.add_argument("--models", nargs="*", choices=PROGRAMS, default=[*PROGRAMS])

@@ -1,13 +1,13 @@
-"""How well one recorded run predicts other ranks, caps and links; and what 4,096 ranks cost.
+"""Predictions of other ranks, caps and links from one recorded run; and the cost of 4,096 ranks.
 
     python -m benchmarks.scaling [--quick] [--markdown]
 
 Prints measured ÷ predicted steps of emulated runs, and the seconds and memory of `simulate`.
 
-torch's own DDP trains two models, a deep one of many small layers and a wide one of few large ones,
-on machines that count their compute. One run of each on 2 ranks is recorded. From that recording
-alone `simulate.forecast` says how long a step takes on 2 to 16 ranks, with five bucket caps, on
-three links; and such runs are really made, on real processes in emulated time.
+torch's own DDP trains two models, a deep model of many small layers and a wide model of few large
+layers, on machines that count their compute. One run of each model on 2 ranks is recorded. From
+this recording alone, `simulate.forecast` predicts the step on 2 to 16 ranks, with five bucket caps,
+on three links. Then each of these runs is made, on real processes in emulated time.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from ddpkit.link import Link, Links, LinkSpec
 from ddpkit.simulate import Step, forecast, noisy_steps, replay, resnet
 
 MACHINE, BATCH, STEPS = "laptop core", 64, 5
-MODELS = {"deep": (24, 128), "wide": (4, 512)}  # layers, and their width
+MODELS = {"deep": (24, 128), "wide": (4, 512)}  # number of layers, width of a layer
 RANKS = (2, 4, 8, 16)
 CAPS = (0.05, 0.25, 1.0, 4.0, 25.0)
 LINKS = ("1 Gbit/s, 200 us", "10 Gbit/s, 20 us", "200 Mbit/s, 2 ms")
@@ -39,7 +39,7 @@ GOAL, GOAL_S = 0.05, 1.0
 
 @dataclass(frozen=True)
 class Case:
-    """One run."""
+    """The settings of one run."""
 
     model: str
     ranks: int = 2
@@ -48,7 +48,7 @@ class Case:
 
 
 def train(layers: int, width: int, cap_mb: float) -> None:
-    """On a rank: torch's DDP over so many square layers."""
+    """Train `layers` square layers with torch's DDP, on a rank."""
     import torch
     from torch.nn.parallel import DistributedDataParallel
 
@@ -68,7 +68,7 @@ def run(case: Case) -> Trace:
 
 
 def step_ms(trace: Trace) -> float:
-    """How long the last step took on the rank that took longest."""
+    """Return the ms of the last step on the slowest rank."""
     cut = trace.step(-1)
     windows = [cut.window_of(rank) for rank in cut.ranks]
     return max(end - start for start, end in windows) / 1e6
@@ -81,7 +81,7 @@ def cases(quick: bool) -> list[Case]:
 
 
 def predicted(todo: list[Case]) -> Iterator[tuple[Case, float, float]]:
-    """Each case, what was predicted of it, and what was measured, in ms."""
+    """Yield each case with its predicted and its measured ms."""
     models = {name: forecast(run(Case(name))) for name in MODELS}
     for case in tqdm(todo, unit="run", leave=False, disable=None):
         said = models[case.model].replay(case.ranks, case.link, case.cap_mb).step_ns / 1e6
@@ -89,7 +89,7 @@ def predicted(todo: list[Case]) -> Iterator[tuple[Case, float, float]]:
 
 
 def simulated(worlds: Sequence[int]) -> dict[str, Callable[[int], object]]:
-    """What is simulated on each number of ranks, by its name."""
+    """Return the simulations by name; each takes a number of ranks."""
     step = Step.of_model(resnet(50), 100_000_000)
     unequal = {n: [step.slowed(1 + rank / n) for rank in range(n)] for n in worlds}
     links = {n: Links(tuple(_own_link(rank / n) for rank in range(n))) for n in worlds}
@@ -104,12 +104,12 @@ def simulated(worlds: Sequence[int]) -> dict[str, Callable[[int], object]]:
 
 
 def _own_link(share: float) -> Link:
-    """A link whose latency and bandwidth are up to half as good again."""
+    """Return a link with a latency, and a time of a byte, that are up to half as much again."""
     return Link(10e-6 * (1 + share / 2), 12.5e9 / (1 + (7 * share) % 1 / 2))
 
 
 def cost(work: Callable[[int], object], n: int) -> tuple[float, float]:
-    """CPU seconds, and MB at the most, of a piece of work."""
+    """Return the CPU seconds and the peak of memory, in MB, of a piece of work."""
     started = time.process_time()
     work(n)
     seconds = time.process_time() - started

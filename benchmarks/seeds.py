@@ -1,11 +1,11 @@
 """Ask wrong and right answers under many seeds: `python -m benchmarks.seeds 09`.
 
-The program asks each answer of the repository under the notebook's own seed and under seeds of the
-grader's draws. Prints the wrong answers with a seed of success, and the right answers with a seed
-of failure. A question of such an answer needs sharpening.
+The program checks each answer of the repository under the notebook's own seed and under secret
+seeds, as the grader draws them. It prints the wrong answers that pass under some seed, and the
+right answers that fail under some seed. The cases of such an exercise need sharpening.
 
 A case that is the same under every seed is asked once. A wrong answer that fails such a case fails
-under every seed, and is asked nothing more.
+under every seed, so no further case is asked.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any
 
 import cloudpickle
 
-sys.path.insert(0, str(Path(__file__).parents[1]))  # the tests are no installed package
+sys.path.insert(0, str(Path(__file__).parents[1]))  # for imports from `tests`, not installed
 
 from ddpkit import answers
 from ddpkit.exercises import Case, Exercise, exercises, find, judge

@@ -1,14 +1,14 @@
-"""How well parameter servers on real ranks are simulated, from 1 to 16 workers and 1 to 4 servers.
+"""Parameter servers, measured on real ranks ÷ simulated, for 1 to 16 workers and 1 to 4 servers.
 
     python -m benchmarks.servers [--quick] [--markdown]
 
-Prints measured ÷ simulated until the last push is in, for each number of workers and servers; and
-the simulator's processor time for up to 64 of each, beside that where Python looks for garbage
-while it plays, in turns.
+Prints measured ÷ simulated time until the last push has arrived, for each number of workers and
+servers; and the simulator's processor time for up to 64 workers and servers, with Python's garbage
+collector off, as usual, and on, in turns.
 
 Lab 08's answers run on the emulated cluster: workers pull, compute for a stated time and push, and
-synchronous servers answer. The simulator is told how many there are, and the same numbers. Bounded
-servers with a bound of 0 take the places of the synchronous ones then: they must take as long.
+synchronous servers answer. The simulator gets the same numbers. Then bounded servers with a bound
+of 0 take the places of the synchronous servers, and must take the same time.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ from ddpkit.simulate.engine import play
 
 LINK, LENGTH, COMPUTE_NS, ROUNDS = "1 Gbit/s, 200 us", 250_000, 20_000_000, 3
 WORKERS, SERVERS = tuple(range(1, 17)), (1, 2, 3, 4)
-BOUNDED = ((1, 1), (4, 2), (16, 1), (16, 4))  # where the bound of 0 is tried
+BOUNDED = ((1, 1), (4, 2), (16, 1), (16, 4))  # (workers, servers) with a bound of 0
 GOAL = 0.02
 MANY, TURNS = (1, 2, 4, 8, 16, 32, 64), 7  # workers, and as many servers
 
 
 def job(bounded: bool, servers: int) -> None:
-    """On a rank: serve, or train for some rounds."""
+    """Serve, or train for some rounds, on a rank."""
     rank, ranks = dist.get_rank(), list(range(dist.get_world_size()))
     flat, workers = torch.zeros(LENGTH), ranks[servers:]
     if rank >= servers:
@@ -61,7 +61,7 @@ def job(bounded: bool, servers: int) -> None:
 
 
 def last_push_ns(run: Run[Any], servers: int) -> int:
-    """When the last chunk of a gradient was in."""
+    """Return the time at which the last chunk of a gradient arrived, in ns from the start."""
     spans = run.trace.spans
     data = [
         span.end_ns for span in spans if span.rank < servers and span.is_recv and span.bytes > 8
@@ -70,26 +70,26 @@ def last_push_ns(run: Run[Any], servers: int) -> int:
 
 
 def measured(workers: int, servers: int, bounded: bool = False) -> int:
-    """The time on real ranks, in ns."""
+    """Return the time on real ranks, in ns."""
     cluster = Cluster(servers + workers, link=LINK, speed=math.inf)
     return last_push_ns(cluster.run(job, bounded, servers), servers)
 
 
 def simulated(workers: int, servers: int) -> int:
-    """The same by the simulator, in ns."""
+    """Return the time by the simulator, in ns."""
     told = parameter_server(workers, servers, 4 * LENGTH, COMPUTE_NS, LINK, rounds=ROUNDS)
     return told.done_ns
 
 
 def grid(workers: Sequence[int], servers: Sequence[int]) -> dict[tuple[int, int], float]:
-    """Measured ÷ simulated, by workers and servers."""
+    """Return measured ÷ simulated time, by (workers, servers)."""
     cells = [(w, s) for w in workers for s in servers]
     watched = tqdm(cells, unit="run", leave=False, disable=None)
     return {cell: measured(*cell) / simulated(*cell) for cell in watched}
 
 
 def simulator_s(many: Sequence[int]) -> float:
-    """The simulator's processor time, in seconds, with one server and with one for each worker."""
+    """Return the simulator's CPU seconds, for one server and for as many servers as workers."""
     begun = time.process_time()
     for workers in many:
         for servers in (1, workers):
@@ -98,7 +98,7 @@ def simulator_s(many: Sequence[int]) -> float:
 
 
 def garbage(many: Sequence[int], turns: int) -> tuple[float, float]:
-    """Medians of the simulator's seconds: as it is, and where garbage is looked for meanwhile."""
+    """Return medians of the simulator's seconds: with the garbage collector off, and on."""
     usual, looked = [], []
     for _ in range(turns):
         usual.append(simulator_s(many))

@@ -1,9 +1,9 @@
 """Hundreds of random faults in a row: `python -m benchmarks.soak [N [SEED]]` (300 by default).
 
-With `--emulated` they happen on emulated clusters, every other one of which computes for nothing.
-
-After each fault the same cluster must work; at the end no process, no file descriptor and no folder
-may be left. The order is drawn from a fixed seed. Prints a table, and exits 1 on any surprise.
+With `--emulated`, the faults happen on emulated clusters; on every other cluster, compute takes no
+time. After each fault the same cluster must work; at the end no process, no file descriptor and no
+folder may be left. The order is drawn from a fixed seed. Prints a table; the exit code is 1 after
+any surprise.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def main(count: int = 300, seed: int = 0, *, emulated: bool = False) -> int:
 
 
 def one(cluster: Cluster, fault: Fault) -> tuple[float, str]:
-    """Run a fault, then a healthy function: seconds to the message, and what was wrong with it."""
+    """Run a fault, then a healthy function; return the seconds to the message, and any surprise."""
     begun = time.perf_counter()
     with contextlib.redirect_stdout(io.StringIO()):
         error = run(cluster, fault)

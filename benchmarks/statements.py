@@ -19,7 +19,7 @@ from pathlib import Path
 from ddpkit.exercises import exercises
 
 ROOT = Path(__file__).parents[1]
-KINDS = {  # of each kind, where its files are
+KINDS = {  # kind of code -> patterns of its files
     "checks": ("ddpkit/checks/lab{lab}/*.py",),
     "wrong": ("tests/labs/lab{lab}/wrong_answers*.py",),
     "right": ("tests/labs/lab{lab}/right_answers*.py",),
@@ -31,17 +31,17 @@ NOT_CODE = {
 
 
 def files(lab: str, kind: str) -> list[Path]:
-    """The files of one kind of a lab."""
+    """Return the files of one kind of a lab."""
     return sorted(path for glob in KINDS[kind] for path in ROOT.glob(glob.format(lab=lab)))
 
 
 def statements(source: str) -> int:
-    """Statements in a syntax tree, a definition being one, without docstrings."""
+    """Return the number of statements, without docstrings; a definition is a statement too."""
     return sum(isinstance(node, ast.stmt) for node in ast.walk(_bare(source)))
 
 
 def lines(source: str) -> int:
-    """Lines that have code on them: no comment, no docstring."""
+    """Return the number of lines with code, without comments and docstrings."""
     documented = {
         line
         for node in ast.walk(ast.parse(source))

@@ -1,15 +1,15 @@
-"""The cost of large traces: `ddpkit trace`, `predict`, `tune` and a page, and how it grows.
+"""The cost of large traces, and its growth: `ddpkit trace`, `predict`, `tune` and a page.
 
     python -m benchmarks.traces [--quick] [--markdown]
 
-Prints CPU seconds and memory of each command on a trace of 64 ranks and 200 steps, on one of a
-million spans, and on three sizes of each, of which every size is double the size before it.
+Prints CPU seconds and memory of each command on a trace of 64 ranks and 200 steps, and on a trace
+of a million spans; each trace comes in three sizes, and each size is double the size before.
 
-The traces are data-parallel steps, made here and saved as `Trace.save` saves them. Each command is
-a process of its own, started as a user starts it, so its seconds hold the imports and the reading
-of the file. CPU seconds are those of all threads, user and system; memory is the peak of the
-process. The growth is the largest size's seconds ÷ the smallest size's, after subtracting the
-seconds of the same command on a trace of one step: 4 where the cost is linear.
+The traces are data-parallel steps, made here and saved by `Trace.save`. Each command is a process
+of its own, as for a user, so its seconds include the imports and the reading of the file. CPU
+seconds count all threads, user and system time; memory is the peak of the process. The growth is
+the largest size's seconds ÷ the smallest size's, after subtracting the seconds of the same command
+on a trace of one step. The growth is 4 if the cost is linear.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tempfile import TemporaryDirectory
 from benchmarks._report import as_markdown, as_text, machine, options
 from ddpkit.trace import Span, Trace
 
-GOAL_S = {"trace": 5.0, "predict": 10.0, "tune": 10.0, "page": 15.0}  # CPU, of the largest size
+GOAL_S = {"trace": 5.0, "predict": 10.0, "tune": 10.0, "page": 15.0}  # CPU s at the largest size
 GOAL_BYTES = 2_000_000_000
 GOAL_GROWTH = 6.0  # for four times the size: 4 is linear, 16 is quadratic
 MB = 2**20
@@ -37,7 +37,7 @@ PAGE = "page"
 
 @dataclass(frozen=True)
 class Size:
-    """A trace of so many ranks and steps; a rank has ``2 * layers + 5`` spans in a step."""
+    """A trace's ranks and steps; a rank has ``2 * layers + buckets + 3`` spans in a step."""
 
     ranks: int
     steps: int

@@ -1,13 +1,15 @@
-"""What small messages cost where ranks are batch jobs, and where they are usual processes.
+"""The cost of small messages between ranks that are batch jobs, and between usual processes.
 
     python -m benchmarks.turns [--quick] [--markdown]
 
-Prints the time and the processor time of a rank, and how many times as much a usual process takes.
+Prints the time and the processor time of a rank, and the same of a usual process, divided by the
+rank's.
 
-Where there are more threads than cores, a thread that wakes up pushes another one aside. What
-gloo's thread pushes aside is often the thread that holds the lock which it is about to try, and it
-tries without rest. Ranks are batch jobs, in which a thread that wakes up waits (`rank.process`).
-Here the ranks of every second run make themselves usual processes again.
+If there are more threads than cores, a usual process's thread that wakes up takes a core from a
+running thread. The thread that loses its core to gloo's thread often holds the lock that gloo's
+thread is about to try, and gloo's thread tries again and again without a pause. So ranks are batch
+jobs, in which a thread that wakes up waits for a free core (`rank.process`). Here the ranks of
+every second run make themselves usual processes again.
 """
 
 from __future__ import annotations
@@ -38,7 +40,8 @@ def ring(x: torch.Tensor) -> None:
     sent.wait()
 
 
-JOBS: dict[str, tuple[Callable[[torch.Tensor], object], int, int]] = {  # how, numbers, times
+# name -> function, number of elements, number of calls
+JOBS: dict[str, tuple[Callable[[torch.Tensor], object], int, int]] = {
     "40 rounds of a ring, 400 B": (ring, 100, 40),
     "20 all-reduces, 4 kB": (dist.all_reduce, 1_000, 20),
     "8 all-reduces, 4 MB": (dist.all_reduce, MB * 4, 8),
@@ -46,7 +49,7 @@ JOBS: dict[str, tuple[Callable[[torch.Tensor], object], int, int]] = {  # how, n
 
 
 def work(job: str, batch: bool) -> tuple[float, float]:
-    """On a rank: ms that a job takes, and ms of processor time of all threads."""
+    """Return the ms of a job on a rank, and the ms of processor time of all threads."""
     policy = os.SCHED_BATCH if batch else os.SCHED_OTHER
     for thread in os.listdir("/proc/self/task"):
         os.sched_setscheduler(int(thread), policy, os.sched_param(0))
@@ -60,7 +63,7 @@ def work(job: str, batch: bool) -> tuple[float, float]:
 
 
 def figures(ranks: int, runs: int, done: Callable[[], object]) -> list[Figure]:
-    """Two rows for each job: time and processor time, batch jobs beside usual processes."""
+    """Return two rows for each job, time and CPU time: batch jobs beside usual processes."""
     cluster = Cluster(ranks, record=False)
     cluster.run(work, "20 all-reduces, 4 kB", True)
     rows = []

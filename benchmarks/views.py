@@ -1,13 +1,13 @@
-"""What pictures cost: of few spans, of 100,000, and of a slider that is moved.
+"""The cost of pictures: of few spans, of 100,000 spans, and of a redraw by a slider.
 
     python -m benchmarks.views [--quick] [--markdown]
 
 Prints the CPU time of this process for each picture: the numbers (trace -> model), and the drawing
-(model -> figure -> pixels), which has a goal. With 100,000 spans it should cost no more than with
-few, for bars too small to be seen apart are merged. Beside it stands matplotlib's own way,
-`broken_barh` of the same spans, without names, labels, legend or panel. A second table has the
-HTML page in a browser, for 64 ranks of 200 spans and for a million spans: the time until it is
-drawn, its size, and a frame of a zoom.
+(model -> figure -> pixels), which has a goal. Drawing 100,000 spans should cost no more than
+drawing few spans, because bars too small to be seen apart are merged. Beside the drawing stands
+matplotlib's own way: `broken_barh` of the same spans, without names, labels, legend or panel. A
+second table has the HTML page in a browser, for 64 ranks of 200 spans and for a million spans: the
+time until the page is drawn, its size, and a frame of a zoom.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ from ddpkit.view.heat.figure import draw_heat
 from ddpkit.view.heat.model import heat_of
 from ddpkit.view.timeline.figure import draw_timeline
 
-GOAL_S = 0.2  # for drawing 100,000 spans
-REDRAW_S = 0.4  # of the 0.5 s that a slider has from a key to its picture
+GOAL_S = 0.2  # seconds for drawing 100,000 spans
+REDRAW_S = 0.4  # seconds for drawing, of the 0.5 s from a slider's key to the picture
 
 
 def run_of(steps: int, ranks: int = 4) -> Trace:
-    """A simulated run: 96 layers, 20 buckets, so many steps: 856 spans each."""
+    """Return a simulated run with 96 layers and 20 buckets: 856 spans in each step."""
     step = example_step()
     one = simulated(step, ranks, "10 Gbit/s, 200 us", assign_buckets(step.gradients, 5.0)).trace()
     return Trace(
@@ -64,7 +64,7 @@ def later(span: Span, ns: int, step: int) -> Span:
 
 
 def cpu_s(do: Callable[[], object], repeats: int) -> Sample:
-    """Once to warm up, then the CPU seconds of each repetition."""
+    """Return the CPU seconds of each repetition, after one repetition to warm up."""
     do()
     return Sample.of(_times(do, repeats))
 
@@ -77,7 +77,7 @@ def _times(do: Callable[[], object], repeats: int) -> Iterator[float]:
 
 
 def plain(trace: Trace) -> None:
-    """The same spans as one rectangle each, as matplotlib draws them."""
+    """Draw each span as one rectangle, as matplotlib does it."""
     plot = Plot((style.WIDTH, 5), dpi=style.DPI)
     canvas, axes = FigureCanvasAgg(plot), plot.add_subplot()
     for rank in trace.ranks:
@@ -89,7 +89,7 @@ def plain(trace: Trace) -> None:
 
 
 def pictures(steps: int, repeats: int) -> Iterator[Figure]:
-    """The timeline and the heat map of a run, and two such runs on one axis."""
+    """Yield figures of the timeline and the heat map of a run, and of two runs on one axis."""
     trace = run_of(steps)
     spans = f"{len(trace.spans):,} spans"
     goal = GOAL_S if steps > 1 else None
@@ -113,7 +113,7 @@ def pictures(steps: int, repeats: int) -> Iterator[Figure]:
 
 
 def redraw(repeats: int) -> Figure:
-    """Of the bucket explorer, at a setting that it has not drawn yet."""
+    """Return a figure of the bucket explorer's redraw, at settings that are not yet drawn."""
     with redirect_stdout(io.StringIO()):
         view: View = explore_buckets()
     caps = iter(range(1, 1000))

@@ -1,17 +1,18 @@
-"""How well the replay of one recorded run predicts other runs.
+"""The error of a replay of one recorded run that predicts other runs.
 
     python -m benchmarks.whatif [--quick] [--markdown]
 
 Prints predicted ÷ measured step time at five other bucket caps and on two other links.
 
-torch's own DDP trains on an emulated link, and one run of it is recorded. From that recording alone
-`simulate.what_if` says how long a step would take with another `bucket_cap_mb` or on another link;
-and such runs are really made.
+torch's own DDP trains on an emulated link, and one run is recorded. From this recording alone,
+`simulate.what_if` predicts a step with another `bucket_cap_mb` or on another link. Then each of
+these runs is made.
 
-Compute is layers that sleep, so that the two cores of a laptop do not decide. What else the machine
-does makes a step longer, never shorter: so measured is the lowest decile of all steps after the
-warm-up (DDP rebuilds its buckets after the first), in several runs that take turns with those of
-all other cases; `what_if` itself takes the lower quartile of each part of the recorded steps.
+Layers sleep in place of computing, so that the two cores of a laptop do not limit the speed. Other
+work of the machine makes a step longer, never shorter. So the measured value is the lowest decile
+of all steps after the warm-up (DDP rebuilds its buckets after the first step), in several runs, in
+turns with the runs of all other cases. `what_if` itself takes the lower quartile of each part of
+the recorded steps.
 """
 
 from __future__ import annotations
@@ -30,14 +31,14 @@ from ddpkit.simulate.step.recorded import WARM_UP
 
 RANKS = 2
 LAYERS, WIDTH = 12, 512  # 12 gradients of 1 MB, and a bias each
-FORWARD_S, BACKWARD_S = 0.004, 0.008  # of a layer; a busy machine is late by up to 1 ms
-LINK, CAP_MB = "1 Gbit/s, 200 us", 2.0  # of the recording
+FORWARD_S, BACKWARD_S = 0.004, 0.008  # sleep of a layer; a busy machine is up to 1 ms late
+LINK, CAP_MB = "1 Gbit/s, 200 us", 2.0  # settings of the recording
 GOAL = 0.08
 
 
 @dataclass(frozen=True)
 class Case:
-    """What is changed."""
+    """The changed settings of a run."""
 
     link: str = LINK
     cap_mb: float = CAP_MB
@@ -50,7 +51,7 @@ CASES = (
 
 
 def train(steps: int, cap_mb: float) -> None:
-    """On a rank: torch's DDP over layers whose forward and backward take a fixed time."""
+    """Train with torch's DDP, on a rank; each layer's forward and backward take a fixed time."""
     import time
 
     import torch
@@ -86,13 +87,13 @@ def run(case: Case, steps: int) -> Trace:
 
 
 def steps_ms(trace: Trace) -> list[float]:
-    """How long each step took after the warm-up."""
+    """Return the ms of each step after the warm-up."""
     windows = trace.step_windows[0][WARM_UP:]
     return [(end - start) / 1e6 for start, end in windows]
 
 
 def measure(steps: int, repeats: int) -> dict[Case, list[Trace]]:
-    """The runs of the recorded case and of all others, in turns."""
+    """Return the runs of the recorded case and of all other cases, made in turns."""
     runs: dict[Case, list[Trace]] = {case: [] for case in (Case(), *CASES)}
     for case in tqdm([*runs] * repeats, unit="run", leave=False, disable=None):
         runs[case].append(run(case, steps))
