@@ -15,7 +15,7 @@ from random import Random
 from typing import Any
 
 VARIANTS = ("plain", "recorded", "hooked")
-WIDTH, LAYERS, BATCH = 320, 6, 64  # a step of about 5 ms on one core, 21 + 2 spans
+WIDTH, LAYERS, BATCH = 320, 6, 64  # these make a step of about 5 ms on one core
 WARM = 2  # blocks that do not count: DDP rebuilds its buckets after the first step
 
 Blocks = dict[str, list[float]]  # variant -> seconds for each step, or block of operations

@@ -35,7 +35,7 @@ from ddpkit import Cluster, RunFailed
 
 RANKS, TIMEOUT, MUTANTS = 3, 60, 200
 WIDTH, LAYERS, BATCH = 256, 6, 64  # a step of about 10 ms
-WARM = 3  # steps
+WARM = 3  # first steps, which do not count
 OUTCOMES = ("cause named", "named in part", "silent, wrong numbers", "no mistake", "false alarm")
 
 

@@ -21,7 +21,9 @@ from typing import Any
 
 import cloudpickle
 
-sys.path.insert(0, str(Path(__file__).parents[1]))  # for imports from `tests`, not installed
+sys.path.insert(
+    0, str(Path(__file__).parents[1])
+)  # `tests` is imported, and is no installed package
 
 from ddpkit import answers
 from ddpkit.exercises import Case, Exercise, exercises, find, judge

@@ -57,7 +57,7 @@ class Size:
 
 
 WIDE = [Size(64, steps, 6) for steps in (50, 100, 200)]
-DEEP = [Size(8, 100, layers, 10) for layers in (150, 305, 620)]  # a million spans in the last
+DEEP = [Size(8, 100, layers, 10) for layers in (150, 305, 620)]  # the last has a million spans
 
 
 def spans(size: Size) -> Iterator[Span]:

@@ -98,9 +98,9 @@ class ServerRates:
     model: str
     tensors: int
     parameters: int
-    one_server: tuple[float, ...]  # for 1, 2, ... 8 workers on P100s
+    one_server: tuple[float, ...]  # for 1, 2, ... 8 workers on P100s, with one server
     two_servers: tuple[float, ...]
-    k80: tuple[float, ...]  # workers on K80s, one server
+    k80: tuple[float, ...]  # for 1, 2, ... 8 workers on K80s, with one server
 
     @property
     def bytes(self) -> int:

@@ -55,7 +55,7 @@ class ClassShare:
         return int(hashlib.sha256(plain).hexdigest(), 16) % self.of == self.number - 1
 
     def of_class(self, notebooks: Sequence[HandedIn]) -> list[HandedIn]:
-        """Return the notebooks of the part."""
+        """Return the notebooks of a class that belong to this part."""
         return [notebook for notebook in notebooks if self.holds(notebook.name)]
 
 

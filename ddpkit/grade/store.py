@@ -127,7 +127,7 @@ def alone(out: Path) -> Iterator[None]:
         try:
             fcntl.lockf(
                 file, fcntl.LOCK_EX | fcntl.LOCK_NB
-            )  # children do not inherit a lock of lockf
+            )  # child processes do not inherit a lock that lockf has made
         except OSError as error:
             if error.errno in (errno.EACCES, errno.EAGAIN):
                 raise GradeError(
