@@ -21,9 +21,8 @@ from typing import Any
 
 import cloudpickle
 
-sys.path.insert(
-    0, str(Path(__file__).parents[1])
-)  # `tests` is imported, and is no installed package
+# `tests` is imported, and is no installed package
+sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from ddpkit import answers
 from ddpkit.exercises import Case, Exercise, exercises, find, judge

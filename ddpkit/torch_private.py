@@ -497,7 +497,7 @@ def _counts_autograds_use() -> bool:
 
     x = torch.ones(1, requires_grad=True)
     before = use_count(x)
-    y = x * x  # keeps x for the backward
+    y = x * x  # the graph keeps x for the backward
     return use_count(x) > before and y is not None
 
 

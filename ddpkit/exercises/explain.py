@@ -13,7 +13,7 @@ from ddpkit.source import is_user_file, locate, source_line
 from ddpkit.text import BLANK, MESSAGE
 
 MAX_LINES = 6  # lines of a run's explanation; the student's own run shows the rest
-# the name of a class that says nothing to a student; explanations of ranks' errors leave it out
+# explanations leave this text out, because the class's name says nothing to a student
 CARELESS = f" raised {Careless.__name__}: "
 WHY = "Why: "  # the beginning of an explanation's best line
 ELSEWHERE = "No line of yours raised this: the check called your code, or read its result."

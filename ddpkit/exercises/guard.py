@@ -13,7 +13,8 @@ from ddpkit.exercises.values import Between
 
 RETURNED_NONE = "it returned None"
 NEVER_WAITED = "was never waited for"
-SENT = ("bytes", "handed in", "bytes of the hook")  # names of counts of bytes
+# observed values of these names are counts of bytes
+SENT = ("bytes", "handed in", "bytes of the hook")
 
 
 class Careless(RuntimeError):

@@ -21,7 +21,7 @@ ONLY_TELL = {
     *("history", "lsmagic", "load_ext", "autoreload"),
 }  # magics that change nothing on which an answer can depend
 REBIND = {"reset", "reset_selective", "run"}  # line magics after which any name may be bound anew
-# a magic, in a line without indent
+# matches a magic in a line without its indentation
 MAGIC = re.compile(r"(?:[\w.\[\], ]+=\s*)?([%!?]{1,2})\s*(\w*)(.*)$")
 
 

@@ -21,7 +21,7 @@ from ddpkit.grade.sandbox import levels
 from ddpkit.grade.sandbox.base import Limits, Sandbox, Usage
 
 TICK = 0.2  # seconds between two looks at the resources in use
-SOON = 0.05  # seconds: no new look at the use for a cell that begins so soon after a look
+SOON = 0.05  # seconds: a cell that begins so soon after a look uses the numbers of that look
 PATIENCE = 10  # after PATIENCE times a limit in real time, the machine is too busy to judge a cell
 # reasons of an end: INFRA blames no cell; BUSY blames the running cell only in a run alone
 INFRA, BUSY = "infra_error", "busy"

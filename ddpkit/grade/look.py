@@ -312,7 +312,7 @@ def _with_own_names(tree: ast.AST) -> Iterator[tuple[ast.AST, Set[str]]]:
     `held = {}` in a function makes `held` local, even if the notebook has imported a module `held`.
     """
     todo: list[tuple[ast.AST, Set[str]]] = [(tree, frozenset())]
-    for node, local in todo:  # the list grows
+    for node, local in todo:  # the loop appends to the list
         yield node, local
         inside, body = local, list[ast.AST]()
         if isinstance(node, Functions):  # decorators and defaults belong to the surrounding code
@@ -331,7 +331,7 @@ def _own(function: Functions, body: Sequence[ast.AST], around: Set[str]) -> Set[
     imported = {name for part in body for name, _ in _imports(part)}
     known = dict(pair for part in body for pair in _imports(part))
     imported |= {name for part in body for name, _ in _aliases(part, known)}
-    for node in todo:  # the list grows
+    for node in todo:  # the loop appends to the list
         match node:
             case ast.Name(id=name, ctx=ast.Store()):
                 own.add(name)

@@ -235,7 +235,7 @@ def _needed(
     givers = _by_name((n, names_in(text).binds) for n, text in enumerate(given))
     wanted = wanted | {name for n in running for name in cells[n].names.needs}
     waiting = list(wanted)
-    for name in waiting:  # the list grows
+    for name in waiting:  # the loop appends to the list
         running.update(makers.get(name, ()))
         needs = {each for n in makers.pop(name, ()) for each in cells[n].names.needs}
         needs |= {each for n in givers.pop(name, ()) for each in names_in(given[n]).needs}
@@ -282,7 +282,7 @@ def _place(
     """
     needs, seen = set(cells[answer].names.needs), set[int]()
     waiting = list(needs)
-    for name in waiting:  # the list grows
+    for name in waiting:  # the loop appends to the list
         fresh = set(binders.get(name, ())) - seen
         seen |= fresh
         more = {each for n in fresh for each in cells[n].names.needs} - needs

@@ -12,9 +12,9 @@ from dataclasses import replace
 from ddpkit.grade.score import Score
 
 LINE = 600  # characters of a line: room for a case with three wrong values
-LINES, TEXT = 60, 3000  # most lines and most characters in an exercise's feedback
-NOTES, NOTE_TEXT = 12, 3000  # most notes on a submission, and most characters in all notes
-WHOLE = 24_000  # most characters in all feedback on a submission
+LINES, TEXT = 60, 3000  # limits of lines and of characters in an exercise's feedback
+NOTES, NOTE_TEXT = 12, 3000  # limits of notes on a submission, and of characters in all notes
+WHOLE = 24_000  # limit of characters in all feedback on a submission
 CUT = "…"
 LEFT_OUT = "(The rest is left out.)"
 

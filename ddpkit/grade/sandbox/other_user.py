@@ -146,7 +146,7 @@ def _become(user: int, limits: Limits | None = None) -> None:
     os.setresuid(user, user, user)
     libc = ctypes.CDLL(None)
     libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)  # no way back through sudo and the like
-    # after the change of user, which clears this setting
+    # set after the change of user, which would clear the setting
     libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if not filter.trouble():
         filter.load()

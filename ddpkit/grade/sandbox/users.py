@@ -53,7 +53,7 @@ def owned_by(user: int) -> list[Path]:
     the search looks into all of these.
     """
     found, folders = list[Path](), [str(folder) for folder in SHARED]
-    for folder in folders:  # the list grows
+    for folder in folders:  # the loop appends to the list
         with suppress(OSError), os.scandir(folder) as entries:
             for entry in entries:
                 with suppress(OSError):
@@ -71,7 +71,7 @@ def open_folders() -> list[str]:
     The walk through a large /tmp takes seconds, so `owned_in` takes the folders of an earlier walk.
     """
     found, folders = list[str](), [str(folder) for folder in SHARED]
-    for folder in folders:  # the list grows
+    for folder in folders:  # the loop appends to the list
         with suppress(OSError):
             if os.stat(folder).st_mode & stat.S_IWOTH:
                 found.append(folder)
