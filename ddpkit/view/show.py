@@ -59,7 +59,7 @@ def compare(
     step: int | None = None,
     names: Mapping[int, str] | None = None,
 ) -> Figure | None:
-    """Draw two or more runs on one axis of time, and print how they differ: before and after.
+    """Draw two or more runs on one axis of time, and print their differences.
 
     One rank of each run is drawn, or all ranks with ``rank=None``. Step ``step`` of each run is
     compared; without ``step``, the typical step after the warm-up. If one of the runs has no steps,
@@ -93,12 +93,11 @@ def stack(
 
     The parts are forward, backward, exposed communication, optimizer, other compute and idle time
     of one rank; hidden communication lies under compute and takes no time. Bars stand in groups of
-    ``by`` runs (None: one group), each in percent of the first bar of the group, with the gain over
-    the first bar: figure 6 of Li et al., PyTorch Distributed (VLDB 2020), from your own runs. The
-    bar of a run shows step ``step``, or the typical step after the warm-up; a run without steps is
+    ``by`` runs (None: one group). The first bar of a group is 100 %, and each later bar shows its
+    gain over the first bar, as in figure 6 of Li et al., PyTorch Distributed (VLDB 2020). The bar
+    of a run shows step ``step``, or the typical step after the warm-up; a run without steps is
     shown whole. A trace may come from `Trace.load`. The picture is shown and returned as by `show`.
-    Raises ValueError where labels, groups or the rank do not fit, TraceError if there is no such
-    step.
+    Raises ValueError if labels, groups or the rank do not fit, TraceError if there is no such step.
     """
     if why := skipped("stack", *runs_or_traces, several=True):
         print(why)
@@ -133,11 +132,11 @@ def heat_map(run_or_trace: HasTrace | Trace) -> Figure | None:
 
 
 def show_pipeline(*runs_or_traces: HasTrace | Trace, labels: Sequence[str] = ()) -> Figure | None:
-    """Draw the micro-batch that each rank works on, over one step of a pipeline, or of several.
+    """Draw the micro-batch that each rank works on, over one step of each pipeline.
 
     Operations are the spans named F0, B0, W0, …, from `ddpkit.simulate.pipeline_time`, or from a
-    run with such names in `span` or `busy`. The bubble of each rank and the activations that the
-    rank holds stand beside the row. The picture is shown and returned as by `show`. Raises
+    run that gives such names to `span` or `busy`. Beside each rank's row stand the rank's bubble
+    and the activations that the rank holds. The picture is shown and returned as by `show`. Raises
     TraceError for a trace without such spans, ValueError for labels that do not fit.
     """
     if why := skipped("show_pipeline", *runs_or_traces, several=True):
@@ -158,10 +157,11 @@ def show_mesh(
 ) -> Figure | None:
     """Draw the ranks of a mesh and the groups along each of its dimensions.
 
-    ``shape`` has a name and a size for each of at most three dimensions, the last that of
-    neighbours: {"replica": 2, "stage": 2, "slice": 2}. The groups of ``rank`` stand out; with
-    ``per_host`` it is said which ranks share a host. The picture is shown and returned as by
-    `show`. Raises ValueError for a mesh that cannot be drawn (more than 64 ranks), or no such rank.
+    ``shape`` has the name and the size of at most three dimensions: {"replica": 2, "stage": 2,
+    "slice": 2}. Consecutive ranks lie along the last dimension. The groups of ``rank`` stand out;
+    with ``per_host`` ranks on a host, the picture shows the host of each rank. The picture is shown
+    and returned as by `show`. Raises ValueError for more than three dimensions or 64 ranks, or if
+    there is no such rank.
     """
     model = mesh_picture(shape, rank, per_host)
 
@@ -178,9 +178,9 @@ def show_blocks(*matrices: Matrix, ranks: int = 4, whole: bool = True) -> Figure
 
     Several matrices are multiplied from the left: ``show_blocks(Matrix("x", 512, 256), Matrix("W",
     256, 1024, "columns"))`` is x W. Where ranks cannot multiply their blocks, a matrix is gathered
-    or summed first; the last product is made whole too, unless ``whole`` is False. Bytes are
-    counted as each rank sends in a ring. The picture is shown and returned as by `show`. Raises
-    ValueError for shapes that do not fit, and without a matrix or a rank.
+    or summed first; the last product is made whole too, unless ``whole`` is False. The bytes are
+    those that each rank sends in ring collectives. The picture is shown and returned as by `show`.
+    Raises ValueError for shapes that do not fit, and without a matrix or a rank.
     """
     model = blocks_of(matrices, ranks, whole=whole)
 
@@ -195,14 +195,15 @@ def show_blocks(*matrices: Matrix, ranks: int = 4, whole: bool = True) -> Figure
 def show_attention(
     places: Sequence[Iterable[int]], *, causal: bool = True, tiles: int = 2
 ) -> Figure | None:
-    """Draw which rank computes which tile of a sequence's attention, and print the ranks' pairs.
+    """Draw which rank computes which tile of a sequence's attention, and print each rank's pairs.
 
     ``places[r]`` has the positions of rank r's tokens, as a list or a tensor of integers:
-    ``show_attention([range(0, 32), range(32, 64)])``. A pair is a query and a key that it sees:
-    with ``causal``, its own and all before it. Each share is cut into ``tiles`` parts; a tile of a
-    part's queries and a part's keys without any pair is left out. The picture is shown and returned
-    as by `show`. Raises ValueError if a position is on no rank or on two, and for more than 16
-    ranks or 128 stretches of positions.
+    ``show_attention([range(0, 32), range(32, 64)])``. A pair is a query and a key that the query
+    sees: with ``causal``, the key of its own position and all keys before. Each rank's share of the
+    positions is cut into ``tiles`` parts. A tile has the queries of one part and the keys of one
+    part; tiles without a pair are not drawn. The picture is shown and returned as by `show`. Raises
+    ValueError if a position is on no rank or on two, and for more than 16 ranks or 128 stretches of
+    consecutive positions.
     """
     model = attention_picture(places, causal=causal, tiles=tiles)
 
@@ -217,9 +218,10 @@ def show_attention(
 def show_routing(counts: Sequence[Iterable[Any]], per_rank: int | None = None) -> Figure | None:
     """Draw the rows from each rank to each expert, and the rows of each rank beside their mean.
 
-    ``counts`` is a list with a count of rows for each expert, by rank, such as each rank's
-    ``chosen.flatten().bincount(minlength=experts)``. Rank r has the experts from r * per_rank on;
-    by default the ranks share the experts evenly. The picture is shown and returned as by `show`.
+    ``counts[r]`` has the number of rows from rank r to each expert, such as
+    ``chosen.flatten().bincount(minlength=experts)`` on rank r. Rank r has ``per_rank`` experts,
+    from expert r * per_rank on; by default the ranks share the experts evenly. The picture is shown
+    and returned as by `show`.
     Raises ValueError for counts that do not fit together, TypeError for counts that are no ints.
     """
     model = routing_picture(counts, per_rank)
@@ -270,9 +272,10 @@ def show_roof(operations: Sequence[tuple[float, float]], machine: Rates) -> Figu
     """Draw operations under the roofs of a machine, and print the shares of the time by limit.
 
     ``operations`` is a list of (FLOPs, bytes), in the order of their launches. ``machine`` has
-    ``flops`` in FLOP/s, ``bandwidth`` in bytes/s and ``launch`` in seconds. A dot stands for equal
-    operations: FLOPs a byte to the right, FLOP/s upwards, both logarithmic; its area grows with the
-    time, and its mark shows the limit. The picture is shown and returned as by `show`. Raises
+    ``flops`` in FLOP/s, ``bandwidth`` in bytes/s and ``launch`` in seconds. A dot stands for all
+    operations with the same FLOPs per byte, FLOP/s and limit. The axes are FLOPs per byte (to the
+    right) and FLOP/s (upwards), both logarithmic. The area of a dot grows with the time of its
+    operations; its mark shows their limit. The picture is shown and returned as by `show`. Raises
     ValueError for no operation, an operation without bytes, or a rate of 0.
     """
     model = roof_picture(operations, machine)
@@ -289,12 +292,13 @@ def show_limits(
     lines: Mapping[str, tuple[Sequence[int], Sequence[float]]],
     limits: Mapping[str, float] | None = None,
 ) -> Figure | None:
-    """Draw the exposed share of a step by the tokens of a rank, a line for each network.
+    """Draw the exposed share of a step against the tokens of a rank, a line for each network.
 
     ``lines`` has (tokens, shares) for each label: ``{"50 GB/s": ([4096, 8192], [0.6, 0.3])}``.
-    ``limits`` has tokens by label, such as those of a formula: a vertical line marks each. The
-    picture is shown and returned as by `show`. Raises ValueError for no line, more than 5 lines,
-    tokens that do not rise, shares outside 0 to 1, or a limit without a line.
+    ``limits`` has a number of tokens by label, such as the result of a formula: a vertical line
+    marks each number. The picture is shown and returned as by `show`. Raises ValueError for no
+    line, more than 5 lines, tokens that do not rise, shares outside 0 to 1, or a limit with a label
+    that no line has.
     """
     model = limits_picture(lines, limits)
 
@@ -312,7 +316,7 @@ def _out_of_memory(run: HasTrace | Trace, rank: int) -> bool:
 
 
 def _present(draw: Callable[[], Figure], finding: str, text: str) -> Figure | None:
-    """Display the picture, print its text; outside a notebook, return the picture."""
+    """Print the text of a picture, and display the picture; outside a notebook, return it."""
     try:
         figure = draw()
     except ModuleNotFoundError as error:

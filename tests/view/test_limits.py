@@ -52,7 +52,7 @@ def test_it_is_shown_with_its_text(capsys: pytest.CaptureFixture[str]) -> None:
 def test_lines_that_cannot_be_drawn_are_said() -> None:
     with pytest.raises(ValueError, match="1 to 5 lines, not 0"):
         show_limits({})
-    with pytest.raises(ValueError, match="'fast', which is no line"):
+    with pytest.raises(ValueError, match="limit for 'fast', but no line"):
         show_limits({"slow": SLOW}, {"fast": 3})
     with pytest.raises(ValueError, match="one share for each"):
         show_limits({"slow": ([1, 2], [0.5])})

@@ -32,7 +32,7 @@ def test_a_picture_says_what_it_takes(
     said = str(caught.value)
     assert said.startswith(f"{picture.__name__}() takes a ")
     assert f"a run or its trace, not {kind}" in said
-    assert said.endswith(": give it what cluster.run(...) has returned")
+    assert said.endswith(": give it the result of cluster.run(...)")
 
 
 @pytest.mark.parametrize("picture", [view.show, view.heat_map, view.compare, view.what_if])
@@ -51,7 +51,7 @@ def test_who_takes_several_says_how_a_list_is_given(picture: Callable[..., Any])
 
 @pytest.mark.parametrize("picture", ONE)
 def test_who_takes_one_says_that_a_list_has_several(picture: Callable[..., Any]) -> None:
-    with pytest.raises(TraceError, match="not a list: give it one of its items"):
+    with pytest.raises(TraceError, match="not a list: give one of its items"):
         picture([RUN, RUN])
 
 

@@ -9,12 +9,12 @@ from ddpkit.view.drawing import style
 from ddpkit.view.drawing.page import Box, Page
 
 LEFT, TOP, SIDE, BOTTOM = 0.75, 1.2, 4.0, 0.2  # inches
-BARS, ROOM, ROW = 6.0, 3.5, 0.42  # inches: where bars begin, the longest bar, a row at most
+BARS, ROOM, ROW = 6.0, 3.5, 0.42  # inches: left end of the bars, longest bar, highest row
 HATCH = "////"
 
 
 def draw_attention(model: AttentionPicture) -> Figure:
-    """A figure of 11 inches width and about half that height."""
+    """Return a figure of 11 inches width and about half of this height."""
     page = Page(TOP + SIDE + BOTTOM)
     room = style.WIDTH - 0.8
     page.write_fitting(0.4, 0.24, model.title, 14.5, room, bold=True)

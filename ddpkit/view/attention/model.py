@@ -1,4 +1,4 @@
-"""`attention_picture`: the rank that computes each tile of an attention, and its pairs. Pure."""
+"""`attention_picture`: the tiles of an attention, and the tiles and pairs of each rank. Pure."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ MOST_STRETCHES, MOST_RANKS = 128, 16
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """Neighbouring positions of one part of a rank's share."""
+    """Consecutive positions in one part of a rank's share."""
 
     rank: int
     part: int
@@ -56,7 +56,7 @@ class AttentionPicture:
 
     @property
     def finding(self) -> str:
-        """Return the shares of the work in one sentence."""
+        """Return the most and the least pairs that a rank has, in one sentence."""
         total, most, least = sum(self.pairs), max(self.pairs), min(self.pairs)
         of = f"of {total:,} pairs of a query and a key that it sees"
         if most == least:
@@ -78,10 +78,10 @@ class AttentionPicture:
 def attention_picture(
     places: Sequence[Iterable[int]], *, causal: bool = True, tiles: int = 2
 ) -> AttentionPicture:
-    """Return the picture of shares: places[r] has the positions of rank r's tokens.
+    """Return the picture of an attention; ``places[r]`` has the positions of rank r's tokens.
 
-    Each share is cut into `tiles` parts, as by `tensor_split`. Raises ValueError if a position is
-    on no rank or on two, and for more ranks or stretches than can be drawn.
+    Each rank's share is cut into `tiles` parts, as by `tensor_split`. Raises ValueError if a
+    position is on no rank or on two, and for more ranks or stretches than can be drawn.
     """
     shares = [[int(at) for at in each] for each in places]
     length = sum(map(len, shares))
@@ -102,7 +102,8 @@ def attention_picture(
     if len(found) > MOST_STRETCHES or len(shares) > MOST_RANKS:
         raise ValueError(
             f"{count(len(found), 'stretch')} of positions on {count(len(shares), 'rank')} cannot "
-            f"be drawn: at most {MOST_STRETCHES} and {MOST_RANKS}"
+            f"be drawn: a picture has room for at most {MOST_STRETCHES} stretches and "
+            f"{MOST_RANKS} ranks"
         )
     found.sort(key=lambda stretch: stretch.start)
     drawn, computed = [], [0] * len(shares)
@@ -144,7 +145,7 @@ def _split(share: Sequence[int], parts: int) -> list[Sequence[int]]:
 
 
 def _stretches(part: Sequence[int]) -> list[tuple[int, int]]:
-    """Return the start and the end of each run of neighbouring positions."""
+    """Return the start and the end of each run of consecutive positions."""
     found: list[tuple[int, int]] = []
     for at in sorted(part):
         if found and found[-1][1] == at:

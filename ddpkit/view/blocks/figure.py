@@ -14,7 +14,7 @@ APART = 0.1  # between strips with a halo
 
 
 def draw_blocks(model: BlocksPicture) -> Figure:
-    """A figure of 11 inches width; its height follows the number and height of the matrices."""
+    """Return a figure of 11 inches width; its height follows the matrices."""
     longest = max(max(m.rows, m.columns) for line in model.lines for m in line.matrices)
     inch = WIDEST / longest
     heights = [max(_size(m, model.ranks, inch)[1] for m in line.matrices) for line in model.lines]
@@ -91,7 +91,7 @@ def _matrix(page: Page, matrix: Matrix, ranks: int, box: Box) -> None:
 
 def _block(page: Page, rank: int, box: Box, *, named: bool = True) -> None:
     if box[0] == box[2] or box[1] == box[3]:
-        return  # more ranks than rows
+        return  # an empty block: there are more ranks than rows or columns
     face = style.tint(rank)
     page.bars([box], **style.filled(face, "white"))
     if named and box[3] - box[1] >= 0.12:
@@ -99,7 +99,7 @@ def _block(page: Page, rank: int, box: Box, *, named: bool = True) -> None:
 
 
 def _strips(page: Page, matrix: Matrix, ranks: int, box: Box) -> None:
-    """Draw strips apart from each other; rows lent by a neighbour have the neighbour's colour."""
+    """Draw each rank's rows apart, with its halo: a neighbour's rows in the neighbour's colour."""
     left, top, right, bottom = box
     inch = (bottom - top - APART * (ranks - 1)) / (matrix.rows + 2 * matrix.halo * (ranks - 1))
     lent = matrix.halo * inch

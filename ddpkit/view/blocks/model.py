@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 from ddpkit.text import prose, size
 
 HELD = ("whole", "columns", "rows", "sum")
-# ways to hold two factors -> the way to hold their product, each rank multiplying its own blocks
+# ways in which two factors are held -> the way in which their product is held, if each rank
+# multiplies its own blocks
 RULES = {
     ("whole", "whole"): "whole",
     ("whole", "columns"): "columns",
@@ -54,11 +55,11 @@ class Matrix:
 
     @property
     def nbytes(self) -> int:
-        """The bytes of all of the matrix."""
+        """The bytes of the whole matrix."""
         return self.rows * self.columns * NUMBER
 
     def cuts(self, ranks: int) -> list[tuple[int, int]]:
-        """Return the first row or column of each rank, then the end of the last rank's block."""
+        """Return (first, end) of the rows or columns in each rank's block; ``end`` is excluded."""
         length = {"rows": self.rows, "columns": self.columns}.get(self.held, 0)
         small, larger = divmod(length, ranks)
         sizes = [small + (rank < larger) for rank in range(ranks)]
@@ -75,7 +76,7 @@ class MatrixProduct:
 
 @dataclass(frozen=True, slots=True)
 class BlocksPicture:
-    """The blocks of each rank, product by product."""
+    """The blocks of all ranks, product by product."""
 
     lines: tuple[MatrixProduct, ...]
     ranks: int
@@ -128,7 +129,10 @@ def blocks_of(matrices: Sequence[Matrix], ranks: int, *, whole: bool = True) -> 
 
 
 def _summed(matrix: Matrix, ranks: int) -> tuple[list[tuple[str, int]], Matrix]:
-    """Return the right factor, made whole if it is a sum, and the sentence and bytes of that."""
+    """Return the right factor, made whole if it is a sum, after the collective for this, if any.
+
+    A collective is a pair: a sentence, and the bytes that each rank sends.
+    """
     if matrix.held != "sum":
         return [], matrix
     return [_made_whole(matrix, ranks)], replace(matrix, held="whole")

@@ -22,7 +22,7 @@ CURVE, WIDE, HIGH = LEFT + STEP + 0.85, 3.5, 1.85
 
 
 def draw_buckets(model: CapSweep) -> Figure:
-    """A figure of 11 inches width, as high for one setting as for another."""
+    """Return a figure of 11 inches width, of the same height for all settings."""
     page = Page(TOP + HIGH + 0.3)
     page.write_fitting(0.2, 0.24, model.title, 14.5, style.WIDTH - 0.4, bold=True)
     page.write_fitting(0.2, 0.53, model.text, 10, style.WIDTH - 0.4)
@@ -76,7 +76,7 @@ def _curve(page: Page, model: CapSweep) -> None:
     caps, times = zip(*((cap, ns / 1e6) for cap, ns in model.curve), strict=True)
     alone, high = model.compute_ns / 1e6, max(times)
     near = min(times) - alone < high - min(times) or high == min(times)
-    low = alone if near else min(times)  # a line far below would only flatten the curve
+    low = alone if near else min(times)  # the line of compute alone may lie too far below
     room = (high - low or high) * 0.12
     axes.set(xscale="log", xlim=(caps[0] / 1.3, caps[-1] * 1.3), facecolor="none")
     axes.set_ylim(low - 2 * room, high + 2.2 * room)
@@ -109,7 +109,7 @@ def _curve(page: Page, model: CapSweep) -> None:
 
 
 def _marks(model: CapSweep) -> list[tuple[str, str, str, str]]:
-    """Text, marker, edge and face of the two marked points."""
+    """Return the text, marker, edge colour and face colour of the two marked points."""
     cap, ns = model.best
     return [
         (f"now {ms(model.step_ns)}", "D", style.EXPOSED, style.EXPOSED),

@@ -37,7 +37,10 @@ class CapSweep:
 
     @property
     def best(self) -> tuple[float, int]:
-        """The cap with the shortest step; of equal ones, the largest: fewest buckets."""
+        """The cap with the shortest step, in MB, and the step in ns.
+
+        If several caps are equally good, the largest, which makes the fewest buckets.
+        """
         return min(self.curve, key=lambda point: (point[1], -point[0]))
 
     @property
@@ -58,7 +61,7 @@ class CapSweep:
         return f"{now} Best cap: {cap:g} MB, {ms(shortest)}, {less} less."
 
     def table(self) -> str:
-        """The curve as text."""
+        """Return the curve as text."""
         rows = [f"{cap:>9g} MB  {ms(ns):>9}" for cap, ns in self.curve]
         best = [cap for cap, _ in self.curve].index(self.best[0])
         rows[best] += "  best"
@@ -96,7 +99,7 @@ def _row(done: Replay) -> RankRow:
 
 
 def _notice(curve: tuple[tuple[float, int], ...], compute_ns: int) -> str:
-    """The shape of the curve in a sentence."""
+    """Return the shape of the curve in a sentence."""
     times = [ns for _, ns in curve]
     least = min(times)
     margin = least * 0.01

@@ -1,4 +1,4 @@
-"""`explore_buckets`: what do cap, network, compute and ranks do to a step?"""
+"""`explore_buckets`: the effect of bucket cap, network, compute and ranks on a step."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ def explore_buckets(
     world_size: int | None = None,
     cap_mb: float = DEFAULT_CAP_MB,
 ) -> View[CapSweep]:
-    """Move the bucket cap, the link, the compute and the number of ranks, and see a step follow.
+    """Move the bucket cap, the link, the compute and the ranks, and see the effect on a step.
 
-    The step is the typical one of a run or trace (rank 0), a `simulate.Step`, or an example if
-    nothing is given. Link and ranks, if not given, are those of the trace; without a trace "10
-    Gbit/s, 200 us" and 4. In a notebook there are sliders; anywhere
+    The step is the typical step of a run or trace on rank 0, a `simulate.Step`, or an example if
+    nothing is given. The link and the number of ranks default to those of the trace, or without a
+    trace to "10 Gbit/s, 200 us" and 4. In a notebook there are sliders; anywhere
     ``explore_buckets(...).figure(cap_mb=5, gbits=1, us=200, speed=1, ranks=8)`` is the picture, and
     ``.table(...)`` the curve as text. Raises TraceError if the trace has no step with a backward,
     ValueError for a bad link.

@@ -14,7 +14,7 @@ TOP, BOTTOM, HEAD = 1.12, 0.54, 0.27  # inches; the head of each run is a line o
 
 
 def draw_comparison(model: Comparison) -> Figure:
-    """A figure of 11 inches width; its height follows the number of runs and ranks."""
+    """Return a figure of 11 inches width; its height follows the number of runs and ranks."""
     if not any(side.timeline.has_compute or side.timeline.has_comm for side in model.sides):
         return draw_words(model.title, model.notice)
     rows = _layouts(model)

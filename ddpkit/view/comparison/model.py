@@ -35,7 +35,7 @@ class Side:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """The numbers of the picture, and its text. Each other run is compared with the first."""
+    """The numbers of the picture, and its text. All later runs are compared with the first run."""
 
     sides: tuple[Side, ...]
     title: str
@@ -97,13 +97,13 @@ def compare_steps(
 
 
 def _numbered(trace: Trace, step: int) -> int:
-    """The number of a step, counted from the first; TraceError if there is no such step."""
+    """Return the number of a step, counted from the first; raise TraceError for no such step."""
     trace.step(step)
     return step % trace.steps
 
 
 def _compared(sides: tuple[Side, ...]) -> Comparison:
-    """The first against the last, in words; the others in the table."""
+    """Return the comparison: sentences on the first and the last run, and a table of all runs."""
     first, last = sides[0], sides[-1]
     title = f"{last.label}: {words.ratio(first.length_ns, last.length_ns)} {first.label}"
     if (before := _hidden(first)) and (after := _hidden(last)):
@@ -116,7 +116,7 @@ def _compared(sides: tuple[Side, ...]) -> Comparison:
 
 
 def _hidden(side: Side) -> str:
-    """The share of communication that is hidden; "" without compute or communication."""
+    """Return the share of communication that is hidden; "" without compute or communication."""
     shares = [row.breakdown.hidden for row in side.timeline.rows]
     known = [share for share in shares if share is not None]
     return words.percents(known) if known and side.timeline.has_compute else ""
@@ -144,7 +144,7 @@ def _notice(first: Side, last: Side) -> str:
 
 
 def _lines(model: Comparison) -> Iterator[str]:
-    """The text: the finding, each run, and the parts."""
+    """Yield the text: the finding, a line for each run, and the table of the parts."""
     yield prose(model.title, model.notice)
     for n, side in enumerate(model.sides):
         against = f" {model.against_first(side)} {model.sides[0].label}." if n else ""

@@ -1,4 +1,4 @@
-"""`what_if`: a recorded run beside its replay: another link, other buckets, a slow rank."""
+"""`what_if`: a recorded run beside its replay with another link, other buckets or a slow rank."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def what_if(
     slow: Mapping[int, float] | None = None,
     rank: int | None = 0,
 ) -> View[Comparison]:
-    """Move the bucket cap, the link, or make one rank slow, and see a recorded step follow.
+    """Move the bucket cap or the link, or slow one rank, and see the effect on a recorded step.
 
     The picture shows the typical recorded step of one rank, or of all ranks with ``rank=None``;
     below, it shows the same step replayed (`simulate.what_if`). The replay starts with the given
@@ -58,7 +58,7 @@ def what_if(
         )
     ((slow_rank, times),) = slow.items()
     start = {"cap_mb": bucket_cap_mb or 0.0, **numbers_of(now), "slow": slow_rank, "times": times}
-    # the replay of one step stands for all steps, and takes no time
+    # one replayed step stands for all steps: it can be replayed again at each move of a slider
     again = simulate.what_if(trace)
     typical = typical_step(trace, rank)
     assumed = [ASSUMED, *([EMULATED] if how_made(trace.facts) == "emulated" else [])]

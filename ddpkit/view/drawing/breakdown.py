@@ -12,7 +12,7 @@ from ddpkit.view.drawing.rows import RankRow
 
 
 def panel(page: Page, top: float, height: float, end: float) -> Plot:
-    """An empty plot from 0 to ``end``; ``top`` and ``height`` in inches, as the timeline's."""
+    """Return an empty plot from 0 to ``end``, right of a timeline; other lengths are in inches."""
     return Plot(page, PANEL, top, RIGHT, height, end)
 
 
@@ -38,7 +38,10 @@ def _looks(parts: Breakdown) -> Iterator[tuple[int, Look, Look]]:
 
 
 def write_numbers(page: Page, y: float, row: RankRow, whole: str, *, compute: bool) -> None:
-    """Write above a row's parts how long it was, and how much was hidden, or waited for."""
+    """Write the length of a rank's step or run, and the hidden communication or the waits.
+
+    The line stands above the bar of the rank's parts; the second number only if it fits.
+    """
     p = row.breakdown
     length = f"{whole} {words.ms(p.step_ns)}"
     page.write(PANEL, y, length, 8.5)
@@ -55,7 +58,7 @@ def write_numbers(page: Page, y: float, row: RankRow, whole: str, *, compute: bo
 
 
 def part_kinds(parts: Sequence[Breakdown], *, compute: bool) -> Iterator[tuple[str, Look]]:
-    """Yield the legend of these parts, and of idle time."""
+    """Yield the legend's entries: those of parts that some rank has, and idle time."""
     if compute:
         yield "compute", {"facecolor": style.BACKWARD}
     if any(each.overlapped_ns for each in parts):

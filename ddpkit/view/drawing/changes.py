@@ -50,21 +50,21 @@ class Ranked:
     waiting_ns: tuple[int, int]
 
     def change_of(self, field: str) -> int:
-        """Return the difference of a field of both breakdowns, in ns: below 0 if it shrank."""
+        """Return the change of a field from the first breakdown to the second, in ns."""
         before, after = (int(getattr(part, field)) for part in self.breakdowns)
         return after - before
 
     @property
     def waits_ns(self) -> int:
-        """Return the change of exposed communication by longer or shorter waits, in ns.
+        """The part of the change of exposed communication that comes from waits, in ns.
 
-        A wait is the consequence of another rank's time.
+        Waits for peers are caused by the time of other ranks.
         """
         exposed, waits = self.change_of("exposed_ns"), self.waiting_ns[1] - self.waiting_ns[0]
         return 0 if exposed * waits <= 0 else min(exposed, waits, key=abs)
 
     def own_change_of(self, field: str) -> int:
-        """Return the difference of a part, without waits for peers."""
+        """Return the change of a field in ns, without the change that comes from waits."""
         return self.change_of(field) - (self.waits_ns if field == "exposed_ns" else 0)
 
 
@@ -79,7 +79,7 @@ class Changes:
     steps: tuple[int | None, int | None]  # the compared steps; None: the whole runs
     titles: tuple[str, str]
     ranks: tuple[Ranked, ...]  # recorded in both runs
-    alone: tuple[tuple[int, ...], tuple[int, ...]]  # recorded in a single run
+    alone: tuple[tuple[int, ...], tuple[int, ...]]  # ranks recorded only in the first, the second
     slowest: tuple[int, int]
     lengths: tuple[int, int]  # ns of the slowest rank
     kinds: Mapping[str, tuple[KindTotal, KindTotal]]
@@ -116,8 +116,8 @@ class Changes:
     def text(self, every: bool = True, many: int = 16) -> str:
         """Return the changes in words and tables.
 
-        every  False: of more than `many` ranks, only the three with the most, the median and the
-               least change are shown
+        every  if False and there are more than `many` ranks, the table shows three ranks: those
+               with the largest, the median and the smallest change of the step's length
         """
         lines = [self.finding()]
         for label, title in zip(self.labels, self.titles, strict=True):
@@ -298,7 +298,7 @@ def _kinds(trace: Trace, rank: int) -> dict[str, KindTotal]:
 
 
 def _kind(span: Span) -> str:
-    """The name of a span's kind in a table; "" for a step, which only divides the trace."""
+    """Return the name of a span's kind for a table; "" for a step, which is no work."""
     return span.name if span.is_comm or span.is_copy else COMPUTE.get(span.kind, "")
 
 

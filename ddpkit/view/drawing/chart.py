@@ -20,10 +20,10 @@ OVERLAP: Look = {
     "hatch": style.OVERLAP_HATCH,
 }
 EXPOSED: Look = {"facecolor": "white", "edgecolor": style.EXPOSED, "hatch": style.EXPOSED_HATCH}
-FACE = {kind: to_rgba(color) for kind, color in style.FACE.items()}  # strings would cost much
+FACE = {kind: to_rgba(color) for kind, color in style.FACE.items()}  # strings would draw slowly
 EDGE = {kind: to_rgba(color) for kind, color in style.EDGE.items()}
 WHITE = to_rgba("white")
-LOWEST = 0.13  # inches: a lower bar holds no line of type
+LOWEST = 0.13  # inches: a bar that is less high has no room for a line of text
 
 
 class Chart:
@@ -32,7 +32,7 @@ class Chart:
     def __init__(
         self, page: Page, left: float, top: float, width: float, height: float, end_ns: int
     ) -> None:
-        """``left`` to ``height`` are inches; ``end_ns`` is where the last bar ends."""
+        """Place the plot, in inches; ``end_ns`` is the time at which the last bar ends."""
         self.right = 1.005 * end_ns / 1e6 or 1.0  # a little beyond the last bar
         self.pixel = self.right / (width * style.DPI)  # ms
         self.plot = Plot(page, left, top, width, height, self.right)
@@ -65,7 +65,7 @@ class Chart:
             self.death(row.died, (place.top, place.bottom))
 
     def bars(self, drawn: Sequence[Bar], where: Extent) -> None:
-        """Draw the bars of a lane. White edges part neighbours, where there is room for them."""
+        """Draw the bars of a lane. White edges separate bars that are wide enough for edges."""
         done = [bar for bar in drawn if bar.kind == "done"]
         inset = (where[1] - where[0]) * (1 - style.THIN) / 2
         self._bars(done, (where[0] + inset, where[1] - inset), edgecolors="none", linewidth=0)
@@ -73,7 +73,7 @@ class Chart:
         edges = [EDGE.get(bar.kind, WHITE) for bar in wide]
         line = 0.7 if where[1] - where[0] > LOWEST / 2 else 0.35
         self._bars(wide, where, edgecolors=edges, linewidth=line)
-        inset = 0.5 / 72  # half an edge: bars without edges become as high as bars with edges
+        inset = 0.5 / 72  # inches: makes bars without edges as high as the inside of white edges
         self._bars(thin, (where[0] + inset, where[1] - inset), edgecolors="none", linewidth=0)
 
     def _bars(self, drawn: Sequence[Bar], where: Extent, **look: Any) -> None:
@@ -90,7 +90,7 @@ class Chart:
         self.plot.bars(boxes, linewidth=0, zorder=3.5, facecolor=thin_face)
 
     def _by_width(self, drawn: Sequence[Bar], pixels: int) -> tuple[list[Bar], list[Bar]]:
-        """Return the bars wider than so many pixels, and the other bars."""
+        """Return the bars wider than this number of pixels, and the narrower bars."""
         parted: tuple[list[Bar], list[Bar]] = [], []
         for bar in drawn:
             parted[bar.end - bar.start <= pixels * 1e6 * self.pixel].append(bar)
@@ -102,13 +102,13 @@ class Chart:
             return
         for bar in drawn:
             if bar.texts:
-                # a bar of several spans may lie over edges
+                # a label of several bars may lie over the edges between the bars
                 halo = style.FACE[bar.kind] if bar.count > 1 else ""
                 look = {"color": style.LABEL[bar.kind], "halo": halo}
                 self.plot.label(_box(bar, where), bar.texts, 8, **look)
 
     def death(self, ns: int, where: Extent) -> None:
-        """Draw a line where a rank died, and grey behind the line."""
+        """Draw a line at the time when a rank died, and a grey area after the line."""
         at = ns / 1e6
         rest = at, where[0], self.right, where[1]
         self.plot.bars([rest], facecolor=style.IDLE, linewidth=0, zorder=3.6)
@@ -117,7 +117,7 @@ class Chart:
         self.plot.label(rest, ("died",), 8.5, color=style.INK)
 
     def end(self, ns: int, where: Extent) -> None:
-        """Draw a line where a step ends."""
+        """Draw a line at the end of a step."""
         at = ns / 1e6
         line = (at, where[0]), (at, where[1])
         self.plot.lines([line], colors=style.INK, linewidths=1.4, zorder=5)
@@ -129,7 +129,7 @@ def _box(bar: Bar, where: Extent, least: float = 0.0) -> Box:
 
 
 def plain(axes: Axes) -> None:
-    """Take away the frame but for the axis below, which becomes grey."""
+    """Remove the frame except the bottom axis, which becomes grey."""
     axes.spines[["left", "right", "top"]].set_visible(False)
     axes.spines["bottom"].set_color(style.GREY)
     axes.tick_params(colors=style.GREY, labelsize=9, labelfontfamily=style.FONT)
@@ -137,7 +137,7 @@ def plain(axes: Axes) -> None:
 
 
 def kinds(rows: Sequence[RankRow], *, compute: bool) -> Iterator[tuple[str, Look]]:
-    """Yield the legend of the kinds in these rows, and of no others."""
+    """Yield a legend entry for each kind of bar that these rows have."""
     words_of = {
         "F0": "forward: faint",
         "B0": "backward: full",

@@ -1,8 +1,8 @@
 """A figure as an output of a notebook's cell: a drawing with words and numbers, and a PNG.
 
 The drawing is SVG in HTML, because a front end gives an image of a notebook no description.
-A notebook that was not run here may not be trusted: then the front end takes the drawing and the
-rules out, and shows the PNG.
+A front end does not trust a notebook that was run elsewhere: it removes the drawing and the CSS
+rules, and shows the PNG.
 """
 
 from __future__ import annotations
@@ -66,8 +66,8 @@ def in_ipython() -> bool:
 def display_picture(figure: Figure, alt: str, numbers: str) -> None:
     """Leave the picture as two outputs, which a saved notebook keeps: a drawing, and a PNG.
 
-    ``alt`` is the picture in words, for those who do not see it; ``numbers`` has the lines of its
-    tables.
+    ``alt`` is the picture in words, for readers without sight; ``numbers`` has the lines of the
+    picture's tables.
     """
     from IPython.display import Image, display
 
@@ -86,14 +86,15 @@ def picture_html(figure: Figure, alt: str, numbers: str = "") -> str:
     """Return the drawing as HTML, with its description, and with a table of its numbers if any."""
     from ddpkit.view.drawing.svg import svg_of
 
-    # A front end without trust drops <svg> but not the words inside, and empty attributes.
+    # In an untrusted notebook, front ends remove <svg> and keep its words, which must stay hidden.
+    # They also remove empty attributes: therefore hidden='hidden'.
     drawn = f"<div class='ddpkit-drawn' hidden='hidden'>{svg_of(figure, described(alt))}</div>"
     more = f"{_numbers(alt, numbers)}" if numbers else ""
     return f"<figure class='ddpkit-figure'>{drawn}{more}</figure>"
 
 
 def png_of(figure: Figure) -> bytes:
-    """Return a picture as a PNG of 256 colours, which has a third of the bytes of one of all."""
+    """Return a picture as a PNG of 256 colours: a third of the bytes of a PNG of all colours."""
     from PIL import Image
 
     drawn, packed = io.BytesIO(), io.BytesIO()
@@ -112,7 +113,7 @@ def _numbers(alt: str, text: str) -> str:
 
 
 def _blocks(text: str) -> list[list[str]]:
-    """Return the lines in blocks: the lines of a table are one block, and so is each other line."""
+    """Return the lines in blocks: all lines of a table in one block, each line of text alone."""
     parts: list[list[str]] = []
     before = False
     for line in filter(None, text.splitlines()):
@@ -127,7 +128,8 @@ def _blocks(text: str) -> list[list[str]]:
 
 def _is_row(line: str) -> bool:
     """True for a row of a table: a line of columns, two or more spaces apart."""
-    return re.search(r"[^.\s] {2,}\S", line) is not None  # two sentences are no columns
+    # two spaces after a full stop separate sentences, not columns
+    return re.search(r"[^.\s] {2,}\S", line) is not None
 
 
 def _block(lines: list[str]) -> str:
@@ -146,7 +148,7 @@ def _block(lines: list[str]) -> str:
 
 
 def _row(line: str, ends: list[int]) -> Iterator[str]:
-    """Yield the cells of a row; its columns end at the ends of the heads' columns."""
+    """Yield the cells of a row; a cell belongs to the first column that ends at or after it."""
     cells: list[list[str]] = [[] for _ in ends]
     for number, found in enumerate(_CELL.finditer(line)):
         column = next((k for k, end in enumerate(ends) if found.end() <= end), len(ends) - 1)

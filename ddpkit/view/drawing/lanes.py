@@ -27,7 +27,7 @@ Rough = tuple[int, int, str, tuple[str, ...]]  # start, end, kind, texts of a ba
 def assign_lanes(spans: Iterable[Span]) -> list[list[Span]]:
     """Spread spans over as few lanes as possible, so that no two spans in a lane overlap in time.
 
-    An operation keeps its place until the operation is over for its rank.
+    An operation occupies its lane until the operation is over for its rank (`Span.over_ns`).
     """
     lanes: list[list[Span]] = []
     busy: list[tuple[int, int]] = []  # (free again at, lane)
@@ -90,9 +90,9 @@ def _append(drawn: list[Bar], small: list[Rough], pixel_ns: float, least: float)
 
 
 def nearby(intervals: Iterable[Interval], gap: float) -> list[tuple[int, int, int]]:
-    """Join sorted intervals over gaps too short to be seen: (start, end, filled ns).
+    """Join sorted intervals over gaps of at most ``gap`` ns; return (start, end, filled ns).
 
-    A joined interval is filled to four fifths at least, and so does not look fuller than it is.
+    At least four fifths of a joined interval are filled, so that the drawing does not mislead.
     """
     runs: list[tuple[int, int, int]] = []
     for start, end in intervals:
@@ -112,11 +112,12 @@ def label_runs(
     covered: Sequence[Bar],
     least: float = 0.0,
 ) -> list[Bar]:
-    """Return the labels of a lane, as bars: one for neighbours of a kind that ``names`` has.
+    """Return the labels of a lane, as bars.
 
-    A run ends at a bar of another kind and at a gap wider than ``gap`` ns. A bar of any other kind
-    keeps its own texts. Parts that ``covered`` hides are left out: the longest piece in sight gets
-    the label, if the piece is longer than ``least`` ns.
+    A run of neighbouring bars of one kind gets one label, if ``names`` has texts for the kind. A
+    run ends at a bar of another kind and at a gap wider than ``gap`` ns. A bar of a kind that is
+    not in ``names`` keeps its own texts. Bars in ``covered`` hide parts of a run: the label is
+    placed on the longest visible piece, if this piece is longer than ``least`` ns.
     """
     runs: list[Bar] = []
     previous = ""

@@ -1,4 +1,4 @@
-"""`lay_out`: where the rows of bars lie, in inches below the top of the plot. Pure."""
+"""`lay_out`: the places of the rows of bars, in inches below the top of the plot. Pure."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from ddpkit.view.drawing.rows import RankRow
 
 LEFT, MIDDLE, RIGHT = 1.32, 7.08, 2.08  # margin with names, timeline, parts: 11 inches in all
-PANEL = LEFT + MIDDLE + 0.32  # where the parts begin
+PANEL = LEFT + MIDDLE + 0.32  # left end of the bars of parts
 Extent = tuple[float, float]  # (top, bottom)
 
 
@@ -38,7 +38,7 @@ class Heights:
 
     @classmethod
     def of(cls, ranks: int) -> "Heights":
-        """Return heights for so many ranks: more ranks get less, so that 16 still fit a page."""
+        """Return the heights for a number of ranks: low enough that 16 ranks fit on a page."""
         if ranks <= 4:
             return cls(0.44, 0.07, 0.36, 1.1, 0.34, 0.24)
         if ranks <= 8:
@@ -52,7 +52,7 @@ HEADER = 0.17  # a line of type above a bar
 def lay_out(
     rows: Sequence[RankRow], high: Heights, *, compute: bool, comm: bool, top: float = 0.0
 ) -> Iterator[RowLayout]:
-    """The rows from top to bottom, with room for compute, communication, or both."""
+    """Yield the places of the rows, downwards, with room for compute, communication, or both."""
     least = high.bar + HEADER
     copied = any(row.copies for row in rows)
     for row in rows:

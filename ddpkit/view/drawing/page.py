@@ -25,7 +25,7 @@ Box = tuple[float, float, float, float]  # left, top, right, bottom
 
 
 class Page:
-    """A figure and its measures, all in inches.
+    """A figure that is measured in inches from the top left corner.
 
     Bars and words lie on the figure itself: matplotlib's `Axes`, with ticks and spines, would take
     a third of a drawing's time. Only curves and maps have `Axes`.
@@ -59,7 +59,7 @@ class Page:
     def write(
         self, x: float, y: float, text: str, points: float, color: str = style.INK, **more: Any
     ) -> None:
-        """Write a line of text, its middle at y. ``bold=True`` and ``ha`` as in matplotlib."""
+        """Write a line of text, vertically centred at y; ``more``: ``bold`` or matplotlib's."""
         font = _font(points, more.pop("bold", False))
         more |= {"color": color, "fontproperties": font, "va": "center_baseline"}
         self.figure.text(x, y, text, transform=self.inches, **more)
@@ -71,14 +71,14 @@ class Page:
         bold = more.get("bold", False)
         points *= min(1.0, room / self.text_width(text, points, bold=bold))
         while self.text_width(text, points, bold=bold) > room:
-            points *= 0.99  # letters keep to pixels: small type is wider than in proportion
+            points *= 0.99  # letters are rounded to pixels, so small type is relatively wide
         self.write(x, y, text, points, **more)
 
     def label(self, box: Box, texts: Sequence[str], points: float, **more: Any) -> bool:
-        """Write the first text that fits into the box, if any does; return True if one did.
+        """Write the first text that fits into the box, and return True if a text fits.
 
-        The last text is tried once more in slightly smaller type. ``halo=color`` parts the text
-        from edges below; ``boxed=True`` puts the text on white, to part it from hatching.
+        The last text is tried once more in slightly smaller type. ``halo=color`` separates the text
+        from edges below; ``boxed=True`` separates the text from hatching by a white box.
         """
         bold = more.get("bold", False)
         sizes = [(text, points) for text in texts] + [(text, points - 0.8) for text in texts[-1:]]
@@ -92,7 +92,7 @@ class Page:
     def legend(
         self, entries: Iterable[tuple[str, dict[str, Any]]], x: float, y: float, room: float
     ) -> None:
-        """Draw swatches and words in one line; in two, if the type would have to be very small."""
+        """Draw swatches and words in one line, or in two if one line would need very small type."""
         entries = list(entries)
         widths = [self.text_width(text, 9) + 0.36 for text, _ in entries]
         scale = min(1.0, room / (sum(widths) - 0.16))
@@ -113,16 +113,16 @@ class Page:
 
 
 class _Boxes(Collection):
-    """Boxes as one square and a matrix for each: a path for each would take twice the time."""
+    """Rectangles as one unit square and many matrices: a path for each would take twice as long."""
 
     def __init__(
         self, boxes: np.ndarray, inches: Transform, size: Transform, look: dict[str, Any]
     ) -> None:
-        """``inches`` places a point of the page on the figure, ``size`` a vector."""
+        """Take transforms to the figure: ``inches`` for points of the page, ``size`` for sizes."""
         corners: Any = boxes[:, :2]
         super().__init__(offsets=corners, offset_transform=inches, **look)
         self._paths = [Path.unit_rectangle()]
-        # the shape of matplotlib's own transforms of a collection
+        # matplotlib keeps the transforms of a collection in an array of this shape
         self._transforms = np.zeros((len(boxes), 3, 3))
         self._transforms[:, [0, 1], [0, 1]] = boxes[:, 2:] - boxes[:, :2]
         self._transforms[:, 2, 2] = 1
@@ -138,7 +138,7 @@ def _parted(*, halo: str = "", boxed: bool = False, **more: Any) -> dict[str, An
     return more
 
 
-@lru_cache(maxsize=4096)  # the same words come again in every redraw
+@lru_cache(maxsize=4096)  # every redraw measures the same words
 def _width(text: str, points: float, bold: bool) -> float:
     width, _, _ = _renderer().get_text_width_height_descent(text, _font(points, bold), False)
     return float(width / style.DPI)

@@ -1,4 +1,4 @@
-// Controls over a picture: the browser's own inputs, which have names, and values in words.
+// Controls above a picture: native inputs of the browser, with accessible names and values in words.
 
 const STYLE = "display: flex; flex-wrap: wrap; gap: 4px 18px; align-items: center; " +
   "font: 13px system-ui, sans-serif; margin-bottom: 6px";
@@ -7,7 +7,7 @@ function element(tag, style, ...inside) {
   const made = document.createElement(tag);
   made.style = style;
   made.append(...inside);
-  made.dataset.lmSuppressShortcuts = "true"; // JupyterLab would take the keys of what has the focus
+  made.dataset.lmSuppressShortcuts = "true"; // otherwise JupyterLab takes the keys of the focused control
   return made;
 }
 
@@ -20,7 +20,7 @@ function slider(control, send) {
     said.textContent = control.words[input.value];
     input.setAttribute("aria-valuetext", said.textContent);
   };
-  said.setAttribute("aria-hidden", "true"); // the slider says it itself
+  said.setAttribute("aria-hidden", "true"); // a screen reader reads the slider's value
   input.oninput = say;
   input.onchange = () => send(Number(input.value));
   say();
@@ -66,7 +66,7 @@ function player(control, send) {
 
 const KINDS = { slider, choice, player };
 
-function hold(el) { // the room of an output, while its cell runs again and has none
+function hold(el) { // keep the height of an output while its cell runs again
   const area = el.closest(".jp-OutputArea, .output_wrapper")?.parentElement;
   if (!area) return () => {};
   const observer = new ResizeObserver(() => { if (el.isConnected) height = area.offsetHeight; });
@@ -76,7 +76,7 @@ function hold(el) { // the room of an output, while its cell runs again and has 
   return () => {
     observer.disconnect();
     area.style.minHeight = `${height}px`;
-    setTimeout(() => { area.style.minHeight = ""; }, 5000); // a cell that shows no picture now
+    setTimeout(() => { area.style.minHeight = ""; }, 5000); // the cell may show no picture now
   };
 }
 

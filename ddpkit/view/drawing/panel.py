@@ -1,6 +1,6 @@
-"""`Panel`: controls over a picture and its text, drawn by panel.js. Importing this needs anywidget.
+"""`Panel`: controls above a picture and its text, drawn by panel.js; needs anywidget.
 
-Tried in JupyterLab; anywidget's other front ends were not tried.
+Tried in JupyterLab; the other front ends of anywidget were not tried.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ddpkit.view.drawing.sliders import Control
 
 
 class Panel(anywidget.AnyWidget):
-    """A picture that follows its controls. The kernel draws, the browser moves the controls."""
+    """A picture that follows its controls. The kernel draws; the browser moves the controls."""
 
     _esm = Path(__file__).with_suffix(".js").read_text("utf-8")
     controls = traitlets.Dict().tag(sync=True)
@@ -29,7 +29,7 @@ class Panel(anywidget.AnyWidget):
         controls: Mapping[str, Control] | None = None,
         draw: Callable[..., tuple[str, str]] = lambda: ("", ""),
     ) -> None:
-        """``draw`` takes the values of the controls, and returns the picture and its text."""
+        """Take the controls; ``draw`` takes their values, and returns the picture and its text."""
         self._known, self._draw = dict(controls or {}), draw
         at = {name: control.at for name, control in self._known.items()}
         described = {name: control.described() for name, control in self._known.items()}
@@ -38,11 +38,14 @@ class Panel(anywidget.AnyWidget):
         super().__init__(controls=described, at=at, picture=picture, said=_flowing(said))
 
     def values(self) -> dict[str, Any]:
-        """The present values, by the name of their control."""
+        """Return the present value of each control, by the control's name."""
         return self._chosen(self.at)
 
     def choose(self, **values: Any) -> None:
-        """Set controls, as a hand in the browser does. Raises ValueError for no such value."""
+        """Set controls, as a reader does in the browser.
+
+        Raises ValueError if a control does not have the value.
+        """
         places = {name: self._known[name].values.index(value) for name, value in values.items()}
         self.at = {**self.at, **places}
 
@@ -61,5 +64,5 @@ class Panel(anywidget.AnyWidget):
 
 
 def _flowing(text: str) -> str:
-    """Return a text in which a line that goes on below is one line again."""
+    """Return a text with its wrapped lines joined; a wrapped line goes on after two spaces."""
     return text.replace("\n  ", " ")

@@ -1,4 +1,4 @@
-"""`Plot`: a part of a page with its own scale to the right, and inches downwards."""
+"""`Plot`: a part of a page with a scale of its own across, and inches downwards."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -16,12 +16,12 @@ NAMES = 0.15  # inches from the line down to the names of ticks
 
 
 class Plot:
-    """The scale goes from 0 at the left edge to ``end`` at the right one."""
+    """A part of a page, with a scale from 0 at its left edge to ``end`` at its right edge."""
 
     def __init__(
         self, page: Page, left: float, top: float, width: float, height: float, end: float
     ) -> None:
-        """``left`` to ``height`` are inches."""
+        """Take the place and the size in inches, and the ``end`` of the scale."""
         self.page, self.end = page, end
         self.left, self.top, self.width, self.height = left, top, width, height
         self.scale = np.array([width / end, 1.0])  # inches
@@ -50,14 +50,14 @@ class Plot:
             self.page.add(Line2D(*placed.T, linestyle="", marker="o", **look))
 
     def ticks(self, most: int) -> list[float]:
-        """Return round values on the scale, at most so many."""
+        """Return round values on the scale, with at most ``most`` intervals between them."""
         values = MaxNLocator(most, steps=[1, 2, 2.5, 5, 10]).tick_values(0, self.end)
         return [float(value) for value in values if 0 <= value <= self.end]
 
     def axis(
         self, ticks: Sequence[float], names: Sequence[str] = (), *, grid: bool = False
     ) -> None:
-        """Draw a grey line below, with ticks and their names: the numbers, if none are given."""
+        """Draw a grey axis at the bottom, with ticks; without ``names``, the ticks show numbers."""
         low = self.height
         self.lines([((0, low), (self.end, low))], colors=style.GREY, linewidths=0.8, zorder=2)
         marks = [((tick, low), (tick, low + 0.05)) for tick in ticks]
@@ -71,6 +71,6 @@ class Plot:
 
 
 def in_figures(values: Sequence[float]) -> list[str]:
-    """``in_figures([0, 2.5, 5]) == ["0.0", "2.5", "5.0"]``: all with as many decimals."""
+    """``in_figures([0, 2.5, 5]) == ["0.0", "2.5", "5.0"]``: equal numbers of decimals."""
     decimals = max((len(f"{v:.6f}".rstrip("0").split(".")[1]) for v in values), default=0)
     return [f"{value:,.{decimals}f}" for value in values]

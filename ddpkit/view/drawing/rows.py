@@ -24,7 +24,7 @@ from ddpkit.view.drawing.lanes import Bar, Rough, assign_lanes, label_runs, merg
 
 PIXELS = 1020  # width of the drawn time axis, which decides how small a bar can be
 LABEL_PIXELS = 12  # narrower bars carry no text
-GAP_PIXELS = 3  # between two bars of overlap or exposed communication: a narrower one is not drawn
+GAP_PIXELS = 3  # bars of overlap or of exposed communication are joined over gaps up to this
 NAMES = {
     "forward": ("forward", "fwd"),
     "backward": ("backward", "bwd"),
@@ -45,18 +45,21 @@ class RankRow:
     overlap: list[Bar]
     exposed: list[Bar]
     breakdown: Breakdown
-    waiting_ns: int  # how long some operation of the rank waited for a peer
+    waiting_ns: int  # time during which an operation of the rank waited for a peer
     died: int | None = None  # time of death, if in the window
     copies: Sequence[Bar] = ()  # between host and device, or on the device
-    copied: Mapping[str, CopyTotal] = field(default_factory=dict)  # keys: directions
+    copied: Mapping[str, CopyTotal] = field(default_factory=dict)  # direction -> total
     more: Mapping[str, Sequence[Bar]] = field(default_factory=dict)  # the host and side streams
 
 
 class RowBuilder:
-    """Maker of the rows of the trace that is shown."""
+    """Builder of the rows of a trace."""
 
     def __init__(self, trace: Trace, whole: Trace, pixels: int = PIXELS) -> None:
-        """``whole`` is the trace before it was cut to a step: only there all pairs are complete."""
+        """Prepare the rows of ``trace``, which may be a step of the trace ``whole``.
+
+        A step may have only one side of a message; ``whole`` has both sides of every message.
+        """
         self.trace = trace
         self.origin = trace.start_ns
         self.length = trace.end_ns - trace.start_ns
@@ -96,7 +99,7 @@ class RowBuilder:
         )
 
     def _queue_bars(self, rank: int, window: Interval) -> dict[str, list[Bar]]:
-        """Bars of a device's host and of its side streams, the outer spans alone."""
+        """Return the bars of a device's host and side streams, without spans inside other spans."""
         found: dict[str, list[Bar]] = {}
         if not has_host(self.trace, rank):
             return found
@@ -122,7 +125,7 @@ class RowBuilder:
     def _compute_bars(self, spans: Iterable[Span], window: Interval) -> list[Bar]:
         """Return bars of compute, outer before inner, so that inner bars are drawn on top."""
         own = [span for span in spans if span.kind == "span"]
-        # a module's span comes first, then own code inside the module
+        # if times are equal, a module's span comes before a span of own code inside the module
         ordered = [span for span in spans if span.kind != "span"] + own
         ordered.sort(key=attrgetter("end_ns"), reverse=True)
         ordered.sort(key=attrgetter("start_ns"))
@@ -152,7 +155,7 @@ class RowBuilder:
                 rough[n] = (*rough[n][:3], _shortened(ordered[n].name))
 
     def _labels(self, compute: Sequence[Bar], exposed: Sequence[Bar]) -> list[Bar]:
-        """Return the texts for compute: a micro-batch shows its own name, and hides other names."""
+        """Return the texts for compute; bars of micro-batches cover the texts of other bars."""
         micro = [bar for bar in compute if is_micro(bar.kind)]
         others = [bar for bar in compute if not is_micro(bar.kind)]
         covered = sorted([*exposed, *micro], key=attrgetter("start"))
@@ -171,10 +174,10 @@ class RowBuilder:
         return lanes
 
     def _comm_bars(self, span: Span, number: int, window: Interval) -> list[Rough]:
-        """Return the bars of an operation: a light bar waits for a peer, a solid bar moves bytes.
+        """Return the bars of an operation: a light one while it waits, a solid one while it moves.
 
-        If the operation was done before the rank waited for it, a thin bar follows until the rank
-        did.
+        If the operation was done before the rank collected it, a thin bar follows, which ends when
+        the rank collects the operation.
         """
         start, ready = waiting(span)
         names: tuple[str, ...] = ()
@@ -195,8 +198,8 @@ class RowBuilder:
     def _within(self, intervals: Iterable[Interval], kind: str) -> list[Bar]:
         """Return bars of overlap or of exposed communication.
 
-        A bar of a pixel must be filled by half or more: else merged overlap would look like all of
-        it.
+        A bar of one pixel is left out if less than half of it is filled; otherwise much would look
+        overlapped that is not.
         """
         rough: list[Rough] = []
         for start, end, ns in nearby(intervals, GAP_PIXELS * self.pixel_ns):
@@ -222,7 +225,7 @@ def _comm(trace: Trace) -> list[Span]:
 def _names(span: Span, number: int, *, one_kind: bool) -> tuple[str, ...]:
     """Return the texts for an operation, the best first.
 
-    Where all collectives are of one kind, a number says more than their name.
+    If all collectives are of one kind, a number tells them apart and their name does not.
     """
     if span.is_send or span.is_recv:
         arrow = "→" if span.is_send else "←"
@@ -240,7 +243,7 @@ def _names(span: Span, number: int, *, one_kind: bool) -> tuple[str, ...]:
 
 
 def _copied(span: Span) -> tuple[str, ...]:
-    """The labels of a copy, the longest first: "host→device", "h→d"."""
+    """Return the labels of a copy, the longest first: "host→device", "h→d"."""
     ends = span.name.split("→")
     return (span.name, "→".join(end[:1] for end in ends)) if len(ends) > 1 else (span.name,)
 
@@ -251,7 +254,7 @@ def is_micro(kind: str) -> bool:
 
 
 def _kind(span: Span) -> str:
-    """The kind of a compute bar: a micro-batch has a colour of its own, forward and backward."""
+    """Return the kind of a compute bar; each micro-batch has kinds, and so colours, of its own."""
     op = op_of(span.name) if span.kind == "span" else None
     return span.kind if op is None else f"{op[0]}{op[1] % len(style.TINTS)}"
 

@@ -11,7 +11,7 @@ from ddpkit.trace import Trace
 
 
 class HasTrace(Protocol):
-    """A run, as far as pictures need one."""
+    """An object with a trace, such as a run: pictures need no more of a run."""
 
     @property
     def trace(self) -> Trace: ...
@@ -28,8 +28,8 @@ def skipped(
     """Return the reason to draw no picture, if torchrun had too few ranks for a run; else "".
 
     Each picture calls this function first, with its own name. Raises TraceError for an argument
-    that is neither a run nor a trace; the message tells that the picture takes ``several`` of them,
-    or something ``or_else``.
+    that is neither a run nor a trace. ``several`` is True for a picture of several runs, and
+    ``or_else`` names another argument that the picture takes; both change only the error's text.
     """
     for given in runs_or_traces:
         if not _has_trace(given):
@@ -51,5 +51,5 @@ def _what_to_do(picture: str, given: object, several: bool) -> str:
     if isinstance(given, str | os.PathLike):
         return f"load the file first, {picture}(Trace.load(path))"
     if isinstance(given, list | tuple) and given and all(map(_has_trace, given)):
-        return f"put a star before it, {picture}(*runs)" if several else "give it one of its items"
-    return "give it what cluster.run(...) has returned"
+        return f"put a star before it, {picture}(*runs)" if several else "give one of its items"
+    return "give it the result of cluster.run(...)"

@@ -1,7 +1,7 @@
-"""The thin part of a widget: a picture that is there without any front end, and controls if any.
+"""`View`: a picture and its text, which need no front end, and controls for some pictures.
 
-A cell leaves the starting picture and its text, both of which a saved notebook keeps, and the
-controls with a live picture of their own, a `panel.Panel`.
+A cell leaves the starting picture, its text, and the controls with a live picture of their own
+(`panel.Panel`). A saved notebook keeps the starting picture and its text.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from ddpkit.view.drawing.sliders import Control
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-KEPT = 64  # pictures kept, so that going back costs nothing
+KEPT = 64  # pictures kept, so that a return to an earlier setting draws nothing
 VIEW = "application/vnd.jupyter.widget-view+json"
 VERSION = {"version_major": 2, "version_minor": 0}  # version of the widget's format
-NOT_LIVE = "(Live only: run all cells above, then this one.)"  # where no widgets are shown
-# A saved notebook keeps the mark of a widget, not the widget. When JupyterLab opens a trusted
-# notebook, it says "Error displaying widget: model not found" at the mark, and cannot say anything
-# else. These rules replace the error by NOT_LIVE. In front ends where the rules do not fit, the
-# error stays.
+NOT_LIVE = "(Live only: run all cells above, then this one.)"  # shown in place of a widget
+# A saved notebook keeps the place of a widget, not the widget. When JupyterLab opens a trusted
+# notebook, the place shows "Error displaying widget: model not found". These rules replace the
+# error by NOT_LIVE. In front ends where the rules do not fit, the error stays.
 _LOST = ".jp-OutputArea-child:has(.ddpkit-live) ~ * > .jp-OutputArea-output.jupyter-widgets"
-# While the controls are there, with a picture and a text of their own, the still ones are hidden.
+# While the controls are shown, with a picture and a text of their own, the rules with
+# .ddpkit-ready hide the still picture and its text.
 _CHILD = ".jp-OutputArea-child"
 RULES = f"""<style class="ddpkit-live">
 {_CHILD}:has(> * > .ddpkit-figure):has(+ * + * + * + * .ddpkit-ready) {{ display: none; }}
@@ -41,7 +41,7 @@ class View(Generic[Model]):
     """A picture and its text for each setting of some parameters.
 
     ``view.figure(step=3)`` and ``view.text(step=3)`` need no front end. Settings that are not given
-    stay as at the start. Raises TypeError for an unknown setting.
+    have their starting values. Raises TypeError for an unknown setting.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class View(Generic[Model]):
         self.controls: Any = None  # a widget, once displayed
 
     def model(self, **changed: Any) -> Model:
-        """Return the numbers. The view caches the last numbers, for a picture and its text."""
+        """Return the model for these settings; the view keeps it for a picture and its text."""
         if self.start and (unknown := changed.keys() - self.start.keys()):
             raise TypeError(
                 f"this view has no setting {min(unknown)!r}: choose from {', '.join(self.start)}"
@@ -76,23 +76,23 @@ class View(Generic[Model]):
         return self._last[1]
 
     def figure(self, **changed: Any) -> Figure:
-        """The picture, as a figure of matplotlib."""
+        """Return the picture, as a figure of matplotlib."""
         return self._draw(self.model(**changed))
 
     def text(self, **changed: Any) -> str:
-        """The finding in words."""
+        """Return the finding in words."""
         return self._describe(self.model(**changed))
 
     def table(self, **changed: Any) -> str:
-        """All that the picture shows, as text."""
+        """Return all numbers of the picture, as text."""
         return self._details(self.model(**changed))
 
     def png(self, **changed: Any) -> bytes:
-        """The picture as the bytes of a PNG."""
+        """Return the picture as the bytes of a PNG."""
         return png_of(self.figure(**changed))
 
     def html(self, **changed: Any) -> str:
-        """The picture as SVG in HTML, with its text as description; the last 64 are kept."""
+        """Return the picture as SVG in HTML, described by its text; the view keeps the last 64."""
         key = tuple((self.start | changed).values())
         if key not in self._drawn:
             if len(self._drawn) >= KEPT:
@@ -101,7 +101,7 @@ class View(Generic[Model]):
         return self._drawn[key]
 
     def live(self, controls: Mapping[str, Control]) -> Any:
-        """Return controls over a picture that follows them; ``controls`` has one per parameter."""
+        """Return controls above a live picture; ``controls`` has one for each setting."""
         from ddpkit.view.drawing.panel import Panel
 
         return Panel(controls, lambda **at: (self.html(**at), self.text(**at)))
@@ -109,7 +109,7 @@ class View(Generic[Model]):
     def show(self, make_controls: Callable[[View[Model]], Any]) -> View[Model]:
         """Print the text, and in IPython display the starting picture and the controls."""
         if in_ipython():
-            self.controls = make_controls(self)  # first: then all outputs come at once
+            self.controls = make_controls(self)  # before any output, so that all come at once
             display_picture(self.figure(), self.text(), self.table())
             print(self.text())
             display_live(self.controls)
@@ -118,16 +118,16 @@ class View(Generic[Model]):
         return self
 
     def _ipython_display_(self) -> None:
-        """Called by IPython, and shows nothing: the view has been displayed already."""
+        """Show nothing when IPython displays the view: `show` has displayed it already."""
 
     def __repr__(self) -> str:
         return f"<View: {self.text()}>"
 
 
 def nothing(why: str) -> View[Any]:
-    """Return the view of a run that was skipped: the view has words, but no picture.
+    """Return the view of a run that was skipped: ``text`` returns ``why``, ``figure`` raises.
 
-    Its ``figure`` raises TraceError.
+    The error of ``figure`` is a TraceError.
     """
 
     def draw(_: None) -> Figure:
@@ -138,7 +138,7 @@ def nothing(why: str) -> View[Any]:
 
 
 def display_live(widget: Any) -> None:
-    """Leave a widget as an output, which says in a notebook that was saved that it is not there."""
+    """Leave a widget as an output; in a saved notebook, the output shows `NOT_LIVE`."""
     from IPython.display import display
 
     display({"text/plain": "", "text/html": RULES}, raw=True)  # type: ignore[no-untyped-call]

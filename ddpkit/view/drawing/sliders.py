@@ -1,4 +1,4 @@
-"""The controls that several widgets have: of a link, of ranks, of any row of values. Pure."""
+"""Controls that several widgets share: sliders and choices, and the sliders of a link. Pure."""
 
 from __future__ import annotations
 
@@ -16,35 +16,35 @@ RANKS = (2, 3, 4, 6, 8, 16, 32, 64, 128, 256, 512, 1024)
 
 @dataclass(frozen=True, slots=True)
 class Control:
-    """A row of values to choose from, each with its words."""
+    """A control that chooses one of several values; ``words`` has a text for each value."""
 
     label: str
     values: tuple[Any, ...]
     words: tuple[str, ...]
-    at: int  # place of the present value
+    at: int  # index of the present value
     kind: str = "slider"  # also "choice", "player"
     pace_ms: int = 0  # time between two steps of a player
 
     def described(self) -> dict[str, Any]:
-        """Return the control as the browser takes it."""
+        """Return the control's data for panel.js; panel.js needs no values, only their words."""
         return {"label": self.label, "words": [*self.words], "kind": self.kind,
                 "pace_ms": self.pace_ms}  # fmt: skip
 
 
 def slider(label: str, values: Sequence[float], now: float, say: Callable[[float], str]) -> Control:
-    """Return a slider over values and the present one."""
+    """Return a slider over ``values`` and ``now``, the present value; ``say`` makes their words."""
     row = sorted({*values, now})
     return Control(label, tuple(row), tuple(map(say, row)), row.index(now))
 
 
 def choice(label: str, values: Sequence[Any], now: Any, say: Callable[[Any], str] = str) -> Control:
-    """Return a list of values to choose from, with the present one."""
+    """Return a list of ``values`` to choose from, with ``now`` chosen."""
     row = list(dict.fromkeys([*values, now]))
     return Control(label, tuple(row), tuple(map(say, row)), row.index(now), "choice")
 
 
 def numbers_of(link: Link) -> dict[str, float]:
-    """Return a link as its sliders have it."""
+    """Return a link as the values of its sliders: Gbit/s and microseconds."""
     return {"gbits": link.bytes_per_s * 8 / 1e9, "us": link.latency_ns / 1e3}
 
 

@@ -18,7 +18,7 @@ LINK = "10 Gbit/s, 200 us"
 def start_of(
     given: Step | HasTrace | Trace | None, link: LinkSpec | None, world_size: int | None
 ) -> tuple[Step, dict[str, float], int]:
-    """The step, the settings of the link's sliders, and the number of ranks to start from."""
+    """Return the step, the settings of the link's sliders and the number of ranks at the start."""
     step, emulated, n = given or example_step(), LINK, 4
     if not isinstance(step, Step):
         trace = trace_of(step)
@@ -30,13 +30,16 @@ def start_of(
 
 
 def caps(step: Step) -> list[float]:
-    """The caps in MB to try: from a 200th of the gradients, or 0.1 MB, to all in one bucket."""
+    """Return the bucket caps to try, in MB, up to one bucket for all gradients.
+
+    The smallest cap is about 0.1 MB, or a 200th of the gradients if this is less.
+    """
     whole = step.bytes / MB
     return list(_series(min(0.1, whole / 200), whole)) or [1.0]
 
 
 def _series(least: float, most: float) -> Iterator[float]:
-    """Round numbers, from the last up to ``least`` to the first from ``most``."""
+    """Yield round numbers from ``least`` on, up to the first that is at least ``most``."""
     power = -3
     while most > 0:
         for digit in SERIES:
@@ -49,7 +52,7 @@ def _series(least: float, most: float) -> Iterator[float]:
 
 
 def example_step() -> Step:
-    """A made-up step: 96 layers with 1 MB of weights and 4 kB of the rest, 180 ms of compute."""
+    """Return a made-up step: 96 layers with 1 MB of weights, 4 kB of biases; 180 ms of compute."""
     ready, gradients = 0, []
     for layer in reversed(range(96)):
         ready += 1_250_000

@@ -1,11 +1,12 @@
 """The look of all pictures.
 
-The colours are Okabe and Ito's, which the colour-blind tell apart, some lighter and some darker.
-No two neighbours differ by hue alone: some are light, some dark, and two are hatched.
+The colours are those of Okabe and Ito, which colour-blind readers can tell apart; some are made
+lighter or darker. No two neighbours differ by hue alone: some colours are light, some are dark, and
+two are hatched.
 
-tests/view/test_contrast.py computes the rules. In the light theme, in the dark theme of a notebook
-and in that of the explorer, text has a contrast of at least 4.5 to 1 with its ground. A fill has at
-least 3 to 1, or an outline of at least 3 to 1.
+tests/view/test_contrast.py checks two rules, in the light theme, in the dark theme of a notebook
+and in the dark theme of the explorer. Text has a contrast of at least 4.5 to 1 with its ground. A
+fill, or the outline of the fill, has a contrast of at least 3 to 1.
 """
 
 from typing import Any
@@ -19,7 +20,8 @@ IDLE = "#D9DEE4"
 DARK_PAPER = "#1B2229"
 DARK_BAND = "#222B34"
 DARK_IDLE = "#3E4C59"
-GROUNDS = {"#FFFFFF": DARK_PAPER, BAND: DARK_BAND, IDLE: DARK_IDLE, GRID: DARK_IDLE}  # in the dark
+# colours of a light theme -> colours of a dark theme: grounds, then inks
+GROUNDS = {"#FFFFFF": DARK_PAPER, BAND: DARK_BAND, IDLE: DARK_IDLE, GRID: DARK_IDLE}
 INKS = {INK: GRID, GREY: "#B4BDC7", ARROW: "#B4BDC7", IDLE: DARK_IDLE}
 
 FORWARD = "#8FC6EA"
@@ -30,7 +32,7 @@ MOVING = "#ECB740"
 WAITING = "#F7E1AE"
 WAITING_INK = "#6B4E00"
 DONE = "#66727F"
-HOST = "#2A2A48"  # of a device: launches and waits
+HOST = "#2A2A48"  # launches and waits of a device's host
 COPY = "#882255"  # Tol's wine, the darkest colour of a bar
 EXPOSED = "#B84F00"
 EXPOSED_THIN = "#CC7A45"  # the colour of the exposed hatching, seen from far away
@@ -60,25 +62,25 @@ LABEL = {
 TINTS = (  # colours of rank or micro-batch 0 to 7, then again from 0; Okabe and Ito, one by Tol
     *("#0072B2", "#ECB740", "#008561", "#DDA7C5", "#7BC4EE", "#C05500", "#C9BD3D", "#882255"),
 )
-OUTLINED = 3.1  # contrast of a fill, or of its outline, with the ground
-TEXT = 4.6  # contrast of a text with the ground
-THIN = 0.2  # of a lane's height: a bar of what is done, but not collected
+OUTLINED = 3.1  # least contrast of a fill, or of its outline, with the ground
+TEXT = 4.6  # least contrast of a text with the ground
+THIN = 0.2  # share of a lane's height: the bar of an operation that is done, but not collected
 
 OVERLAP_HATCH = "\\\\\\\\\\"
 EXPOSED_HATCH = "/////"
 
 FONT = "DejaVu Sans"  # comes with matplotlib: pictures look the same everywhere
 WIDTH = 11.0  # inches
-DPI = 144  # twice what a notebook shows: sharp on fine screens
+DPI = 144  # twice the resolution of a notebook's page: sharp on fine screens
 
 
 def tint(number: int) -> str:
-    """The colour of a rank or of a micro-batch."""
+    """Return the colour of a rank or of a micro-batch."""
     return TINTS[number % len(TINTS)]
 
 
 def lighter(color: str) -> str:
-    """A colour made pale, as a forward has it."""
+    """Return a pale form of a colour: the colour of a micro-batch's forward."""
     parts = (int(color[at : at + 2], 16) for at in (1, 3, 5))
     return "#" + "".join(f"{round(255 - 0.38 * (255 - part)):02X}" for part in parts)
 
@@ -97,9 +99,9 @@ def contrast(one: str, other: str) -> float:
 
 
 def outline(fill: str, ground: str = BAND, toward: str = "#000000", least: float = OUTLINED) -> str:
-    """Return ``fill`` moved toward black, or another colour, as far as it stands out on ``ground``.
+    """Return ``fill`` mixed with ``toward``, just enough to stand out on ``ground``.
 
-    A fill that stands out by itself, by ``least`` to 1, is returned unchanged.
+    A fill with a contrast of ``least`` to 1 or more is returned unchanged.
     """
     ends = [[int(color[at : at + 2], 16) for at in (1, 3, 5)] for color in (fill, toward)]
     shares = (share / 50 for share in range(51))

@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 POINTS = 72  # per inch: the unit of the SVG
 LEAST_PX = 9.0  # the smallest letter: a narrower page scrolls the picture sideways
 MANY_CELLS = 1000  # a map of more cells becomes an image, one pixel a cell
-HALO = 3.0  # points: letters with such a line have a halo in the colour of the bar below
+HALO = 3.0  # points: an outline of letters that is this wide is a halo in the bar's colour
 FONTS = f"{style.FONT},Verdana,sans-serif"  # Verdana has the widths of DejaVu Sans
 HATCH = 72  # points: the side of a hatching's tile
 
 
 def svg_of(figure: Figure, alt: str) -> str:
-    """Return the figure as an ``<svg>`` element with ``alt`` as its description, one line."""
+    """Return the figure as an ``<svg>`` element, described by ``alt``, in one line."""
     dpi = figure.dpi
     figure.dpi = POINTS
     try:
@@ -44,7 +44,7 @@ def svg_of(figure: Figure, alt: str) -> str:
 
 
 class _Renderer(RendererBase):
-    """Collects elements; equal neighbours become one path."""
+    """Renderer of SVG elements; neighbouring paths with the same look become one path."""
 
     def __init__(self, width: float, height: float) -> None:
         super().__init__()
@@ -59,7 +59,7 @@ class _Renderer(RendererBase):
         self._grounds: list[tuple[float, float, float, float, bool]] = []
 
     def element(self, alt: str) -> str:
-        """Return the whole element."""
+        """Return the whole ``<svg>`` element."""
         parts, look, data = [], "", list[str]()
         for each, more in [*self._out, ("", "")]:
             if data and each != look:
@@ -109,7 +109,7 @@ class _Renderer(RendererBase):
         self._out.append((look, data))
 
     def draw_path_collection(self, *given: Any, **named: Any) -> None:
-        """Draw all elements, in groups of one look. Elements of one collection do not overlap."""
+        """Draw all paths, grouped by their look: paths of one collection do not overlap."""
         before, self._out = self._out, []
         super().draw_path_collection(*given, **named)
         looks = dict.fromkeys(look for look, _ in self._out)
@@ -120,7 +120,7 @@ class _Renderer(RendererBase):
         self, gc: Any, master_transform: Any, meshWidth: int, meshHeight: int, coordinates: Any,
         offsets: Any, offsetTrans: Any, facecolors: Any, antialiased: Any, edgecolors: Any,
     ) -> None:  # fmt: skip
-        """Draw a map; one of very many equal cells is an image, which the browser enlarges."""
+        """Draw a map of cells; a map of many cells becomes an image, which the browser enlarges."""
         if meshWidth * meshHeight <= MANY_CELLS:
             self._themed = False
             super().draw_quad_mesh(
@@ -170,7 +170,7 @@ class _Renderer(RendererBase):
         self._out.append(("", element))
 
     def _ink(self, color: str, at: tuple[float, float]) -> str:
-        """Return the colour of a text in a dark theme: the same, unless it is on a ground.
+        """Return the colour of a text in a dark theme: unchanged on a bar, another on a ground.
 
         ``at`` is the middle of the text, in points.
         """
@@ -181,7 +181,7 @@ class _Renderer(RendererBase):
         return style.dark_ink(color)
 
     def _fill(self, gc: Any, face: Any) -> tuple[str, bool | None]:
-        """Return the fill as an attribute; True if it is a ground, None if it is seen through."""
+        """Return the attribute of a fill, and True for a ground; None for a transparent fill."""
         if face is None or (len(face) == 4 and face[3] == 0):
             return "fill='none'", None
         color = _hex(face)
@@ -209,7 +209,10 @@ class _Renderer(RendererBase):
         return f"{_paint('stroke', color, dark)} stroke-width='{_n(width)}'{dashed}{cap}{seen}"
 
     def _clip(self, gc: Any, drawn: Sequence[float]) -> str:
-        """Return the clip of a path in a box, if it goes beyond its axes."""
+        """Return the attribute that clips a path to its axes; "" for a path inside its axes.
+
+        ``drawn`` is the box of the path.
+        """
         box = gc.get_clip_rectangle()
         if box is None:
             return ""
@@ -224,7 +227,7 @@ class _Renderer(RendererBase):
         return f" clip-path='url(#{name})'"
 
     def _hatching(self, gc: Any, face: str) -> str:
-        """Return the name of a pattern of lines on a colour."""
+        """Define a pattern of lines on the colour ``face``, and return the pattern's name."""
         line = _hex(gc.get_hatch_color())
         name = f"ID-h{face[1:]}{line[1:]}{len(gc.get_hatch())}{ord(gc.get_hatch()[0])}"
         to_tile = Affine2D().scale(HATCH, -HATCH).translate(0, HATCH)
@@ -251,7 +254,7 @@ def _hex(color: Any) -> str:
 
 
 def _data(path: Path) -> str:
-    """Return the data of a path, in tenths of a point."""
+    """Return the data of a path, in points with one decimal."""
     parts, x, y = list[str](), "", ""
     letters = {Path.MOVETO: "M", Path.LINETO: "L", Path.CURVE3: "Q", Path.CURVE4: "C"}
     for numbers, code in path.iter_segments(simplify=False):

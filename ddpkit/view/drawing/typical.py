@@ -7,10 +7,10 @@ from ddpkit.trace import Trace
 
 
 def typical_step(trace: Trace, rank: int | None) -> int:
-    """Return the step of median length after the warm-up, or the last step if there are few.
+    """Return the step of median length after the warm-up; the last step of a shorter run.
 
-    The length is that of one rank's step, or lasts from the first rank's start to the last rank's
-    end.
+    The length is that of rank ``rank``'s step. With ``rank=None`` a step lasts from the first
+    rank's start to the last rank's end.
     """
     first = WARM_UP if trace.steps > WARM_UP else trace.steps - 1
     ordered = sorted(range(first, trace.steps), key=lambda k: step_length(trace, k, rank))
@@ -18,10 +18,10 @@ def typical_step(trace: Trace, rank: int | None) -> int:
 
 
 def step_length(trace: Trace, step: int | None, rank: int | None) -> int:
-    """Return the length of a step in ns, on one rank or on all.
+    """Return the length of a step in ns, on one rank or, with ``rank=None``, on all ranks.
 
-    On all ranks a step lasts from the first rank's start to the last rank's end. Without a step:
-    the length of the whole trace.
+    On all ranks a step lasts from the first rank's start to the last rank's end. With
+    ``step=None``, return the length of the whole trace.
     """
     if step is None:
         return trace.end_ns - trace.start_ns

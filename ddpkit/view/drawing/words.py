@@ -8,11 +8,11 @@ from ddpkit.trace import Breakdown, Scalar, Trace, how_made, name_of
 from ddpkit.trace.copies import CopyTotal
 from ddpkit.trace.queues import starvation
 
-LITTLE = 0.01  # share of the longer step: smaller differences are not worth a sentence
+LITTLE = 0.01  # share of the longer step: smaller differences get no sentence
 
 
 def ms(ns: int) -> str:
-    """``ms(405_300_000) == "405 ms"``, ``ms(42_000) == "0.042 ms"``: two digits, always ms."""
+    """``ms(405_300_000) == "405 ms"``, ``ms(42_000) == "0.042 ms"``: always in ms."""
     value = ns / 1e6
     if 0 < value < 0.01:
         return "<0.01 ms"
@@ -32,7 +32,7 @@ def title(trace: Trace, subject: str = "Run") -> str:
     """Return a title such as "Step 3 on 2 ranks, 5 all-reduces of 4 MB (gloo, CPU)"."""
     facts = trace.facts
     where = [str(facts.get("backend", "")), str(facts.get("device", "")).upper()]
-    if not is_simulated(facts):  # a simulated backend has a telling name
+    if not is_simulated(facts):  # the name of a simulated backend says "simulated" already
         where.append(how_made(facts))
     inside = ", ".join(word for word in where if word)
     operations = _operations(trace)
@@ -42,7 +42,7 @@ def title(trace: Trace, subject: str = "Run") -> str:
 
 
 def is_simulated(facts: Mapping[str, Scalar]) -> bool:
-    """Return True if nothing was measured: neither compute nor a link, emulated or not."""
+    """Return True if a simulation made the trace: no part of it was measured or emulated."""
     return how_made(facts) == "simulated"
 
 
@@ -66,7 +66,7 @@ def of_step(step: Step) -> str:
 
 
 def _operations(trace: Trace) -> list[str]:
-    """Communication in words, most bytes first: "5 all-reduces of 4 MB", "6 messages of 4 B"."""
+    """Return the communication in words, most bytes first: "5 all-reduces of 4 MB"."""
     sizes: dict[tuple[str, int], list[int]] = {}
     for span in (span for span in trace.spans if span.kind == "comm"):
         if span.is_send:
@@ -94,7 +94,7 @@ def _collective(name: str) -> str:
 def headline(
     parts: dict[int, Breakdown], facts: Mapping[str, Scalar], *, compute: bool, comm: bool
 ) -> str:
-    """The finding in a sentence or two."""
+    """Return the finding in a sentence or two."""
     busy = [p.compute_ns / p.step_ns for p in parts.values() if p.step_ns] or [1.0]
     if separate := facts.get("separate"):
         said = f"No rank called init_process_group: these were {separate} separate "
@@ -153,7 +153,7 @@ def note(facts: Mapping[str, Scalar], *, compute: bool, comm: bool) -> str:
 def deaths(died: Mapping[int, int], facts: Mapping[str, Scalar]) -> str:
     """Return the ranks that died, and the times; "" if no rank died.
 
-    ``died`` is ns since the left edge.
+    ``died`` has the times by rank, in ns since the picture's left edge.
     """
     return " ".join(f"{name_of(facts, r).capitalize()} died at {ms(ns)}." for r, ns in died.items())
 
@@ -161,7 +161,7 @@ def deaths(died: Mapping[int, int], facts: Mapping[str, Scalar]) -> str:
 def waited(waits: dict[int, int], facts: Mapping[str, Scalar]) -> str:
     """Return the rank that peers waited for longest, and the time; "" without waits.
 
-    In ns, by rank.
+    ``waits`` has the time that peers waited for each rank, in ns.
     """
     if not any(waits.values()):
         return ""
@@ -170,7 +170,7 @@ def waited(waits: dict[int, int], facts: Mapping[str, Scalar]) -> str:
 
 
 def columns_of(parts: Iterable[Breakdown]) -> dict[str, str]:
-    """Return the parts of a breakdown: headings of columns, and names of fields.
+    """Return the parts of a breakdown: heading of a column -> name of a field.
 
     Copies have a column only if there are some.
     """
@@ -187,7 +187,7 @@ def columns_of(parts: Iterable[Breakdown]) -> dict[str, str]:
 def copied(of: Mapping[str, Mapping[str, CopyTotal]]) -> list[str]:
     """Return a line for the copies of each rank, by the name of the rank; none without copies.
 
-    Hidden copies are those behind which the rank computes or communicates.
+    Copies are hidden while the rank computes or communicates.
     """
     lines = {
         name: "; ".join(

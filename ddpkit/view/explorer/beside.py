@@ -17,7 +17,7 @@ LABELS = ("first run", "second run")
 def page_beside(
     traces: tuple[Trace, Trace], labels: tuple[str, str] = LABELS, step: int | None = None
 ) -> str:
-    """Return the page of two runs: the typical step of each, or the named step of both.
+    """Return the page of two runs: step ``step`` of both, or the typical step of each.
 
     Raises TraceError if there is no such step.
     """
@@ -45,7 +45,7 @@ def page_beside(
 
 
 def _on_one_scale(pictures: list[dict[str, Any]]) -> None:
-    """Give all pictures the same length and the same ends, in their own ticks."""
+    """Give all pictures the same length and the same ends, in the ticks of each picture."""
     lengths = [picture["length"] * picture["tick_ns"] for picture in pictures]
     starts, ends = zip(
         *([end * picture["tick_ns"] for end in picture["extent"]] for picture in pictures),

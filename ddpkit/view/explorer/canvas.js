@@ -1,18 +1,18 @@
-// The timeline explorer: spans on a canvas, with hover, pan and zoom. canvas.py sends them as
-// columns; model.py says what these mean. Times are in ticks until they are shown. The canvas is as
-// high as its box, which scrolls: it draws the rows in sight, so that any number of ranks can be seen.
+// The timeline explorer: spans on a canvas, with hover, pan and zoom. canvas.py sends the spans as
+// columns, which model.py defines. Times are in ticks until they are shown as text. The canvas is as
+// high as its box. The box scrolls, and the canvas draws only the rows in sight, for any number of ranks.
 
 const LEFT = 104, AXIS = 24; // pixels: names left of the rows, times above them
 const EDGE = 4, BETWEEN = 12, BOX = 560; // pixels: above the rows, between ranks, the highest canvas
-const CELL = 2; // pixels: shorter bars share a cell
-const BLOCK = 64; // spans that are summed up once, for pictures in which they share a cell
+const CELL = 2; // pixels: the width of a cell; bars shorter than a cell share cells
+const BLOCK = 64; // spans of a block: a block's sums are computed once, and drawn if it fits in a cell
 const HELP = "Point at a bar or tap it for its numbers. Drag to move; +, − or the wheel (after a click), " +
   "or two fingers, to zoom; Home for all; ← → for the next bar, ↑ ↓ for the next row.";
 const TYPES = { f8: Float64Array, i4: Int32Array, u4: Uint32Array, u1: Uint8Array };
 
 const ms = (ns, digits = 4) => `${Number((ns / 1e6).toPrecision(digits))} ms`;
 
-/** The time at a line of the axis, whose lines are `step` ns apart, in a unit that fits. */
+/** Return the text of a time at the axis, in a unit that suits lines `step` ns apart. */
 function when(ns, step, longest) {
   const units = [["s", 1e9], ["ms", 1e6], ["µs", 1e3], ["ns", 1]];
   const [unit, size] = units.find(([, size]) => longest >= size && step >= size / 1000) ?? units[3];
@@ -24,7 +24,7 @@ function size(bytes) {
   return `${Number((bytes / 1000 ** power).toPrecision(3))} ${["B", "kB", "MB", "GB", "TB"][power]}`;
 }
 
-/** The columns as model.py packs them: bytes of one place together, times as differences. */
+/** Return the picture with its columns: the inverse of `SpanColumns.packed` in model.py. */
 async function unpack(model) {
   const picture = { ...model.get("picture") }, packed = new Blob([model.get("spans")]);
   const stream = packed.stream().pipeThrough(new DecompressionStream("deflate"));
@@ -59,7 +59,8 @@ function hatch(color, paper) {
   return pen.createPattern(tile, "repeat");
 }
 
-/** The first index in [low, high) of which `is` holds, as it does of all after it; or high. */
+/** Return the first index in [low, high) for which `is` is true, or high. From this index on, `is`
+ * must stay true. */
 function search(low, high, is) {
   while (low < high) {
     const middle = (low + high) >> 1;
@@ -79,18 +80,18 @@ class Explorer {
     this.tell(-1);
   }
 
-  ink_in(ink) { // the colours of a theme
+  ink_in(ink) { // take the colours of a theme
     this.ink = ink;
     this.canvas.style.background = ink.paper;
     this.fills = this.kinds.map((kind) => this.face[kind] ?? hatch(ink.exposed, ink.paper));
   }
 
-  fold(folded) { // show few ranks, or all
+  fold(folded) { // show the ranks in `few`, or all ranks
     this.folded = folded;
     this.shown = this.rows.filter((row) => !folded || this.few.some(([rank]) => rank === row.rank));
     let y = EDGE, last;
     for (const row of this.shown) {
-      const next = last && row === this.rows[last.number + 1]; // as model.py has placed it
+      const next = last && row === this.rows[last.number + 1]; // below `last` in model.py too
       if (last) y += next ? row.top - last.top - last.height : BETWEEN;
       row.y = y;
       y += row.height;
@@ -99,7 +100,7 @@ class Explorer {
     this.full = y + EDGE; // height of all shown rows
     this.high = Math.min(this.full + AXIS, BOX); // height of the canvas
     this.canvas.style.height = this.box.style.height = `${this.high}px`;
-    this.room.style.height = `${this.full + AXIS - this.high}px`; // for the box to scroll
+    this.room.style.height = `${this.full + AXIS - this.high}px`; // higher than the box, so that the box scrolls
     this.box.scrollTop = 0;
     this.later();
   }
@@ -108,16 +109,16 @@ class Explorer {
   x(tick) { return LEFT + (tick - this.view[0]) * this.scale; }
   tick(x) { return this.view[0] + (x - LEFT) / this.scale; }
 
-  look(from, to) { // at these ticks, as far as there are any
+  look(from, to) { // show these ticks, moved into the extent
     const [first, last] = this.extent, least = Math.min(100, last - first);
     const long = Math.min(Math.max(to - from, least), last - first);
     const start = Math.min(Math.max((from + to - long) / 2, first), last - long);
     this.view = [start, start + long];
     this.later();
-    this.onlook?.(...this.view.map((tick) => tick * this.tick_ns)); // for linked pictures
+    this.onlook?.(...this.view.map((tick) => tick * this.tick_ns)); // tells linked pictures
   }
 
-  show(from, to) { // at these ns, as a linked picture does
+  show(from, to) { // show these ns, without a word to linked pictures
     this.view = [from / this.tick_ns, to / this.tick_ns];
     this.later();
   }
@@ -129,14 +130,14 @@ class Explorer {
 
   pan(pixels) { this.look(...this.view.map((tick) => tick + pixels / this.scale)); }
 
-  later() { this.frame ??= requestAnimationFrame(() => this.draw()); } // once for many events
+  later() { this.frame ??= requestAnimationFrame(() => this.draw()); } // draw once after many events
 
   draw() {
     const { pen, canvas } = this, dots = window.devicePixelRatio || 1;
     this.frame = undefined;
-    if (!canvas.clientWidth) return; // hidden for a moment, as while the theme changes: keep it
+    if (!canvas.clientWidth) return; // hidden for a moment, such as while the theme changes: keep the drawing
     this.wide = canvas.clientWidth;
-    canvas.width = this.wide * dots; // which also clears it
+    canvas.width = this.wide * dots; // this also clears the canvas
     canvas.height = this.high * dots;
     pen.scale(dots, dots);
     pen.textBaseline = "middle";
@@ -159,7 +160,7 @@ class Explorer {
     for (const row of rows) this.bars(row, row.y + down);
   }
 
-  axis() { // a line and its time at every 1, 2 or 5 of some power of ten
+  axis() { // draw lines with their times; the distance is 1, 2 or 5 times a power of ten
     const [from, to] = this.view.map((tick) => tick * this.tick_ns);
     const power = 10 ** Math.floor(Math.log10((to - from) / 7));
     const step = power * [1, 2, 5, 10].find((digit) => digit * power >= (to - from) / 7);
@@ -169,10 +170,10 @@ class Explorer {
       this.pen.fillRect(x, AXIS - 6, 1, this.high + 6 - AXIS);
       this.pen.font = "11px sans-serif";
       const wide = this.pen.measureText(text).width;
-      this.write(text, Math.min(x + 3, this.wide - wide - 1), 12, this.ink.grey); // the last is whole
+      this.write(text, Math.min(x + 3, this.wide - wide - 1), 12, this.ink.grey); // keeps the last text inside
     }
     const [first, last] = this.extent, inch = (this.wide - LEFT) / (last - first);
-    this.pen.fillStyle = this.ink.grid; // the map: all that there is, and the part in view
+    this.pen.fillStyle = this.ink.grid; // the map: a bar for the whole extent, and on it the part in view
     this.pen.fillRect(LEFT, 0, this.wide - LEFT, 4);
     this.pen.fillStyle = this.ink.grey;
     const [a, b] = this.view;
@@ -191,7 +192,7 @@ class Explorer {
     while (i < row.last && start[i] < to) {
       const next = i + BLOCK;
       if ((i - row.first) % BLOCK === 0 && next <= row.last) {
-        if ((reach[next - 1] - start[i]) * scale < CELL) { // all of the block in a cell
+        if ((reach[next - 1] - start[i]) * scale < CELL) { // the whole block fits in a cell
           this.block(row, i, (start[i] + reach[next - 1]) / 2, cells);
           i = next;
           continue;
@@ -211,7 +212,7 @@ class Explorer {
       this.bar(i, this.x(start[i]), y, (end[i] - start[i]) * scale, row.height);
   }
 
-  sum() { // the ticks of each kind, and of waiting, in each block of BLOCK spans of a row
+  sum() { // sum up the ticks of each kind, and of waiting, in each block of BLOCK spans of a row
     const kinds = this.kinds.length + 1;
     const count = this.rows.reduce((sum, { first, last }) => sum + Math.floor((last - first) / BLOCK), 0);
     const sums = this.sums = new Float64Array(count * kinds);
@@ -234,29 +235,29 @@ class Explorer {
     for (let kind = 0; kind < kinds; kind++) cells[cell + kind] += this.sums[at + kind] * scale;
   }
 
-  cells() { // pixels that each kind fills of each cell; the last kind is waiting
+  cells() { // the share of each cell that each kind fills, at first 0; the last kind is waiting
     const count = (this.kinds.length + 1) * Math.ceil((this.wide - LEFT) / CELL + 1);
     if (this.filled?.length !== count) this.filled = new Float64Array(count);
     return this.filled.fill(0);
   }
 
-  add(from, to, kind, cells) { // these ticks of a bar shorter than a cell, to one cell or to two
+  add(from, to, kind, cells) { // add a bar shorter than a cell to the one or two cells that it touches
     const kinds = this.kinds.length + 1, scale = this.scale / CELL;
     const a = (from - this.view[0]) * scale, b = (to - this.view[0]) * scale;
     const cell = Math.floor(a), next = Math.min(b, cell + 1);
-    if (cell >= 0) cells[cell * kinds + kind] += next - a + 1e-3; // an instant can be seen, too
+    if (cell >= 0) cells[cell * kinds + kind] += next - a + 1e-3; // even an instant is visible
     if (b > next) cells[(cell + 1) * kinds + kind] += b - next;
   }
 
-  heap(cells, y, high) { // each cell as layers, as high as their shares of its time
+  heap(cells, y, high) { // draw each cell as layers, one for each kind; heights are the kinds' shares
     const kinds = this.kinds.length + 1, count = cells.length / kinds;
     const tops = new Float64Array(count).fill(y + high), units = new Float64Array(count);
     for (let cell = 0; cell < count; cell++) {
       let sum = 0;
       for (let kind = 0; kind < kinds; kind++) sum += cells[cell * kinds + kind];
-      if (sum) units[cell] = Math.max(high, 2 / sum) / Math.max(1, sum); // 2 pixels are never nothing
+      if (sum) units[cell] = Math.max(high, 2 / sum) / Math.max(1, sum); // at least 2 pixels
     }
-    for (let kind = 0; kind < kinds; kind++) { // a change of fillStyle takes longer than a rectangle
+    for (let kind = 0; kind < kinds; kind++) { // kinds outside, because a change of fillStyle is slow
       this.pen.fillStyle = this.fills[kind] ?? this.face.waiting;
       for (let cell = 0; cell < count; cell++) {
         const share = Math.min(cells[cell * kinds + kind] * units[cell], tops[cell] - y);
@@ -265,7 +266,7 @@ class Explorer {
     }
   }
 
-  thin(x, y, wide, high) { // done, and not yet collected
+  thin(x, y, wide, high) { // draw the time in which an operation is done, and not yet collected
     this.pen.fillStyle = this.face.done;
     this.pen.fillRect(x, y + high * (1 - this.thinness) / 2, wide, high * this.thinness);
   }
@@ -287,11 +288,11 @@ class Explorer {
     const full = this.names[this.name[i]], short = kind === "moving" ? full.split(" ").at(-1) : full;
     const text = [full, short].find((text) => pen.measureText(text).width <= room);
     if (!text) return;
-    const on_waiting = x + waits >= left + pen.measureText(text).width; // brown is for pale ground only
+    const on_waiting = x + waits >= left + pen.measureText(text).width; // brown text only on a pale ground
     this.write(text, left, y + high / 2 + 0.5, this.label[on_waiting ? "waiting" : kind]);
   }
 
-  pick(row, x) { // the innermost span at this place of the row; if small, near it
+  pick(row, x) { // pick the innermost span at this place of the row, or within 2 pixels of the place
     const at = this.tick(x), near = 2 / this.scale;
     let i = search(row.first, row.last, (i) => this.start[i] > at + near) - 1;
     while (i >= row.first && this.reach[i] >= at - near && this.end[i] < at - near) i--;
@@ -304,14 +305,14 @@ class Explorer {
     if (row && x >= LEFT) this.pick(row, x); else this.tell(-1);
   }
 
-  nearest(row, at) { // the span of a row that is nearest to this tick
+  nearest(row, at) { // return the span of a row that is nearest to this tick
     let i = search(row.first, row.last, (i) => this.start[i] > at) - 1;
     while (i > row.first && this.end[i] < at && this.reach[i] >= at) i--;
     const next = i + 1 < row.last && this.start[i + 1] - at < at - this.end[i];
     return i < row.first || next ? i + 1 : i;
   }
 
-  down(by) { // to the next row; before any, to the first in sight
+  down(by) { // go down by this many rows; if no row was picked, to the first row in sight
     const at = this.shown.indexOf(this.row);
     const first = this.shown.findIndex(({ y }) => y >= this.box.scrollTop);
     const row = this.shown[at < 0 ? first : Math.min(Math.max(at + by, 0), this.shown.length - 1)];
@@ -321,7 +322,7 @@ class Explorer {
     this.reveal(this.nearest(row, Math.min(Math.max(middle, this.view[0]), this.view[1])), row);
   }
 
-  along(by) { // to the next bar of the row
+  along(by) { // go to the next bar of the row, or to the one before
     if (this.picked < 0) return this.down(0);
     const i = this.picked + by;
     if (i >= this.row.first && i < this.row.last) this.reveal(i, this.row);
@@ -339,7 +340,7 @@ class Explorer {
     this.tell(i, row);
   }
 
-  step(by) { // to the next step, or the one before
+  step(by) { // go to the next step, or to the one before
     const [from, to] = this.view, near = (to - from) / 1000;
     const later = ([start]) => start > from + near, earlier = ([start]) => start < from - near;
     const step = by > 0 ? this.steps.find(later) : this.steps.findLast(earlier);
@@ -347,7 +348,7 @@ class Explorer {
     else if (step) this.look(...step);
   }
 
-  find(text) { // a rank by its number, or the next bar with these letters in its name
+  find(text) { // go to a rank by its number, or to the next bar with this text in its name
     const rank = /^(?:rank )?(\d+)$/i.exec(text.trim())?.[1], { rows } = this;
     const row = rank && rows.find((row) => row.rank === Number(rank));
     if (row) return this.reveal(this.nearest(row, (this.view[0] + this.view[1]) / 2), row);

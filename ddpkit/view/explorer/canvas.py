@@ -10,7 +10,7 @@ from ddpkit.view.explorer.model import SpanColumns
 
 
 class Canvas(anywidget.AnyWidget):
-    """The picture in the browser. Nothing comes back from there: the kernel may be busy."""
+    """The picture in the browser. The browser sends nothing back: the kernel may be busy."""
 
     _esm = code()
     picture = traitlets.Dict().tag(sync=True)

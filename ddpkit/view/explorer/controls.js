@@ -13,7 +13,7 @@ function listen(canvas, explorer) {
     event.preventDefault();
     keys[event.key]();
   };
-  canvas.onwheel = (event) => { // before a click, the page scrolls
+  canvas.onwheel = (event) => { // until the canvas is clicked, the wheel scrolls the page
     if (document.activeElement !== canvas && !event.ctrlKey) return;
     event.preventDefault();
     explorer.zoom(1.0015 ** event.deltaY, event.offsetX);
@@ -86,7 +86,7 @@ function controls(explorer) {
   return bar;
 }
 
-function legend({ legend, face, ink }) { // the kinds, where the page has no list of its own
+function legend({ legend, face, ink }) { // list the kinds; a page has a list of its own, and passes no legend
   const list = document.createElement("div");
   list.style = "display: flex; flex-wrap: wrap; gap: 2px 14px; font: 12px sans-serif";
   for (const [kind, words] of Object.entries(legend ?? {})) {
@@ -99,7 +99,7 @@ function legend({ legend, face, ink }) { // the kinds, where the page has no lis
   return list;
 }
 
-function follow(el, explorer, picture) { // the theme of a notebook, told by the CSS of its pictures
+function follow(el, explorer, picture) { // follow the theme of a notebook: color-scheme in the CSS of pictures
   const look = () => {
     const ink = getComputedStyle(el).colorScheme === "dark" ? picture.dark : picture.ink;
     if (ink === explorer.ink) return;
@@ -121,7 +121,7 @@ async function render({ model, el }) {
     "top: 0; outline-offset: -2px; touch-action: pan-y";
   box.style = "overflow: hidden auto; position: relative";
   Object.assign(said, { role: "status", style: "min-height: 2.6em; font: 13px sans-serif" });
-  el.dataset.lmSuppressShortcuts = "true"; // JupyterLab would take the arrow keys
+  el.dataset.lmSuppressShortcuts = "true"; // otherwise JupyterLab takes the arrow keys
   box.append(canvas, room);
   const explorer = new Explorer(picture, canvas, said, box, room);
   el.explorer = explorer;

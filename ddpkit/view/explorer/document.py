@@ -1,8 +1,8 @@
 """The parts of an HTML page with explorers: the document, its data, legends and tables.
 
 A trace may come from a stranger, and so may the names in the trace: text from a trace is escaped in
-HTML, and the script reads it as data, never as code. The page's own policy forbids other scripts,
-and all loading.
+HTML, and the script reads the text as data, never as code. The page's Content-Security-Policy
+forbids other scripts, and all loading.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ HATCH = "repeating-linear-gradient(-45deg, {} 0 1.5px, transparent 1.5px 5px)"
 
 
 def document(title: str, body: Iterable[str], runs: Sequence[dict[str, Any]]) -> str:
-    """Return a page: ``runs`` are `drawn`, one for each `EXPLORER` of the body."""
+    """Return a page; ``runs`` has the result of `drawn` for each `EXPLORER` of the body."""
     program = script()
     digest = base64.b64encode(hashlib.sha256(program.encode()).digest()).decode()
     policy = f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'"
@@ -117,7 +117,7 @@ def script() -> str:
 
 
 def legend(*models: Timeline) -> Iterator[str]:
-    """Yield the list of all kinds of bars; copies are in it if there are any."""
+    """Yield the list of the kinds of bars; copies and hosts only if the models have some."""
     yield '<ul class="kinds">'
     some_copies = any(row.copied for model in models for row in model.rows)
     copy = {"copy": "copy between host and device"} if some_copies else {}

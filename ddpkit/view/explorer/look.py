@@ -46,5 +46,5 @@ DARK = {
 
 
 def code() -> str:
-    """Return the JavaScript of the explorer, a module."""
+    """Return the JavaScript of the explorer, as one module."""
     return "".join(Path(__file__).with_name(name).read_text("utf-8") for name in FILES)

@@ -17,18 +17,19 @@ from ddpkit.view.drawing.lanes import assign_lanes
 
 KINDS = ("forward", "backward", "optimizer", "span", "moving", "exposed", "copy", "host")
 NUMBER = {kind: n for n, kind in enumerate(KINDS)}
-COMPUTE, LANE, LANES, GAP, EDGE = 26, 16, 96, 12, 4  # pixels: heights, and between ranks
-MOST = 2**31 - 1  # ticks
+# pixels: heights of a compute row, of a lane and of a rank's lanes; gap between ranks, margin
+COMPUTE, LANE, LANES, GAP, EDGE = 26, 16, 96, 12, 4
+MOST = 2**31 - 1  # ticks: columns have 32 bits
 TYPES = {"d": "f8", "i": "i4", "I": "u4", "B": "u1"}  # numpy's names for the types of arrays
 
 
 @dataclass(frozen=True, slots=True)
 class Lane:
-    """A row of the picture: the columns' entries from ``first`` to before ``last``, by start."""
+    """A row of the picture: the entries ``[first, last)`` of the columns, in order of start."""
 
     rank: int
     title: str  # "rank 0" in the first row of the rank; otherwise ""
-    name: str  # "compute"; of the first lane of "comm", "copy" or of a queue its name, else ""
+    name: str  # "compute", "comm", "copy" or the name of a queue; "" in further lanes of the same
     top: int  # in pixels
     height: int
     first: int
@@ -51,7 +52,8 @@ class SpanColumns:
     nbytes: array[float] = field(default_factory=lambda: array("d"))
     start: array[int] = field(default_factory=lambda: array("i"))
     end: array[int] = field(default_factory=lambda: array("i"))
-    over: array[int] = field(default_factory=lambda: array("i"))  # collected, if after the end
+    # the time when the rank collected the operation; the end, if it did not
+    over: array[int] = field(default_factory=lambda: array("i"))
     # latest `over` of the row up to this entry
     reach: array[int] = field(default_factory=lambda: array("i"))
     ready: array[int] = field(default_factory=lambda: array("i"))  # the end of waiting for peers
@@ -65,10 +67,11 @@ class SpanColumns:
         return {name: column for name, column in found if isinstance(column, array)}
 
     def packed(self) -> bytes:
-        """Return the columns, compressed: one after the other, bytes of one place together.
+        """Return the columns, one after the other, compressed.
 
-        ``start`` is the time since the previous start in the row, ``end`` and ``ready`` the time
-        since ``start``, and ``over`` the time since ``end``: small numbers take less room. The
+        A column has the first bytes of all its numbers, then the second bytes, and so on. ``start``
+        is the time since the previous start in the row, ``end`` and ``ready`` are times since
+        ``start``, and ``over`` is the time since ``end``: small numbers compress better. The
         browser computes ``reach``.
         """
         import numpy as np
@@ -107,7 +110,9 @@ class SpanColumns:
 
 
 def span_columns(trace: Trace, step: int | None = None) -> SpanColumns:
-    """Return the columns of a trace, or of the spans that reach into one of its steps, uncut.
+    """Return the columns of a trace, or of the spans that overlap one of its steps.
+
+    Spans that begin before the step or end after the step keep their whole length.
 
     Raises TraceError if there is no such step.
     """
@@ -126,7 +131,7 @@ def span_columns(trace: Trace, step: int | None = None) -> SpanColumns:
 
 
 def _steps(trace: Trace, tick: int) -> Iterator[tuple[int, int]]:
-    """Yield the start and the end of each step, in ticks: of the first rank, and of the last."""
+    """Yield the start of each step on its first rank and the end on its last rank, in ticks."""
     found: list[tuple[int, int]] = []
     for rank in trace.recorded_ranks:
         for k, span in enumerate(trace.row(rank, "step")):
@@ -143,7 +148,7 @@ class _ColumnBuilder:
         self.numbers: dict[str, int] = {}  # name -> its number
 
     def rank(self, rank: int, top: int) -> int:
-        """Add a rank's rows from ``top`` on; returns where they end."""
+        """Add a rank's rows, from ``top`` pixels on, and return the pixel below the rows."""
         compute = self.trace.row(rank, "compute")
         lanes = assign_lanes(self.trace.row(rank, "comm"))
         queues: dict[str, list[Span]] = {}
@@ -172,7 +177,7 @@ class _ColumnBuilder:
         return top
 
     def _exposed(self, rank: int) -> Iterator[Span]:
-        """Exposed communication, drawn in the row of compute, which is empty at that time."""
+        """Yield exposed communication as spans for the row of compute, which is empty then."""
         for start, end in self.trace.activity(rank).exposed:
             yield Span(rank, "compute", "exposed communication", "comm", start, end)
 
@@ -186,7 +191,7 @@ class _ColumnBuilder:
         columns.rows.append(row)
 
     def _add(self, spans: Sequence[Span]) -> None:
-        """Add entries to all columns, a column at a time: a call for each span would cost most."""
+        """Add entries to all columns, a column at a time: calls for each span would be slower."""
         columns, zero, tick = self.columns, self.trace.start_ns, self.columns.tick_ns
         over = [span.end_ns if span.collected_ns is None else span.over_ns for span in spans]
         ready = [span.start_ns if span.ready_ns is None else _ready(span) for span in spans]
@@ -205,13 +210,13 @@ class _ColumnBuilder:
 
 
 def _ready(span: Span) -> int:
-    """The moment until which an operation waits for its peers, within the operation."""
+    """Return the time until which an operation waits for its peers, cut to the operation."""
     ready = span.start_ns if span.ready_ns is None else span.ready_ns
     return min(max(ready, span.start_ns), span.end_ns)
 
 
 def _kind(span: Span) -> int:
-    """The number of communication's kind in `KINDS`: exposed communication is drawn on compute."""
+    """Return the index in `KINDS` of a communication span; in a compute lane, it is exposed."""
     return NUMBER["moving" if span.lane == "comm" else "exposed"]
 
 

@@ -1,7 +1,7 @@
 """`page`: a trace as one HTML page, to be sent and opened anywhere.
 
-The page holds the explorer and its data, asks the network for nothing, and is light or dark as the
-reader has set. The numbers stand in tables too, and tables need no JavaScript.
+The page holds the explorer and its data, loads nothing from the network, and follows the light or
+dark theme of the reader's system. Tables have the numbers too, and need no JavaScript.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def page_bytes(
     beside: Trace | None = None,
     labels: tuple[str, str] = LABELS,
 ) -> bytes:
-    """Return the page as bytes of a file; a name that is not valid text becomes question marks."""
+    """Return the page as bytes of a file; characters that are not valid text become "?"."""
     text = page(trace, step) if beside is None else page_beside((trace, beside), labels, step)
     return text.encode("utf-8", "replace")
 
@@ -114,7 +114,7 @@ def _tables(trace: Trace, model: Timeline, step: int | None) -> Iterator[str]:
         )
         yield from table("memory", ["", "in all", *MEMORY_KINDS], rows)
     if trace.facts:
-        yield "<h2>What is known of it</h2>"
+        yield "<h2>Facts about the run</h2>"
         known = [[name, str(value)] for name, value in trace.facts.items()]
         yield from table("facts", ["fact", "value"], known)
 
@@ -129,7 +129,7 @@ def _numbers(row: RankRow, fields: Iterable[str]) -> list[str]:
 
 
 def _copied(row: RankRow) -> Iterator[list[str]]:
-    """The rows of a rank's copies, by direction."""
+    """Yield the rows of a rank's copies, one for each direction."""
     for name, each in row.copied.items():
         hidden = words.percent(each.hidden_ns, each.ns)
         yield [row.name, name, f"{each.times:,}", size(each.bytes), words.ms(each.ns), hidden]

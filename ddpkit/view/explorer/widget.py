@@ -23,10 +23,10 @@ def explore(
 ) -> View[Timeline]:
     """Show a run, or one of its steps, on a canvas: point at a bar for its name, times and bytes.
 
-    Drag, wheel and keys move and zoom the canvas, in the browser alone, with 100,000 spans too.
+    Drag, wheel and keys move and zoom the canvas, even with 100,000 spans: only the browser works.
     Beside the canvas stand the picture and the text of `show`, and a saved notebook keeps both.
-    Ranks have ``names`` as in `show`. Raises TraceError if there is no such step, or no such rank
-    to name.
+    ``names`` gives names to ranks, as in `show`. Raises TraceError if there is no such step, or no
+    such rank to name.
     """
     if why := skipped("explore", run_or_trace):
         return nothing(why)

@@ -23,7 +23,7 @@ EDGED = 60  # columns: with more columns, white edges would hide the cells
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """The times that are white and darkest, in ns. More than ``high`` is as dark."""
+    """The times drawn in white (``low``) and in the darkest colour (``high`` or more), in ns."""
 
     low: float
     high: float
@@ -36,7 +36,7 @@ class Scale:
 
 
 def draw_heat(model: Heat) -> Figure:
-    """A figure of 11 inches width; its height follows the number of ranks."""
+    """Return a figure of 11 inches width; its height follows the number of ranks."""
     ranks = len(model.took)
     height = ranks * (0.34 if ranks <= 8 else max(0.06, min(0.24, 5.0 / ranks)))
     page = Page(TOP + height + BOTTOM + (0.15 if model.note else 0.0))
@@ -59,7 +59,7 @@ def draw_heat(model: Heat) -> Figure:
 
 
 def _around(model: Heat) -> Scale:
-    """A scale on which a long step stands out, and a few percent do not."""
+    """Return a scale on which a long step stands out, and a few percent do not."""
     typical, every = model.typical_ns or 1.0, [ns for row in model.took for ns in row]
     high = max(1.1 * typical, min(max(every), 2 * typical))
     return Scale(min(0.9 * typical, min(every)), high, style.BACKWARD, max(every) > high)
@@ -94,7 +94,7 @@ def _cells(
 def _numbers(
     page: Page, left: float, height: float, rows: Sequence[Sequence[int]], scale: Scale
 ) -> None:
-    """Write the ms, on cells that are wide enough for most numbers."""
+    """Write the times in ms, if the cells are large enough for most numbers."""
     columns, high = max(map(len, rows)), height / len(rows)
     if columns > 20 or high < 0.16:
         return

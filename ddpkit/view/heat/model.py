@@ -15,8 +15,8 @@ from ddpkit.trace.intervals import Interval, intersect
 from ddpkit.trace.waits import last_in, waiting, waits_between
 from ddpkit.view.drawing import words
 
-COLUMNS = 240  # more could not be told apart
-MUCH = 1.2  # times the median step: such a step is worth a word
+COLUMNS = 240  # more columns could not be told apart
+MUCH = 1.2  # times the median step: a longer step is named in a sentence
 CHANCE = 0.05  # the highest probability of lateness by chance for which a straggler is named
 
 
@@ -52,7 +52,7 @@ def heat_of(trace: Trace) -> Heat:
     waited = [_inside(_lost(trace, rank, exposed[rank]), windows[rank]) for rank in ranks]
     group = -(-trace.steps // COLUMNS)
     comm = [span for span in trace.spans if span.kind == "comm"]
-    # rank -> time that the others lost by waiting for the rank, in each step
+    # rank -> ns that other ranks lost by waiting for this rank, in each step
     behind: dict[int, list[int]] = {}
     waits = waits_between(comm, last_in([*collectives(comm), *messages(comm)]))
     for (rank, latest), times in waits.items():
@@ -83,7 +83,7 @@ def _lost(trace: Trace, rank: int, exposed: Sequence[Interval]) -> list[Interval
 
 
 def _inside(times: Sequence[Interval], steps: Sequence[Interval]) -> list[int]:
-    """Return the part of the times in each step; both are sorted, and steps do not overlap."""
+    """Return the ns of ``times`` in each step; both lists are sorted, and steps do not overlap."""
     totals, starts = [0] * len(steps), [start for start, _ in steps]
     for start, end in intersect(times, steps):
         totals[bisect_right(starts, start) - 1] += end - start
@@ -91,7 +91,7 @@ def _inside(times: Sequence[Interval], steps: Sequence[Interval]) -> list[int]:
 
 
 def _grouped(rows: Sequence[Sequence[int]], group: int) -> tuple[tuple[int, ...], ...]:
-    """The largest of every ``group`` columns; a rank with fewer steps gets a shorter row."""
+    """Return the largest of every ``group`` columns; a rank with fewer steps has a shorter row."""
     return tuple(
         tuple(max(row[at : at + group]) for at in range(0, len(row), group)) for row in rows
     )
@@ -126,9 +126,10 @@ def _notice(
 def _straggler(ranks: Sequence[int], behind: Mapping[int, Sequence[int]]) -> str:
     """Return the sentence that names a straggler, or says why no rank is called one.
 
-    A straggler is the rank for which the others wait longest, 1.5 times as long as for a rank on
-    average, and in more steps than chance allows: if in each step each rank were equally likely to
-    be waited for longest, a rank would have so many steps with a probability of at most `CHANCE`.
+    A straggler is the rank for which the other ranks wait longest, under two conditions. They wait
+    1.5 times as long as for an average rank. And the straggler is waited for longest in more steps
+    than chance explains: if all ranks were equally likely in each step, the probability that some
+    rank has this many steps would be at most `CHANCE`.
     """
     n, totals = len(ranks), {rank: sum(behind.get(rank, ())) for rank in ranks}
     rank = max(ranks, key=lambda rank: (totals[rank], -rank))
@@ -165,7 +166,7 @@ def _table(
     waited: Sequence[Sequence[int]],
     behind: Mapping[int, Sequence[int]],
 ) -> Iterator[str]:
-    """A table with a line a rank."""
+    """Yield the lines of a table with a row for each rank."""
     rows = [["", "typical step", "longest", "in step", "lost waiting", "lost by others for it"]]
     for rank, row, waits in zip(ranks, took, waited, strict=True):
         if not row:

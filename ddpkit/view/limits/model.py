@@ -1,4 +1,4 @@
-"""`limits_picture`: the exposed share of a step by the tokens of a rank. Pure."""
+"""`limits_picture`: the exposed share of a step against the tokens of a rank. Pure."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 MOST_LINES = 5
-SETTLED = 0.02  # a share that is this near to the last share of a line has settled
+SETTLED = 0.02  # a share has settled if it exceeds the last share of the line by at most this
 
 
 @dataclass(frozen=True, slots=True)
 class LimitLine:
-    """Exposed shares of one network by tokens, and a limit by a formula."""
+    """The exposed shares of one network by tokens, and a limit in tokens from a formula, if any."""
 
     label: str
     tokens: tuple[int, ...]
@@ -55,7 +55,7 @@ class LimitsPicture:
 
     @property
     def finding(self) -> str:
-        """The network with the largest limit, in one sentence."""
+        """The network whose share settles last, in one sentence."""
         last = max(self.lines, key=lambda line: (line.settled, line.shares[0]))
         if last.settled == last.tokens[0]:
             return f"The share does not change from {last.tokens[0]:,} tokens on."
@@ -74,19 +74,19 @@ def limits_picture(
     """Return the picture of (tokens, exposed shares) for each label, with limits by label.
 
     Raises ValueError for no line, too many lines, tokens that do not rise, shares outside 0 to 1,
-    and a limit without a line.
+    and a limit with a label that no line has.
     """
     limits = limits or {}
     if not 1 <= len(lines) <= MOST_LINES:
         raise ValueError(f"show_limits draws 1 to {MOST_LINES} lines, not {len(lines)}")
     if unknown := sorted(limits.keys() - lines.keys()):
-        raise ValueError(f"limits= names {unknown[0]!r}, which is no line")
+        raise ValueError(f"limits= has a limit for {unknown[0]!r}, but no line has this label")
     found = []
     for label, (tokens, shares) in lines.items():
         if len(tokens) != len(shares) or not tokens:
             raise ValueError(f"{label!r}: give one share for each number of tokens, at least one")
         if list(tokens) != sorted(set(tokens)) or tokens[0] <= 0:
-            raise ValueError(f"{label!r}: numbers of tokens must rise, from above 0")
+            raise ValueError(f"{label!r}: the numbers of tokens must rise and be above 0")
         if not all(0 <= share <= 1 for share in shares):
             raise ValueError(f"{label!r}: an exposed share is from 0 to 1")
         found.append(LimitLine(label, tuple(tokens), tuple(shares), limits.get(label)))

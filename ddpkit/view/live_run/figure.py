@@ -18,7 +18,7 @@ POINTS = 400  # points of a curve: more could not be told apart
 
 
 def draw_progress(model: RunProgress) -> Figure:
-    """A figure of 11 inches width, as high at the first step as at the last."""
+    """Return a figure of 11 inches width, of the same height at all steps."""
     page = Page(TOP + HIGH + 0.6)
     page.write_fitting(LEFT, 0.24, model.title, 14.5, style.WIDTH - LEFT - 0.2, bold=True)
     page.write(LEFT, 0.53, model.notice, 10)
@@ -59,7 +59,7 @@ def _curve(axes: Axes, points: Sequence[tuple[int, float]], color: str, width: f
 
 
 def _lags(page: Page, left: float, model: RunProgress) -> None:
-    """Draw a bar a rank, of as many as there is room for."""
+    """Draw a bar for each rank, with the names of as many ranks as there is room for."""
     page.write(left, TOP - 0.2, "Behind the first rank", 11, bold=True)
     most = max(model.lags_ms.values(), default=0.0) or 1.0
     pitch = min(0.24, HIGH / max(1, len(model.lags_ms)))

@@ -8,15 +8,15 @@ from typing import NamedTuple
 from ddpkit.text import count, prose
 from ddpkit.view.drawing import words
 
-WINDOW = 10  # steps over which a throughput is taken
-RECENT = 20  # steps over which a lag is taken
+WINDOW = 10  # steps over which a throughput is averaged
+RECENT = 20  # steps over which the median of a lag is taken
 MUCH = 0.1  # share of a step: a rank with a larger lag behind the first is named
 
 
 class Report(NamedTuple):
     """The report of one rank after one step."""
 
-    at_s: float  # perf_counter, common to the ranks of a host; or the rank's emulated time
+    at_s: float  # time.perf_counter(), common to the ranks of a host, or the rank's emulated time
     loss: float
     samples: float
     emulated: bool = False
@@ -26,7 +26,7 @@ class Report(NamedTuple):
 class RunProgress:
     """The progress of a run. Steps count from 0."""
 
-    losses: Mapping[int, tuple[float, ...]]  # rank -> by step
+    losses: Mapping[int, tuple[float, ...]]  # rank -> loss of each step
     rates: tuple[tuple[int, float], ...]  # (step, samples per s of all ranks)
     # rank -> median time from the first rank's end of a step to this rank's end
     lags_ms: Mapping[int, float]
@@ -39,7 +39,7 @@ class RunProgress:
 
 
 def progress_of(reports: Mapping[int, Sequence[Report]]) -> RunProgress:
-    """Return the progress by each rank's reports; some ranks may be a few steps ahead."""
+    """Return the progress, from the reports of each rank; some ranks may be a few steps ahead."""
     steps = min(map(len, reports.values()), default=0)  # number of steps that all ranks have done
     losses = {rank: tuple(report.loss for report in reports[rank]) for rank in sorted(reports)}
     if not steps:
@@ -55,7 +55,7 @@ def progress_of(reports: Mapping[int, Sequence[Report]]) -> RunProgress:
 
 
 def _rates(reports: Mapping[int, Sequence[Report]], steps: int) -> Iterator[tuple[int, float]]:
-    """Samples a second of each step; a step is done when its last rank is."""
+    """Yield (step, samples per second); a step ends when the last rank reports it."""
     done = [max(each[k].at_s for each in reports.values()) for k in range(steps)]
     samples = [sum(each[k].samples for each in reports.values()) for k in range(steps)]
     for k in range(1, steps):

@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 RECORD = struct.Struct("<3d?")  # a Report
-EVERY_S = 1.0  # the shortest time from picture to picture, of a tenth of a core at most
+EVERY_S = 1.0  # between two pictures; longer if drawing would take more than a tenth of a core
 
 
 class Reporter:
-    """The rank's end of a `Live`, which writes into a folder: only ranks of this host are seen."""
+    """The part of a `Live` on a rank: it writes reports to a local folder, so ranks are local."""
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
@@ -47,7 +47,7 @@ class Reporter:
             self._write(time.perf_counter(), loss, samples, emulated=False)
             return
         clock = emulated.clocks.mine
-        with clock.stopped():  # the kit's own time is not charged
+        with clock.stopped():  # the rank's emulated time does not include the report
             self._write(clock.now() / 1e9, loss, samples, emulated=True)
 
     def _write(self, at_s: float, loss: float, samples: int, *, emulated: bool) -> None:
@@ -100,7 +100,7 @@ class Live(Reporter):
         print(self._last.text)
 
     def progress(self) -> RunProgress:
-        """Return the progress by the reports until now."""
+        """Return the progress, from the reports until now."""
         if not self._folder:
             return self._last
         reports = {}

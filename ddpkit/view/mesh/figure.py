@@ -23,7 +23,7 @@ HOSTS = ("#FFFFFF", "#E1E5EB", "#F7E1AE", "#D3E9F7")  # colours of hosts, used i
 
 
 def draw_mesh(model: MeshPicture) -> Figure:
-    """A figure of 11 inches width; its height follows the mesh."""
+    """Return a figure of 11 inches width; its height follows the mesh."""
     spots = {rank: _spot(model, rank) for rank in range(model.ranks)}
     wide, lowest = (max(side) for side in zip(*spots.values(), strict=True))
     highest = min(y for _, y in spots.values())
@@ -48,7 +48,7 @@ def _coloured(model: MeshPicture) -> Iterator[tuple[str, str]]:
 
 
 def _steps(model: MeshPicture) -> tuple[tuple[float, float], ...]:
-    """Vectors from a rank to its neighbours, in inches: to the next plane, down, and across."""
+    """Return the vectors from a rank to its neighbours, in inches: next plane, down, and across."""
     planes, rows, columns = (*(1,) * (3 - len(model.shape)), *model.shape.values())
     back = BACK[0] / planes, BACK[1] / planes
     wide = ACROSS * (columns - 1) + back[0] * (planes - 1)
@@ -58,7 +58,7 @@ def _steps(model: MeshPicture) -> tuple[tuple[float, float], ...]:
 
 
 def _spot(model: MeshPicture, rank: int) -> tuple[float, float]:
-    """Return the place of a rank, in inches from the corner."""
+    """Return the place of a rank, in inches from the place of rank 0."""
     at = list(zip(model.at(rank), _steps(model), strict=True))
     return sum(n * x for n, (x, _) in at), sum(n * y for n, (_, y) in at)
 
@@ -70,7 +70,7 @@ def _lines(
     colour: str,
     spots: dict[int, tuple[float, float]],
 ) -> None:
-    """A line through each group of a dimension; the line of the chosen rank stands out."""
+    """Draw a line through each group of a dimension; the chosen rank's group stands out."""
     for group in model.groups[name]:
         own = model.rank in group
         faint = model.rank is not None and not own

@@ -12,12 +12,15 @@ MOST_RANKS, MOST_DIMENSIONS = 64, 3
 
 @dataclass(frozen=True, slots=True)
 class MeshPicture:
-    """Ranks row by row, and groups by dimension: the dimension of neighbours is the last."""
+    """The dimensions of a mesh, and the groups of ranks along each dimension.
+
+    Ranks are numbered row by row, so consecutive ranks lie along the last dimension.
+    """
 
     shape: Mapping[str, int]
     groups: Mapping[str, list[list[int]]]
     rank: int | None  # the rank with groups that stand out
-    per_host: int | None
+    per_host: int | None  # ranks on a host
 
     @property
     def ranks(self) -> int:
@@ -33,19 +36,19 @@ class MeshPicture:
 
     @property
     def hosts(self) -> int:
-        """Return the number of hosts that the ranks fill."""
+        """Return the number of hosts that the ranks need; 0 if hosts are not given."""
         return -(-self.ranks // self.per_host) if self.per_host else 0
 
     def host(self, rank: int) -> int | None:
-        """The host of a rank; None if no hosts are given."""
+        """Return the host of a rank; None if hosts are not given."""
         return rank // self.per_host if self.per_host else None
 
     def own(self, name: str) -> list[int]:
-        """The group of the rank that stands out, along a dimension."""
+        """Return the group along a dimension that contains the chosen rank."""
         return next(group for group in self.groups[name] if self.rank in group)
 
     def at(self, rank: int) -> tuple[int, int, int]:
-        """The coordinates of a rank: along the first of three dimensions, the second, the third."""
+        """Return the coordinates of a rank in three dimensions; missing ones come first, as 0."""
         found = []
         for size in reversed([*(1,) * (MOST_DIMENSIONS - len(self.shape)), *self.shape.values()]):
             rank, place = divmod(rank, size)
@@ -73,16 +76,17 @@ class MeshPicture:
 def mesh_picture(
     shape: Mapping[str, int], rank: int | None = None, per_host: int | None = None
 ) -> MeshPicture:
-    """The picture of a mesh.
+    """Return the picture of a mesh.
 
-    Raises ValueError for more than three dimensions or 64 ranks, and for a rank that is not there.
+    Raises ValueError for more than three dimensions or 64 ranks, for a rank outside the mesh, and
+    for a host without a rank.
     """
     groups = mesh_groups(shape)
     ranks = prod(shape.values())
     if not 0 < len(shape) <= MOST_DIMENSIONS or ranks > MOST_RANKS:
         raise ValueError(
             f"a mesh of {len(shape)} dimensions and {ranks} ranks cannot be drawn: "
-            f"at most {MOST_DIMENSIONS} and {MOST_RANKS}"
+            f"a picture has room for at most {MOST_DIMENSIONS} dimensions and {MOST_RANKS} ranks"
         )
     if rank is not None and not 0 <= rank < ranks:
         raise ValueError(f"there is no rank {rank} in a mesh of {ranks}")

@@ -19,7 +19,7 @@ KINDS = {"F": "forward: faint", "B": "backward: full", "W": "of the weights: fra
 
 
 def draw_pipeline(model: PipelinePicture) -> Figure:
-    """A figure of 11 inches width; its height follows the number of steps and ranks."""
+    """Return a figure of 11 inches width; its height follows the number of steps and ranks."""
     rows = sum(len(step.rows) for step in model.steps)
     high = 0.34 if rows <= 8 else 0.25 if rows <= 16 else 0.18
     heads = HEAD * (len(model.steps) if _headed(model) else 0)
@@ -39,7 +39,7 @@ def draw_pipeline(model: PipelinePicture) -> Figure:
         for row in step.rows:
             _row(plot, step, row, (top + 0.03, top + high - 0.03), model.until_ns)
             top += high
-        if model.played < 1:  # not over the head
+        if model.played < 1:  # a line at the end of the shown time, below the step's head
             at = model.until_ns / 1e6
             line = (at, top - high * len(step.rows)), (at, top)
             plot.lines([line], colors=style.INK, linewidths=1.4, zorder=5)
@@ -98,7 +98,7 @@ def _texts(box: OpBox) -> Sequence[str]:
 
 
 def _look(kind: str, micro: int) -> dict[str, Any]:
-    """Pale for a forward, full for a backward, framed for a backward of the weights alone."""
+    """Return the look of a box: pale for a forward, full for a backward, framed for weights."""
     tint = style.tint(micro)
     face = {"F": style.lighter(tint), "B": tint, "W": "#FFFFFF"}[kind]
     edge = "white" if kind == "B" and face == style.outline(tint) else style.outline(tint)

@@ -45,7 +45,10 @@ class PipelineStep:
 
     @property
     def finding(self) -> str:
-        """ "660 ms. In the bubble: 27.3%. Held at most: 4, 3, 2, 1 micro-batches"."""
+        """The length, the bubble and the held micro-batches in words.
+
+        For example "660 ms. In the bubble: 27.3% of it. Micro-batches held at most: 4, 3, 2, 1".
+        """
         lost = sorted({f"{100 * row.bubble:.1f}%" for row in self.rows}, key=_number)
         share = lost[0] if len(lost) == 1 else f"{lost[0]} to {lost[-1]}"
         took = f"{words.ms(self.length_ns)}. In the bubble: {share} of it"
@@ -67,11 +70,11 @@ class PipelinePicture:
 
     @property
     def until_ns(self) -> int:
-        """Until when boxes are shown."""
+        """The end of the shown time, in ns since the step began."""
         return round(self.played * self.length_ns)
 
     def under_way(self) -> str:
-        """Return the operations at the end of the shown time: "At 200 ms the ranks work on B0"."""
+        """Return the operations at the end of the shown time, in a sentence."""
         at = self.until_ns
         now = [row.at(at) for step in self.steps for row in step.rows]
         return f"At {words.ms(at)} the ranks work on {', '.join(now)}."

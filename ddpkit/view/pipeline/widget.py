@@ -1,4 +1,4 @@
-"""`explore_pipeline`: which schedule, how many stages and micro-batches, over which link?"""
+"""`explore_pipeline`: the bubble of a schedule, by stages, micro-batches and latency."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ def explore_pipeline(
     micro-batch in one stage; "played" is the share of the step that is shown. In a notebook there
     are sliders; anywhere ``explore_pipeline(...).figure(schedule="gpipe", stages=4, micro=16,
     latency_ms=10)`` is the picture, and ``.table(...)`` the plans as text. Raises ValueError for
-    another schedule.
+    an unknown schedule.
     """
     start: dict[str, Any] = {"schedule": schedule, "stages": stages, "micro": micro}
     start |= {"latency_ms": latency_ms, "played": 1.0}
 
     def model(**at: Any) -> PipelinePicture:
         plans = pipeline_plans(at["schedule"], at["stages"], _fitting(at))
-        parts = 2 if at["schedule"] == "interleaved" else 1  # a rank's layers are as much smaller
+        parts = 2 if at["schedule"] == "interleaved" else 1  # parts of a rank's layers
         trace = pipeline_time(
             plans,
             forward=_seconds(forward) / parts,
@@ -56,7 +56,7 @@ def explore_pipeline(
 
 
 def _fitting(at: dict[str, Any]) -> int:
-    """The micro-batches: interleaved stages take them by as many as there are stages."""
+    """Return the number of micro-batches, which "interleaved" rounds up to a multiple of stages."""
     micro, stages = int(at["micro"]), int(at["stages"])
     return micro if at["schedule"] != "interleaved" else -(-micro // stages) * stages
 

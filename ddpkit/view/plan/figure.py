@@ -1,4 +1,4 @@
-"""`draw_plan`: ranks across, batches down; the darker, the dearer."""
+"""`draw_plan`: ranks across, batches down; the darker a cell, the more expensive the plan."""
 
 from typing import Any
 
@@ -16,12 +16,12 @@ from ddpkit.view.plan.model import PlanCell, PlanMap, _short
 
 LEFT, TOP, WIDE, ROW = 0.95, 1.6, 9.85, 0.46  # inches
 LATE = "#ececec"
-DARK = 0.6  # a shade of the scale: text on darker cells is white
+DARK = 0.6  # a shade from 0 to 1: text on darker cells is white
 KEY = "Each cell: hours, dollars. Thick frame: cheapest in time; dashed: fastest; grey: too late"
 
 
 def draw_plan(model: PlanMap) -> Figure:
-    """A figure of 11 inches width; its height follows the number of batches."""
+    """Return a figure of 11 inches width; its height follows the number of batches."""
     high = ROW * len(model.rows)
     page = Page(TOP + high + 0.62)
     for y, text, points in ((0.24, model.title, 14.5), (0.53, model.text, 10)):
@@ -49,7 +49,7 @@ def draw_plan(model: PlanMap) -> Figure:
 
 
 def _cells(axes: Axes, model: PlanMap) -> "np.ndarray[tuple[int, int], np.dtype[np.float64]]":
-    """Draw the cells and frames; returns how dark each is, from 0 to 1."""
+    """Draw the cells and frames, and return the darkness of each cell, from 0 to 1."""
     dollars = np.array([[max(cell.dollars, 1e-9) for cell in row] for row in model.rows])
     late = np.array([[cell.hours > model.deadline for cell in row] for row in model.rows])
     norm = LogNorm(dollars.min(), max(dollars.max(), dollars.min() * 1.01))
@@ -74,7 +74,7 @@ def _cells(axes: Axes, model: PlanMap) -> "np.ndarray[tuple[int, int], np.dtype[
 
 
 def _deadline(axes: Axes, model: PlanMap) -> None:
-    """Draw the edge between the plans in time and the late plans."""
+    """Draw the border between the plans that meet the deadline and the late plans."""
     late = np.array([[cell.hours > model.deadline for cell in row] for row in model.rows])
     beside = [
         ((k, i), (k, i + 1)) for i, k in zip(*np.nonzero(late[:, 1:] != late[:, :-1]), strict=True)

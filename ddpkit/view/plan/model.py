@@ -1,4 +1,4 @@
-"""`plan_map`: the hours and dollars of a training for ranks and batches. Pure."""
+"""`plan_map`: the hours and dollars of a training, by ranks and batch. Pure."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ class PlanCell:
 
 @dataclass(frozen=True)
 class PlanMap:
-    """All plans, by batch and ranks, and which of them the deadline leaves."""
+    """All plans, by batch and ranks, and the deadline."""
 
     title: str
     rows: tuple[tuple[PlanCell, ...], ...]  # a batch a row, a number of ranks a column
@@ -43,7 +43,10 @@ class PlanMap:
 
     @property
     def cheapest(self) -> PlanCell | None:
-        """Return the cheapest plan in time, of equally cheap the faster; None if all are late."""
+        """The cheapest plan that meets the deadline; None if all are late.
+
+        If two plans are equally cheap, the faster one.
+        """
         done = [cell for cell in self.cells if cell.hours <= self.deadline]
         return min(done, key=lambda cell: (cell.dollars, cell.hours), default=None)
 
@@ -57,7 +60,7 @@ class PlanMap:
         best, fastest = self.cheapest, self.fastest
         hours = f"{self.deadline:g} h"
         if best is None:
-            return f"Nothing is done in {hours}: the fastest, {fastest.text}, takes {fastest.said}."
+            return f"No plan meets {hours}: the fastest, {fastest.text}, takes {fastest.said}."
         if best == fastest:
             return f"In {hours} the cheapest is the fastest, {best.text}: {best.said}."
         return (
@@ -78,7 +81,7 @@ class PlanMap:
         )
 
     def table(self) -> str:
-        """All plans as text."""
+        """Return all plans as text."""
         rows = [["ranks", "batch", "hours", "dollars"]]
         rows += [
             [f"{c.ranks:,}", f"{c.batch:,}", _short(c.hours), _short(c.dollars)] for c in self.cells
@@ -95,9 +98,11 @@ def plan_map(
     dollars: float = 2.0,
     deadline: float = 24.0,
 ) -> PlanMap:
-    """The plans of lab 09: steps · seconds of a step, with least_steps · (1 + noise / samples).
+    """Return the plans of lab 09: a training takes steps · ``step_seconds(ranks, batch)``.
 
-    Source of the steps: S. McCandlish and others, An Empirical Model of Large-Batch Training, 2018.
+    The number of steps is least_steps · (1 + noise / samples), with the samples of a step on all
+    ranks (S. McCandlish and others, An Empirical Model of Large-Batch Training, 2018). ``dollars``
+    is the price of a rank for an hour, and ``deadline`` is in hours.
     Raises ValueError without ranks, batches or a deadline above 0.
     """
     if not worlds or not batches or min(*worlds, *batches) < 1 or not deadline > 0:

@@ -28,11 +28,12 @@ def explore_plan(
     dollars: float = 2.0,
     deadline: float = 24.0,
 ) -> View[PlanMap]:
-    """Move the deadline, and see the cheapest cluster that is done in time.
+    """Move the deadline, and see the cheapest cluster that meets the deadline.
 
-    ``step_seconds(ranks, batch)`` is the time of a step, in s, with so many samples a rank. With
-    n·b samples a step, the training has least_steps · (1 + noise / (n·b)) steps; a rank costs
-    ``dollars`` an hour, and the deadline is in hours. In a notebook there are sliders; anywhere
+    ``step_seconds(ranks, batch)`` is the time of a step, in s, with ``batch`` samples on each rank.
+    With n ranks and b samples on each, the training has least_steps · (1 + noise / (n·b)) steps.
+    A rank costs ``dollars`` an hour; the deadline is in hours. In a notebook there are sliders;
+    anywhere
     ``explore_plan(...).figure(deadline=5, noise=1000, dollars=2)`` is the picture, and
     ``.table(...)`` all plans as text. Raises ValueError without ranks, batches or a deadline.
     """

@@ -1,4 +1,4 @@
-"""Straight arrows between boxes, many at the cost of few."""
+"""Straight arrows between boxes; many arrows take hardly longer to draw than few."""
 
 from math import hypot
 from typing import Any
@@ -10,7 +10,7 @@ from ddpkit.view.player.boxes import Line, Point
 
 
 def draw_arrows(page: Page, lines: list[Line], color: str, linestyle: Any) -> None:
-    """Draw straight arrows, as two collections however many there are; thin ones if many."""
+    """Draw straight arrows as two collections, of shafts and heads; many arrows are thin."""
     heads = [_head(line) for line in lines]
     shafts = [
         [line[0], between((head[1], head[2]), 0.5)] for line, head in zip(lines, heads, strict=True)
@@ -27,7 +27,7 @@ def draw_arrows(page: Page, lines: list[Line], color: str, linestyle: Any) -> No
 
 
 def between(line: Line, part: float) -> Point:
-    """The point at ``part`` (0 to 1) of a line."""
+    """Return the point at ``part`` (0 to 1) of a line."""
     (x, y), (to_x, to_y) = line
     return x + (to_x - x) * part, y + (to_y - y) * part
 

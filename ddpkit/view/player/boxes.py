@@ -20,7 +20,7 @@ class Node:
     height: float
 
     def edge(self, toward: Point, beyond: float = 0.06) -> Point:
-        """The point where a line from the middle leaves the box, and a little further."""
+        """Return the point ``beyond`` inches outside the box, on a line from the middle."""
         dx, dy = toward[0] - self.x, toward[1] - self.y
         far = hypot(dx, dy) or 1.0
         out = min(
@@ -61,19 +61,22 @@ class Boxes:
 
 
 def boxes_of(playback: Playback) -> Boxes:
-    """Boxes in a ring if only neighbours send; otherwise in two rows, before and after the step."""
+    """Return boxes in a ring if ranks send only to neighbours; otherwise boxes in two rows.
+
+    The rows stand for the time before and after a step.
+    """
     return _ring(playback) if playback.is_ring or playback.world_size == 1 else _rows(playback)
 
 
 def _ring(playback: Playback) -> Boxes:
-    """Boxes in a ring: rank 0 at the top (of two, on the left), the others clockwise."""
+    """Return boxes in a ring, clockwise, with rank 0 at the top; of two ranks, rank 0 is left."""
     n = playback.world_size
     wide, high = (1.7, 1.0) if n <= 4 else (1.4, 0.86) if n <= 8 else (0.8, 0.56)
     if not playback.chunks:
         wide, high = 0.7 * wide, 0.42
     across = {1: 0.0, 2: 1.9, 3: 2.3, 4: 2.5}.get(n, 3.1 if n <= 8 else 3.7)
     down = {1: 0.0, 2: 0.0, 3: 1.0, 4: 1.2}.get(n, 1.85 if n <= 8 else 2.6)
-    down *= 1.0 if playback.chunks else 0.8  # lower boxes leave room
+    down *= 1.0 if playback.chunks else 0.8  # boxes without chunks are low
     turn = -pi if n == 2 else -pi / 2
     angles = [turn + 2 * pi * rank / n for rank in range(n)]
     points = [(across * cos(angle), down * sin(angle)) for angle in angles]

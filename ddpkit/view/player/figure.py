@@ -24,14 +24,12 @@ PANEL = LEFT + WIDTH + 0.3
 RIGHT = style.WIDTH - PANEL - 0.2
 ADDS, KEEPS = style.BACKWARD, style.OPTIMIZER
 PART, WHOLE = style.FORWARD, style.OPTIMIZER
-UNKNOWN = (
-    "Long messages: here are their bytes. Of short ones, of 16 numbers at most, see the numbers."
-)
+UNKNOWN = "On an arrow: the bytes of a message; a message of at most 16 numbers shows the numbers."
 HOLDS = "On an arrow: the numbers that the message holds, each once."
 
 
 def draw_moment(playback: Playback, step: int) -> Figure:
-    """A figure 11 inches wide, of the same height for all steps of a playback."""
+    """Return a figure 11 inches wide, of the same height for all steps of a playback."""
     boxes = boxes_of(playback)
     height = max(boxes.height, 0.35 + 0.24 * playback.world_size)
     page = Page(TOP + height + 0.86)
@@ -82,7 +80,7 @@ class _Drawer:
             self._box(rank, node, moment.holds[rank] if moment.holds else (), arriving[rank])
 
     def _box(self, rank: int, node: Node, holds: tuple[int, ...], arriving: set[int]) -> None:
-        """Draw a rank's box: its name, and a column a chunk that fills with contributions."""
+        """Draw a rank's box: the name, and a column for each chunk, filled by contributions."""
         left, top, *_ = box = self._frame(node)
         self.page.bars([box], facecolor=style.BAND, edgecolor=style.IDLE, zorder=2)
         room = node.width - 0.06
@@ -122,7 +120,7 @@ class _Drawer:
                 self.letters.setdefault(letter, []).append(at)
 
     def _write_letters(self) -> None:
-        """Write the letters under the columns, as paths: 64 texts take half of a redraw's time."""
+        """Write the letters under the columns as paths: 64 texts would take half of a redraw."""
         for letter, places in self.letters.items():
             look: dict[str, Any] = {"facecolor": style.INK, "linewidth": 0, "zorder": 4}
             written = PathCollection(
@@ -135,7 +133,7 @@ class _Drawer:
             self.page.figure.add_artist(written)
 
     def _middle(self, step: int) -> None:
-        """Write inside a ring the number and the purpose of this step."""
+        """Write the number and the purpose of this step in the middle of a ring of 4 or more."""
         if not self.playback.world_size >= 4 or not step:
             return
         middle = sum(node.y for node in self.boxes.after) / len(self.boxes.after)
@@ -163,7 +161,7 @@ class _Drawer:
         self._labels(drawn)
 
     def _labels(self, drawn: list[tuple[Message, Line]]) -> None:
-        """Write each message's content beside its arrow, unless one line says it for all."""
+        """Write each message's content beside its arrow; between rows, only if contents differ."""
         texts = {self.playback.carried(message) for message, _ in drawn}
         taken = [self._frame(node) for node in (*self.boxes.before, *self.boxes.after)]
         if not drawn or (len(texts) == 1 and not self.playback.is_ring) or texts == {""}:
@@ -181,7 +179,7 @@ class _Drawer:
                 taken.append(box)
 
     def _beside(self, line: Line, wide: float) -> tuple[float, float]:
-        """Return the middle of a label: beside its arrow in a ring, on the arrow between rows."""
+        """Return the middle of an arrow's label: beside an arrow of a ring, on others."""
         x, y = between(line, 0.5)
         if not self.boxes.is_ring:
             return x, y
@@ -206,7 +204,7 @@ def _outline(letter: str) -> Path:
 
 
 def _pieces(frame: Box, held: int, full: int) -> list[Box]:
-    """The contributions in a column, from the bottom up."""
+    """Return a piece of a column for each contribution, from the bottom up."""
     left, top, right, bottom = frame
     high = (bottom - top) / full
     if held >= full:
@@ -248,7 +246,7 @@ def _headings(page: Page, playback: Playback) -> None:
 
 
 def _sent(page: Page, playback: Playback, moment: Moment) -> None:
-    """Draw a bar a rank: bytes sent so far, in a frame as long as all bytes of the playback."""
+    """Draw a bar for each rank: the bytes sent so far, in a frame for the bytes of all steps."""
     last = playback.moments[-1].sent
     most = max(last) or 1
     names = max(page.text_width(f"rank {rank}", 9) for rank in range(len(last))) + 0.08
@@ -266,7 +264,7 @@ def _sent(page: Page, playback: Playback, moment: Moment) -> None:
 
 
 def _progress(page: Page, playback: Playback, step: int, y: float) -> None:
-    """Draw a row of all steps, with this step marked, and write the events of the step."""
+    """Draw a row of all steps, mark this step, and write the events of the step."""
     pitch = WIDTH / max(1, playback.steps)
     for k in range(1, playback.steps + 1):
         left = LEFT + pitch * (k - 1)

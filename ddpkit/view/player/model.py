@@ -25,7 +25,7 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """The messages of a step, and how things are after it."""
+    """The messages of a step, and the state after the step."""
 
     messages: tuple[Message, ...]  # messages of this step; none in the moment before the first
     sent: tuple[int, ...]  # bytes sent by each rank so far
@@ -81,7 +81,7 @@ class Playback:
         return last if stop == first + 1 else f"{ascii_uppercase[first]}–{last}"
 
     def line(self, step: int) -> str:
-        """Return a moment in words: the text alternative of its picture."""
+        """Return a moment in words: the text alternative of the moment's picture."""
         moment = self.moments[step]
         if step == 0:
             return f"Before the first {self.unit}: nothing is sent yet."
@@ -91,7 +91,7 @@ class Playback:
         )
 
     def happens(self, moment: Moment) -> str:
-        """ "4 messages of 1 kB, which the receiver adds"."""
+        """Return a step's messages in words: "4 messages of 1 kB, which the receiver adds"."""
         sizes = sorted({message.bytes for message in moment.messages})
         of = size(sizes[0]) if len(sizes) == 1 else f"{size(sizes[0])} to {size(sizes[-1])}"
         said = f"{count(len(moment.messages), 'message')} of {of}"
@@ -104,7 +104,10 @@ class Playback:
         return f"{said}, which {receiver}"
 
     def table(self) -> str:
-        """All steps as text, a line each. "0→1 +A": rank 0 sends rank 1 chunk A, which adds it."""
+        """Return all steps as text, a line each.
+
+        "0→1 +A" stands for a message with chunk A from rank 0 to rank 1, where the chunk is added.
+        """
         rows = [[self.unit, "messages", "bytes", "sent per rank so far", "who → whom, what"]]
         for step, moment in enumerate(self.moments[: MOST_LINES + 1]):
             if step:

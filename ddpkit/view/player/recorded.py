@@ -1,7 +1,7 @@
 """`playback_of_trace`: the messages that real ranks sent, grouped into rounds. Pure.
 
-A log of sends holds neither the chunk of a message nor the sum it went into. So messages
-and bytes are shown, and of short messages the numbers in them.
+A log of sends holds neither the chunk of a message nor the sum to which the receiver adds it. So
+the picture shows messages and bytes, and the numbers in short messages.
 """
 
 from bisect import bisect_right
@@ -12,11 +12,11 @@ from ddpkit.text import count, size
 from ddpkit.trace import Span, Trace, how_made, messages
 from ddpkit.view.player.model import Message, Moment, Playback, after, check_ranks
 
-MOST_CHARACTERS = 12  # on an arrow
+MOST_CHARACTERS = 12  # longest text on an arrow
 
 
 def playback_of_trace(trace: Trace) -> Playback:
-    """The steps of a run's send/recv log, a step for each round.
+    """Return the steps of a run's send/recv log, a step for each round.
 
     Raises TraceError if the run sent no message, ValueError for more than 16 ranks.
     """
@@ -49,7 +49,7 @@ def playback_of_trace(trace: Trace) -> Playback:
 
 
 def shortened(numbers: object) -> str:
-    """The numbers of a message, shortened to the room of an arrow: "3", "1 … 4"."""
+    """Return the numbers of a message, shortened to the room of an arrow: "3", "1 … 4"."""
     text = str(numbers)
     if len(text) <= MOST_CHARACTERS or "," not in text:
         return text
@@ -60,8 +60,8 @@ def shortened(numbers: object) -> str:
 def rounds(pairs: Sequence[tuple[Span, Span]]) -> list[list[tuple[Span, Span]]]:
     """Return (send, recv) pairs in rounds: a message waits for no other message of its round.
 
-    The round of a message comes after the latest round in which its sender had finished a send or a
-    receive before the sender posted the message.
+    Before a sender posts a message, it has finished some sends and receives. The round of the
+    message follows the latest round of these.
     """
     # rank -> (over_ns of a send or recv, round of this operation)
     ended: dict[int, list[tuple[int, int]]] = {}
@@ -78,7 +78,7 @@ def rounds(pairs: Sequence[tuple[Span, Span]]) -> list[list[tuple[Span, Span]]]:
 
 
 def _note(ended: list[tuple[int, int]], highest: list[int], span: Span, number: int) -> None:
-    """Enter an operation's end, and keep both lists in the order of time."""
+    """Insert the end and the round of an operation, and keep both lists in the order of time."""
     at = bisect_right(ended, (span.over_ns, number))
     ended.insert(at, (span.over_ns, number))
     highest.insert(at, max(number, highest[at - 1] if at else 0))

@@ -1,7 +1,7 @@
 """`playback_of_schedule`: the sums on each rank after each round of a schedule. Pure.
 
-The schedule is run by `simulate.execute` on vectors in which rank r has the one bit 2**r: a sum of
-such numbers is the set of ranks that it holds, so that nothing is worked out twice here.
+`simulate.execute` runs the schedule on vectors in which every number of rank r is 2**r. The bits of
+a sum then name the ranks that contributed, so this module needs no schedule code of its own.
 """
 
 from dataclasses import replace
@@ -18,10 +18,10 @@ Holds = tuple[tuple[int, ...], ...]
 def playback_of_schedule(
     plan: Schedule, length: int | None = None, itemsize: int = FLOAT32
 ) -> Playback:
-    """Return the steps of a schedule; ``length`` is another length of its vectors, in elements.
+    """Return the steps of a schedule; ``length`` replaces the length of its vectors, in elements.
 
-    ``itemsize`` is bytes per element. Raises ValueError for more than 16 ranks, and for another
-    length of a schedule that the reader made.
+    ``itemsize`` is bytes per element. Raises ValueError for more than 16 ranks, and for a
+    ``length`` that differs from that of a schedule which ``schedule()`` did not make.
     """
     check_ranks(plan.world_size)
     if length is not None and length != plan.length:
@@ -44,7 +44,7 @@ def playback_of_schedule(
 
 
 def notice(plan: Schedule, itemsize: int = FLOAT32) -> str:
-    """Return the sentence to notice, with this schedule's own numbers."""
+    """Return a sentence on the pattern of the schedule, with the schedule's numbers."""
     ranks = range(plan.world_size)
     sent = [plan.sent(rank) * itemsize for rank in ranks]
     total, most = size(sum(sent)), size(max(sent))
@@ -75,7 +75,7 @@ def notice(plan: Schedule, itemsize: int = FLOAT32) -> str:
 
 
 def _name(plan: Schedule) -> str:
-    """ "Ring all-reduce", "Broadcast"."""
+    """Return the name of a schedule in words: "Ring all-reduce", "Broadcast"."""
     name, operation = plan.name.replace("_", "-"), plan.operation.replace("_", "-")
     return name.capitalize() if name == operation else f"{name.capitalize()} {operation}"
 
@@ -96,7 +96,11 @@ def _resized(plan: Schedule, length: int) -> Schedule:
 
 
 def _cuts(plan: Schedule) -> list[int]:
-    """Return the cuts of the vector: none, or the n equal chunks if these are enough."""
+    """Return the cuts of the vector, with both its ends; only [0] for a barrier.
+
+    The cuts divide the vector into n equal chunks if no part of the schedule needs other cuts, and
+    nowhere if all parts are the whole vector.
+    """
     if plan.steps and not any(elements(step.part) for step in plan.steps):
         return [0]  # no payload: a barrier
     ends = {end for step in plan.steps for end in step.part} | {0, plan.length}
@@ -107,7 +111,7 @@ def _cuts(plan: Schedule) -> list[int]:
 
 
 def _in_chunks(plan: Schedule, cuts: list[int]) -> Schedule:
-    """The schedule on a vector with one element for each chunk."""
+    """Return the schedule for a vector with one element for each chunk."""
     index = {cut: n for n, cut in enumerate(cuts)}
 
     def small(part: Part) -> Part:
@@ -139,7 +143,7 @@ def _given(small: Schedule) -> list[list[int]]:
 
 
 def _messages(plan: Schedule, small: Schedule, round: int, itemsize: int) -> list[Message]:
-    """The messages of a round, in the order of their receivers' steps."""
+    """Return the messages of a round, with the bytes of ``plan`` and the chunks of ``small``."""
     adds = {
         (step.peer, step.rank, step.part): isinstance(step, RecvReduce)
         for step in small.steps

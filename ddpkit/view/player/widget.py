@@ -23,8 +23,8 @@ PACE_MS = 1200  # per step
 def play(schedule_or_run: Schedule | HasTrace | Trace, length: int | None = None) -> View[int]:
     """Show a collective step by step: each message, and the sums that each rank holds.
 
-    The collective is a `simulate.schedule`, with ``length`` elements (float32) instead of its own
-    if given; or the sends and receives of a run. In a notebook there are buttons and a slider;
+    The collective is a `simulate.schedule`, or the sends and receives of a run. ``length`` replaces
+    the length of a schedule, in float32 elements. In a notebook there are buttons and a slider;
     anywhere ``play(...).figure(step=3)`` is the picture after step 3, and ``.table()`` all steps as
     text. Raises TraceError for a run without messages, ValueError for more than 16 ranks.
     """
@@ -61,7 +61,7 @@ def play(schedule_or_run: Schedule | HasTrace | Trace, length: int | None = None
 
 
 def _steps(now: int, playback: Playback) -> Control:
-    """Return Play, buttons and a slider of the steps."""
+    """Return the control of the steps: a Play button, further buttons and a slider."""
     names = [f"{k} of {playback.steps}" for k in range(1, playback.steps + 1)]
     words = "before the first", *names
     return Control("Step", tuple(range(len(words))), words, now, "player", PACE_MS)

@@ -1,4 +1,4 @@
-"""`roof_picture`: operations under two roofs, by their FLOPs a byte. Pure.
+"""`roof_picture`: operations under two roofs, by their FLOPs per byte. Pure.
 
 The roofline is that of S. Williams, A. Waterman and D. Patterson (CACM 52(4), 2009). The launch is
 a third limit: a device that has waited for the launch of an operation is bound by launches.
@@ -18,7 +18,7 @@ LIMITS = "arithmetic", "memory", "launches"
 
 
 class Rates(Protocol):
-    """A machine's rates that are reached: FLOP/s, bytes/s and the seconds of a launch."""
+    """The rates that a machine reaches: FLOP/s and bytes/s, and the seconds of a launch."""
 
     @property
     def flops(self) -> float: ...
@@ -44,12 +44,12 @@ class RoofPicture:
     """Dots under the roofs of a machine."""
 
     dots: tuple[Dot, ...]  # operations with FLOPs
-    shares: dict[str, float]  # parts of the whole time, by limit; operations without FLOPs too
+    shares: dict[str, float]  # limit -> share of the whole time, of all operations
     flops: float
     bandwidth: float
     seconds: float  # the end of the last operation
     number: int
-    without: int  # operations without FLOPs: below the picture
+    without: int  # number of operations without FLOPs, which have no dot
 
     @property
     def ridge(self) -> float:

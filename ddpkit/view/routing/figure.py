@@ -39,7 +39,7 @@ def draw_routing(model: RoutingPicture) -> Figure:
 
 
 def _experts(page: Page, model: RoutingPicture, to: int, box: Box, high: float) -> None:
-    """Draw the rows for one rank's experts, by expert and sender."""
+    """Draw the number of rows that each rank sends to the experts of rank ``to``."""
     left, top, right, _ = box
     most = max(map(max, model.counts)) or 1
     wide = (right - left) / model.per_rank
@@ -63,7 +63,7 @@ def _experts(page: Page, model: RoutingPicture, to: int, box: Box, high: float) 
 
 
 def _rows(page: Page, model: RoutingPicture, to: int, box: Box) -> None:
-    """Draw the rows of one rank as a bar, with a line at the mean of all ranks."""
+    """Draw the rows that rank ``to`` receives as a bar, with a line at the mean of all ranks."""
     left, top, right, bottom = box
     inch = (right - left) / (max(model.rows) or 1)
     rows = model.rows[to]

@@ -13,7 +13,10 @@ MOST_RANKS = 8  # columns of the text; with more, a line has the rows of a rank
 
 @dataclass(frozen=True, slots=True)
 class RoutingPicture:
-    """Rows from each rank, in the order of the experts; each rank has ``per_rank`` experts."""
+    """The rows from each rank to each expert; each rank has ``per_rank`` experts.
+
+    ``counts[rank][expert]`` is a number of rows.
+    """
 
     counts: tuple[tuple[int, ...], ...]
     per_rank: int
@@ -29,7 +32,7 @@ class RoutingPicture:
         return self.ranks * self.per_rank
 
     def sent(self, rank: int, to: int) -> int:
-        """Return the rows from one rank to the experts of another rank, or to its own."""
+        """Return the number of rows from ``rank`` to the experts of rank ``to``."""
         return sum(self.counts[rank][to * self.per_rank : (to + 1) * self.per_rank])
 
     @property

@@ -20,14 +20,14 @@ from ddpkit.view.scaling.model import GOOD, Scaling
 LEFT, TOP, WIDE, HIGH = 0.86, 1.7, 4.6, 1.75  # inches
 KEY = TOP - 0.22  # the legends
 BARS, LONG = LEFT + WIDE + 0.75, 4.4
-LOOK = {  # looks of the two ways, with different markers and dashes too
+LOOK = {  # looks of the two curves, which differ in markers and dashes too
     "the batch grows (weak)": (style.BACKWARD, "o", "solid"),
     "the batch is shared (strong)": (style.EXPOSED, "s", (0, (4, 2))),
 }
 
 
 def draw_scaling(model: Scaling) -> Figure:
-    """A figure of 11 inches width, as high for one setting as for another."""
+    """Return a figure of 11 inches width, of the same height for all settings."""
     page = Page(TOP + HIGH + 0.62)
     for y, text, points in ((0.24, model.title, 14.5), (0.53, model.text, 10)):
         page.write_fitting(0.2, y, text, points, style.WIDTH - 0.4, bold=points > 12)
@@ -68,7 +68,7 @@ def _curve(axes: Axes, some: tuple[Scaled, ...], at: int, look: tuple[Any, ...])
 
 
 def _entry(page: Page, x: float, name: str, look: tuple[Any, ...]) -> float:
-    """Write a curve's name above the plot; returns where it ends, in inches."""
+    """Write a curve's name above the plot, and return the right end of the name, in inches."""
     color, marker, dashes = look
     line: dict[str, Any] = {"color": color, "linewidth": 1.8, "linestyle": dashes}
     page.add(Line2D([x, x + 0.34], [KEY, KEY], **line))
@@ -78,7 +78,7 @@ def _entry(page: Page, x: float, name: str, look: tuple[Any, ...]) -> float:
 
 
 def _steps(page: Page, model: Scaling) -> None:
-    """Draw the two steps on this number of ranks, as parts, on one scale."""
+    """Draw the weak and the strong step on the chosen number of ranks, as parts, on one scale."""
     page.write(BARS, TOP - 0.52, f"The step on {count(model.ranks, 'rank')}", 11, bold=True)
     pair = model.weak[model.at], model.strong[model.at]
     plot = Plot(page, BARS, TOP, LONG, HIGH, max(x.replay.step_ns for x in pair) / 1e6)

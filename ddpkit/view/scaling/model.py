@@ -19,7 +19,7 @@ class Scaling:
     title: str
     weak: tuple[Scaled, ...]
     strong: tuple[Scaled, ...]
-    at: int  # the index of the number of ranks that is looked at
+    at: int  # the index of the chosen number of ranks
 
     @property
     def ranks(self) -> int:
@@ -51,7 +51,7 @@ class Scaling:
         )
 
     def table(self) -> str:
-        """Both curves as text."""
+        """Return both curves as text."""
         rows = [["ranks", "growing: step", "speed-up", "shared: step", "speed-up"]]
         for pair in zip(self.weak, self.strong, strict=True):
             cells = ((words.ms(each.replay.step_ns), f"{each.speed_up:.3g}") for each in pair)
@@ -71,7 +71,7 @@ def scaling_model(
     cap_mb: float = DEFAULT_CAP_MB,
     algorithm: str = "ring",
 ) -> Scaling:
-    """Weak and strong scaling of ``step``, with the step on ``ranks`` ranks in view.
+    """Return weak and strong scaling of ``step``; ``ranks`` is the chosen number of ranks.
 
     ``batch=2``: each sample takes as long as in ``step``, and the batch has twice as many samples.
     ``algorithm`` is the algorithm of all all_reduces, a name that `price_of` takes.
@@ -87,7 +87,7 @@ def scaling_model(
         tuple(scaling(larger, link, worlds, strong=strong, buckets=buckets, algorithm=algorithm))
         for strong in (False, True)
     )
-    # the bars show the rest of the compute as idle
+    # without other compute, which the bars show as idle time
     computed_ns = larger.compute_ns - larger.other_ns
     title = f"{words.ms(computed_ns)} of compute, {size(step.bytes)} of gradients, {link}"
     title += f", {algorithm}" if algorithm != "ring" else ""

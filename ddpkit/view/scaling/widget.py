@@ -32,9 +32,9 @@ def explore_scaling(
 ) -> View[Scaling]:
     """Move the ranks, the batch and the link, and see the efficiency: speed-up ÷ ranks.
 
-    Weak scaling gives every rank the batch of the step; strong scaling shares one such batch out.
-    All ranks are on one flat network. Their all_reduces are rings, recursive doubling
-    (``algorithm="butterfly"``), or whichever of both is "cheapest" for each bucket.
+    Weak scaling gives every rank the batch of the step; strong scaling divides one such batch among
+    the ranks. All ranks are on one flat network. Their all_reduces are rings, recursive doubling
+    (``algorithm="butterfly"``), or the cheaper of both for each bucket ("cheapest").
     The step and the link are found as by `explore_buckets`. In a notebook there are sliders;
     anywhere ``explore_scaling(...).figure(ranks=256, batch=2, gbits=100, us=20, cap_mb=25)`` is the
     picture, and ``.table(...)`` both curves as text. Raises TraceError if the trace has no step

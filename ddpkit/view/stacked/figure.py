@@ -1,4 +1,4 @@
-"""`draw_stacked`: a bar a run, in parts, in groups measured against their first bar."""
+"""`draw_stacked`: a stacked bar for each run; the first bar of each group is 100 %."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ LOOKS: dict[str, tuple[Look, Look]] = {  # looks of a part, and of the word on t
 
 
 def draw_stacked(model: StackedSteps) -> Figure:
-    """A figure of 11 inches width; its height follows the number of bars."""
+    """Return a figure of 11 inches width; its height follows the number of bars."""
     groups = len(model.bars) // model.by
     height = len(model.bars) * PITCH + (groups - 1) * GAP
     page = Page(TOP + height + BOTTOM + (0.2 if model.note else 0.0))

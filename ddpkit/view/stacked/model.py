@@ -1,4 +1,4 @@
-"""`stacked_steps`: the parts of steps of several runs, beside the first of their group. Pure.
+"""`stacked_steps`: the parts of a step of each run, against the first run of its group. Pure.
 
 The bars are those of Li et al., PyTorch Distributed: Experiences on Accelerating Data Parallel
 Training (VLDB 2020), figure 6.
@@ -16,7 +16,7 @@ from ddpkit.view.drawing import words
 from ddpkit.view.drawing.typical import typical_step
 
 PARTS = ("forward", "backward", "other compute", "exposed comm", "optimizer", "copies", "idle")
-# kind -> part; inner kinds first
+# part -> kind of span; inner spans first
 KINDS = {"optimizer": "optimizer", "backward": "backward", "forward": "forward"}
 
 
@@ -40,7 +40,7 @@ class Stacked:
 
     @property
     def gain(self) -> float:
-        """Return the share of the first bar by which this bar is shorter; negative: longer."""
+        """The share of the first bar by which this bar is shorter; negative if it is longer."""
         return 1 - self.step_ns / self.base_ns if self.base_ns else 0.0
 
     @property
@@ -65,7 +65,7 @@ class StackedSteps:
 
     @property
     def shown(self) -> list[int]:
-        """Return the numbers of the parts that any bar has."""
+        """Return the indices in `PARTS` of the parts that some bar has."""
         return [i for i in range(len(PARTS)) if any(bar.lengths[i] for bar in self.bars)]
 
 
@@ -79,8 +79,8 @@ def stacked_steps(
     """Return a bar for each trace, in groups of `by` (None: one group), against the group's first.
 
     The bar shows step ``step`` of one rank, or the typical step without ``step``; a trace without
-    steps is shown whole. Raises ValueError where there is no trace, where labels or groups do not
-    fit, and TraceError if there is no such step.
+    steps is shown whole. Raises ValueError without a trace, for labels or groups that do not fit
+    and for a rank that a trace does not have, TraceError if there is no such step.
     """
     if not traces:
         raise ValueError("stack needs a run: stack(run)")
@@ -128,7 +128,7 @@ def _bar(label: str, trace: Trace, rank: int, step: int | None) -> Stacked:
 
 
 def _common(traces: Sequence[Trace]) -> dict[str, Scalar]:
-    """Return the facts that all runs share: labels tell different links apart."""
+    """Return the facts that all runs share; the labels name different ones, such as links."""
     facts = (dict(trace.facts).items() for trace in traces)
     return dict(set.intersection(*map(set, facts)))
 
@@ -151,7 +151,7 @@ def _notice(bars: Sequence[Stacked]) -> str:
 
 
 def _lines(model: StackedSteps) -> Iterator[str]:
-    """The text: the finding, and a line a bar."""
+    """Yield the text: the finding, and a line for each bar."""
     yield prose(model.title, model.notice)
     rows = [["", "step", *(PARTS[i] for i in model.shown), "comm hidden", "against the first"]]
     for n, bar in enumerate(model.bars):

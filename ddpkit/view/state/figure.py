@@ -11,11 +11,11 @@ from ddpkit.view.timeline.memory_figure import COLOR
 
 LEFT, TOP, WIDE, ROW, BAR = 1.75, 1.35, 7.9, 0.5, 0.3  # inches
 PANEL = LEFT + WIDE + 0.15
-TICK = 0.07  # the part of the least's mark above and below the bar
+TICK = 0.07  # inches by which the mark of the least bytes extends above and below the bar
 
 
 def draw_state(model: StateModel) -> Figure:
-    """A figure of 11 inches width."""
+    """Return a figure of 11 inches width."""
     high = ROW * len(model.bars)
     page = Page(TOP + high + 0.55)
     lines = (0.24, model.title, 14.5), (0.53, model.text, 10), (0.79, model.notice, 10)
@@ -35,7 +35,7 @@ def draw_state(model: StateModel) -> Figure:
 
 
 def _legend(page: Page, model: StateModel, *, drawn: bool) -> None:
-    """Draw the meaning of the colours, the memory's line, and the mark of the least."""
+    """Draw the legend: the colours, the line of the memory, and the mark of the least bytes."""
     entries = [(kind, {"facecolor": COLOR[kind], "linewidth": 0}) for kind in model.bars[0].by_kind]
     grey = {"facecolor": style.GREY, "linewidth": 0}
     entries.append(("grey mark: left on any number of ranks", grey))

@@ -9,7 +9,8 @@ from typing import TypeAlias
 from ddpkit.text import columns, count, plural, size
 
 StateBytes: TypeAlias = Callable[[int, int, int], int]  # (parameters, ranks, stage) -> bytes
-WHOLE = {"optimizer": 12, "gradients": 2, "parameters": 2}  # bytes, in the order of the stages
+# bytes for each parameter; stage 1 shards the first kind, stage 2 two kinds, stage 3 all kinds
+WHOLE = {"optimizer": 12, "gradients": 2, "parameters": 2}
 STAGES = range(len(WHOLE) + 1)
 SHARED = ("nothing shared out", "the optimizer is", "gradients too", "parameters too")
 
@@ -21,7 +22,7 @@ class StateBar:
     stage: int
     by_kind: dict[str, int]  # parameters first, as in the bar
     total: int
-    least: int  # on any number of ranks
+    least: int  # bytes on a rank if there are as many ranks as parameters
     enough: int | None  # the fewest ranks on which the stage fits; None: it fits on no number
 
 
@@ -47,7 +48,7 @@ class StateModel:
 
     @property
     def notice(self) -> str:
-        """The ranks from which on each stage fits."""
+        """The fewest ranks on which each stage fits, in a sentence."""
         fits = []
         for enough, same in groupby(self.bars, key=lambda bar: bar.enough):
             stages = [str(bar.stage) for bar in same]
@@ -56,7 +57,7 @@ class StateModel:
         return f"What to notice: it fits into {size(self.memory)} {', '.join(fits)}."
 
     def table(self) -> str:
-        """All bars as text."""
+        """Return all bars as text."""
         kinds = list(self.bars[0].by_kind)
         rows = [["stage", *kinds, "on each", "at least", "fits from"]]
         for bar in self.bars:
@@ -69,10 +70,10 @@ class StateModel:
 def state_model(
     state_bytes: StateBytes, parameters: int, ranks: int = 64, memory: int = 80 * 10**9
 ) -> StateModel:
-    """Return the bars of a function of parameters, ranks and stage, such as lab 13's.
+    """Return the bars for ``state_bytes(parameters, ranks, stage)``, the function of lab 13.
 
-    Each stage shares out one kind more, so the bytes that a stage saves over the stage before are
-    of this kind. Source of the stages: S. Rajbhandari and others, ZeRO, 2020, figure 1. Raises
+    Each stage shards one more kind of state, so the bytes that a stage saves over the stage before
+    are of this kind. Source of the stages: S. Rajbhandari and others, ZeRO, 2020, figure 1. Raises
     ValueError for fewer than one parameter or rank.
     """
     if parameters < 1 or ranks < 1:
@@ -93,7 +94,7 @@ def state_model(
 
 
 def _enough(state_bytes: StateBytes, parameters: int, stage: int, memory: int) -> int:
-    """Return the fewest ranks on which a stage fits; it must fit on as many ranks as parameters."""
+    """Return the fewest ranks on which a stage fits; with a rank a parameter, it must fit."""
     counts = range(1, parameters + 1)
     fits: Callable[[int], bool] = lambda n: state_bytes(parameters, n, stage) <= memory  # noqa: E731
     return counts[bisect_left(counts, True, key=fits)]

@@ -2,6 +2,6 @@
 
 model          a trace as rows, arrows and sentences
 memory         the memory of the fullest rank, over the same time
-figure         the static figure
-memory_figure  the memory, under it
+figure         the static figure of the timeline
+memory_figure  the memory, drawn under the timeline
 """

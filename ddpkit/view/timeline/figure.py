@@ -1,4 +1,4 @@
-"""`draw_timeline`: the timeline as a static figure: one row a rank, and the parts of its time."""
+"""`draw_timeline`: a static figure with a row for each rank, and the parts of the rank's time."""
 
 from collections.abc import Sequence
 
@@ -59,7 +59,7 @@ def write_names(page: Page, top: float, model: Timeline, row: RankRow, place: Ro
     y = top + sum(place.compute if model.has_compute else comm) / 2
     points = 11 if len(model.rows) <= 8 else 9.5
     wide = max(page.text_width(each.name, points, bold=True) for each in model.rows)
-    points *= min(1.0, 0.58 / wide)  # the same for all
+    points *= min(1.0, 0.58 / wide)  # the longest name fits; all names have one size
     page.write_fitting(0.62, y, row.name, points, 0.58, bold=True, ha="right")
     if model.has_compute:
         page.write(LEFT - 0.08, y, "compute", 8.5, style.GREY, ha="right")
@@ -82,7 +82,7 @@ def _arrows(plot: Plot, model: Timeline, rows: list[RowLayout]) -> None:
             y, to_y = rows[rank].top, rows[to].bottom
         lines.append(((start / 1e6, y), (end / 1e6, to_y)))
     plot.lines(lines, linewidths=0.9, colors=style.ARROW, zorder=2.5)
-    if lines:  # arrows go behind a rank's lanes, and do not show between lanes
+    if lines:  # arrows pass behind a rank's lanes: cover them between the lanes too
         for row, place in zip(model.rows, rows, strict=True):
             for lane, above, below in zip(row.lanes, place.lanes, place.lanes[1:], strict=False):
                 solid = [bar for bar in lane if bar.kind != "done"]
@@ -102,7 +102,7 @@ def write_headings(
     compute: bool,
     under: tuple[str, str],
 ) -> None:
-    """Write everything around the plots; ``under`` are the names of the two axes."""
+    """Write the title, the finding, the legends and the note; ``under`` names the two axes."""
     page.write_fitting(LEFT, 0.24, title, 14.5, MIDDLE, bold=True)
     page.write_fitting(LEFT, 0.53, finding, 10, MIDDLE)
     page.legend(kinds(rows, compute=compute), LEFT + 0.01, 0.84, MIDDLE)

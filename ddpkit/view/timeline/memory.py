@@ -26,7 +26,7 @@ def memory_track(trace: Trace, pixel_ns: float) -> MemoryTrack | None:
     rank = max(peaks, key=lambda rank: peaks[rank].total)
     start, end = trace.window_of(rank)
     left = trace.start_ns
-    last = max(end, peaks[rank].ns)  # the peak may come when no more time passes
+    last = max(end, peaks[rank].ns)  # the peak may come at the end of the window, or after it
     levels = inside(trace.memory[rank], start, last + (last == peaks[rank].ns))
     steps: list[tuple[int, int, tuple[int, ...]]] = []
     times = [max(level.ns, start) - left for level in levels] + [last - left]

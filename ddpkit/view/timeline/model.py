@@ -13,12 +13,12 @@ from ddpkit.view.timeline.memory import MemoryTrack, memory_track
 
 MAX_MESSAGES = 60  # more arrows would hide the bars that they connect
 MANY = 16  # ranks: a longer table hides the ranks that differ
-MAX_AT_ONCE = 3  # messages of a rank: with more, nobody sees where an arrow belongs
+MAX_AT_ONCE = 3  # messages of a rank at one time: more arrows could not be told apart
 
 
 @dataclass(frozen=True, slots=True)
 class Arrow:
-    """A message, from (rank, time its bytes began to move) to (rank, time of arrival).
+    """A message, from (rank, time when the bytes began to move) to (rank, time of arrival).
 
     Times in ns since the picture's left edge.
     """
@@ -96,7 +96,8 @@ def timeline_model(
         lines += words.copied({name: row.copied for name, row in named.items()})
         lines.append(prose(words.starved(shown)))
         waited = words.waited(waited_for(builder.comm, builder.last_in, windows), shown.facts)
-        said = words.note(shown.facts, compute=True, comm=comm)  # "idle" is in the picture alone
+        # compute=True leaves out the sentence on "idle", which only the picture needs
+        said = words.note(shown.facts, compute=True, comm=comm)
         lines += [waited, prose(said)]
     if comm and rank is None:
         lines.append(shown.traffic.table(only))
@@ -114,9 +115,9 @@ def few(model: Timeline) -> list[tuple[int, str]]:
 
 
 def _extremes(rows: Sequence[RankRow]) -> dict[int, str]:
-    """The ranks with the most, the median and the least exposed communication, with labels.
+    """Return the ranks with the most, the median and the least exposed communication, labelled.
 
-    Without communication, idle time counts.
+    Without communication, the ranks are ordered by their idle time.
     """
     comm = any(row.breakdown.comm_ns for row in rows)
 
@@ -148,7 +149,7 @@ def _range(world_size: int) -> str:
 
 
 def _arrows(builder: RowBuilder) -> list[Arrow]:
-    """The messages as arrows; none if too many to help, or if compute lies in their way."""
+    """Return the messages as arrows; none if there are too many, or if the trace has compute."""
     shown = {id(span) for span in builder.comm}
     pairs = [(s, r) for s, r in builder.pairs if id(s) in shown and id(r) in shown]
     if len(pairs) > MAX_MESSAGES or any(span.is_compute for span in builder.trace.spans):
