@@ -1,4 +1,7 @@
-"""Test functions reach the ranks as those of a notebook's cells do: by value."""
+"""Fixtures: a cluster for a module, and two hosts.
+
+Ranks receive test functions by value, as they receive the functions of a notebook's cells.
+"""
 
 from collections.abc import Iterator
 
@@ -18,13 +21,16 @@ def by_value(request: pytest.FixtureRequest) -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def cluster() -> Cluster:
-    """One cluster of two ranks for a whole module: what a test breaks, the next one needs."""
+    """Return a cluster of two ranks for a whole module.
+
+    A test that breaks the cluster makes the next test fail.
+    """
     return Cluster(2)
 
 
 @pytest.fixture(scope="module")
 def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Host, Host]]:
-    """Two hosts; skipped, and said, where the system does not let us make them."""
+    """Yield two hosts; skip the test, with the reason, if the system forbids network namespaces."""
     try:
         with two_hosts(tmp_path_factory.mktemp("hosts")) as both:
             yield both

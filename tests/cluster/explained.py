@@ -1,4 +1,4 @@
-"""How a fault of the table must end, whoever has launched its ranks."""
+"""The expected end of a fault of the table, under every launcher."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from tests.cluster.faults import Fault
 
 
 def ends_explained(fault: Fault, cluster: Cluster, launcher: str = "script") -> RunFailed:
-    """The error that a fault ends with on a cluster: of its kind, with its words and fields."""
+    """Return the error with which a fault ends; check the error's class, words and fields."""
     with pytest.raises(fault.error) as caught:
         cluster.run(fault.function, timeout=fault.timeout or 60)
-    if fault.timeout and "was still starting" in str(caught.value):  # on a machine under load
+    if fault.timeout and "was still starting" in str(caught.value):  # on a busy machine
         return ends_explained(fault.slower(), cluster, launcher)
     assert type(caught.value) is fault.error
     assert not fault.missing(str(caught.value), launcher), str(caught.value)
@@ -25,9 +25,9 @@ def ends_explained(fault: Fault, cluster: Cluster, launcher: str = "script") -> 
 
 
 def out_of_time(cluster: Cluster, function: Callable[[], Any], timeout: float) -> RunTimeout:
-    """The error of a run that never ends, on ranks that had begun by then."""
+    """Return the error of a run that never ends; all ranks must have begun before the timeout."""
     with pytest.raises(RunTimeout) as caught:
         cluster.run(function, timeout=timeout)
-    if "was still starting" in str(caught.value):  # on a machine under load
+    if "was still starting" in str(caught.value):  # on a busy machine
         return out_of_time(cluster, function, 2 * timeout)
     return caught.value

@@ -1,12 +1,12 @@
-"""Every way in which a run is known to fail, as data: what to run, and what must be said of it.
+"""The known ways in which a run fails, as data: functions to run, and expected texts.
 
-A line that the message has to name is marked `# <-`. In words, `{3}` is the name of a function's
-third line, that of its `def` being the first, and `{#3}` is that line's number in its file.
+A line that the message must name is marked `# <-`. In the texts, `{3}` stands for the name of a
+function's third line (the `def` is the first), and `{#3}` for the line's number in its file.
 
-This is the table of every launcher: a script's Cluster meets all faults (test_faults.py), others
-meet those that name them: a notebook's Cluster (tests/notebook/test_errors.py), torchrun
-(test_torchrun.py), and torchrun on two hosts (test_hosts.py). An emulated cluster meets all of them
-too (tests/emulation/test_faults_table.py). `benchmarks.soak` reads it too.
+All launchers use this table. A script's Cluster meets all faults (test_faults.py), and so does an
+emulated cluster (tests/emulation/test_faults_table.py). A notebook's Cluster
+(tests/notebook/test_errors.py), torchrun (test_torchrun.py) and torchrun on two hosts
+(test_hosts.py) meet the faults that name these launchers. `benchmarks.soak` reads the table too.
 """
 
 from __future__ import annotations
@@ -33,12 +33,13 @@ from ddpkit.errors import Deadlock, Mismatch, RankDied, RankError, RunFailed, Ru
 
 @dataclass(frozen=True)
 class Fault:
-    """A function that fails on `world_size` ranks: with which error, and words of its message.
+    """A function that fails on `world_size` ranks, the expected error, and texts of its message.
 
-    `why` is what the error's fields must say of the cause: a Deadlock's `cause`, a Mismatch's
-    `kind`, the `cause` of a RankDied's deaths, the type that the first rank at fault raised.
-    `elsewhere` are the other launchers that meet it, each with the words that must be said there;
-    none are those of a script, and the marked lines. Of words with " or " between them one is said.
+    `why` is the cause that the error's fields must name: the `cause` of a Deadlock, the `kind` of a
+    Mismatch, the `cause` of a RankDied's deaths, or the exception type of the first rank at fault.
+    `elsewhere` maps further launchers to the texts expected there; an empty value stands for the
+    texts of a script and the marked lines. A text with " or " is a choice: the message must contain
+    one part.
     """
 
     function: Callable[..., Any]
@@ -50,7 +51,7 @@ class Fault:
     elsewhere: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def slower(self) -> Fault:
-        """Twice the timeout: for a machine on which the ranks had not begun by then."""
+        """Return the fault with twice the timeout, for a machine on which ranks begin late."""
         assert self.timeout
         now, then = (f"timeout of {seconds:g} s" for seconds in (self.timeout, 2 * self.timeout))
         words = tuple(text.replace(now, then) for text in self.words)
@@ -61,7 +62,10 @@ class Fault:
         return self.function.__name__
 
     def says(self, launcher: str, line: Callable[[int], str]) -> list[str]:
-        """What must be said under a launcher, where `line` names a line of the function."""
+        """Return the texts that the message must contain under a launcher.
+
+        `line` names a line of the function, by its number.
+        """
 
         def named(alone: str, number: str) -> str:
             name = line(int(number))
@@ -72,13 +76,14 @@ class Fault:
         return [re.sub(r"\{(#?)(\d+)\}", lambda at: named(*at.groups()), text) for text in words]
 
     def missing(self, message: str, launcher: str = "script") -> list[str]:
-        """What the message should say, of a run that a script's Cluster started, and does not."""
-        message = re.sub("  #.*?<-", "", message)  # it shows the marked lines as they are
+        """Return the texts that the message of a script's run should contain, and does not."""
+        # the message quotes the marked lines with their marks
+        message = re.sub("  #.*?<-", "", message)
         wanted = self.says(launcher, self._line)
         return [each for each in wanted if not any(one in message for one in each.split(" or "))]
 
     def source(self) -> str:
-        """The function as a reader would write it: no decorator, and nothing marked."""
+        """Return the function as a reader would write it, without decorators and comments."""
         return "".join(f"{re.sub('  #.*', '', text)}\n" for text in self._lines)
 
     @property
@@ -88,17 +93,20 @@ class Fault:
 
     @property
     def _def(self) -> int:
-        """How many lines of decorators there are."""
+        """The number of decorator lines above the function's `def`."""
         lines, _ = inspect.getsourcelines(self.function)
         return next(n for n, text in enumerate(lines) if text.startswith("def "))
 
     def _line(self, number: int) -> str:
-        """ "faults.py, line 12"; Python's line of a whole function is that of its decorator."""
+        """Return "faults.py, line 12" for a line of the function.
+
+        Python takes the line of the decorator for the line of the whole function.
+        """
         _, first = inspect.getsourcelines(self.function)
         return f"faults.py, line {first + (number > 1) * (self._def + number - 1)}"
 
     def wrong_fields(self, error: RunFailed) -> list[str]:
-        """Which fields of the error do not say what they should."""
+        """Return the names of the error's fields that have wrong values."""
         everyone = set(range(self.world_size))
         told = {"why": said_why(error) == self.why}
         match error:
@@ -120,7 +128,7 @@ class Fault:
 
 
 def said_why(error: RunFailed) -> str:
-    """What an error's fields say of its cause."""
+    """Return the cause that an error's fields name."""
     match error:
         case Deadlock():
             return error.cause
@@ -140,12 +148,12 @@ HOSTS: dict[str, tuple[str, ...]] = {"hosts": ()}
 
 
 def met_by(launcher: str) -> dict[str, Fault]:
-    """The faults that another launcher meets too, by name."""
+    """Return the faults that another launcher meets too, by name."""
     return {each.name: each for each in FAULTS if launcher in each.elsewhere}
 
 
 def write(script: Path, fault: Fault, launcher: str, before: str = "") -> list[str]:
-    """Write a script that runs a fault, after some lines; returns what must be said of it."""
+    """Write a script that runs a fault after some lines; return the expected texts of its error."""
     head = f"{imports()}from ddpkit import Cluster\n{before}\n\n"
     run = f"Cluster({fault.world_size}).run({fault.name}, timeout={fault.timeout})"
     script.write_text(f"{head}{fault.source()}\n{run}\nprint('never said')\n")
@@ -154,7 +162,7 @@ def write(script: Path, fault: Fault, launcher: str, before: str = "") -> list[s
 
 
 def imports() -> str:
-    """What the functions need, for a cell or a script that holds their source."""
+    """Return the imports that the fault functions need in a cell or a script."""
     lines = Path(__file__).read_text("utf-8").splitlines()
     wanted = r"import |from torch"
     return "".join(f"{text}\n" for text in lines if re.match(wanted, text))
@@ -172,7 +180,7 @@ def fault(error: type[RunFailed], *words: str, **more: Any) -> Callable[[Any], A
 
 
 class OwnError(Exception):
-    """An exception that cannot be pickled, of a constructor that pickle would not know to call."""
+    """An exception that cannot be pickled: pickle does not know the constructor's arguments."""
 
     def __init__(self, code: int, lock: Any) -> None:
         super().__init__(f"code {code}")
@@ -489,7 +497,7 @@ def in_a_thread():
     peer = 1 - dist.get_rank()
 
     def communicate():
-        for _ in range(100):  # it moves at first
+        for _ in range(100):  # the ranks communicate at first, and then stop
             dist.all_reduce(torch.ones(2))
         dist.recv(torch.ones(2), peer)
 
@@ -620,7 +628,8 @@ def shorter_message():
     why="signal",
     elsewhere={
         "torchrun": ("rank 1 is gone", "last seen in faults.py", "SIGKILL"),
-        # Its second takes no real time: it is seen in that line if it loses its core there.
+        # The second in `time.sleep` takes no real time, so the emulated rank is last seen in that
+        # line only if it loses its core there.
         "emulated": ("was killed by SIGKILL", "somewhere in killed, {1} or last seen in {3}"),
         **NOTEBOOK,
     },
@@ -753,7 +762,7 @@ def endless_output():
         os.write(1, b"spam\n" * 10_000)
 
 
-# The last of four ranks: on the second of two hosts
+# Faults of four ranks on two hosts: the last rank is on the second host
 
 
 @fault(
@@ -778,7 +787,7 @@ def last_of_four_raises():
 )
 def last_of_four_is_killed():
     dist.barrier()
-    time.sleep(1)  # long enough to be looked at
+    time.sleep(1)  # long enough for the monitor to look at the ranks
     if dist.get_rank() == 3:
         os.kill(os.getpid(), signal.SIGKILL)
     dist.barrier()

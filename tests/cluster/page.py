@@ -1,4 +1,4 @@
-"""docs/clusters.md: its commands, for the tests that run them."""
+"""The commands of docs/clusters.md, for the tests that run them."""
 
 import re
 import shlex
@@ -7,12 +7,12 @@ from tests.cluster.two_hosts import ROOT
 
 TEXT = (ROOT / "docs" / "clusters.md").read_text("utf-8")
 BLOCKS = re.findall(r"^```\w+\n(.*?)^```", TEXT, re.MULTILINE | re.DOTALL)
-ONE_HOST, TWO_HOSTS, SBATCH = BLOCKS  # each is run by a test: a fourth one needs a test of its own
+ONE_HOST, TWO_HOSTS, SBATCH = BLOCKS  # a test runs each: a fourth needs another test
 LESSON = "solutions/00_ranks.py"
 
 
 def launch(block: str) -> list[str]:
-    """The words of a command that runs LESSON, without it: to be followed by another script."""
+    """Return the words of a command that runs LESSON, so that another script can follow."""
     *words, script = shlex.split(block.replace("\\\n", " "))
     assert script == LESSON
     return words

@@ -1,4 +1,4 @@
-"""What is left of a run: processes, file descriptors, folders."""
+"""Things that a run may leave behind: processes, file descriptors, folders."""
 
 import os
 import tempfile
@@ -13,9 +13,9 @@ SERVERS = ("multiprocessing.forkserver", "multiprocessing.resource_tracker")
 
 
 def ranks_alive() -> list[psutil.Process]:
-    """Processes below this one, zombies too, without the forkserver and the resource tracker.
+    """Return the processes below this process, except the forkserver and the resource tracker.
 
-    A rank is a child of the forkserver, with the forkserver's own command line.
+    Zombies count. A rank is a child of the forkserver, with the forkserver's own command line.
     """
     server = forkserver._forkserver._forkserver_pid
     alive = []
@@ -36,7 +36,7 @@ def descriptors() -> int:
 
 
 def folders(pid: int | None = None) -> list[str]:
-    """Folders of runs of a process, by default this one."""
+    """Return the folders of runs of a process, by default of this process."""
     return [str(f) for f in Path(tempfile.gettempdir()).glob(f"ddpkit-{pid or os.getpid()}-*")]
 
 

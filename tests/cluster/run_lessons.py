@@ -1,7 +1,8 @@
-"""Lessons as a script for torchrun, one after the other: its ranks start once for all.
+"""Run lessons, one after the other, as one script of torchrun, so that the ranks start only once.
 
-Each way of starting them runs one or two from start to end; nbval runs all of them. All of them
-under torchrun, before a release: DDPKIT_ALL_LABS=1 make test ARGS="tests/cluster -m torchrun"
+Each way to start the ranks runs one or two lessons from start to end; nbval runs all lessons. Run
+all lessons under torchrun before a release: DDPKIT_ALL_LABS=1 make test ARGS="tests/cluster -m
+torchrun"
 """
 
 import os
@@ -17,33 +18,35 @@ EVERY = "DDPKIT_ALL_LABS" in os.environ
 
 
 def some(*numbers: str, of_all: Collection[str]) -> list[Path]:
-    """Lessons by number: a few, or, if every lesson is to be run, those of the second list."""
+    """Return lessons by number: `numbers`, or `of_all` if every lesson is to be run."""
     return [lesson for lesson in ALL if lesson.stem[:2] in (of_all if EVERY else numbers)]
 
 
-HOSTS = ("00", "03", "06")  # on two hosts, and not on one besides
-ON_TOO_FEW = some("02", of_all=("00", "02", "03", "04", "06"))  # two ranks, where it needs four
-# Lessons that one job runs. The newer ones take longer: a job for each, on one host and on two.
+HOSTS = ("00", "03", "06")  # lessons that run on two hosts, and therefore not also on one host
+ON_TOO_FEW = some("02", of_all=("00", "02", "03", "04", "06"))  # on two ranks; lesson 02 needs four
+# Lists of lessons that one job runs. Newer lessons take longer, so each has a job of its own, on
+# one host and on two hosts.
 NEWER = [[lesson] for lesson in ALL if lesson.stem[:2] > "06"] if EVERY else []
 ON_ONE_HOST = [some("04", of_all=("01", "02", "04", "05")), *NEWER]
 ON_TWO_HOSTS = [some("00", "06", of_all=HOSTS), *NEWER]
-TIMED = ("train_fast",)  # judged by a modelled machine's time: ranks of torchrun have none
+# exercises judged by the time of a modelled machine, which ranks of torchrun do not have
+TIMED = ("train_fast",)
 
 
 def named(lessons: Iterable[Path]) -> str:
-    """Their numbers, for the name of a case."""
+    """Return the numbers of the lessons, for the name of a test case."""
     return "_".join(lesson.stem[:2] for lesson in lessons)
 
 
 def checked(lessons: Iterable[Path]) -> list[str]:
-    """The exercises that are checked in lessons, in their order, and can be under torchrun."""
+    """Return the exercises that lessons check and torchrun can check, in order."""
     sources = "".join(lesson.read_text("utf-8") for lesson in lessons)
     found = re.findall(r"^check\((\w+)\)", sources, re.MULTILINE)
     return [name for name in found if name not in TIMED]
 
 
 def passed(output: str) -> list[str]:
-    """The exercises that an output says have passed."""
+    """Return the exercises that passed, according to an output."""
     return re.findall(r"^(\w+): passed", output, re.MULTILINE)
 
 

@@ -1,4 +1,4 @@
-"""What cannot be run is refused in the notebook, by name, before any process is started."""
+"""Functions and arguments that cannot be sent: an error names them before any process starts."""
 
 import functools
 import threading
@@ -49,7 +49,7 @@ def uses_closure():
 
 
 class Holder:
-    """A class with a lock."""
+    """A class with a lock, which cannot be sent."""
 
     lock = threading.Lock()
 
@@ -128,7 +128,7 @@ def knows_formulas():
 
 
 def test_operations_of_torch_are_sent_by_name(cluster):
-    """A policy of torch's checkpoint lists them in a variable of the notebook."""
+    """A checkpoint policy of torch keeps operations in a variable of the notebook."""
     assert cluster.run(knows_operations).results == [True, True]
     assert cluster.run(knows_formulas).results == [[True, True, False]] * 2
 

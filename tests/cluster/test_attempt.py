@@ -1,4 +1,4 @@
-"""Ranks that torchrun starts again meet in a part of its store that nobody has used."""
+"""Ranks that torchrun restarts meet in an unused part of torchrun's store."""
 
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
@@ -11,7 +11,7 @@ from ddpkit.errors import ClusterError
 
 
 def met(store, size, first=0):
-    """The parts that all ranks get, which come one after the other, `first` first."""
+    """Return the store parts of all ranks, which ask one after the other, rank `first` first."""
     order = [(first + k) % size for k in range(size)]
     with ThreadPoolExecutor(size) as pool:
         parts = [pool.submit(attempt.own_part, store, rank, size) for rank in order]

@@ -1,4 +1,4 @@
-"""Whose fault it is, from what is known: one table for all launchers."""
+"""The choice of the rank at fault, from the known facts: one table for all launchers."""
 
 from dataclasses import replace
 
@@ -23,11 +23,11 @@ GONE, LEFT = Death("gone"), Death("left")
         ({0: ECHOED, 1: ECHOED}, {}, RankError, (0, 1)),
         ({2: OWN, 1: Raised("KeyError")}, {}, RankError, (1,)),
         ({0: LEFT_SCRIPT, 1: ECHOED}, {}, RankDied, (0,)),
-        ({0: OWN}, {1: KILLED}, RankDied, (1,)),  # a process that ended is surely at fault
+        ({0: OWN}, {1: KILLED}, RankDied, (1,)),  # a process that ended is certainly at fault
         ({}, {2: KILLED, 1: CRASHED}, RankDied, (1, 2)),
         ({0: ECHOED}, {1: GONE}, RankDied, (1,)),
-        ({0: OWN}, {1: GONE}, RankError, (0,)),  # torchrun may have ended it
-        ({}, {3: GONE, 1: GONE}, RankDied, (3,)),  # and those that went later
+        ({0: OWN}, {1: GONE}, RankError, (0,)),  # torchrun may have ended rank 1
+        ({}, {3: GONE, 1: GONE}, RankDied, (3,)),  # rank 1 went later, and counts too
         ({}, {1: LEFT}, RankDied, (1,)),
         ({}, {1: LEFT, 0: KILLED}, RankDied, (0,)),
     ],

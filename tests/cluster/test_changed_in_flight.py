@@ -1,4 +1,4 @@
-"""A tensor that the code changes before the wait: said after the run, and refused if strict."""
+"""A tensor that code changes before the wait: a warning after the run, an error in strict mode."""
 
 from __future__ import annotations
 

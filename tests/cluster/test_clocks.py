@@ -1,4 +1,4 @@
-"""Clocks of several hosts become one: by arithmetic, with a clock that is known to be wrong."""
+"""Clocks of several hosts become one: tests by arithmetic, with clocks of known errors."""
 
 import random
 import time
@@ -13,7 +13,10 @@ SECOND = 1_000_000_000
 
 
 def pings(offset: int, rng: random.Random) -> list[tuple[int, int, int]]:
-    """Round trips of 20 to 300 us with uneven ways, to a clock that is `offset` ns ahead."""
+    """Return round trips of 20 to 300 us to a clock that is `offset` ns ahead.
+
+    The ways there and back take different times.
+    """
     now, trips = 0, []
     for _ in range(32):
         there, back = rng.randrange(10_000, 150_000), rng.randrange(10_000, 150_000)
@@ -32,7 +35,7 @@ def test_the_shortest_round_trip_bounds_the_error(offset: int) -> None:
 
 
 def test_a_drifting_clock_is_followed() -> None:
-    """50 us a second apart: after ten minutes, 30 ms."""
+    """The clocks drift apart by 50 us in each second: by 30 ms after ten minutes."""
 
     def rank_0(ns: int) -> int:
         return ns + 7 * SECOND + ns // 20_000
@@ -58,7 +61,7 @@ def compare_clocks():
 
     group = dist.group.WORLD._inner
     rank, real = dist.get_rank(), time.perf_counter_ns
-    if rank in (1, 3):  # as on a host that was started an hour later
+    if rank in (1, 3):  # a host that was started an hour later
         time.perf_counter_ns = lambda: real() - 3600 * SECOND
     return read(group, [[0, 2], [1, 3]])
 

@@ -1,4 +1,4 @@
-"""What a run gives: results by rank, a fresh and settled process for each, and nothing else."""
+"""The outcome of a run: results by rank, from fresh and settled processes, and nothing else."""
 
 import dataclasses
 import multiprocessing
@@ -80,7 +80,7 @@ def test_classes_of_a_cell_keep_their_identity(cluster):
 
 
 def test_a_rank_that_gets_no_core_is_waited_for_when_another_has_raised(cluster, monkeypatch):
-    """On busy cores its own exception came too late to be told."""
+    """Regression: on busy cores, the exception of the slow rank came too late to be reported."""
     monkeypatch.setattr(local, "served_ns", lambda pid: 0)
     monkeypatch.setattr(blame, "ECHO", 60.0)
 
@@ -229,7 +229,7 @@ def test_two_threads_run_clusters_at_the_same_time():
 
 @pytest.mark.parametrize("how", ["by what it is asked", "killed"])
 def test_the_forkserver_may_die(cluster, how):
-    """It ends by an exception where a launcher is interrupted while it asks for a process."""
+    """The forkserver ends by an exception if its launcher is interrupted during a request."""
     from multiprocessing import forkserver
 
     cluster.run(dist.get_rank)
@@ -282,7 +282,7 @@ def test_a_script_needs_no_main_guard(tmp_path):
 
 
 def test_a_temporary_folder_may_have_a_long_name(tmp_path):
-    """As of a batch job: the forkserver's socket has a name of 107 bytes at most."""
+    """The socket of the forkserver may have a name of at most 107 bytes, as in a batch job."""
     long = tmp_path / ("a" * 60) / ("b" * 60)
     long.mkdir(parents=True)
     script = (
@@ -313,7 +313,7 @@ def test_where_no_socket_can_be_the_variable_is_named(tmp_path, monkeypatch):
 
 
 def test_a_run_needs_no_torch_in_the_notebook():
-    """The first run would wait for a second or two of importing it."""
+    """Importing torch in the notebook would delay the first run by a second or two."""
     script = "import sys, ddpkit; ddpkit.Cluster(1).run(int); assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", script], check=True, timeout=120)
 
@@ -334,11 +334,11 @@ def receives():
 
 @pytest.mark.parametrize("file", ["<string>", "<my code>"])
 def test_code_that_exec_has_made_has_lines_too(file):
-    """Its ranks were said to be "still starting", however long they had run."""
+    """Regression: such ranks were reported as "still starting", however long they had run."""
     made = {}
     exec(compile(MADE, file, "exec"), made)
     cluster = Cluster(2)
-    cluster.run(int)  # its forkserver has torch now, and a rank starts at once
+    cluster.run(int)  # the forkserver has imported torch now, so ranks start at once
     said = str(out_of_time(cluster, made["spins"], timeout=1))
     assert re.search(rf"rank 1 was in {file}, line [34]\b", said), said
     with pytest.raises(RankError, match=f"{file}, line 7  .in divides."):

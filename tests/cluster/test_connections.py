@@ -1,4 +1,4 @@
-"""Every rank's connection to rank 0: strangers stay out, and an end is noticed."""
+"""The connection of each rank to rank 0: strangers are refused, an end is noticed."""
 
 import json
 import socket

@@ -1,4 +1,4 @@
-"""How many cores a process may use: what it is bound to, and a container's share."""
+"""The number of cores that a process may use: its CPU affinity, and the limit of its container."""
 
 import os
 
@@ -10,7 +10,7 @@ from ddpkit.cluster.cores import cores
 
 @pytest.fixture
 def cgroups(tmp_path, monkeypatch):
-    """A machine of 8 cores, whose control groups say nothing yet."""
+    """Return the control groups of a machine with 8 cores; no file limits the cores yet."""
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(8)), raising=False)
     monkeypatch.setattr(module, "CGROUPS", tmp_path)
     return tmp_path
@@ -23,7 +23,7 @@ def test_without_a_limit_all_cores_of_the_process(cgroups):
 
 
 def test_where_a_process_is_bound_to_no_cores_those_of_the_machine(cgroups, monkeypatch):
-    monkeypatch.delattr(os, "sched_getaffinity")  # macOS, Windows
+    monkeypatch.delattr(os, "sched_getaffinity")  # macOS and Windows
     monkeypatch.setattr(os, "cpu_count", lambda: 6)
     assert cores() == 6
     monkeypatch.setattr(os, "cpu_count", lambda: None)

@@ -1,4 +1,4 @@
-"""Where ranks compute and who moves their bytes: the choice, on machines that are not here."""
+"""The choice of devices and backend for the ranks, for machines that need not be present."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from ddpkit.cluster import devices
 from ddpkit.cluster.devices import Place, choose
 from ddpkit.errors import ClusterError
 
-CHOICES = [  # device, ranks here, gpus, nccl: what is shown
+CHOICES = [  # device, ranks on this host, GPUs, NCCL: text that is shown
     ("cpu", 4, 8, True, "gloo · cpu"),
     ("cuda", 4, 4, True, "nccl · cuda"),
     ("cuda", 4, 8, True, "nccl · cuda"),
@@ -31,7 +31,7 @@ def test_a_gpu_that_is_not_there_is_an_error_and_no_silent_cpu():
 
 
 def test_an_error_names_what_asked_for_the_gpu(monkeypatch: pytest.MonkeyPatch):
-    """A cell that says nothing of devices fails: the reader must hear of the environment."""
+    """A cell that names no device fails, so the message must name the environment variable."""
     monkeypatch.setenv(devices.VARIABLE, "cuda")
     monkeypatch.setattr(devices, "_look", lambda: (0, False))
     with pytest.raises(ClusterError, match="^DDPKIT_DEVICE='cuda': .* Without DDPKIT_DEVICE the"):
@@ -56,7 +56,7 @@ def test_the_environment_speaks_for_cells_that_do_not(monkeypatch: pytest.Monkey
 
 @pytest.mark.processes
 def test_the_cpu_is_what_nobody_needs_to_ask_for(monkeypatch: pytest.MonkeyPatch):
-    """To ask for GPUs imports torch, seconds that a notebook's first cell should not take."""
+    """Counting GPUs imports torch, for which a notebook's first cell should not wait seconds."""
     monkeypatch.delenv(devices.VARIABLE, raising=False)
     monkeypatch.setattr(devices, "_look", lambda: pytest.fail("asked"))
     assert Cluster(2).place == Place("cpu", "gloo")

@@ -1,4 +1,4 @@
-"""torchrun from a cell: a killed rank is started again, and whatever happens nobody is left."""
+"""torchrun from a cell: it restarts killed ranks, and leaves no process behind in any case."""
 
 import os
 import re
@@ -91,7 +91,7 @@ def none_runs(folder):
 
 
 def undisturbed(ranks, path):
-    """The bits with which the same training ends on each rank, where nobody is killed."""
+    """Return the bits with which the same training ends on each rank if no rank is killed."""
 
     def trains():
         room = {"path": str(path), "fatal": -1}
@@ -134,7 +134,10 @@ def test_so_it_does_over_two_hosts(hosts, tmp_path):
 @pytest.mark.torchrun
 @pytest.mark.timeout(400)
 def test_a_run_goes_on_after_a_restart_over_two_hosts(hosts, tmp_path):
-    """A rank of the second host dies; torchrun keeps its store, whose addresses are the dead's."""
+    """A rank of the second host dies.
+
+    torchrun keeps its store, which still has the dead ranks' addresses.
+    """
     launch, *options = page.launch(page.TWO_HOSTS)
     command = [launch, "--max-restarts=1", *options, str(write(tmp_path, RUNS_AGAIN))]
     ended = two_hosts.on_both(hosts, *command, str(tmp_path / "died"), limit=180)
@@ -174,7 +177,7 @@ dist.destroy_process_group()
 
 @pytest.mark.parametrize(("how", "code"), [("ends", 0), ("fails", 1)])
 def test_the_restarts_and_their_reasons_are_said(tmp_path, capfd, how, code):
-    """The first failure comes after 1000 lines of output."""
+    """The first failure comes after 1000 lines of output, and must still be found."""
     run = torchrun(write(tmp_path, FAILS_TWICE), how, ranks=2, max_restarts=2, timeout=250)
     assert run.code == code
     assert run.restarts == ("rank 1: ValueError: bad batch 7", "rank 1: ended by SIGKILL")
@@ -208,7 +211,7 @@ def test_neither_stop_nor_a_dead_kernel_leaves_anybody(tmp_path, how):
     try:
         assert becomes_true(lambda: len(pids(seen)) == 4, 120)
         below = psutil.Process(kernel.pid).children(recursive=True)
-        assert len(below) >= 6  # the guardian, the agent, two ranks with a child each
+        assert len(below) >= 6  # the guardian, the agent, and two ranks with a child each
         kernel.send_signal(signal.SIGINT if how == "stopped" else signal.SIGKILL)
         assert becomes_true(lambda: not any(process.is_running() for process in below))
         assert none_runs(seen)

@@ -1,4 +1,4 @@
-"""What a cluster in emulated time says of itself."""
+"""The texts in which a cluster in emulated time describes itself."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""What errors and calls know, as data: made by hand, sent to another process, written as JSON."""
+"""The data in errors and calls: constructed by hand, sent to another process, written as JSON."""
 
 import ast
 import json
@@ -95,7 +95,7 @@ def test_a_status_is_the_same_on_both_ends(waiting):
 
 
 def test_errors_are_made_where_their_data_is():
-    """Elsewhere somebody would have to word them once more."""
+    """Other modules that make such errors would need their own version of the words."""
     kinds = {type(error).__name__ for error in ERRORS}
     makers = {
         module

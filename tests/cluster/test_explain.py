@@ -1,4 +1,4 @@
-"""Words: from calls to sentences, without processes."""
+"""The words of explanations: from calls to sentences, without processes."""
 
 import pytest
 
@@ -16,7 +16,7 @@ def call(op, *, seq=1, shape=(), **more):
 
 
 def deadlock(calls, needs, returned=(), made=None):
-    """The error for ranks that wait in these calls."""
+    """Return the error for ranks that wait in these calls."""
     waiting = {rank: Waiting(each, LINE) for rank, each in calls.items()}
     cause = causes.deadlock_cause(calls, needs, returned)
     return Deadlock(explain.deadlock(waiting, needs, returned, cause, made or {}), cause=cause)
@@ -91,8 +91,8 @@ def test_a_place():
         ({0: {1}, 1: {0}}, [0, 1]),
         ({0: {0}}, [0]),
         ({0: {1}, 1: {2}, 2: {0}}, [0, 1, 2]),
-        ({0: {1}, 1: {2}, 2: {1}}, [1, 2]),  # rank 0 only waits for those in the cycle
-        ({0: {1, 2}, 1: {3}, 2: {0}, 3: {0}}, [0, 2]),  # the shorter of two
+        ({0: {1}, 1: {2}, 2: {1}}, [1, 2]),  # rank 0 waits for a cycle without being in it
+        ({0: {1, 2}, 1: {3}, 2: {0}, 3: {0}}, [0, 2]),  # the shorter of two cycles
     ],
 )
 def test_cycles(needs, cycle):
@@ -230,7 +230,7 @@ def test_why(calls, needs, returned, cause, words):
 
 
 def making(group, *members):
-    """A wait in new_group, as it is seen from outside."""
+    """Return a wait in new_group, as another rank sees it."""
     return call("new_group", seq=0, group=group, members=members)
 
 
@@ -244,7 +244,8 @@ def making(group, *members):
             "1 group. Every rank must call new_group for every group, in the same order",
         ),
         (
-            # Rank 0 has made one more, and the second mesh dimension tells nothing of that.
+            # Rank 0 has made one group more, and the group of the second mesh dimension shows
+            # nothing of it.
             [making("2", 0, 2), making("3", 0, 1), making("1", 0, 2), making("4", 2, 3)],
             {0: {2}, 1: {0}, 2: {0}, 3: {2}},
             "Why: including the group [0, 2], rank 0 has made 2 groups, rank 2 has made 1 group.",
@@ -347,7 +348,7 @@ def test_difference(one, other, kind, words):
         assert words in disagreement.mismatch(kind, {0: one, 1: other})
 
 
-SPLITS = {  # by rank: to and from the members of [2, 0, 1], in that order
+SPLITS = {  # rank -> splits sent to and received from the members of [2, 0, 1], in this order
     2: ((0, 3, 1), (0, 2, 2)),
     0: ((2, 1, 4), (3, 1, 6)),
     1: ((2, 6, 5), (1, 4, 5)),
@@ -365,7 +366,7 @@ SPLITS = {  # by rank: to and from the members of [2, 0, 1], in that order
         ),
         ({}, {2: (0, 2, 0)}, "rank 1 sends 2 numbers to rank 2\n"),
         ({0: (2, 0, 4)}, {}, "rank 0 sends 0 numbers to itself\n"),
-        ({0: ()}, {0: ()}, None),  # not known
+        ({0: ()}, {0: ()}, None),  # splits that are not known
     ],
 )
 def test_splits_of_a_group_in_an_order_of_its_own(sends, takes, says):
@@ -384,7 +385,8 @@ def test_splits_of_a_group_in_an_order_of_its_own(sends, takes, says):
     if says:
         text = disagreement.mismatch("splits", calls)
         assert says in text
-        assert text.count("\n      cell.py, line 3\n") == 2  # where it is sent, and where taken
+        # the line that sends, and the line that receives
+        assert text.count("\n      cell.py, line 3\n") == 2
 
 
 @pytest.mark.parametrize(("tag", "words"), [(0, "to rank 0\n"), (7, "to rank 0 with tag 7\n")])

@@ -25,7 +25,7 @@ def test_fault(fault: Fault) -> None:
 
 
 def test_groups_that_have_one_number_are_told_apart():
-    """torch's groups would find the wrong members, and wait or worse."""
+    """torch alone would connect the wrong members of such groups, and then wait or worse."""
 
     def by_halves():
         half = [0, 1] if dist.get_rank() < 2 else [2, 3]

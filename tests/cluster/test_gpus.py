@@ -1,7 +1,7 @@
-"""Ranks on real GPUs: one alone on NCCL, two that share a GPU on gloo, and two on NCCL.
+"""Ranks on real GPUs: one rank on NCCL, two ranks on one GPU with gloo, and two ranks on NCCL.
 
-Skipped, and said, where there is none. With stand-ins for CUDA and NCCL: tests/rank/test_gpu.py and
-test_nccl.py; what is chosen where: test_devices.py.
+Without GPUs the tests are skipped with a reason. tests/rank/test_gpu.py and test_nccl.py use
+stand-ins for CUDA and NCCL; test_devices.py tests the choice of device and backend.
 """
 
 from collections.abc import Callable
@@ -33,7 +33,7 @@ def cluster(request: pytest.FixtureRequest) -> Cluster:
 
 
 def collectives() -> dict[str, list[Any]]:
-    """What a laptop's cell does, which says nothing of devices."""
+    """Return the results of collectives in a cell that names no device, as written for a laptop."""
     rank, size = dist.get_rank(), dist.get_world_size()
     mine = torch.arange(5.0) + rank
     assert mine.is_cuda
@@ -69,7 +69,7 @@ def test_the_same_cell_on_a_gpu(cluster: Cluster) -> None:
 
 
 def shuffled() -> list[list[int]]:
-    """What a seed shuffles and draws, by hand and in a DataLoader."""
+    """Return numbers that a seed shuffles and draws, by hand and in a DataLoader."""
     generator = torch.Generator().manual_seed(5)
     order = torch.randperm(20, generator=generator)
     drawn = torch.randint(100, (20,), generator=generator)
@@ -126,7 +126,7 @@ def train(wrap: Callable[..., nn.Module]) -> list[torch.Tensor]:
 def test_20_steps_of_lab_06s_ddp_are_torchs(cluster: Cluster) -> None:
     ours = cluster.run(train, DistributedDataParallel)
     torchs = cluster.run(train, nn.parallel.DistributedDataParallel)
-    of_three = partial(torch.allclose, atol=1e-6)  # whose sum depends on the order
+    of_three = partial(torch.allclose, atol=1e-6)  # the sum of three terms depends on their order
     same = torch.equal if cluster.world_size <= 2 else of_three
     for one, other in zip(ours.results, torchs.results, strict=True):
         assert all(same(a, b) for a, b in zip(one, other, strict=True))
@@ -137,7 +137,7 @@ def test_20_steps_of_lab_06s_ddp_are_torchs(cluster: Cluster) -> None:
 
 
 def long_work() -> float:
-    """Milliseconds that the GPU takes for a stretch, by events of its own."""
+    """Return the milliseconds that the GPU takes for some work, by the GPU's own events."""
     from ddpkit import span
 
     x = torch.randn(4096, 4096)

@@ -95,7 +95,7 @@ def test_lessons_pass_and_say_so_once(hosts, lessons):
 
 
 def sbatch(hosts: tuple[Host, Host], folder: Path, script: Path) -> str:
-    """Run a script by the job script of the page, as Slurm does; returns what it printed."""
+    """Run a script by the job script of the page, as Slurm does, and return the script's output."""
     tools = {
         "srun": SRUN.format(python=sys.executable, pids=[host.pid for host in hosts]),
         "scontrol": "#!/bin/sh\necho node1; echo node2\n",
@@ -117,7 +117,10 @@ def sbatch(hosts: tuple[Host, Host], folder: Path, script: Path) -> str:
 
 
 def test_times_of_two_hosts_are_of_one_clock(hosts, tmp_path):
-    """The clocks are a day apart. No rank leaves an all-reduce before the last one has entered."""
+    """The hosts' clocks are a day apart.
+
+    No rank leaves an all-reduce before the last rank has entered.
+    """
     script = tmp_path / "times.py"
     script.write_text(TIMES)
     facts, theirs, sums = json.loads(sbatch(hosts, tmp_path, script))
@@ -148,7 +151,7 @@ def test_a_failure_on_the_second_host_is_explained_once(hosts, script, name):
 
 
 def test_rank_0_killed_is_explained_by_those_that_it_would_have_told(hosts, script):
-    """Each host once: torchrun on the first may end its other rank before that has said so."""
+    """The first host may stay silent: torchrun may end its other rank before the rank reports."""
     script.write_text(ENDS)
     ended = run(hosts, script, "killed_first")
     assert 0 not in ended.codes
@@ -159,7 +162,7 @@ def test_rank_0_killed_is_explained_by_those_that_it_would_have_told(hosts, scri
 
 
 def runs(pid: int) -> bool:
-    """Whether a process still runs; it may have ended without its parent having noticed yet."""
+    """True if a process still runs: a zombie has ended, even if its parent has not noticed yet."""
     try:
         return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
@@ -167,7 +170,7 @@ def runs(pid: int) -> bool:
 
 
 def test_a_host_that_is_cut_off_ends_the_job(hosts, script, tmp_path):
-    """Both sides: torchrun on the second host waits for longer, but not its ranks."""
+    """The ranks on both sides end, although torchrun on the second host waits for longer."""
     script.write_text(ENDS)
     ranks = [tmp_path / str(rank) for rank in range(4)]
     for host in hosts:

@@ -74,7 +74,7 @@ def test_workers_of_a_data_loader_may_end_a_thousand_times(cluster):
 
 
 def test_a_rank_that_dies_in_the_middle_of_its_reply(cluster):
-    """Though a child of its own lives on, which has inherited its pipes."""
+    """A child of the dead rank lives on, and has inherited the rank's pipes."""
 
     def dies():
         import ddpkit.rank.main
@@ -142,13 +142,13 @@ def test_nothing_survives_a_killed_notebook(tmp_path, monkeypatch):
     with notebook:
         started = {int(notebook.stdout.readline().split()[-1]) for _ in VICTIMS}
         below = psutil.Process(notebook.pid)
-        # The forkserver, the resource tracker, a rank's own child.
+        # the forkserver, the resource tracker, and the child of a rank
         assert becomes_true(lambda: len({p.pid for p in below.children(True)} - started) >= 3)
         processes = {process.pid for process in below.children(True)}
         assert started <= processes
         (sockets,) = tmp_path.glob("pymp-*")
         notebook.kill()
-    assert folders(notebook.pid)  # nobody could remove it
+    assert folders(notebook.pid)  # no process was left that could remove the folder
     assert becomes_true(lambda: not any(map(is_running, processes)))
     assert not sockets.exists()
     Cluster(2)
@@ -156,7 +156,7 @@ def test_nothing_survives_a_killed_notebook(tmp_path, monkeypatch):
 
 
 def main() -> None:
-    """The notebook of the test above: each rank is one of the victims."""
+    """Run the notebook of the test above: each rank is one of the victims."""
 
     def victim(function):
         os.write(1, f"{os.getpid()}\n".encode())

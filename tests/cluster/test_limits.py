@@ -1,4 +1,4 @@
-"""A wait longer than the timeout of a process group: no run ends, and each names the wait."""
+"""Waits longer than the timeout of a process group: no run ends, and each wait is named."""
 
 from __future__ import annotations
 

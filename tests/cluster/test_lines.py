@@ -1,4 +1,4 @@
-"""Collectives that meet by luck: named in a failure, and after a run that ends."""
+"""Collectives on different lines that meet by luck: named after a failure and after success."""
 
 from __future__ import annotations
 
@@ -275,11 +275,14 @@ def test_a_failure_after_meetings_of_equal_lines() -> None:
     assert caught.value.apart == {}
 
 
-# `Lines` alone
+# `Lines` without a cluster
 
 
 def met(*pairs: str, op: str = "all_reduce", group: str = "") -> Lines:
-    """Return what is known after calls of two ranks, "ab" for line a on rank 0, b on rank 1."""
+    """Return the `Lines` after calls of two ranks.
+
+    "ab" stands for a call in line a on rank 0 and in line b on rank 1.
+    """
     lines = Lines()
     for number, pair in enumerate(pairs, 1):
         calls = {

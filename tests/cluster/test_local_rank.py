@@ -1,4 +1,4 @@
-"""Emulated hosts are torchrun's nodes, in a Cluster and under `ddpkit run`."""
+"""The hosts of an emulated cluster are nodes to torchrun, in a Cluster and under `ddpkit run`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When the monitor calls ranks stuck, and when it does not: fed by hand, without processes."""
+"""The monitor calls ranks stuck, or does not: fed by hand, without processes."""
 
 from dataclasses import replace
 
@@ -20,7 +20,7 @@ SECOND = 1_000_000_000
 
 
 class Rank:
-    """A black box that a test writes into."""
+    """A black box of a rank, which the test fills."""
 
     def __init__(self):
         self.calls, self.lost, self.now = [], 0, None
@@ -35,7 +35,7 @@ class Rank:
 
 
 class World:
-    """Ranks in which time passes."""
+    """Ranks and a clock that the test moves."""
 
     def __init__(self, size):
         self.ranks = [Rank() for _ in range(size)]
@@ -51,7 +51,7 @@ class World:
         self.waits[rank] = call if wait else None
 
     def passes(self, seconds, returned=(), busy=(), silent=()):
-        """Let time pass in looks of a fifth of a second; the first thing that is found wrong."""
+        """Let time pass in fifths of a second; return the first error found."""
         for _ in range(round(seconds * 5)):
             self.ns += SECOND // 5
             for rank, box in enumerate(self.ranks):
@@ -98,10 +98,10 @@ def test_one_that_computes_sleeps_or_moves_bytes_is_not_stuck():
     world.post(0, "recv", peer=1, dtype="f", shape=(1,))
     assert world.passes(100) is None  # rank 1 waits for nothing: it sleeps, or computes
     world.post(1, "recv", peer=0, dtype="f", shape=(1,))
-    assert world.passes(100, busy={1}) is None  # it waits, and its CPU is at work
+    assert world.passes(100, busy={1}) is None  # rank 1 waits, but its CPU is busy
     for _ in range(30):
         world.moved[1] += 1
-        assert world.passes(1) is None  # something ends or is posted now and then
+        assert world.passes(1) is None  # now and then an operation ends or is posted
     assert type(world.passes(3)) is Deadlock
 
 
@@ -122,7 +122,7 @@ def test_what_has_its_counterpart_gets_more_time():
     ],
 )
 def test_a_message_on_its_way_to_a_receive_from_anybody_gets_more_time(tag, sender, patience):
-    """On busy cores it took longer than a deadlock's patience, and was called one."""
+    """Regression: on busy cores such a message was called a deadlock."""
     world = World(2)
     world.post(0, "recv", tag=3, dtype="f", shape=(1,))
     world.post(1, "send", peer=0, tag=tag, dtype="f", shape=(1,))
@@ -133,7 +133,7 @@ def test_a_message_on_its_way_to_a_receive_from_anybody_gets_more_time(tag, send
 
 @pytest.mark.parametrize("op", ["recv", "all_reduce"])
 def test_who_has_waited_long_for_a_slow_rank_gets_its_bytes_after_that_has_returned(op):
-    """Of a rank that computes for a minute, sends and returns, nothing is lost on that account."""
+    """A rank that computes for a minute, sends and returns has not lost its message."""
     world = World(2)
     peers = [{"peer": 1}, {"peer": 0}] if op == "recv" else [{"members": (0, 1)}] * 2
     world.post(0, op, dtype="f", shape=(1,), **peers[0])
@@ -145,11 +145,11 @@ def test_who_has_waited_long_for_a_slow_rank_gets_its_bytes_after_that_has_retur
 
 
 def test_a_message_whose_sender_has_returned_is_lost():
-    """Its isend was never waited for: the commonest mistake with it."""
+    """The sender never waits for its isend: the most common mistake with isend."""
     world = World(2)
     world.post(0, "send", peer=1, dtype="f", shape=(1,), via="isend")
     world.post(1, "recv", peer=0, dtype="f", shape=(1,))
-    assert world.passes(LOST - 1, returned={0}) is None  # it may still be on its way
+    assert world.passes(LOST - 1, returned={0}) is None  # the message may still be on its way
     wrong = world.passes(3, returned={0})
     assert type(wrong) is Deadlock
     assert "the message is lost. Keep the Work that isend returns" in " ".join(str(wrong).split())
@@ -158,7 +158,7 @@ def test_a_message_whose_sender_has_returned_is_lost():
 
 
 def test_a_rank_that_is_silent_is_not_stuck():
-    """It holds the GIL: the last it said, that it waits, is old."""
+    """The rank holds the GIL: its last report, that it waits, is old."""
     world = World(2)
     world.post(1, "recv", peer=0, dtype="f", shape=(1,))
     assert world.passes(10) is None
@@ -213,7 +213,7 @@ def test_groups_are_waited_for_by_those_who_make_others():
 
 
 def test_members_that_all_make_one_group_get_more_time():
-    """They connect, and others may have gone on to make the next one."""
+    """The members are connecting, and other ranks may already be making the next group."""
     world = World(4)
     pairs = {n: Call("new_group", str(n), LINE, members=(2 * n - 2, 2 * n - 1)) for n in (1, 2)}
     world.waits = [pairs[1], pairs[1], pairs[2], pairs[2]]
@@ -276,7 +276,7 @@ def test_messages_are_paired_by_ends_tag_and_number():
 
 
 def from_anybody(world, rank, source, seq, tag=0):
-    """A receive from anybody, as a rank writes it: once posted, and once more when it came."""
+    """Record a receive from any rank, as ranks do: once when posted, once when it came."""
     world.post(rank, "recv", seq=1, tag=tag, dtype="f", shape=(4,), wait=False)
     world.post(
         rank, "recv", peer=source, seq=seq, tag=tag, dtype="f", shape=(4,), found=True, wait=False
@@ -327,7 +327,7 @@ def test_after_a_loss_a_stuck_run_is_still_found():
 
 
 def test_a_rank_is_last_seen_where_its_newest_word_is_from():
-    """A status is up to a fifth of a second old: a call may have been posted since."""
+    """A status is up to a fifth of a second old: the rank may have posted a call since."""
     world = World(2)
     assert world.monitor.last_seen(1) is None
     world.post(1, "isend", peer=0, wait=False)
@@ -363,7 +363,7 @@ def test_what_a_rank_is_doing_is_what_its_newest_status_says_of_the_line_it_is_i
     world.passes(0.2)
     assert world.monitor.doing(0) == world.monitor.doing(0, LINE) == Doing(LINE)
     assert world.monitor.doing(1) == Doing(LINE, world.waits[1])
-    assert world.monitor.doing(1, elsewhere) == Doing(elsewhere)  # it has gone on since
+    assert world.monitor.doing(1, elsewhere) == Doing(elsewhere)  # the rank has moved on since
     assert world.monitor.beat(0) == world.ns
     assert [world.monitor.is_behind(0, line) for line in (LINE, elsewhere)] == [False, True]
     world.monitor.statuses[1] = replace(world.monitor.statuses[1], phase="starting")
@@ -372,7 +372,7 @@ def test_what_a_rank_is_doing_is_what_its_newest_status_says_of_the_line_it_is_i
 
 
 class Busy:
-    """An emulated network with an event in each look, until it stops."""
+    """An emulated network that handles an event between any two looks, until it stops."""
 
     stands, stopped, events = False, False, 0
 
@@ -383,7 +383,7 @@ class Busy:
 
 
 def test_ranks_that_wait_for_a_network_at_work_are_in_no_deadlock():
-    """The network of 512 ranks works out a step for longer than the patience, on busy cores."""
+    """An emulated network of 512 ranks may compute a step for longer than the patience."""
     world = World(2)
     network = Busy()
     world.monitor = Monitor(world.ranks, network)

@@ -17,7 +17,7 @@ in_every_way = pytest.mark.parametrize("way", WAYS)
 
 
 def names_every_rank(text: str) -> bool:
-    """True if a disagreement has a line on each of three ranks: its call, or no call so far."""
+    """True if the text has a line for each of three ranks: its call, or no call so far."""
     lines = re.findall(r"^  ranks? ([\d, ]+) (?:calls?|ha(?:s|ve) not called it yet)", text, re.M)
     return sorted(", ".join(lines).split(", ")) == ["0", "1", "2"]
 

@@ -1,4 +1,4 @@
-"""What ranks print: labelled, in rank order, and bounded."""
+"""The output of ranks: labelled, in rank order, and limited."""
 
 import os
 import subprocess
@@ -126,7 +126,7 @@ def test_a_message_of_the_wrong_size_is_explained_alone(cluster, capsys):
 def test_output_of_a_run(cluster, capsys):
     def prints():
         rank = dist.get_rank()
-        time.sleep(0.1 * (1 - rank))  # rank 1 is first
+        time.sleep(0.1 * (1 - rank))  # rank 1 prints first
         print("from print", rank)
         print("to stderr", file=sys.stderr)
         os.write(1, b"from C \xff\n")

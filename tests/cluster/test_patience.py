@@ -1,4 +1,4 @@
-"""A run that is slow, and not stuck, is never called a deadlock."""
+"""A run that is slow but not stuck is never called a deadlock."""
 
 import threading
 import time
@@ -56,7 +56,7 @@ def test_one_rank_sleeps_inside_backward_and_in_a_thread(cluster):
             dist.recv(torch.ones(1), 1)
             dist.send(torch.ones(1), 1)
         else:
-            # The main thread waits for rank 0, which waits for our other thread.
+            # The main thread waits for rank 0, and rank 0 waits for the second thread of this rank.
             def later():
                 time.sleep(4)
                 dist.send(torch.ones(1), 0)
@@ -109,7 +109,7 @@ def test_many_bytes_on_starved_ranks():
 
 @pytest.mark.slow
 def test_a_rank_that_holds_the_gil_after_it_waited(cluster):
-    """Its last status, "waits", is old by then, and must not count."""
+    """The rank's last status, "waits", is old by then, and must not count."""
 
     def slow():
         import ctypes

@@ -1,4 +1,4 @@
-"""Calls that torch refuses, in a script that goes on: the same errors, and nothing was sent."""
+"""Calls that torch refuses: under ddpkit the errors are the same, and nothing is sent."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ REFUSED: dict[str, Callable[[], Any]] = {
 
 
 def ended() -> dict[str, str]:
-    """What each call ends in, and the sum of an all_reduce after all of them."""
+    """Return the error of each call, and the sum of an all_reduce after all calls."""
     said = {}
     for name, call in REFUSED.items():
         try:
@@ -54,7 +54,8 @@ def test_what_is_refused_is_as_torch_says_and_was_not_sent(how: dict[str, str]) 
         assert "invalid root rank" in said["a root that is not there"]
         assert said["then"] == "[1.0, 1.0]"
     names = [span.name for span in run.trace.spans if span.kind == "comm" and span.rank == 0]
-    assert names == ["all_reduce", "all_reduce"]  # the one of integers was sent before it failed
+    # the all_reduce of integers was sent before it failed
+    assert names == ["all_reduce", "all_reduce"]
     assert unwaited(run.trace) == ""
 
 
@@ -66,7 +67,7 @@ SPLITS: dict[str, tuple[int, list[int], list[int]]] = {  # numbers, and splits t
 
 
 def split_wrongly() -> list[str]:
-    """What each of these ends in, where rank 1 alone has rows of two numbers."""
+    """Return the error of each call; only rank 1 has rows of two numbers."""
     said = []
     shape = (2,) if dist.get_rank() else ()
     for numbers, takes, sends in SPLITS.values():

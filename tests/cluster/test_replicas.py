@@ -1,4 +1,4 @@
-"""Models that should be equal on several ranks, and differ: said after the run."""
+"""Models that should be equal on several ranks, and differ: a warning after the run."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def average(model: torch.nn.Module) -> None:
         parameter.grad /= dist.get_world_size()
 
 
-# Wrong programs
+# Programs at fault
 
 
 def goes_past_ddp() -> None:
@@ -168,7 +168,7 @@ WRONG: dict[Callable[[], None], tuple[str, str]] = {
 }
 
 
-# Right programs of the same shapes
+# Correct programs of the same kinds
 
 
 def trains_with_ddp() -> None:
@@ -222,7 +222,7 @@ def averages_weights_now_and_then() -> None:
 
 
 def exchanges_fragments_in_turns() -> None:
-    """Each parameter is averaged in a turn of its own, so at the end some are equal."""
+    """Average one parameter after another, so that at the end only some parameters are equal."""
     model = layers()
     optimizer = sgd(model)
     parameters = list(model.parameters())
@@ -232,7 +232,8 @@ def exchanges_fragments_in_turns() -> None:
         optimizer.step()
         if step % 2:
             with torch.no_grad():
-                fragment = parameters[4 * (step // 2) % len(parameters)]  # the last: a matrix
+                # the last of the fragment: a matrix
+                fragment = parameters[4 * (step // 2) % len(parameters)]
                 dist.all_reduce(fragment)
                 fragment /= dist.get_world_size()
 
@@ -286,11 +287,11 @@ def trains_with_local_sgd() -> None:
 
 
 def gossips() -> None:
-    """Each pair of ranks averages its own gradients, in DDP's hook."""
+    """Average gradients within pairs of ranks, in DDP's communication hook."""
     pairs = [dist.new_group([0, 1]), dist.new_group([2, 3])]
     mine = pairs[dist.get_rank() // 2]
 
-    def average_in_pair(_, bucket):  # DDP reads annotations, and wants classes
+    def average_in_pair(_, bucket):  # unannotated: DDP reads annotations, and wants classes
         work = dist.all_reduce(bucket.buffer(), group=mine, async_op=True)
         return work.get_future().then(lambda done: done.value()[0] / 2)
 
@@ -417,7 +418,7 @@ def test_steps_become_rare() -> None:
 
 
 def model(kind: str, begun: int, *steps: int, members: tuple[int, ...] = ()) -> Replica:
-    """Return a model of one parameter, with its fingerprint at the beginning and after steps."""
+    """Return a model of one parameter, with fingerprints at the start and after each step."""
     seen = [Fingerprints(number, (each,), True) for number, each in enumerate(steps, 1)]
     return Replica(kind, ("w",), (True,), members, (begun,), seen[:-1], seen[-1])
 
@@ -430,9 +431,12 @@ def model(kind: str, begun: int, *steps: int, members: tuple[int, ...] = ()) -> 
         ([model("SGD", 0, 0, 2), model("SGD", 0, 0, 3)], False),  # equal, but unchanged
         ([model("SGD", 0, 1, 2), model("SGD", 9, 1, 3)], False),  # did not begin equal
         ([model("SGD", 0, 1, 2), model("SGD", 0, 1, 2)], False),
-        ([model("SGD", 0, 1), model("SGD", 0, 1), model("SGD", 0, 5)], True),  # two of three
-        ([model("SGD", 0, n // 2 + 1) for n in range(4)], False),  # two and two
-        ([model("SGD", 0, 1), model("SGD", 0, 0), model("SGD", 0, 0)], False),  # two unchanged
+        # two of three ranks are equal
+        ([model("SGD", 0, 1), model("SGD", 0, 1), model("SGD", 0, 5)], True),
+        # two ranks and two ranks are equal
+        ([model("SGD", 0, n // 2 + 1) for n in range(4)], False),
+        # two ranks are unchanged
+        ([model("SGD", 0, 1), model("SGD", 0, 0), model("SGD", 0, 0)], False),
         ([model("SGD", 0, 1, 2), model("Adam", 0, 1, 3)], False),
         ([model("DDP", 0, 1, 2), model("DDP", 0, 5, 3)], False),  # on two of three ranks
     ],

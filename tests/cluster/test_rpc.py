@@ -1,4 +1,4 @@
-"""Functions and classes of a cell, which torch sends by their name: they are found on a peer."""
+"""RPC with functions and classes of a cell: torch sends names, and the peer finds them."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_a_remote_call_of_a_cells_function(cell: dict[str, Any], time: dict[str,
 
 @pytest.mark.parametrize("time", TIMES, ids=["real", "link", "machine"])
 def test_ranks_that_join_late_hold_up_nobody(tmp_path: Path, time: dict[str, str]) -> None:
-    """Rank 0 looks at a file for the others, who first wait for a message of rank 0's."""
+    """Rank 0 waits in a file for the other ranks, which wait for a message from rank 0."""
 
     def meets() -> None:
         place = [f"file://{tmp_path}/rpc"]

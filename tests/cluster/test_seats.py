@@ -1,4 +1,4 @@
-"""Which interface a rank talks over, and what is said where none will do."""
+"""The network interface of a rank, and the error if no interface is suitable."""
 
 import os
 import sys
@@ -10,16 +10,16 @@ from ddpkit.cluster.torchrun.hosts import INTERFACE, Seat
 from ddpkit.errors import ClusterError
 
 HERE, THERE = Seat("node1", "b1", "10.0.0.1"), Seat("node2", "b2", "10.0.0.2")
-TRAPPED = Seat("node1", "b1", "127.0.1.1")  # Debian: the host's own name leads to itself
+TRAPPED = Seat("node1", "b1", "127.0.1.1")  # Debian: the host's own name resolves to itself
 
 
 @pytest.fixture
 def ways(monkeypatch):
-    """Where this rank, 0 on node1, would talk from, by where to."""
+    """Let rank 0 on node1 see a table: destination -> own address towards this destination."""
     ways = {"node1": "127.0.1.1", "10.0.0.2": "10.0.0.1"}
     for name, value in {"MASTER_ADDR": "node1", "MASTER_PORT": "29500"}.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setenv(INTERFACE, "")  # so that what is chosen is undone after the test
+    monkeypatch.setenv(INTERFACE, "")  # monkeypatch restores the variable after the test
     monkeypatch.delenv(INTERFACE)
     monkeypatch.setattr(hosts, "_seat", lambda to, port: Seat("node1", "b1", ways[to]))
     monkeypatch.setattr(hosts, "interface_with", {"10.0.0.1": "eth7", "127.0.1.1": "lo"}.get)
@@ -27,7 +27,7 @@ def ways(monkeypatch):
 
 
 def others(monkeypatch, other):
-    """What this rank told of itself; `other` is told by the other one."""
+    """Return a list for the seats that this rank announces; `other` is the other rank's seat."""
     told = []
     monkeypatch.setattr(
         hosts, "_exchange", lambda store, key, rank, size, mine: [told.append(mine) or mine, other]

@@ -1,4 +1,4 @@
-"""Runs in which nothing moves: where each rank stands is said once, and nothing is ended."""
+"""Runs in which nothing moves: one notice names the line of each rank, and the run goes on."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from ddpkit.cluster.local.stall import Stall, WorkSoFar, work_of
 from tests.ways import WAYS, run, words
 
 in_every_way = pytest.mark.parametrize("way", WAYS)
-REALLY = subprocess.run  # no emulated time passes in a child
+REALLY = subprocess.run  # waits for real seconds, in emulated time too
 
 
 @pytest.fixture(autouse=True)
@@ -31,7 +31,7 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stall, "PATIENCE", 1.0)
 
 
-# Waits that end by themselves, after more than a second. A child waits for real seconds.
+# Waits that end by themselves after more than a second. A child process waits for real seconds.
 
 
 def subprocess_waits() -> None:
@@ -101,7 +101,7 @@ def test_a_run_in_which_nothing_moves_is_told_of_once(
     assert "Ctrl-C, or the stop button, ends it." in said
 
 
-# Right programs, which are busy for longer than that in one place
+# Correct programs that are busy in one line for longer than the patience
 
 
 def computes() -> None:
@@ -135,11 +135,11 @@ def test_a_busy_run_is_left_in_peace(
     assert "no rank has used" not in capfd.readouterr().out
 
 
-# `Stall` alone
+# `Stall` without a cluster
 
 
 def looks(monkeypatch: pytest.MonkeyPatch, *work: dict[int, WorkSoFar]) -> list[bool]:
-    """Return what is found in looks half a second apart, with a patience of a second."""
+    """Return the answers of a `Stall` with a patience of 1 s, in looks half a second apart."""
     now = 100.0
     monkeypatch.setattr(time, "monotonic", lambda: now)
     found, watcher = [], Stall(1.0)

@@ -1,4 +1,4 @@
-"""KeyboardInterrupt frees the notebook and the ranks at once, whatever they do."""
+"""KeyboardInterrupt frees the notebook and the ranks at once, in every state of the ranks."""
 
 import ctypes
 import os
@@ -59,7 +59,7 @@ def floods():
 
 @pytest.fixture
 def patient(monkeypatch):
-    """On a busy machine ranks may take longer than a reader waits to say where they are."""
+    """Wait longer for the ranks' answers than a reader would: the machine may be busy."""
     monkeypatch.setattr(local, "ANSWER", 60.0)
 
 
@@ -91,7 +91,7 @@ def test_timeout_of_a_rank_that_holds_the_gil_says_where(cluster, patient):
 
 
 def sleeps_on(pid: int) -> bool:
-    """Whether a process's main thread neither runs nor would, in several looks."""
+    """True if the main thread of a process sleeps, in several looks."""
     for _ in range(5):
         if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "S":
             return False
@@ -100,7 +100,7 @@ def sleeps_on(pid: int) -> bool:
 
 
 def test_a_rank_that_has_waited_for_a_moment_only_is_said_to_wait(cluster, tmp_path, monkeypatch):
-    """Its last word is from before: its next one is waited for."""
+    """The rank's last status is older than the wait, so the launcher must await a new one."""
     monkeypatch.setattr(local, "NEXT_BEAT", 60.0)
 
     def waits_once_more():
@@ -108,7 +108,7 @@ def test_a_rank_that_has_waited_for_a_moment_only_is_said_to_wait(cluster, tmp_p
             dist.send(torch.tensor([os.getpid()]), 1)
             return [dist.recv(torch.ones(1), 1) for _ in range(2)]
         dist.recv(pid := torch.zeros(1, dtype=torch.int64), 0)
-        dist.send(torch.ones(1), 0)  # over when rank 0 has it, which then waits again
+        dist.send(torch.ones(1), 0)  # ends when rank 0 has received; rank 0 then waits again
         becomes_true(lambda: sleeps_on(int(pid)), 120)
         (tmp_path / "waits").touch()
         time.sleep(600)
@@ -129,6 +129,7 @@ def test_interrupt_while_the_ranks_start(cluster):
         with pytest.raises(KeyboardInterrupt):  # noqa: PT012  # it may come before the run
             timer.start()
             cluster.run(sleeps)
-    # One whose launcher was interrupted before it said what to do ends by itself, a little later.
+    # A rank ends by itself, a little later, if its launcher was interrupted before it sent the
+    # task.
     assert becomes_true(lambda: not ranks_alive(), seconds=180)
     assert psutil.Process().num_fds() < 200

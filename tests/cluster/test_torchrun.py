@@ -1,4 +1,4 @@
-"""The same script under torchrun: the ranks are torchrun's, the results are the same."""
+"""A script of a Cluster under torchrun: torchrun starts the ranks; the results are equal."""
 
 import os
 import re
@@ -146,7 +146,7 @@ def test_a_rank_that_raises_ends_the_job_with_its_line(tmp_path):
 
 
 def ended(done: subprocess.CompletedProcess[str], says: list[str], error: str) -> None:
-    """It ended the job after its first run, and was said once."""
+    """Check that an error ended the job after its first run, and was reported once."""
     assert done.returncode != 0
     assert done.stdout == "[2, 2]\n"
     assert [text for text in says if text not in done.stderr] == []
@@ -169,7 +169,7 @@ def test_a_rank_that_leaves_the_script_is_said_once(tmp_path):
 
 
 def test_a_job_goes_on_after_a_restart_in_the_store_of_the_attempt_before(tmp_path):
-    """Without the variable that `ddpkit.torchrun` sets: torch's own meeting fails so."""
+    """Without the variable that `ddpkit.torchrun` sets, torch's own rendezvous fails here."""
     script = tmp_path / "lesson.py"
     script.write_text(DIES_ONCE)
     done = torchrun(script, launch=[*LAUNCH, "--max-restarts=1"])
@@ -184,7 +184,7 @@ def test_a_job_goes_on_after_a_restart_in_the_store_of_the_attempt_before(tmp_pa
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("lessons", run_lessons.ON_ONE_HOST, ids=run_lessons.named)
 def test_lessons_pass_and_say_so_once(lessons):
-    """The first ones of `test_hosts` are run there."""
+    """test_hosts.py runs the first lessons."""
     launch = page.launch(page.ONE_HOST)
     done = torchrun(run_lessons.SCRIPT, *map(str, lessons), launch=launch, limit=350)
     assert done.returncode == 0, done.stderr
@@ -193,7 +193,7 @@ def test_lessons_pass_and_say_so_once(lessons):
 
 @pytest.mark.timeout(400)
 def test_lessons_go_on_where_they_need_more_ranks_than_there_are():
-    """Two instead of four: what needs more is left out, and all else is done."""
+    """Two ranks instead of four: exercises that need more ranks are left out, all others run."""
     lessons = run_lessons.ON_TOO_FEW
     done = torchrun(run_lessons.SCRIPT, *map(str, lessons), limit=350)
     assert done.returncode == 0, done.stderr

@@ -1,4 +1,4 @@
-"""What rank 0 of a script reads: a file or a pipe itself, and what is typed at a terminal."""
+"""The standard input of rank 0: a file or pipe itself, or the text typed at a terminal."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="Windows has no 
 
 
 def given(descriptor: int, monkeypatch: pytest.MonkeyPatch) -> typed.Connection:
-    """What the rank gets if this is the launcher's standard input."""
+    """Return the rank's standard input, if `descriptor` is the launcher's standard input."""
     duplicate = os.dup
     monkeypatch.setattr(os, "dup", lambda _: duplicate(descriptor))
     found = typed.standard_input()
@@ -45,7 +45,7 @@ def test_what_is_typed_is_handed_on(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_is_typed_to_the_shell_is_left_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In the background a read would stop the process, so nothing is read until it is in front."""
+    """A read in the background would stop the process, so the process reads in the foreground."""
     keyboard, terminal = os.openpty()
     asked, in_front = threading.Event(), threading.Event()
 

@@ -1,4 +1,4 @@
-"""The spans of ranks that could not send them: killed between calls and inside, or stuck."""
+"""The spans of ranks that could not send them: killed between calls, killed in a call, or stuck."""
 
 import math
 import os
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.processes
 
 
 def dies(where):
-    """Three steps of compute and all_reduce; the last rank is killed in the third."""
+    """Run three steps of compute and all_reduce; the last rank is killed in the third step."""
     last = dist.get_rank() == dist.get_world_size() - 1
     layer = torch.nn.Linear(4, 4)
     for step in range(3):
@@ -36,7 +36,7 @@ def dies(where):
 
 
 def kill_when_it_waits():
-    """Nobody sends what it receives."""
+    """Kill this process when it waits in a recv: no rank sends this message."""
     from ddpkit.protocol.past import UNKNOWN
     from ddpkit.rank.record.recorder import current
 
@@ -65,7 +65,7 @@ def test_a_rank_killed_between_calls_has_all_spans_until_then(size):
     death = died_ns(trace.facts, dead)
     assert own[-1].end_ns <= death <= trace.end_ns
     assert [died_ns(trace.facts, rank) for rank in range(dead)] == [None] * dead
-    for seq in (1, 2):  # all ranks' parts are paired as ever
+    for seq in (1, 2):  # the spans of all ranks are still matched
         assert len({s.ready_ns for s in trace.spans if s.is_comm and s.seq == seq}) == 1
 
 

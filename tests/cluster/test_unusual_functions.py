@@ -1,4 +1,4 @@
-"""Functions that do what a script may do, and a rank's process had not expected."""
+"""Functions that do things which are legal in a script, and once broke a rank's process."""
 
 import os
 
@@ -18,7 +18,7 @@ def cluster():
 
 
 def classes_of_a_cell():
-    """Classes as a cell makes them: no process can import them."""
+    """Return classes that no process can import, like the classes of a cell."""
     cell = {"__name__": "__main__", "torch": torch, "dist": dist}
     exec(
         """
@@ -154,7 +154,7 @@ def test_a_rank_may_close_its_output(cluster):
 
 
 def test_some_ranks_make_a_group_more():
-    """However the race ends: ranks 2 and 3 may find the two others' first group, or none."""
+    """Ranks 2 and 3 may find the group of ranks 0 and 1, or no group: both ends are right."""
 
     def some():
         if dist.get_rank() < 2:

@@ -1,4 +1,4 @@
-"""What a run says of works that nobody has waited for; of those that torch waits for, nothing."""
+"""A warning after a run about works for which neither the code nor torch waited."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ def leaves() -> None:
         works.append(dist.isend(torch.ones(2), dst=1))
     else:
         dist.recv(torch.ones(2), src=0)
-    dist.barrier()  # whose works are dropped, or who returns, may lose a message
+    dist.barrier()  # a rank that drops works and returns may lose a message
 
 
 def waits() -> None:
-    """In each way there is, and as torch's own code does it."""
+    """Wait for a work in every way, as torch's own code does too."""
     dist.all_reduce(torch.ones(3), async_op=True).wait()
     dist.all_reduce(torch.ones(3), async_op=True).get_future().wait()
     work = dist.all_reduce(torch.ones(3), async_op=True)

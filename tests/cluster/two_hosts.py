@@ -1,8 +1,9 @@
-"""Two hosts on this machine: namespaces of their own, joined by a virtual cable.
+"""Two hosts on this machine: Linux namespaces, joined by a virtual network cable.
 
-Each has its network, its name, its /etc/hosts with Debian's trap (its own name is 127.0.1.1), and
-its clock: that of the second is a day ahead. All of it lives as long as one process in it,
-which ends when its standard input does: so nothing is left behind, even if pytest is killed.
+Each host has a network, a name, and an /etc/hosts with Debian's trap (the host's own name is
+127.0.1.1). The clock of the second host is a day ahead. A host lives as long as a process in its
+namespaces, which ends when its standard input is closed. So nothing is left behind, even if pytest
+is killed.
 """
 
 import os
@@ -15,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-PATHS = {  # `torchrun` and `ddpkit` are this Python's, and this checkout's
+PATHS = {  # `torchrun` and `ddpkit` come from this Python and this checkout
     "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
     "PYTHONPATH": f"{ROOT}{os.pathsep}{os.environ.get('PYTHONPATH', '')}",
 }
@@ -27,18 +28,18 @@ HOLD = (
 
 
 class NoHosts(Exception):
-    """Why there can be no hosts here."""
+    """The reason why there can be no hosts here."""
 
 
 @dataclass
 class Host:
     name: str
     address: str
-    pid: int  # of the process that keeps it
+    pid: int  # pid of the process that keeps the namespaces
     jobs: list[subprocess.Popen[str]] = field(default_factory=list)
 
     def start(self, *command: str, **environ: str) -> subprocess.Popen[str]:
-        """Start a command on this host; its output is kept."""
+        """Start a command on this host, and keep its output."""
         inside = ["nsenter", f"--target={self.pid}", *NAMESPACES, *command]
         job = subprocess.Popen(
             inside,
@@ -67,7 +68,7 @@ class Host:
 
 @dataclass(frozen=True)
 class Ended:
-    """A command on both hosts, at its end: exit code and output on each."""
+    """The end of a command on both hosts: exit code and output on each host."""
 
     codes: tuple[int, int]
     stdout: tuple[str, str]
@@ -75,7 +76,10 @@ class Ended:
 
 
 def on_both(hosts: tuple[Host, Host], *command: str, limit: float = 100, **environ: str) -> Ended:
-    """Run a command on both hosts to its end. TimeoutExpired: it takes too long."""
+    """Run a command on both hosts to its end.
+
+    Raises TimeoutExpired if the command takes longer than `limit` seconds.
+    """
     jobs = [host.start(*command, **environ) for host in hosts]
     try:
         said = [job.communicate(timeout=limit) for job in jobs]
@@ -88,7 +92,7 @@ def on_both(hosts: tuple[Host, Host], *command: str, limit: float = 100, **envir
 
 @contextmanager
 def two_hosts(folder: Path) -> Iterator[tuple[Host, Host]]:
-    """Hosts "node1" and "node2". Raises NoHosts where the system does not let us make them."""
+    """Yield the hosts "node1" and "node2". Raises NoHosts if the system does not allow them."""
     if not sys.platform.startswith("linux") or os.geteuid() != 0:
         raise NoHosts("network namespaces need Linux and root")
     holders: list[subprocess.Popen[str]] = []
@@ -104,7 +108,7 @@ def two_hosts(folder: Path) -> Iterator[tuple[Host, Host]]:
         yield left, right
     finally:
         for holder in holders:
-            holder.communicate()  # closes its standard input
+            holder.communicate()  # closes the standard input of the process, which then ends
 
 
 def _host(

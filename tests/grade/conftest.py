@@ -1,5 +1,7 @@
-"""One class for all tests: graded once, two at a time, by a grader that is killed on the way and
-started again."""
+"""One class for all tests, graded once, two notebooks at a time.
+
+The grader is killed on the way and started again.
+"""
 
 from __future__ import annotations
 
@@ -22,19 +24,19 @@ from ddpkit.grade.store import Result
 from tests.grade.attacks import ATTACKS, notebook
 
 LIMIT = "15"  # seconds for a cell; 5 were too few for a right answer on a slow, busy machine
-REFUSED = "0/refused.ipynb"  # of the class: no notebook
+REFUSED = "0/refused.ipynb"  # a file of the class that is no notebook
 
 
 @dataclass(frozen=True)
 class Graded:
-    """A class that was graded."""
+    """A class that was graded, and traces of the killed grader."""
 
     submissions: Path
     out: Path
-    results: dict[str, Result]  # of ATTACKS, by their names
+    results: dict[str, Result]  # results of ATTACKS, by name
     refused: Result
-    kept: dict[Path, int]  # what was graded when the grader was killed: ns of each file
-    left: list[str]  # what of its sandboxes still ran a minute after it was killed
+    kept: dict[Path, int]  # results at the time of the kill: ns of each file's change
+    left: list[str]  # processes of sandboxes that still ran a minute after the kill
 
 
 def grade(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
@@ -63,7 +65,7 @@ def graded(tmp_path_factory: pytest.TempPathFactory) -> Graded:
     how = [submissions, "--lab", "00", "--jobs", "2", "--limit", LIMIT]
     left = killed_on_the_way(folder / "tmp", out, *how)
     kept = {path: path.stat().st_mtime_ns for path in (out / "results").iterdir()}
-    del kept[store.file_of(out, REFUSED)]  # nothing is graded there: it is refused again
+    del kept[store.file_of(out, REFUSED)]  # nothing is graded for this file: it is refused again
     done = grade(*how, "--out", out, "--resume")
     assert done.returncode == 0, done.stderr
     results = {result.name.partition("/")[0]: result for result in store.load(out)}
@@ -71,9 +73,9 @@ def graded(tmp_path_factory: pytest.TempPathFactory) -> Graded:
 
 
 def killed_on_the_way(work: Path, out: Path, *arguments: str | Path) -> list[str]:
-    """Start a grader, and kill it once a notebook is graded and others are in flight.
+    """Start a grader, and kill it when one notebook is graded and others are in flight.
 
-    Returns what of its sandboxes still runs a minute later.
+    Return the processes of its sandboxes that still run a minute later.
     """
     work.mkdir()
     command = [sys.executable, "-m", "ddpkit", "grade", *map(str, arguments), "--out", str(out)]
@@ -95,12 +97,12 @@ def killed_on_the_way(work: Path, out: Path, *arguments: str | Path) -> list[str
 def _stored(out: Path) -> list[Result]:
     try:
         return store.load(out)
-    except GradeError:  # nothing yet
+    except GradeError:  # no results yet
         return []
 
 
 def running_in(folder: Path) -> list[str]:
-    """Command lines of processes that were started for a sandbox of `folder`."""
+    """Return the command lines of processes that were started for a sandbox of `folder`."""
     found = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         try:

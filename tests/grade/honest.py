@@ -1,8 +1,8 @@
-"""Right notebooks of unusual form: what students do in JupyterLab, Colab and VS Code.
+"""Right notebooks of unusual form, as students write them in JupyterLab, Colab and VS Code.
 
-A toy lab asks for `double` and `triple`. Each notebook below answers both rightly, when it is run
-from the top or as its student ran it. Written as text: "# %%", the cell's id, and `=name` where its
-metadata name an exercise.
+A toy lab asks for `double` and `triple`. Each notebook below answers both rightly, if it is run
+from the top or in its student's order. A cell is written as "# %%", the cell's id, and `=name` if
+the cell's metadata name an exercise.
 """
 
 from __future__ import annotations
@@ -57,7 +57,10 @@ STUB_3 = LAB_TEXT[LAB_TEXT.index("# %% answer-triple") : LAB_TEXT.index("# %% ch
 
 
 def usual(double: str, triple: str = TRIPLE, end: str = "") -> str:
-    """A notebook with the lab's cells in order; `double` and `triple` hold all cells of each."""
+    """Return a notebook with the lab's cells in order.
+
+    `double` and `triple` hold all cells of each.
+    """
     return TOP + double + CHECK_2 + MIDDLE + triple + CHECK_3 + END + end
 
 
@@ -546,10 +549,10 @@ def merged(text: str) -> Merged:
 
 
 class Kernel:
-    """What a kernel has, without a process: magics run their body, what a cell raises is shown."""
+    """A kernel without a process: magics run their body, and errors of cells are shown."""
 
     def __init__(self) -> None:
-        self.shown: list[str] = []  # what cells raised
+        self.shown: list[str] = []  # errors that cells raised
         self.space: dict[str, Any] = {
             "get_ipython": lambda: self, "check": check, "show": print, "Cluster": _Cluster
         }  # fmt: skip
@@ -587,7 +590,7 @@ class _Cluster:
 
 
 def answered(plan: Merged) -> dict[str, Any]:
-    """What the answers give for 7, where their questions come; or what was raised."""
+    """Return the answers' results for 7 at the place of their questions, or the errors."""
     kernel = Kernel()
     gave: dict[str, Any] = {}
     for place in range(len(plan.cells) + 1):

@@ -1,4 +1,4 @@
-"""Notebooks of a lab in which answers are mutants: what students really get wrong, handed in."""
+"""Notebooks of a lab in which some answers are mutants: common mistakes of students, handed in."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ from ddpkit.source import PACKAGE
 from tests.grade.attacks import ROOT, answer, cell
 from tests.labs.answers import Wrong, right_answers, wrong_answers
 
-LOST = ("fail", "error", "deadlock", "timeout")  # what a mutant may end in
+LOST = ("fail", "error", "deadlock", "timeout")  # statuses in which a mutant may end
 
 
 @dataclass(frozen=True)
 class Mutated:
-    """A notebook, and which mutant stands for which exercise; the other answers are right."""
+    """A notebook, and the mutants in it by exercise; the other answers are right."""
 
     notebook: dict[str, Any]
     wrong: dict[str, Wrong]
 
     def mistakes(self, result: Result) -> Iterator[str]:
-        """Where the grades are not as they should be: a sentence each."""
+        """Yield a sentence for each grade that is not as it should be."""
         touched = set(self.wrong)
         for one in result.exercises:
             if one.name in self.wrong and one.earned >= one.points:
@@ -52,10 +52,10 @@ class Mutated:
 
 
 def mutated(lab: str) -> list[Mutated]:
-    """Notebooks of which one has each mutant of lab NN, and right answers to all that it calls.
+    """Return notebooks that together contain each mutant of lab NN.
 
-    Two wrong answers may make a right one: who begins with the last rank's parameters, by a
-    broadcast that is always from rank 0.
+    All answers that a mutant calls are right, because two wrong answers may cancel: for example,
+    one begins with the last rank's parameters, and the other always broadcasts from rank 0.
     """
     calls = needs(lab)
     left: dict[str, list[Wrong]] = {each.name: [] for each in exercises_of(lab)}
@@ -89,7 +89,7 @@ def solution(lab: str) -> dict[str, Any]:
 
 @functools.cache
 def needs(lab: str) -> dict[str, set[str]]:
-    """By exercise: itself, and the others of its lab whose answers it calls."""
+    """Return exercise -> the exercises of the lab whose answers it calls, with itself."""
     names = {each.name for each in exercises_of(lab)}
     made = solution(lab)
     found = {
@@ -102,10 +102,12 @@ def needs(lab: str) -> dict[str, set[str]]:
 
 
 def of_other_makes(lab: str) -> list[dict[str, Any]]:
-    """Notebooks of lab NN with every right answer that is not the kit's, in cells of their own."""
+    """Return notebooks of lab NN with every right answer that is not the kit's, in cells of their
+    own."""
     of: dict[str, list[str]] = {}
     for name, other in right_answers(lab):
-        if not uses_the_kits(lab, inspect.getsource(other)):  # which a student has not
+        # students do not have the kit's answer
+        if not uses_the_kits(lab, inspect.getsource(other)):
             of.setdefault(name, []).append(source_in_a_cell(name, other))
     made = [copy.deepcopy(solution(lab)) for _ in range(max(map(len, of.values())))]
     for name, sources in of.items():
@@ -116,18 +118,18 @@ def of_other_makes(lab: str) -> list[dict[str, Any]]:
 
 
 def uses_the_kits(lab: str, source: str) -> bool:
-    """Whether an answer to an exercise of lab NN is made of the kit's answers to that lab."""
+    """True if an answer to an exercise of lab NN uses the kit's answers to this lab."""
     taken = re.findall(r"answers\.get\(\"(\w+)\"", source)
     return f"lab{lab}." in source or any(find(name).lab == lab for name in taken)
 
 
 def wrong_source(wrong: Wrong) -> str:
-    """Code that binds the exercise's name to a mutant, in a cell below the right answer."""
+    """Return code that binds the exercise's name to a mutant, for a cell below the right answer."""
     return source_in_a_cell(wrong.exercise, wrong.make())
 
 
 def source_in_a_cell(exercise: str, made: Any) -> str:
-    """Code that binds the exercise's name to an answer of these tests."""
+    """Return code that binds the exercise's name to an answer of these tests."""
     module = sys.modules.get(made.__module__)
     borrowed = _Borrowed(find(exercise).lab)
     path = _written_in(made)
@@ -135,30 +137,32 @@ def source_in_a_cell(exercise: str, made: Any) -> str:
         kept = _needed(path, {made.__name__}, borrowed)
     else:
         edit = borrowed.visit(ast.parse(str(source_of(made))))
-        if path.is_relative_to(PACKAGE):  # of the kit's answer, which uses what the notebook has
+        # an edited answer of the kit uses names that the notebook has
+        if path.is_relative_to(PACKAGE):
             return f"{ast.unparse(edit)}\n\n{exercise} = {made.__name__}\n"
         used = {each.id for each in ast.walk(edit) if isinstance(each, ast.Name)}
         kept = [*_needed(path, used - {made.__name__}, borrowed), edit]
     body = ast.unparse(ast.Module(kept, []))
     made_by = f"_mutant_of_{exercise}"
-    # The right answer, which is about to lose its name; another may stand further down.
+    # save the right answer before its name is bound anew; another right answer may follow below
     given = f"{exercise}={exercise}" if exercise in borrowed.names else ""
     lines = textwrap.indent(f"{body}\nreturn {made.__name__}", "    ")
     return f"def {made_by}({given}):\n{lines}\n\n{exercise} = {made_by}()\n"
 
 
 def _written_in(made: Any) -> Path:
-    """The file of an answer; of an edited one, the file of the answer that it was made from."""
+    """Return the file of an answer; for an edited answer, the file of the original."""
     functions = [
         made,
         *filter(callable, vars(made).values()),
-    ]  # a class has its module's names in its methods
+    ]  # methods of a class have the module's names
     spaces = (getattr(inspect.unwrap(each), "__globals__", None) for each in functions)
     return Path(next(space for space in spaces if space)["__file__"])
 
 
 class _Borrowed(ast.NodeTransformer):
-    """The kit's answers that a mutant is made of: the notebook has those of its lab above it."""
+    """The kit's answers in a mutant: answers of the same lab stand above the mutant in the
+    notebook."""
 
     def __init__(self, lab: str) -> None:
         self.lab, self.names = lab, set[str]()
@@ -188,9 +192,9 @@ class _Borrowed(ast.NodeTransformer):
 
 
 def _needed(path: Path, names: set[str], borrowed: _Borrowed) -> list[ast.stmt]:
-    """What a module of answers binds that these names need, in its order.
+    """Return the statements of a module of answers that these names need, in order.
 
-    What it imports from another such module is there itself: the sandbox has no tests.
+    Imports from another such module are replaced by the statements: the sandbox has no tests.
     """
     tree, kept = ast.parse(path.read_text()), list[ast.stmt]()
     tree.body = [_plain(node) for node in tree.body]
@@ -207,7 +211,7 @@ def _needed(path: Path, names: set[str], borrowed: _Borrowed) -> list[ast.stmt]:
 
 
 def _imported(node: ast.stmt, wanted: set[str], borrowed: _Borrowed) -> list[ast.stmt]:
-    """A statement; instead of an import from tests, or of the lab's answers, what it gives."""
+    """Return a statement, or the statements that replace an import from tests or from answers."""
     if not isinstance(node, ast.ImportFrom):
         return [node]
     aliases = [each for each in node.names if (each.asname or each.name) in wanted]
@@ -220,14 +224,14 @@ def _imported(node: ast.stmt, wanted: set[str], borrowed: _Borrowed) -> list[ast
 
 
 def _plain(node: ast.stmt) -> ast.stmt:
-    """A statement without the decorators that put an answer into the registry."""
+    """Return a statement without the decorators that put an answer into the registry."""
     if isinstance(node, ast.FunctionDef | ast.ClassDef):
         node.decorator_list = [each for each in node.decorator_list if not _registers(each)]
     return node
 
 
 def _bound(node: ast.stmt) -> list[str]:
-    """The names that a statement of a module binds."""
+    """Return the names that a statement of a module binds."""
     match node:
         case ast.FunctionDef() | ast.ClassDef():
             return [node.name]

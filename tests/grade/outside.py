@@ -1,4 +1,4 @@
-"""The grader's word on an answer without its sandbox: what is claimed, and judged, is the same."""
+"""The grader's verdict on an answer without a sandbox, by the same claims and judgements."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from ddpkit.grade.score import score_case
 
 @dataclass
 class Recorded:
-    """An exercise of which the grader judges what its cases see when they are put to an answer.
+    """An exercise whose cases record the grader's verdict on what they see of an answer.
 
-    ``whole=False`` asks until something is wrong, and no further.
+    ``whole=False`` stops after the first wrong case.
     """
 
     exercise: Exercise
@@ -33,7 +33,7 @@ class Recorded:
         for case in self.exercise.cases(answer, rng):
             asked = len(self.rows)
             yield replace(case, observe=partial(self._observe, case))
-            if len(self.rows) == asked:  # it comes after one that stops the exercise
+            if len(self.rows) == asked:  # the case comes after a case that stops the exercise
                 self.rows.append(Assessment(case, Status.NOT_TRIED))
             if not self.whole and not self.rows[-1].passed:
                 return
@@ -48,7 +48,7 @@ class Recorded:
         return seen
 
     def _judge(self, case: Case, observe: Callable[[], Any]) -> None:
-        """What the grader makes of it: claimed as JSON, judged outside."""
+        """Judge a case as the grader does: claim the values as JSON, and judge the claim outside."""
         question = SealedCase(self.exercise.name, len(self.rows), case, b"", frozenset())
         claim = {"key": question.key, **claimed(observe)}
         self.rows.append(score_case(question, json.loads(json.dumps(claim))))

@@ -37,7 +37,7 @@ def _claiming(seen: str) -> Callable[[Notebook], None]:
 
 
 def chained(made: Notebook) -> None:
-    """Put 1,900 cells before the answer: each needs the cell before."""
+    """Put 1,900 cells before the answer; each cell needs the cell before."""
     cells = [
         {"cell_type": "code", "id": f"c{n}", "metadata": {}, "outputs": [], "execution_count": 1,
          "source": f"x{n + 1} = [x{n}]; x{n + 1}.append({n})"}

@@ -1,4 +1,4 @@
-"""Every attack gets the points for what it computed, and no others."""
+"""Every attack gets the points for the work that it really does, and no other points."""
 
 from __future__ import annotations
 
@@ -38,7 +38,8 @@ def test_feedback_can_be_acted_on(graded: Graded) -> None:
     assert "your cell who_waits, line 3" in told
     assert "Hint: All ranks wait in recv" in told
     told = "\n".join(results["right_sum_wrong_way"].exercises[0].feedback)
-    assert "expected '0→1 1→0'" in told  # the same for all seeds, so no secret
+    # the expected text is the same for all seeds, so it is no secret
+    assert "expected '0→1 1→0'" in told
 
 
 def test_what_was_not_as_handed_out_is_told(graded: Graded) -> None:
@@ -63,7 +64,7 @@ def test_nothing_is_left_behind(graded: Graded) -> None:
 
 
 def test_killed_and_resumed(graded: Graded) -> None:
-    """A grader that is killed loses what was in flight, leaves nothing running, and goes on."""
+    """A killed grader loses only the notebooks in flight, leaves no process, and can be resumed."""
     assert graded.left == []
     assert 1 <= len(graded.kept) < len(ATTACKS)
     assert {path: path.stat().st_mtime_ns for path in graded.kept} == graded.kept
@@ -75,7 +76,7 @@ def test_a_rerun_repeats_nothing(graded: Graded) -> None:
     files = {
         path: path.stat().st_mtime_ns
         for path in (graded.out / "results").iterdir()
-        if "refused" not in path.name  # nothing ran for it: it is only refused again
+        if "refused" not in path.name  # nothing ran for the refused file; it is refused again
     }
     done = grade(
         graded.submissions,

@@ -1,4 +1,4 @@
-"""Whose fault it is when a run ends early: seen with runs that are told how to end."""
+"""The cause of a run that ends early: tests with runs that end as they are told."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from tests.grade.attacks import ROOT
 pytestmark = pytest.mark.processes
 
 SOLUTION = ROOT / "solutions" / "00_ranks.ipynb"
-ANSWER = 2  # the first answer, after the cell of imports
-End = tuple[str, int | None]  # why a run ends, and at which cell
+ANSWER = 2  # the first answer comes after the cell of imports
+End = tuple[str, int | None]  # (reason, cell) of a run's end
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +32,11 @@ def course(tmp_path_factory: pytest.TempPathFactory) -> Course:
 def grade(
     course: Course, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Callable[..., tuple[list[str], list[str], list[bool], list[int]]]:
-    """Grades the solution in runs that end so: statuses, what is told, who was alone, cells."""
+    """Return a function that grades the solution in runs with given ends.
+
+    It returns the statuses, the notes, the runs that had the machine alone, and the cells of each
+    run.
+    """
 
     def graded(*ends: End) -> tuple[list[str], list[str], list[bool], list[int]]:
         waiting, alone, cells = [*ends], [], []
@@ -84,7 +88,7 @@ def test_m01_what_never_begins_is_the_students_if_the_machine_works_without_it(
     statuses, told, alone, cells = grade((why, at), (why, at), ("", None))
     assert {*statuses} == {"exited"}
     assert alone == [False, True, True]
-    assert cells[-1] == 1  # no cell of the student's was in the last run
+    assert cells[-1] == 1  # the last run had no cell of the student
     assert not any("please" in line for line in told)
 
 
@@ -105,7 +109,7 @@ def test_m01_once_a_cell_has_begun_it_is_to_blame(why: str, grade: Callable[...,
 def test_a_helper_that_raised_is_told_where_points_are_lost(
     course: Course, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A cell that imports google.colab ends there, and what it defines below that is missing."""
+    """A cell that imports google.colab ends there, so the names defined below are missing."""
     own = SubmittedCell("own", "", "", "import google.colab\ndef double(x):\n    return x")
     uses = SubmittedCell("", "", "", "def token_ring(token):\n    return double(token)")
     raised = ["ModuleNotFoundError", "No module named 'google'", "----> 1 import"]

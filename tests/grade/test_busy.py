@@ -1,4 +1,4 @@
-"""What is used, seen from outside: clocks on a busy machine, memory of many, disk."""
+"""The use of a machine, seen from outside: clocks on a busy machine, memory, disk."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_who_waits_for_a_core_is_served_less() -> None:
 def test_m02_who_waits_for_its_own_processes_is_served_as_well_as_can_be(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Forty busy processes on two cores, for 60 s: alone, and beside as many of somebody else's."""
+    """Forty busy processes on two cores for 60 s: alone, and beside as many processes of others."""
     monkeypatch.setattr(engine, "cores", lambda: 2)
     assert _served(Usage(), Usage(computed_s=120, waited_s=40 * 60 - 120), 60) == 1.0
     beside = Usage(computed_s=60, waited_s=40 * 60 - 60)
@@ -48,7 +48,7 @@ def test_usage_of_this_process() -> None:
 
 
 def watching(now: Usage, seconds: float, cell: int = 0) -> str | None:
-    """What the watch says to a cell that has run for so long, and used this."""
+    """Return the watch's word on a cell that has run for this time with this use."""
     watch = _Watch(lambda: now, -1, Limits(), cells=2)
     watch.usage = Usage
     for begun in range(cell + 1):
@@ -68,12 +68,13 @@ def test_a_machine_under_load_makes_no_timeout() -> None:
 def test_m02_a_cell_that_is_never_served_is_run_again_and_no_infra_error() -> None:
     limits = Limits()
     long = Usage(computed_s=1, waited_s=PATIENCE * limits.start_s)
-    assert watching(long, PATIENCE * limits.start_s + 1) == "infra_error"  # nothing of theirs runs
+    # nothing of the student runs
+    assert watching(long, PATIENCE * limits.start_s + 1) == "infra_error"
     assert watching(long, PATIENCE * limits.cell_s + 1, cell=1) == engine.BUSY
 
 
 def test_all_of_it_may_take_so_long_and_no_longer() -> None:
-    """Each cell below its limit."""
+    """Each cell is below its own limit."""
     watch = _Watch(Usage, -1, Limits(), cells=2, until=0.0)
     for begun in range(2):
         watch._read_line(json.dumps({"begins": begun}).encode())
@@ -98,7 +99,7 @@ def test_limits_hold_for_all_processes_together(used: Usage, why: str | None) ->
 
 @pytest.mark.processes
 def test_the_memory_of_many_processes_counts() -> None:
-    """Each below its own limit."""
+    """Each process is below its own limit."""
     hoard = "import sys; x = bytearray(60 << 20); print(1, flush=True); sys.stdin.read()"
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     hoarders = [subprocess.Popen([sys.executable, "-c", hoard], **pipes) for _ in range(3)]
@@ -146,7 +147,10 @@ os._exit(0)
 @pytest.mark.processes
 @pytest.mark.parametrize("kind", ["memfd", "shared", "forked", "threads", "files"])
 def test_m08_m09_what_is_really_used_counts(kind: str) -> None:
-    """180 MB that belong to no process, or to four at once; 300 threads; 300 open files."""
+    """180 MB that belong to no process, or to four processes at once; 300 threads.
+
+    300 open files.
+    """
     command = [sys.executable, "-c", HELD, kind]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
         assert holder.stdin
@@ -154,26 +158,26 @@ def test_m08_m09_what_is_really_used_counts(kind: str) -> None:
         try:
             for _ in range(4 if kind == "forked" else 3 if kind == "shared" else 1):
                 assert holder.stdout.readline() == b"1\n"
-            # Limits so low that the meter looks closely.
+            # limits so low that the meter looks closely
             now = UseMeter(Limits(memory=1 << 20)).look(partial(tree, holder.pid))
         finally:
             holder.stdin.close()
     megabytes = now.memory >> 20
     assert (megabytes >= 170) == (kind in ("memfd", "shared", "forked"))
-    assert megabytes < 300  # and once
+    assert megabytes < 300  # counted once
     assert (now.threads > 300) == (kind == "threads")
     assert (now.files > 300) == (kind == "files")
 
 
 @pytest.mark.processes
 def test_of_too_many_processes_only_their_number_is_taken() -> None:
-    """They grow while they are looked at, on the same cores."""
+    """The processes grow while the meter looks, on the same cores."""
     now = UseMeter(Limits(processes=2)).look(lambda: [os.getpid()] * 3)
     assert now == Usage(processes=3)
 
 
 def test_a_look_that_takes_long_counts_again_for_they_grow(monkeypatch) -> None:
-    """Forks without end on a machine so busy that a look at each takes a second."""
+    """A fork bomb on a machine so busy that looking at one process takes a second."""
     monkeypatch.setattr(meter, "COUNT_AGAIN", 0.0)
     found = iter([[os.getpid()] * 2, [os.getpid()] * 3])
     now = UseMeter(Limits(processes=2)).look(lambda: next(found))
@@ -182,7 +186,7 @@ def test_a_look_that_takes_long_counts_again_for_they_grow(monkeypatch) -> None:
 
 @pytest.mark.processes
 def test_m02_times_of_what_has_ended_stay_counted() -> None:
-    """Or a process that has computed for long would, by its end, turn the clock back."""
+    """Otherwise the end of a process that computed for long would turn the clock back."""
     burn = "import sys, time\nwhile time.process_time() < 0.3: pass\nprint(1, flush=True)\n"
     command = [sys.executable, "-c", f"{burn}sys.stdin.read()"]
     meter = UseMeter(Limits())
@@ -197,13 +201,13 @@ def test_m02_times_of_what_has_ended_stay_counted() -> None:
 
 @pytest.mark.processes
 def test_empty_files_take_memory(tmp_path: Path) -> None:
-    """Each is a kilobyte of the kernel's, which no limit on the size of a folder counts."""
+    """Each file takes a kilobyte of the kernel, which no limit on a folder's size counts."""
     needs_sandbox()
     many = (
         "import os\nfor n in range(3000): open(f'/dev/shm/{n}', 'w').close()\n"
-        "os.write(1, b'1\\n')\nos.read(0, 1)"  # sys.stdin would still take memory between two looks
+        "os.write(1, b'1\\n')\nos.read(0, 1)"  # sys.stdin would allocate memory between two looks
     )
-    # Not /tmp: this checkout, and its Python, may live there.
+    # not /tmp: this checkout, and its Python, may be there
     folder = ["--size", str(1 << 20), "--tmpfs", "/dev/shm"]
     within = ["--unshare-pid", "--dev-bind", "/", "/", *folder]
     command = ["bwrap", *within, "--", sys.executable, "-I", "-c", many]
@@ -214,6 +218,7 @@ def test_empty_files_take_memory(tmp_path: Path) -> None:
         assert process.stdout.readline() == b"1\n"
         counted = box.usage().memory
         without = UseMeter(Limits()).look(partial(tree, process.pid)).memory
-        assert bwrap.memory_of_names(box.inside, 2 << 20) == 0  # the machine's own are not counted
+        # the machine's own files are not counted
+        assert bwrap.memory_of_names(box.inside, 2 << 20) == 0
         process.communicate(b"")
     assert 3000 << 10 <= counted - without < 4000 << 10

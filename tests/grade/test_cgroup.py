@@ -1,4 +1,4 @@
-"""The kernel's own limits on a sandbox: a control group, where one can be made."""
+"""The kernel's own limits on a sandbox: a control group, on machines that allow one."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ for number in range(200):
 
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch):
-    """A group of 100 MB and 100 tasks."""
+    """Yield a group with limits of 100 MB and 100 tasks."""
     monkeypatch.setattr(cgroup, "SPARE_MEMORY", 0)
     group = ControlGroup(Limits(memory=100 << 20, disk=0, threads=0))
     if not group.folders:
@@ -55,7 +55,8 @@ def test_m08_the_kernel_ends_who_takes_too_much_memory(small: ControlGroup) -> N
     assert run("pass", small).returncode == 0
     assert small.added(Usage(memory=1)).memory == 1
     assert run(FILLS_MEMORY, small).returncode == -9
-    assert small.added(Usage(memory=1)).memory >= 100 << 20  # however little is left to be seen
+    # the peak counts, however little memory is still in use
+    assert small.added(Usage(memory=1)).memory >= 100 << 20
 
 
 @pytest.mark.processes
@@ -72,7 +73,7 @@ def tree(top: Path, files: dict[str, str]) -> Path:
 
 
 def limits_of(root: Path, own: str) -> dict[str, dict[str, str]]:
-    """By the folder above: what was written into the groups that were made."""
+    """Return folder above -> the values that were written into the groups made there."""
     (root / "own").write_text(own)
     group = ControlGroup(Limits(memory=1 << 30, disk=0, threads=7), root, root / "own")
     return {
@@ -85,7 +86,7 @@ def limits_of(root: Path, own: str) -> dict[str, dict[str, str]]:
 
 @pytest.fixture
 def files_of_the_kernel(monkeypatch: pytest.MonkeyPatch):
-    """Makes of each new folder what the kernel makes of it."""
+    """Create in each new folder the files that the kernel would create."""
     made = cgroup.mkdtemp
 
     def with_files(prefix: str, dir: Path) -> str:
@@ -101,7 +102,7 @@ def files_of_the_kernel(monkeypatch: pytest.MonkeyPatch):
 @pytest.mark.usefixtures("files_of_the_kernel")
 def test_version_1_limits_in_the_groups_of_two_controllers(tmp_path: Path) -> None:
     root = tree(tmp_path, {"memory/pod/x": "", "pids/x": ""})
-    # A container often sees the top of a hierarchy where its file names a path.
+    # a container often sees the top of a hierarchy, while its file names a path on the host
     own = "9:pids:/seen/by/the/host\n4:memory:/pod\n2:cpu,cpuacct:/\n0::/\n"
     memory = str((1 << 30) + cgroup.SPARE_MEMORY)
     assert limits_of(root, own) == {

@@ -1,7 +1,8 @@
-"""The teacher decides which answers a sandbox holds and which lab is paid: not the file.
+"""The teacher decides which answers a sandbox has and which lab gets points; the file does not.
 
-A notebook that called itself lab 15 got the answers of labs 00 to 14, and carried them out in
-exceptions. So open labs' answers are in no sandbox, and what a result quotes has bounds.
+Regression: a notebook that called itself lab 15 got the answers of labs 00 to 14, and carried them
+out in exceptions. Therefore no sandbox has answers of open labs, and quotes in a result are
+limited.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ SECRET = b"x" * 16
 @pytest.mark.parametrize("opened", ["00", "03", LABS[-1]])
 @pytest.mark.parametrize("lab", ["03", "08", LABS[-1]])
 def test_no_sandbox_holds_an_answer_of_an_open_lab(lab: str, opened: str, tmp_path: Path) -> None:
-    """Neither as a module, nor by `carry`, nor as a line of code anywhere in the copy."""
+    """Not as a module, not by `carry`, and not as a line of code anywhere in the copy."""
     package = base.copy_course(tmp_path, lab, opened)
     here = sorted(path.stem for path in (package / "answers").glob("lab*.py"))
     assert here == [f"lab{each}" for each in LABS if each < min(lab, opened)]
@@ -107,7 +108,7 @@ def test_whoever_grades_for_a_teacher_passes_the_lab(file: str) -> None:
 
 @pytest.mark.processes
 def test_the_autograder_takes_the_teachers_lab(tmp_path: Path) -> None:
-    """With a stand-in for ddpkit: a file that calls itself another lab changes no word."""
+    """A stand-in for ddpkit: a file that calls itself another lab changes no word of the command."""
     folder = tmp_path / "autograder"
     for name in ("source", "submission", "results"):
         (folder / name).mkdir(parents=True)
@@ -120,7 +121,8 @@ def test_the_autograder_takes_the_teachers_lab(tmp_path: Path) -> None:
     text = text.replace("/autograder", str(folder)).replace("/opt/venv/bin/ddpkit", str(stand_in))
     script = folder / "run_autograder"
     script.write_text(text)
-    assert subprocess.run(["bash", script], capture_output=True).returncode  # no file `lab`
+    # there is no file `lab`
+    assert subprocess.run(["bash", script], capture_output=True).returncode
     assert not (folder / "said").exists()
     (folder / "source" / "lab").write_text("03\n")
     subprocess.run(["bash", script], check=True)
@@ -133,7 +135,7 @@ STOLEN = "".join(f"def answer_{n}(x): return {n} * x\n" for n in range(3000))
 
 
 def many_helpers_raise() -> tuple[list[SubmittedCell], SandboxRun]:
-    """Hundreds of cells, each with a line of what they found."""
+    """Return hundreds of cells, each with an error that quotes stolen lines."""
     cells = [SubmittedCell(f"own{n}", "", "", f"x{n} = {n}; f{n}()") for n in range(400)]
     uses = "def token_ring(token):\n    return " + " + ".join(f"x{n}" for n in range(400))
     lines = STOLEN.splitlines()
@@ -186,7 +188,7 @@ def test_feedback_carries_no_file_out(
 
 
 def test_a_teachers_own_words_are_not_cut() -> None:
-    """They come after the bounds."""
+    """The teacher's words are added after the cut."""
     from dataclasses import replace
 
     from ddpkit.grade.publish.overrides import Override, overridden

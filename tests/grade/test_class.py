@@ -1,6 +1,6 @@
-"""One file never stops a class: odd files beside a plain one, and what is said of each.
+"""One file never stops a class: odd files beside a plain one, and the words about each.
 
-Nothing here needs a sandbox: the plain file is refused too, for it has no answer.
+No sandbox is needed here: the plain file is refused too, because it has no answer.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def no_sandbox(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def graded(*arguments: str | Path) -> tuple[int, str]:
-    """The exit status of `ddpkit grade`, and what it printed."""
+    """Return the exit status of `ddpkit grade` and its output."""
     handler = signal.getsignal(signal.SIGTERM)
     try:
         done = CliRunner().invoke(main, ["grade", "--open", "01", *map(str, arguments)])
@@ -68,7 +68,7 @@ def test_m03_a_class_with_half_a_character_is_graded(tmp_path: Path) -> None:
         written(tmp_path / "in" / f"{len(text)}.ipynb", text)
     written(tmp_path / "in" / "b" / "plain.ipynb")
     code, said = graded(tmp_path / "in", "--out", tmp_path / "out")
-    assert code == 4  # all were refused, and a script can tell
+    assert code == 4  # the code tells a script that all files were refused
     assert "nbformat '\\ud800'" in said
     assert "b/plain.ipynb  Refused: the notebook answers no exercise of any lab" in said
     assert "\x1b" not in said
@@ -84,14 +84,14 @@ def test_m06_names_that_look_the_same_are_two(tmp_path: Path) -> None:
     assert {each.path.name for each in handed_in} == {*names}
     assert len({each.name for each in handed_in}) == 4
     assert all(each.name.isprintable() for each in handed_in)
-    assert not any(each.name.endswith(".ipynb") for each in handed_in)  # so no file is called so
+    assert not any(each.name.endswith(".ipynb") for each in handed_in)  # so no file has such a name
 
 
 @pytest.mark.processes
 def test_reading_nested_folders(tmp_path: Path) -> None:
     written(tmp_path / "b" / "lab.ipynb")
     start = os.getcwd()
-    try:  # one after the other: a path of 1100 names has too many characters
+    try:  # name by name, because a path of 1100 names has too many characters
         (tmp_path / "a").mkdir()
         os.chdir(tmp_path / "a")
         for _ in range(1100):
@@ -104,7 +104,7 @@ def test_reading_nested_folders(tmp_path: Path) -> None:
 
 
 def test_reading_ten_thousand_notebooks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of one student: the first are graded, after everybody's first, and the rest is said."""
+    """One student's first notebooks are graded after everybody's first; a note names the rest."""
     monkeypatch.setattr(found, "MOST_NOTEBOOKS", 20)
     for number in range(30):
         written(tmp_path / "mallory" / f"{number % 7}" / f"{number:02}.ipynb")
@@ -141,7 +141,7 @@ def test_reading_what_cannot_be_entered(tmp_path: Path) -> None:
 def test_m05_a_notebook_that_is_slow_to_read_is_refused(
     endless: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever in it is slow: the reading has limits, and the class goes on."""
+    """The reading of a notebook is limited, whatever is slow in it, and the class goes on."""
 
     def reads(source: str) -> None:
         held = []
@@ -181,7 +181,7 @@ def test_m05_a_notebook_that_is_slow_to_read_is_refused(
     ids=lambda source: source[:8].encode("unicode_escape").decode(),
 )
 def test_m05_no_cell_takes_longer_to_read_than_a_student_may(source: str, tmp_path: Path) -> None:
-    """Read or refused, and made ready for nbval, each within its limit."""
+    """The cell is read or refused, and made ready for nbval, each within its limit."""
     from ddpkit.grade.attempt import _notebook
 
     cells = [{"cell_type": "code", "source": source}]
@@ -192,7 +192,7 @@ def test_m05_no_cell_takes_longer_to_read_than_a_student_may(source: str, tmp_pa
         return
     before = time.process_time()
     _notebook([cell.source for cell in submission.cells])
-    assert time.process_time() - before < 5  # of the processor: it was hours
+    assert time.process_time() - before < 5  # processor seconds; this took hours once
 
 
 def test_withdrawn_submissions_are_marked(tmp_path: Path) -> None:
@@ -210,7 +210,8 @@ def test_withdrawn_submissions_are_marked(tmp_path: Path) -> None:
         assert gone.notes == ("Withdrawn: the submission's file is gone; the result had 3 points.",)
     statuses = [each.status for each in store.load(tmp_path)]
     assert statuses == ["graded", "withdrawn", "graded", "graded"]
-    assert not classroom.withdraw(tmp_path, [tmp_path / "in" / "a"], [])  # another folder's is not
+    # the file is in another folder
+    assert not classroom.withdraw(tmp_path, [tmp_path / "in" / "a"], [])
 
 
 def test_refused_files_have_the_points_that_are_possible(tmp_path: Path) -> None:
@@ -228,7 +229,7 @@ def room(tmp_path: Path) -> Classroom:
 
 
 def results_of(room: Classroom, *names: str) -> list[Result]:
-    """Results of a class of right notebooks with these names."""
+    """Grade a class of right notebooks with these names, and return the results."""
     for name in names:
         written(room.work / "in" / name, json.dumps(solution()))
     found: list[Result] = []
@@ -263,7 +264,10 @@ def test_m01_the_graders_own_end_cannot_be_chosen_for_an_infra_error(
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    """What breaks the judging breaks it twice: no points, a person looks, and the class goes on."""
+    """An error that breaks the judging twice gives no points.
+
+    A person looks, and the class goes on.
+    """
     monkeypatch.setattr(classroom, "grade", fake(what))
     evil = solution()
     answer(evil, TOKEN, f"# evil\n{code(evil, TOKEN)}")
@@ -333,7 +337,7 @@ def test_resume_grades_again_under_other_limits(
 def test_a_killed_graders_folder_is_swept(
     how: signal.Signals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By the next one; a living one's stays, and so does what is not ours."""
+    """The next grader removes it; folders of living graders, and other files, stay."""
     monkeypatch.setattr(workplace.tempfile, "tempdir", str(tmp_path))
     other = tmp_path / f"{workplace.PREFIX}other"
     other.symlink_to(tmp_path)
@@ -360,7 +364,7 @@ def test_a_killed_graders_folder_is_swept(
 
 @pytest.mark.processes
 def test_a_name_of_rare_letters_stops_nobody(tmp_path: Path) -> None:
-    """Each has four bytes, and a result's file has a name of its own, with more than the name."""
+    """Each letter has four bytes, and the name of a result's file is even longer than the name."""
     rare = "\U00020000" * 62 + ".ipynb"
     for name in (f"b/{rare}", "a/lab.ipynb", "c/lab.ipynb"):
         written(tmp_path / "in" / name)

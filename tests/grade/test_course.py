@@ -1,5 +1,7 @@
-"""Every lab at both ends: as shipped it gets nothing, solved it gets everything. In between, a
-mutant costs its exercise points, and no other one."""
+"""Every lab as shipped gets no points; every solution gets all points.
+
+In between, a mutant costs its own exercise's points, and no others.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(1600)]
 
 LABS = sorted(path.name for path in (ROOT / "labs").glob("[0-9][0-9]_*.ipynb"))
 NUMBERS = [name[:2] for name in LABS]
-SOME = {"01": 4, "05": 4}  # a mutated notebook of each; all of them: see below
+SOME = {"01": 4, "05": 4}  # lab -> number of mutated notebooks; DDPKIT_ALL_MUTANTS runs all
 
 
 def write(folder: Path, notebooks: dict[str, Mutated]) -> Path:
@@ -39,9 +41,9 @@ def test_every_lab_at_both_ends_and_in_between(tmp_path: Path) -> None:
     notebooks = {f"mutated{lab}.ipynb": mutated(lab)[which] for lab, which in SOME.items()}
     wrong = write(tmp_path / "wrong", notebooks)
     shipped = [ROOT / "labs" / name for name in LABS]
-    over = f"{len(NUMBERS):02}"  # no lab is open, for a lab carries answers of earlier ones
+    over = f"{len(NUMBERS):02}"  # no lab is open, because a lab carries answers of earlier labs
     done = grade(*shipped, wrong, "--out", tmp_path / "out", "--jobs", "2", "--open", over)
-    assert done.returncode == 0, done.stderr  # it would stop at a solution without all points
+    assert done.returncode == 0, done.stderr  # a solution without all points would stop the grader
     results = {result.name: result for result in store.load(tmp_path / "out")}
     assert sorted(results) == sorted([*LABS, *notebooks])
     proofs = sorted(path.name[:2] for path in (tmp_path / "out" / "proofs").iterdir())

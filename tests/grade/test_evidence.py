@@ -1,4 +1,4 @@
-"""What a result keeps of a submission for people."""
+"""The parts of a submission that a result keeps for people."""
 
 from __future__ import annotations
 

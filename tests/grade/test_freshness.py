@@ -1,4 +1,4 @@
-"""`--resume` grades again what a change could affect, and nothing else."""
+"""`--resume` grades again if a change could affect a score, and only then."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ import pytest
 from ddpkit.grade import freshness
 from tests.project.source import PACKAGE, ROOT, imports
 
-# Stands in for the sandbox: everybody gets all points, and it tells whose turn it was. Each grader
-# is forked before ddpkit is imported: it reads the kit as it is then, and finds torch there.
+# A stand-in for the sandbox gives all points, and prints the lab. Each grader is forked before
+# ddpkit is imported, so it reads the present kit, and torch is already loaded.
 GRADERS = """
 import os, sys
 import click, cloudpickle, torch, tqdm
@@ -48,12 +48,12 @@ while sys.stdin.readline():
 
 @dataclass
 class Graders:
-    """Graders of a folder, one after the other, each a fresh process with the ddpkit there."""
+    """Graders of a folder, each a fresh process that imports the folder's ddpkit."""
 
     process: subprocess.Popen[str]
 
     def graded(self) -> list[str]:
-        """Grade labs 03 and 05; returns the labs that had their turn."""
+        """Grade labs 03 and 05; return the labs that were really graded."""
         assert self.process.stdin
         assert self.process.stdout
         self.process.stdin.write("\n")
@@ -86,7 +86,7 @@ def graders(tmp_path: Path) -> Iterator[Graders]:
 
 
 def kit(folder: Path) -> None:
-    """A copy of the kit, with labs 03 and 05, and both handed in."""
+    """Make a copy of the kit, with labs 03 and 05, and hand in both labs."""
     shutil.copytree(PACKAGE, folder / "ddpkit", ignore=shutil.ignore_patterns("*.pyc.*"))
     for place in ("labs", "solutions", "in"):
         (folder / place).mkdir()
@@ -98,7 +98,7 @@ def kit(folder: Path) -> None:
 @pytest.mark.slow
 def test_what_a_change_could_affect_is_graded_again(tmp_path: Path, graders: Graders) -> None:
     def change(name: str) -> list[str]:
-        """Add a line to a module; returns the labs that are graded again."""
+        """Add a line to a module; return the labs that are graded again."""
         with open(tmp_path / "ddpkit" / name, "a") as module:
             module.write("CHANGED = True\n")
         return graders.graded()
@@ -124,7 +124,8 @@ SOME = [
         "checks.lab03.cases",
     ),
     *("grade.engine", "grade.merge", "grade.score", "grade.inside.asking", "grade.inside.plugin"),
-    *("answers.lab02", "rank.preload"),  # the one by `carry`, the other by its name in a string
+    # answers.lab02 by `carry`, rank.preload by its name in a string
+    *("answers.lab02", "rank.preload"),
 ]
 
 
@@ -154,12 +155,13 @@ def test_libraries_that_run_it_count() -> None:
 
 
 def test_no_import_is_overlooked() -> None:
-    """Of each module found, what the project's own walk says that it imports is found too."""
+    """The modules that the project's own walk over imports finds must be found here too."""
     found, _ = freshness.needed_for("03")
     missing = [
         f"{each.where}: {each.imported}"
         for each in imports()
-        if each.importer in found - {"ddpkit"}  # which imports some when they are asked for
+        # `ddpkit` itself imports some modules only when a name is used
+        if each.importer in found - {"ddpkit"}
         and each.imported.startswith("ddpkit")
         and each.imported not in found
     ]

@@ -1,4 +1,5 @@
-"""Right work in an unusual form loses nothing: what passes in the notebook passes the grader."""
+"""Right work in an unusual form loses no points: if it passes in the notebook, it passes the
+grader."""
 
 from __future__ import annotations
 

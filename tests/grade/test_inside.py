@@ -1,4 +1,4 @@
-"""What runs beside hostile code: `ddpkit.grade.inside`, and little of the rest of ddpkit."""
+"""The code that runs beside hostile code: `ddpkit.grade.inside`, and little of the rest of ddpkit."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.grade.conftest import wait_until
 from tests.project.source import imports, modules
 
 INSIDE = "ddpkit.grade.inside"
-# All that it takes from the rest of ddpkit: to run ranks, and to put into words what was raised.
+# the other modules of ddpkit that it needs: to run ranks, and to put errors into words
 TAKEN = {
     "ddpkit.asked",
     "ddpkit.cluster.local.launch",
@@ -44,7 +44,7 @@ def test_what_it_takes_from_the_rest_of_ddpkit_is_listed() -> None:
 
 
 def test_what_it_loads_tells_nothing() -> None:
-    """Neither the grader outside, nor a check, an answer, the makers of lessons or the commands."""
+    """No grader, check, answer, lesson maker or command is loaded."""
     loaded, _ = freshness.reached_from(ours())
     told = ("ddpkit.grade.", "ddpkit.checks.lab", "ddpkit.answers.lab", "ddpkit.authoring.")
     telling = {name for name in loaded if f"{name}.".startswith((*told, "ddpkit.commands."))}
@@ -62,7 +62,7 @@ def test_the_course_in_the_sandbox_has_no_other_part_of_the_grader(
 
 @pytest.mark.processes
 def test_the_plugin_comes_without_the_rest_of_ddpkit(tmp_path: Path) -> None:
-    """In pytest's process, which holds the pipe to the grader; the kernel's folder comes second."""
+    """In pytest's process, which holds the pipe to the grader, the kernel's folder comes second."""
     course = base.copy_course(tmp_path, "00").parent
     environ = base.environment(1, course, tmp_path, tmp_path, tmp_path)
     bare, rest = environ["PYTHONPATH"].split(os.pathsep)
@@ -139,7 +139,7 @@ main()
         ("x = 1", b"torch", []),
         ("x = '\ud800'", b"torch", []),
         ("Optimizer()", b"\x8c\x05torch\x94\x8c\x05optim\x94", []),
-        ("x = 1", b"\x8c\x08backward\x94", [PARTS[0]]),  # of lab 12, with a gradient
+        ("x = 1", b"\x8c\x08backward\x94", [PARTS[0]]),  # the question of lab 12, with a gradient
         ("torch.compile(f)", b"\x8c\x08backward\x94", sorted(PARTS)),
         ("x = 1", b"\x8c\x05torch\x94\x8c\x07DTensor\x94", sorted(PARTS)),
     ],
@@ -147,9 +147,9 @@ main()
 def test_ranks_come_from_a_fork_of_the_kernel_that_ends_with_it(
     tmp_path: Path, cell: str, question: bytes, parts: list[str]
 ) -> None:
-    """So torch is imported once; its compiler, too, where a cell or a question may ask for it.
+    """So torch is imported only once, and the compiler too if a cell or a question may need it.
 
-    Elsewhere it is imported when a run does ask.
+    In other cases the compiler is imported when a run asks for it.
     """
     (tmp_path / "SlicedMLP.0").write_bytes(question)
     (tmp_path / "labels.json").write_text(json.dumps({cell: "helper"}))
@@ -174,8 +174,9 @@ def pytest_collection_modifyitems(items):
 
 
 def begun() -> list[int]:
-    """The cells of a notebook as they begin, where that plugin of pytest's is installed."""
-    with tempfile.TemporaryDirectory() as name:  # short: the kernel's sockets are in it
+    """Return the cells of a notebook in the order of their begin, with a shuffling pytest plugin."""
+    # a short path, because the kernel's sockets lie in it
+    with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         course, job = base.copy_course(folder, "00").parent, folder / "job"
         (course / "shuffles.py").write_text(SHUFFLES)
@@ -198,5 +199,5 @@ def begun() -> list[int]:
 @pytest.mark.processes
 @pytest.mark.skipif(sys.platform != "linux", reason="grading is for Linux")
 def test_no_plugin_that_is_installed_puts_the_cells_in_disorder() -> None:
-    """pytest-randomly would."""
+    """pytest-randomly would change the order."""
     assert begun() == [0, 1]

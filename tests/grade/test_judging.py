@@ -1,4 +1,4 @@
-"""Judging has limits: a claim may be of any size, and slow to judge."""
+"""Judging has limits: a claim may be of any size, and may be slow to judge."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def waits_long(seen: Any) -> Any:
 def test_a_judgement_has_limits_and_the_others_lose_nothing(
     hostile: Callable[[Any], Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Earlier points stay, and the exercise is judged no further."""
+    """Earlier points stay; the exercise is not judged further."""
     monkeypatch.setattr(apart, "PATIENCE", 4)
     bad, good = asked("bad", hostile, 4), asked("good", hostile, 2)
     claims = [claimed(each, x=2 if each is bad[1] else 1) for each in (*bad, *good)]
@@ -108,7 +108,7 @@ def _children() -> set[str]:
 
 
 def test_all_judgements_of_a_submission_have_one_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ten slow exercises, in two runs."""
+    """Ten slow exercises in two runs."""
     judge = Judge()
     slow = [question for n in range(10) for question in asked(f"e{n}", spins)]
     first = judge.judged([claimed(each, x=2) for each in slow[:1]])
@@ -192,11 +192,11 @@ def test_programs_are_unpacked_no_further_than_any_training_goes() -> None:
         outcome(task, bomb())
 
 
-# Time grows no faster than a claim
+# Time grows no faster than the claim
 
 
 def calls_of(work: Callable[[], object]) -> int:
-    """Count the Python calls of work: a measure of time, on a busy machine too."""
+    """Count the Python calls of work, as a measure of time that is right on a busy machine too."""
     made = 0
 
     def count(frame: object, event: str, argument: object) -> None:
@@ -268,7 +268,7 @@ def test_chained_cells_are_merged_in_linear_time(order: str) -> None:
 
 
 def test_time_that_is_claimed_is_recomputed_from_no_more_than_it_takes() -> None:
-    """Twenty thousand messages under way: judged within the limits, or not at all."""
+    """Twenty thousand messages in flight are judged within the limits, or refused."""
     question = asked("timed", partial(timed, machine="laptop core", link="1 GB/s, 50 us"))[0]
     programs = [
         [["post", i, op, 8 * i, "g", [0, 1], i, None, peer, 0] for i in range(20_000)]
@@ -276,6 +276,6 @@ def test_time_that_is_claimed_is_recomputed_from_no_more_than_it_takes() -> None
     ]
     begun = os.times()
     row = Judge().judged([claimed(question, programs=programs)])[question.key]
-    judged = says(row) == "x is missing"  # a fast machine is in time
+    judged = says(row) == "x is missing"  # a fast machine finishes in time
     assert judged or says(row) == TOO_MUCH
     assert os.times().children_user - begun.children_user < ALLOWED.seconds + 2

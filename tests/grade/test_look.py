@@ -1,4 +1,4 @@
-"""The lines that say where a submission reaches for machinery: never points."""
+"""The lines that name uses of machinery in a submission; they never change points."""
 
 from __future__ import annotations
 
@@ -188,7 +188,7 @@ def test_what_the_lab_gives_is_not_the_students() -> None:
 
 @pytest.mark.parametrize("lab", LABS)
 def test_right_answers_give_no_reason(lab: str) -> None:
-    """The course's answers and the tests' right answers use nothing but the lab's usual names."""
+    """Answers of the course and right answers of the tests use only the lab's usual names."""
     (given,) = (ROOT / "labs").glob(f"{lab}_*.ipynb")
     (solved,) = (ROOT / "solutions").glob(f"{lab}_*.ipynb")
     names = [one.name for one in exercises().values() if one.lab == lab]
@@ -199,7 +199,8 @@ def test_right_answers_give_no_reason(lab: str) -> None:
     for notebook in of_other_makes(lab):
         submitted = Submission(tuple(map(_cell, _code(notebook))), "")
         found = looks(merge(cells, names, submitted), usual)
-        assert [line for line in found if "ddpkit.answers" not in line] == []  # the tests' own
+        # the tests' own helpers
+        assert [line for line in found if "ddpkit.answers" not in line] == []
 
 
 def _code(notebook: dict[str, Any]) -> list[dict[str, Any]]:

@@ -1,6 +1,6 @@
-"""The machine first: what a notebook tries on kernel, machine and grader, and what it finds there.
+"""Attacks of a notebook on kernel, machine and grader, and the things that it can find there.
 
-One sandbox holds all attempts; it is made in each way in which there can be one. The names of tests
+One sandbox makes all attempts, in each way in which a sandbox can be made. The names of the tests
 are the rows of the table of attacks in docs/teaching.md.
 """
 
@@ -119,7 +119,7 @@ get_ipython().display_pub.publish({MIME: {"seen": seen}})
 
 
 def numbers() -> dict[str, int]:
-    """Numbers of system calls on this machine, as libseccomp knows them."""
+    """Return the numbers of system calls on this machine, according to libseccomp."""
     library = ctypes.CDLL("libseccomp.so.2")
     names = [name for names in filter.REFUSED.values() for name in names.split()]
     found = {name: library.seccomp_syscall_resolve_name(name.encode()) for name in names}
@@ -127,7 +127,7 @@ def numbers() -> dict[str, int]:
 
 
 def try_all(folder: Path) -> dict[str, Any]:
-    """What the attempts came to, as the notebook's claim says: those that should fail are many."""
+    """Return the results of all attempts, from the notebook's claim; most attempts should fail."""
     course = copy_course(folder, "00")
     given = f"NUMBERS, MIME, FLAGS = {numbers()!r}, {MIME!r}, {filter.NEW_NAMESPACES!r}"
     plan = [PlannedCell(f"{given}\n{TRIED}", "helper")]
@@ -157,7 +157,7 @@ def way(request: pytest.FixtureRequest) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def seen(way: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What was seen inside, while the grader holds a key in its session's keyring."""
+    """Return the attempts' results, while the grader holds a key in its session's keyring."""
     libc = ctypes.CDLL(None)
     if number := KEYCTL.get(os.uname().machine):
         libc.syscall(number, 1, None)
@@ -184,18 +184,19 @@ def test_procsys_root_is_left(seen: dict[str, Any], way: str) -> None:
 def test_procsys_nothing_of_the_machine_is_open_for_writing(seen: dict[str, Any]) -> None:
     assert seen["places"] == ["/job", "/tmp", "/home", "/dev/shm"]
     assert seen["own /proc"] == []
-    assert seen["oom"] == "1000"  # the machine's memory ends: the sandbox goes first
+    # if the machine's memory is full, the kernel kills the sandbox first
+    assert seen["oom"] == "1000"
 
 
 def test_p10_m01_the_record_cannot_be_opened(seen: dict[str, Any]) -> None:
-    """Nor anything else that its process holds."""
+    """Nor can any other file that the grader's process holds."""
     assert seen["parent"] == []
 
 
 def test_the_graders_environment_is_not_there(seen: dict[str, Any]) -> None:
-    """Neither in the sandbox's first process: it may hold tokens, and the course's secret."""
+    """Nor in the sandbox's first process: it may hold tokens, and the course's secret."""
     assert "a token of the grader" not in seen["environments"]
-    assert "DDPKIT_QUESTIONS" in seen["environments"]  # its own can be read
+    assert "DDPKIT_QUESTIONS" in seen["environments"]  # the sandbox's own environment is readable
 
 
 def test_m10_the_graders_keys_are_not_there(seen: dict[str, Any]) -> None:
@@ -205,14 +206,14 @@ def test_m10_the_graders_keys_are_not_there(seen: dict[str, Any]) -> None:
 
 def test_m11_sockets_of_few_families(seen: dict[str, Any], way: str) -> None:
     if way == "without filter":
-        assert socket.AF_PACKET not in seen["families"]  # docs/teaching.md names what is open
+        assert socket.AF_PACKET not in seen["families"]  # docs/teaching.md names this gap
     else:
         assert {*seen["families"]} <= {*filter.FAMILIES}
         assert seen["netlink"] == [filter.NETLINK_ROUTE]
 
 
 def test_m11_no_namespace_and_no_wide_door(seen: dict[str, Any], way: str) -> None:
-    assert "0x10000000" not in seen["namespaces"]  # a user's
+    assert "0x10000000" not in seen["namespaces"]  # a user namespace
     if way == "without filter":
         assert not {"mount", "bpf", "ptrace", "perf_event_open", "reboot"} & {*seen["calls"]}
     else:
@@ -221,7 +222,7 @@ def test_m11_no_namespace_and_no_wide_door(seen: dict[str, Any], way: str) -> No
 
 
 def test_a_fork_bomb_is_held_by_the_kernel_and_ended_by_the_watch(tmp_path: Path) -> None:
-    """It never has more processes than its user may, nor much longer than a look takes."""
+    """The bomb never has more processes than its user may have, and ends soon after a look."""
     needs_sandbox()
     most: list[int] = []
 
@@ -241,7 +242,7 @@ def test_a_fork_bomb_is_held_by_the_kernel_and_ended_by_the_watch(tmp_path: Path
     assert (outcome.why, outcome.stopped_at) == ("processes", 1), outcome.log
     if os.geteuid() == 0 and not bwrap.why_root_stays():
         assert max(most) <= limits.threads + SPARE_THREADS
-    assert most[-2] <= limits.processes < most[-1]  # at the first look that saw it
+    assert most[-2] <= limits.processes < most[-1]  # ended at the first look that saw too many
     wait_until(lambda: not running_in(tmp_path), 10)
 
 

@@ -1,4 +1,4 @@
-"""Which cells of a submission run."""
+"""The cells of a submission that run."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_what_the_lab_gives_runs_again_below_a_reset(line: str) -> None:
 
 
 def test_the_graders_own_cells_bind_no_name() -> None:
-    """A student's function may be called `ask`."""
+    """A student's function may have the name `ask`."""
     for cell in (PREPARE, ASK.format(key="f.0")):
         assert names_in(cell).binds == frozenset()
 
@@ -86,7 +86,7 @@ def test_the_last_of_doubled_cells_counts() -> None:
 
 @pytest.mark.slow
 def test_cells_that_take_long_to_look_at_are_not_looked_at_for_long() -> None:
-    """IPython tokenizes a cell anew for each magic: m05, 100 cells of 490, took hours."""
+    """IPython tokenizes a cell again for each magic: 100 cells of 490 lines took hours (m05)."""
     answer = ("answer-f", "def f():\n    return 1")
     for line in ("%x", "f?", " " * 40_000 + "a", "a " * 20_000, "= " * 20_000 + "!", "!" * 40_000):
         cell = "\n".join([f"{line}"] * min(490, 90_000 // len(line)))

@@ -1,4 +1,4 @@
-"""The notebooks with wrong answers: what is handed in is the mutant, and not a NameError."""
+"""The notebooks with wrong answers: they fail by the mutant, not by a NameError."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.labs.answers import labs, wrong_answers
 
 
 def bound(table: symtable.SymbolTable) -> set[str]:
-    """The names that a piece of code binds at its top level."""
+    """Return the names that a piece of code binds at its top level."""
     return {
         each.get_name()
         for each in table.get_symbols()
@@ -24,7 +24,7 @@ def bound(table: symtable.SymbolTable) -> set[str]:
 
 
 def free(table: symtable.SymbolTable) -> Iterator[str]:
-    """The names that a piece of code, and what is defined in it, looks for outside of itself."""
+    """Yield the names that a piece of code, with its inner functions, takes from outside."""
     for each in table.get_symbols():
         at_the_top = table.get_type() == "module" and each.get_name() not in bound(table)
         if each.is_referenced() and (at_the_top or each.is_global()):
@@ -34,7 +34,7 @@ def free(table: symtable.SymbolTable) -> Iterator[str]:
 
 
 def names_of(lab: str) -> set[str]:
-    """What the cells of lab NN's notebook bind, and what Python has."""
+    """Return the names that the cells of lab NN's notebook bind, and the builtins."""
     cells = (each for each in solution(lab)["cells"] if each["cell_type"] == "code")
     sources = ("".join(each["source"]) for each in cells)
     plain = (each for each in sources if not each.startswith("%"))
@@ -49,7 +49,7 @@ def missing(source: str, there: set[str]) -> set[str]:
 
 
 def brought(source: str) -> set[str]:
-    """The modules that a piece of code imports, and what it imports from them."""
+    """Return the modules that a piece of code imports, and the names imported from modules."""
     found = set[str]()
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.ImportFrom):
@@ -61,13 +61,13 @@ def brought(source: str) -> set[str]:
 
 @cache
 def wrong_sources(lab: str) -> dict[str, str]:
-    """Every wrong answer of lab NN, as it is handed in."""
+    """Return every wrong answer of lab NN as handed-in source."""
     return {str(each): wrong_source(each) for each in wrong_answers(lab)}
 
 
 @pytest.mark.parametrize("lab", labs())
 def test_wrong_answer_imports_nothing_that_a_sandbox_has_not(lab: str) -> None:
-    """The answers of a lab, and these tests, stay outside while the lab is graded."""
+    """The answers of a lab, and these tests, are not in the sandbox while the lab is graded."""
     hidden = (f"ddpkit.answers.lab{lab}", "tests")
     found = {name: brought(source) for name, source in wrong_sources(lab).items()}
     assert {name: one for name, all in found.items() for one in all if one.startswith(hidden)} == {}

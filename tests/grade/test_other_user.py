@@ -1,4 +1,4 @@
-"""The lesser sandbox, where the kernel refuses bubblewrap: another user. Only root can try it."""
+"""The lesser sandbox, for kernels that refuse bubblewrap: another user. Only root can test it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.grade.attacks import ROOT, SHIFT, TOKEN, Notebook, answer, before, co
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
-# Python may live where only root can go: with mounts of our own, all can. There is no bwrap here.
+# Python may be in a folder of root: bind mounts make it readable. This environment has no bwrap.
 SCRIPT = """
 home=$(dirname "$(dirname "$2")")
 mkdir "$1/python" && mount --bind "$home" "$1/python" && mount -t tmpfs -o mode=755 none /root &&
@@ -67,7 +67,7 @@ time.sleep(30)
 
 @pytest.fixture
 def place() -> Iterator[Path]:
-    """A folder that every user may enter, with a checkout of its own that only root may."""
+    """Yield a folder that every user may enter, with a checkout that only root may enter."""
     if os.geteuid() != 0 or not shutil.which("unshare"):
         pytest.skip("not root, or no `unshare`: nobody can run code as another user here")
     place = Path(tempfile.mkdtemp(dir="/tmp", prefix="ddpkit-test-"))

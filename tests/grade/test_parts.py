@@ -26,7 +26,7 @@ from ddpkit.grade.score import Score
 from ddpkit.grade.store import Result
 from tests.grade.attacks import ROOT, solution
 
-# A `ddpkit` without a sandbox: every notebook gets half of the points.
+# a `ddpkit` without a sandbox: every notebook gets half of the points
 STAND_IN = f"""#!{sys.executable}
 import os, sys
 sys.path.insert(0, {str(ROOT)!r})
@@ -50,7 +50,7 @@ main()
 
 @pytest.fixture
 def place(tmp_path: Path) -> Path:
-    """A folder with a class of twelve, a secret, and a stand-in for ddpkit."""
+    """Return a folder with a class of twelve, a secret, and a stand-in for ddpkit."""
     for number in range(12):
         (folder := tmp_path / "handed-in" / f"s{number:02}").mkdir(parents=True)
         (folder / "00_ranks.ipynb").write_text(json.dumps(solution()))

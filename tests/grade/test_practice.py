@@ -25,11 +25,11 @@ from tests.grade.honest import HONEST, cells_of
 from tests.grade.mutated import of_other_makes
 from tests.labs.answers import labs
 
-SOME = ("02", "06", "11")  # messages; classes that call each other; autograd, and others' modules
+SOME = ("02", "06", "11")  # messages; classes that call each other; autograd and modules of others
 
 
 def unusual() -> dict[str, Any]:
-    """Lab 00, right, with all that lost points once (h03 to h09, h21) in one notebook."""
+    """Return lab 00, right, with all forms that once lost points (h03 to h09, h21)."""
     made = solution()
     before(made, TOKEN, "from torch.distributed import *")
     before(made, TOKEN, "%%capture said\ndef my_copy(t):\n    return t.clone()")
@@ -86,10 +86,10 @@ def test_unusual_and_right_gets_all_points(tmp_path: Path) -> None:
 def test_right_answers_of_other_makes_get_all_points(
     lab: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As graded, right answers that these tests know: one of each exercise of a few labs.
+    """A right answer of these tests for each exercise of a few labs passes the grader.
 
-    All 80 and more of all labs take minutes: DDPKIT_ALL_MUTANTS=1. Each of them passes in the
-    notebook, and gets its points from the grader without a sandbox, in tests/labs/labNN.
+    DDPKIT_ALL_MUTANTS=1 grades all of the more than 80 answers of all labs, which takes minutes. In
+    tests/labs/labNN, each answer passes in the notebook and in the grader without a sandbox.
     """
     every = "DDPKIT_ALL_MUTANTS" in os.environ
     if lab not in SOME and not every:
@@ -141,7 +141,7 @@ SLEEPS = """\
 def test_what_never_ends_is_ended_and_says_where_it_was(
     body: str, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The case ends by itself, and the same kernel grades the next exercise."""
+    """Only the case ends: the same kernel grades the next exercise."""
     monkeypatch.setattr(levels, "level", lambda: levels.USER)
     made = solution()
     answer(made, TOKEN, f"def {TOKEN}(token):\n{body}")
@@ -176,7 +176,7 @@ def test_what_is_expected_is_shown_under_a_seed_that_is_no_secret() -> None:
 
 
 def test_whose_earlier_answers_were_used_is_known() -> None:
-    """GradientBuckets of one's own, with more than the lab asks for, is not there in the grader."""
+    """A student's GradientBuckets with extra features is not available in the grader."""
     lab = read(next((ROOT / "labs").glob("06_*.ipynb")))
     solved = read(next((ROOT / "solutions").glob("06_*.ipynb")))
     plain = Submission(cells_of(HONEST["plain"]), "")
@@ -186,7 +186,7 @@ def test_whose_earlier_answers_were_used_is_known() -> None:
 
 
 def test_own_earlier_answers_come_along_where_the_kit_has_none(tmp_path: Path) -> None:
-    """In the archive that a class gets, answers of labs that are open are not there."""
+    """The archive for a class has no answers of open labs."""
     answers, kept = tmp_path / "course" / "answers", tmp_path / "kept"
     for folder in (answers, kept):
         folder.mkdir(parents=True)

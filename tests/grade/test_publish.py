@@ -1,4 +1,4 @@
-"""What a teacher of many makes of results, through the command that makes it."""
+"""A teacher's ways to publish the results of many students, through the commands."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def test_canvas(grades: Path) -> None:
     assert possible["Lab 00 (77)"] == "4"
     assert (ada["Student"], ada["ID"], ada["Section"]) == ("Lovelace, Ada", "1001", "A, B")
     assert (ada["Lab 00 (77)"], ada["Lab 01: SGD (78)"]) == ("4", "3")
-    assert (bob["Lab 00 (77)"], cy["Lab 00 (77)"]) == ("", "")  # nothing changes there
+    assert (bob["Lab 00 (77)"], cy["Lab 00 (77)"]) == ("", "")  # their lab 00 does not change
     own = rows(grades, "canvas", "--roster", grades.parent / "roster.csv", "--lab", "0")
     assert (own[1]["SIS User ID"], own[1]["Lab 00"]) == ("ada", "4")
 
@@ -151,7 +151,7 @@ def test_moodle(grades: Path) -> None:
 
 
 def test_a_file_that_is_called_as_moodle_calls_anothers_is_its_senders(tmp_path: Path) -> None:
-    """Downloaded without folders, a name ends as the student called the file."""
+    """Moodle's download without folders ends each name with the student's own file name."""
     (path := tmp_path / "roster.csv").write_text(MOODLE)
     owner = read_roster(path).owner(
         "Bob_32_assignsubmission_file_A_31_assignsubmission_file_00.ipynb"
@@ -194,7 +194,8 @@ def test_files_as_canvas_downloads_them_are_known(tmp_path: Path) -> None:
         assert owner is not None
         assert owner.id == "ada"
     assert roster.owner("lovelaceada_9999_555_00_ranks.ipynb") is None
-    bob = roster.owner("bob_1002_1001_00_ranks.ipynb")  # a file's number may be a person's, too
+    # a file's number may also be a person's number
+    bob = roster.owner("bob_1002_1001_00_ranks.ipynb")
     assert bob is not None
     assert bob.id == "bob"
 
@@ -280,7 +281,7 @@ def test_an_override_of_nothing_is_said(grades: Path) -> None:
 
 
 def test_some_are_graded_again(grades: Path) -> None:
-    """--only by status, --again by name; the others' results stay."""
+    """--only chooses by status, --again by name; the other results stay."""
     from ddpkit.commands.grade import _once_more
     from ddpkit.grade.found import HandedIn
 
@@ -346,7 +347,7 @@ def test_sources_are_a_file_for_each_answer(grades: Path) -> None:
 def test_codes_in_place_of_names(grades: Path) -> None:
     key, roster = grades.parent / "key.csv", grades.parent / "roster.csv"
     first = report(grades, "html", "--anonymous", key, "--roster", roster).output
-    for name in ("ada", "b0b", "Lovelace"):  # as words: a code may well have "ada" inside
+    for name in ("ada", "b0b", "Lovelace"):  # whole words only: a random code may contain "ada"
         assert not re.search(rf"\b{name}\b", first)
     assert stat.S_IMODE(key.stat().st_mode) == 0o600
     codes = {row["id"]: row["code"] for row in csv.DictReader(key.open())}

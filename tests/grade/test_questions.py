@@ -1,4 +1,4 @@
-"""What goes into the sandbox holds inputs, and no expectations."""
+"""The sandbox gets inputs, and no expected results."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ def test_a_question_is_filled_with_the_answer() -> None:
     made = questions(exercise(cases), SECRET)
     seen = [Filling(io.BytesIO(each.pickled)).load()()["got"][1] for each in made]
     assert [n + 1000 for n in seen] == [each.case.expect["got"] for each in made]
-    assert made[1].shown == {"got"}  # the same for all seeds
+    assert made[1].shown == {"got"}  # the value is the same for all seeds
     assert str(made[0].case.expect["got"]).encode() not in made[0].pickled
 
 
 def test_a_question_with_torch_and_a_name_of_its_own_travels() -> None:
-    """cloudpickle takes any name `ops` beside a `torch` for torch.ops, which it cannot pickle."""
+    """cloudpickle takes any name `ops` beside a `torch` for torch.ops, and cannot pickle it."""
     import torch
 
     class Plan:
@@ -67,7 +67,7 @@ def test_a_case_that_calls_the_answer_too_early() -> None:
 @pytest.mark.processes("some")
 @pytest.mark.parametrize("name", sorted(exercises()))
 def test_questions_of_the_course_travel_without_its_modules(name: str) -> None:
-    """In the sandbox the labs' modules do not exist: what is pickled may not name them."""
+    """The sandbox has no modules of labs, so the pickle must not name them."""
     seed = Seed(SECRET.text)  # public: a secret seed draws twice
     asked = questions(exercises()[name], seed)
     assert {type(each.case.expect) for each in asked} == {dict}
@@ -86,7 +86,7 @@ def test_questions_of_the_course_travel_without_its_modules(name: str) -> None:
         assert callable(Reading(io.BytesIO(each.pickled)).load())
 
 
-ALONE = (  # exercises that need no ranks, and so little time
+ALONE = (  # exercises that need no ranks, and therefore little time
     *("minibatches", "sgd_step", "accumulate", "fit_link", "predict", "shard", "gradients_of"),
     *("flatten", "unflatten", "assign_buckets", "GradientBuckets", "best_cap", "Reducer"),
 )
@@ -94,7 +94,7 @@ ALONE = (  # exercises that need no ranks, and so little time
 
 @pytest.mark.parametrize("name", ALONE)
 def test_the_kits_answer_is_right_whatever_the_secret(name: str) -> None:
-    """Or a class with that secret could not be graded."""
+    """Otherwise a class with this secret could not be graded."""
     for number in range(12):
         verdict = judge(exercises()[name], answers.get(name), Seed(f"{number}", secret=True))
         assert verdict, (number, verdict_text(verdict))
@@ -109,7 +109,7 @@ def test_the_staged_course_gives_nothing_away(tmp_path) -> None:
 
 
 def test_bytecode_of_the_staged_course_gives_nothing_away(tmp_path) -> None:
-    """Each of its files belongs to a module that is there, and is of that module's text."""
+    """Each bytecode file belongs to a module that is there, and was made from this module's text."""
     staged = base.copy_course(tmp_path, "01")
     compiled = {Path(source_from_cache(str(path))) for path in staged.rglob("*.pyc")}
     assert compiled == set(staged.rglob("*.py"))

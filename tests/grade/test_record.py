@@ -1,4 +1,4 @@
-"""What a sandbox tells of itself may be forged: it cannot turn the clock back for ever."""
+"""A sandbox may forge its record, but cannot turn the clock back forever."""
 
 import json
 import os
@@ -50,7 +50,7 @@ def test_m01_before_the_first_cell_of_the_students_it_is_the_machines_fault(line
 
 
 def fed(data: bytes, limits: Limits) -> tuple[str | None, int]:
-    """What ends the reading of a record, and how many bytes of it are kept."""
+    """Return the reason that ends the reading of a record, and the number of kept bytes."""
     reading, writing = os.pipe()
     watch = _Watch(Usage, reading, limits, cells=2)
     why = None
@@ -67,7 +67,7 @@ def fed(data: bytes, limits: Limits) -> tuple[str | None, int]:
 
 
 def test_m14_a_long_line_is_not_read_to_its_end() -> None:
-    """Of 57 MB of `[],` Python would make 1.7 GB."""
+    """Python would turn 57 MB of `[],` into 1.7 GB."""
     limits = Limits(line=1 << 18, output=1 << 20)
     begun = b"".join(json.dumps(line).encode() + b"\n" for line in BEGUN)
     why, kept = fed(begun + b"[]," * 300_000, limits)

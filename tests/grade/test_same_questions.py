@@ -1,7 +1,7 @@
-"""Questions come from the secret: who knows those of the notebook's check knows no answer.
+"""Questions depend on the secret: knowing the questions of a notebook's check answers nothing.
 
-A question that is the same for every secret can be answered from a list. Trivial cases may be: they
-earn nothing alone.
+A question that is the same for every secret could be answered from a list. Trivial cases may be the
+same, because they earn no points alone.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ddpkit.exercises.seeds import Seed
 from ddpkit.grade.questions import questions
 from tests.grade.test_secrets import loaded
 
-# Exercises, their cases that are the same for every secret, and why that is well.
+# exercise -> cases that are the same for every secret, and the reason why they may be
 ALIKE = {
     "barrier": (("4 ranks", "2 ranks", "3 ranks", "5 ranks", "8 ranks"), "it has no arguments"),
     "gradients_of": (("all are None",), "zeros are all that there is"),
@@ -29,9 +29,9 @@ ALIKE = {
 
 
 def shape(thing: object, above: tuple[int, ...] = ()) -> object:
-    """What a question knows, as data that can be compared: its arguments, and what functions keep.
+    """Return the data in a question, in a comparable form: arguments, and closures of functions.
 
-    Code is left out: it is the same for every secret.
+    Code is left out, because it is the same for every secret.
     """
     if id(thing) in above:
         return "itself"
@@ -54,7 +54,7 @@ def shape(thing: object, above: tuple[int, ...] = ()) -> object:
             return [thing.__name__, parts(cells), parts(thing.__defaults__)]
         case type() | types.ModuleType():
             return thing.__name__
-    held = {each.name: getattr(thing, each.name) for each in _fields(thing)}  # also of slots
+    held = {each.name: getattr(thing, each.name) for each in _fields(thing)}  # slots too
     return type(thing).__name__, parts({**getattr(thing, "__dict__", {}), **held})
 
 
@@ -63,7 +63,7 @@ def _fields(thing: object) -> tuple[Field[Any], ...]:
 
 
 def same_for_all(name: str, *seeds: str) -> list[str]:
-    """The titles of cases whose question is the same for all seeds; trivial ones are left out."""
+    """Return the titles of non-trivial cases that have the same question for all seeds."""
     made = [questions(exercises()[name], Seed(each)) for each in seeds]  # public: no second draw
     return [
         one.case.title
@@ -73,7 +73,7 @@ def same_for_all(name: str, *seeds: str) -> list[str]:
     ]
 
 
-@pytest.mark.slow  # cases of single labs, for all labs
+@pytest.mark.slow  # all labs in one test
 @pytest.mark.parametrize("name", sorted(exercises()))
 def test_a_question_is_another_for_another_secret(name: str) -> None:
     allowed, _ = ALIKE.get(name, ((), ""))
@@ -81,7 +81,7 @@ def test_a_question_is_another_for_another_secret(name: str) -> None:
 
 
 def test_a_difference_says_something() -> None:
-    """The same secret gives the same questions, all of them."""
+    """The same secret gives the same questions."""
     asked = questions(exercises()["token_ring"], Seed("a secret"))
     titles = [each.case.title for each in asked if not each.case.trivial]
     assert same_for_all("token_ring", "a secret", "a secret") == titles

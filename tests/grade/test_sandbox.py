@@ -1,4 +1,4 @@
-"""No grade without a sandbox, and none where the course's own solution fails."""
+"""No grade without a sandbox, and no grade if the course's own solution fails."""
 
 from __future__ import annotations
 
@@ -93,7 +93,8 @@ def test_a_secret_is_made_once_and_for_its_owner(tmp_path: Path) -> None:
 def test_what_tells_answers_is_covered_where_it_is_installed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A wheel beside the libraries, a checkout below them, and in that one the libraries again."""
+    """Libraries may contain a wheel of ddpkit, a checkout below them, and libraries in the
+    checkout."""
     needs_sandbox()
     prefix = tmp_path / "prefix"
     checkout = prefix / "src" / "ddpkit"
@@ -134,10 +135,10 @@ def test_what_tells_answers_is_covered_where_it_is_installed(
 
 
 def test_the_solution_of_another_lab_earns_nothing(tmp_path: Path) -> None:
-    """If it is graded as this one: else it is known by its answers."""
+    """The file is graded as this lab; without `--lab`, its answers would show the other lab."""
     course = open_course(ROOT, "00", b"x" * 16, tmp_path)
     (other,) = (ROOT / "solutions").glob("01_*.ipynb")
-    merged = course.merged(read(other))  # there is nothing to run
+    merged = course.merged(read(other))  # no cell runs
     scores, _ = grade(course, merged, tmp_path / "work", Limits())
     assert {(one.status, one.earned) for one in scores} == {("not_run", 0.0)}
     assert scores[0].feedback == (f"There is no cell that defines {course.names[0]}.",)
@@ -156,7 +157,8 @@ exit $first
 
 @pytest.mark.processes
 def test_a_full_disk_loses_nothing(tmp_path: Path) -> None:
-    """On a small file system: it says so; what is written is whole; with space it goes on."""
+    """On a small file system, the grader reports the full disk, writes whole files only, and
+    resumes."""
     needs_sandbox()
     for name in ("disk", "in"):
         (tmp_path / name).mkdir()

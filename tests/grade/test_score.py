@@ -1,4 +1,4 @@
-"""Claims are judged outside, whatever they say."""
+"""Claims are judged outside the sandbox, whatever their content."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_right_and_wrong() -> None:
     assert score_case(question(), claim(sum=torch.tensor([1.0, 2.0]), bytes=24)).status == "pass"
     wrong = score_case(question(), claim(sum=torch.tensor([1.0, 3.0]), bytes=20))
     assert wrong.status == "fail"
-    assert says(wrong) == "sum[1] is 3.0; bytes is 20, expected 24"  # the first is secret
+    assert says(wrong) == "sum[1] is 3.0; bytes is 20, expected 24"  # the first number is secret
     assert says(score_case(question(), claim(bytes=24))) == "sum is missing"
 
 
@@ -61,7 +61,8 @@ def test_what_is_told_of_values_is_told_outside() -> None:
     asked = SealedCase("f", 0, Case("c", dict, {"most": 3}, read=read), b"", frozenset())
     assert score_case(asked, claim(values=[3, 1])).status == "pass"
     assert says(score_case(asked, claim(values=[2, 1]))) == "most is 2"
-    assert score_case(asked, claim(most=3)).status == "error"  # claimed as told, and not observed
+    # a claim of a told value that was not observed
+    assert score_case(asked, claim(most=3)).status == "error"
 
 
 def test_hints_see_values_and_exceptions() -> None:

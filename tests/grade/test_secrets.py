@@ -1,7 +1,7 @@
-"""What goes into the sandbox knows the inputs, and not what is right for them.
+"""The sandbox gets the inputs of questions, and not the right results.
 
-A student's function can look at its callers' frames: whatever a question holds, or can compute, is
-an answer that need not be worked for.
+A student's function can look at the frames of its callers. A value that a question holds, or can
+compute, is an answer without work.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ from ddpkit.grade.questions import LAB_MODULE, SealedCase, questions
 
 SECRET = Seed("a secret of tests", secret=True)
 ANOTHER = Seed("another secret of tests")  # public: a secret seed draws twice
-GIVEN = {  # what is right is among the inputs: the right answer only passes it on
+# exercises in which the right result is one of the inputs, and the answer only passes it on
+GIVEN = {
     "scatter": "",  # the root's chunks
     "flatten": r"one of shape \(4,\)$",
     "gradients_of": "",  # the .grad of the parameters
@@ -48,8 +49,8 @@ def loaded(question: SealedCase) -> object:
 
 
 def reached(root: object) -> Iterator[tuple[object, bool]]:
-    """All that code inside can get hold of; and whether it is computed, no mere input."""
-    done: dict[int, object] = {}  # keeps them alive: an id is used again
+    """Yield all objects that code inside can reach, and True for each that is computed."""
+    done: dict[int, object] = {}  # keeps the objects alive, because Python uses ids again
     todo = [(root, False)]
     while todo:
         thing, computed = todo.pop()
@@ -61,7 +62,7 @@ def reached(root: object) -> Iterator[tuple[object, bool]]:
 
 
 def _is_ours(thing: object) -> bool:
-    """Of code only what travels in the pickle: the rest is the same for all."""
+    """True for objects that travel in the pickle; other code is the same for everyone."""
     match thing:
         case types.FunctionType() | type():
             return LAB_MODULE.fullmatch(thing.__module__) is not None
@@ -88,7 +89,7 @@ def _parts(thing: object) -> Iterator[object]:
 
 
 def _computed(thing: object) -> Iterator[object]:
-    """What properties of a lab's own classes give, and methods that need nothing."""
+    """Yield the values of properties, and of methods without arguments, of a lab's own classes."""
     kind = type(thing)
     if not LAB_MODULE.fullmatch(kind.__module__):
         return
@@ -96,7 +97,7 @@ def _computed(thing: object) -> Iterator[object]:
         member = inspect.getattr_static(kind, name)
         try:
             if _home(member).startswith("torch."):
-                continue  # a module of torch's has a hundred methods that copy it
+                continue  # a torch module has a hundred methods that copy it
             if isinstance(member, property | functools.cached_property):
                 yield getattr(thing, name)
             elif isinstance(member, types.FunctionType) and _needs_nothing(member):
@@ -120,7 +121,7 @@ def _needs_nothing(method: types.FunctionType) -> bool:
 
 
 def given_away(question: SealedCase) -> list[str]:
-    """Names of secret values that are within reach. A number may stand among inputs by chance."""
+    """Return the names of secret values within reach; inputs may contain a number by chance."""
     found = []
     within = list(reached(loaded(question)))
     for name, expected in question.case.expect.items():
@@ -135,7 +136,7 @@ def given_away(question: SealedCase) -> list[str]:
 
 @pytest.fixture(scope="module", params=sorted(exercises()))
 def asked(request: pytest.FixtureRequest) -> list[SealedCase]:
-    """Return an exercise's questions: both tests of the exercise take them."""
+    """Return an exercise's questions, for both tests of the exercise."""
     return questions(exercises()[request.param], SECRET)
 
 
@@ -148,14 +149,14 @@ def test_a_question_does_not_know_what_is_right(asked: list[SealedCase]) -> None
         assert given_away(question) == [], f"{question.key}, {title}"
 
 
-LARGE = 1000  # a smaller number may be a drawn size
+LARGE = 1000  # a smaller number may be a size that was drawn
 
 
 def seeds_of(exercise: Exercise, asked: list[SealedCase]) -> dict[str, list[str]]:
-    """Return, by question, names of functions with a drawn number in reach, and a seed to take.
+    """Return question -> names of functions that could compute its result from a drawn number.
 
-    Numbers are drawn if a second secret gives different ones. A call of such a function with the
-    number gives all ranks' inputs, or the right result.
+    A number is drawn if a second secret gives another number. A function that is seeded with the
+    number could return all ranks' inputs, or the right result.
     """
     found = {}
     for question, other in zip(asked, questions(exercise, ANOTHER), strict=True):
@@ -174,7 +175,7 @@ def _large(within: list[object]) -> set[int]:
 
 
 def _items(thing: object) -> list[object]:
-    """Return the values in a container: numbers are found there."""
+    """Return the values in a container, in which numbers are looked for."""
     match thing:
         case dict():
             return list(thing.values())
@@ -186,7 +187,7 @@ def _items(thing: object) -> list[object]:
 
 
 def _seeding(thing: object) -> Iterator[str]:
-    """Return names of functions, alone or in a class, with a generator seeded by a variable."""
+    """Yield names of functions, alone or in a class, that seed a generator with a variable."""
     functions = vars(thing).values() if isinstance(thing, type) else [thing]
     for function in functions:
         if isinstance(function, types.FunctionType) and _seeds_by_a_variable(function):
@@ -232,11 +233,12 @@ def test_a_question_with_a_seed_is_found_out() -> None:
     exercise = Exercise("f", "00", 1, "", cases)
     (question,) = questions(exercise, SECRET)
     assert seeds_of(exercise, [question]) == {f"{question.key}, a case": ["drawn_from"]}
-    assert given_away(question) == []  # the walk without arguments is not enough
+    # a walk that calls no function with arguments does not find it
+    assert given_away(question) == []
 
 
 class Knowing:
-    """As the cases of a careless author would have it."""
+    """The class of a careless author of cases."""
 
     def __init__(self, n: int) -> None:
         self.n = n

@@ -1,4 +1,4 @@
-"""Small doors: terminals, files without a process, accents on a disk, marks in a path."""
+"""Small gaps: terminals, files without a process, accents on a disk, marks in a path."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ sys.stdin.read()
 @pytest.mark.processes
 @pytest.mark.parametrize(("count", "why"), [(70, "terminals"), (3, None)])
 def test_terminals_are_counted(count: int, why: str | None) -> None:
-    """The machine has some thousands for all users; a shell in a cell needs a few."""
+    """The machine has some thousands of terminals for all users; a shell in a cell needs a few."""
     command = [sys.executable, "-c", MANY.format(count=count)]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     with subprocess.Popen(command, text=True, **pipes) as child:
@@ -72,7 +72,7 @@ def test_no_files_are_read_asynchronously(call: str) -> None:
     )
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert said.stdout.split() == ["-1", "EPERM"]
-    assert pty.openpty()  # terminals are counted, not refused: `!ls` in a cell needs one
+    assert pty.openpty()  # terminals are counted, not refused, because `!ls` in a cell needs one
 
 
 @pytest.mark.parametrize("roster_form", ["NFC", "NFD"])
@@ -81,7 +81,7 @@ def test_no_files_are_read_asynchronously(call: str) -> None:
 def test_a_macs_folder_is_its_students(
     roster_form: str, disk_form: str, column: str, tmp_path: Path
 ) -> None:
-    """An accent is one letter in a roster, and two in a folder of some file systems."""
+    """An accented letter is one character in a roster, and two in a folder of some file systems."""
     name = "Zoë Ångström"
     shown = unicodedata.normalize(roster_form, name)
     rows = {

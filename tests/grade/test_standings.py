@@ -1,4 +1,4 @@
-"""The class's table of lab 15: pseudonyms, medians, places; who is not right is not ranked."""
+"""The class's table of lab 15: pseudonyms, medians, places; wrong answers are not ranked."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_the_table_has_pseudonyms_and_its_teacher_knows_whose(tmp_path: Path) ->
         store.save(tmp_path, each)
     done = CliRunner().invoke(main, ["report", str(tmp_path), "--format", "standings"])
     assert done.exit_code == 0, done.output
-    words = set(re.findall(r"\w+", done.output))  # whole: a random code can have "ada" within
+    words = set(re.findall(r"\w+", done.output))  # whole words: a random code may contain "ada"
     assert words.isdisjoint(each.name.split("/")[0] for each in CLASS)
     with (tmp_path / "codes.csv").open(newline="") as stream:
         codes = {name: code for code, name in list(csv.reader(stream))[1:]}

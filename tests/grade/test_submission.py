@@ -1,4 +1,4 @@
-"""A submission is data, and hostile."""
+"""A submission is data, and may be hostile."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_links_pipes_and_folders_are_not_opened(tmp_path: Path) -> None:
 
 
 def test_a_path_that_is_too_long_is_refused(tmp_path: Path) -> None:
-    """As is a file in a folder that nobody may enter, of which the system says as little."""
+    """A file in a folder that nobody may enter is refused too, with as little information."""
     with pytest.raises(Refused, match="cannot be opened: File name too long"):
         read(tmp_path.joinpath(*["d" * 250] * 17, "lab.ipynb"))
 
@@ -72,7 +72,7 @@ def test_submissions_are_found_by_name(tmp_path: Path) -> None:
     for name in ("b/läb.ipynb", "a/lab.ipynb", "a/.ipynb_checkpoints/lab.ipynb", "a/notes.txt"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("")
-    (tmp_path / "a" / "lab (1).ipynb").write_text("")  # the same student's: both are graded
+    (tmp_path / "a" / "lab (1).ipynb").write_text("")  # both files of the student are graded
     names = ["a/lab (1).ipynb", "a/lab.ipynb", "b/läb.ipynb"]
     assert [task.name for task in find([tmp_path])] == names
     assert len({store.file_of(tmp_path, name) for name in names}) == 3
@@ -93,7 +93,7 @@ def test_the_lab_is_known_by_its_answers() -> None:
 
 
 def test_a_variable_called_as_another_labs_exercise_changes_no_lab(tmp_path: Path) -> None:
-    """Where the marks of cells are lost, the answers' names still say it."""
+    """If the marks of cells are lost, the names of the answers still show the lab."""
     notebook = nbformat.read(ROOT / "labs" / "00_ranks.ipynb", as_version=4)
     notebook.cells += [new_code_cell("sgd_step = train = batches = 1") for _ in range(30)]
     nbformat.write(notebook, tmp_path / "lab.ipynb")
@@ -107,7 +107,7 @@ def test_a_variable_called_as_another_labs_exercise_changes_no_lab(tmp_path: Pat
 
 
 def test_a_secret_that_is_not_there_is_not_made(tmp_path) -> None:
-    """A slip in its name would grade with other inputs."""
+    """A misspelt name of the secret would otherwise grade with other inputs."""
     (tmp_path / "lab.ipynb").write_text("{}")
     command = ["grade", str(tmp_path / "lab.ipynb"), "--lab", "00"]
     done = CliRunner().invoke(

@@ -1,4 +1,4 @@
-"""A user chooses the names of processes and the places of files, and hides none of them."""
+"""A user chooses the names of processes and the places of files, and can hide none of them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.processes
 
 NAME = "import ctypes\nctypes.CDLL(None).prctl(15, {name!r}.encode(), 0, 0, 0)\n"
 WAITS = "print('here', flush=True)\nimport time\nwhile True: time.sleep(100)\n"
-# The main thread ends: the kernel calls the process a zombie while a second thread lives.
+# The main thread ends: while a second thread lives, the kernel calls the process a zombie.
 HEADLESS = """
 import ctypes, threading, time
 held = bytearray(b"x" * (300 << 20))
@@ -75,7 +75,7 @@ def test_no_name_makes_a_process_dead(name: str) -> None:
 
 @pytest.mark.skipif(os.uname().machine != "x86_64", reason="the system call's number is another")
 def test_a_process_without_its_main_thread_lives_and_is_counted() -> None:
-    """The process's folder in /proc tells of no memory: 300 MB would not be counted."""
+    """The process's folder in /proc reports no memory, so 300 MB would not be counted."""
     with running(HEADLESS) as pid:
         wait_until(lambda: process.stat_of(f"/proc/{pid}/stat").state == "Z", 30)
         assert process.living(pid) != f"/proc/{pid}"
@@ -102,7 +102,7 @@ def test_a_file_is_found_in_a_world_writable_folder_however_deep() -> None:
     user = free_user()
     with tempfile.TemporaryDirectory(dir="/tmp") as folder:
         top = Path(folder)
-        top.chmod(0o755)  # may be entered, not written into
+        top.chmod(0o755)  # users may enter the folder, and not write
         deep = top / "a" / "b" / "c"
         deep.mkdir(parents=True)
         deep.chmod(0o1777)
@@ -117,7 +117,7 @@ def test_a_file_is_found_in_a_world_writable_folder_however_deep() -> None:
         (closed / "x").write_text("")
         for path in (*theirs, theirs[2] / "inner", deep / "link", closed / "x"):
             os.chown(path, user, user, follow_symlinks=False)
-        assert {*owned_by(user)} == {*theirs, deep / "link"}  # `closed` is closed
+        assert {*owned_by(user)} == {*theirs, deep / "link"}  # users cannot look into `closed`
         assert str(deep) in open_folders()
         assert str(top) not in open_folders()
         assert {*owned_in(open_folders(), user)} == {*theirs[:2], deep / "link"}
@@ -136,12 +136,12 @@ def test_the_walk_goes_round_no_link_and_into_no_closed_folder(
 
 
 STAT = re.compile(r"/proc/.*/stat\b|\"stat\"|\*/stat\b")
-ASKS = {"grade/sandbox/own_account.py"}  # whether there is such a file, and no more
+ASKS = {"grade/sandbox/own_account.py"}  # asks only if the file exists
 BY_PROCESS = {"grade/sandbox/meter.py"}  # calls `process.stat_of`
 
 
 def test_whoever_reads_stat_finds_its_fields_after_the_last_bracket() -> None:
-    """A name is bytes: a strict reader would pass over the process."""
+    """The name of a process may be any bytes: a strict reader would skip the process."""
     readers = {
         path.relative_to(PACKAGE).as_posix(): text
         for path in PACKAGE.rglob("*.py")

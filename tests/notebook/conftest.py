@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="module")
 def notebook() -> Iterator[Notebook]:
-    """A kernel for all tests of a module, with `cluster`, two ranks, made in its first cell."""
+    """Yield a kernel for all tests of a module; its first cell makes `cluster`, with two ranks."""
     notebook = Notebook()
     try:
         notebook.ok(SET_UP)
@@ -30,7 +30,7 @@ def notebook() -> Iterator[Notebook]:
 
 @pytest.fixture
 def fresh() -> Iterator[Notebook]:
-    """A kernel for one test, which may break it."""
+    """Yield a kernel for one test, which may break the kernel."""
     notebook = Notebook()
     try:
         yield notebook
@@ -40,7 +40,7 @@ def fresh() -> Iterator[Notebook]:
 
 @pytest.fixture(scope="module")
 def lab(folder: Path) -> Iterator[Lab]:
-    """JupyterLab for all tests of a module, showing the `folder` that the module makes."""
+    """Yield JupyterLab for all tests of a module; it shows the `folder` that the module makes."""
     lab = Lab(folder)
     try:
         yield lab
@@ -52,7 +52,7 @@ def lab(folder: Path) -> Iterator[Lab]:
 
 @pytest.fixture(scope="module")
 def pages() -> list[NotebookPage]:
-    """The page that the next test of a module finds open, if the last one left it in order."""
+    """Return the list of open pages: the next test finds the last test's page, if that passed."""
     return []
 
 
@@ -60,7 +60,10 @@ def pages() -> list[NotebookPage]:
 def opened(
     lab: Lab, browser: Browser, pages: list[NotebookPage], request: pytest.FixtureRequest
 ) -> Iterator[NotebookPage]:
-    """The notebook that the test names, opened in Lab: to load Lab anew is half of a short test."""
+    """Yield the notebook that the test names, opened in Lab.
+
+    A new start of Lab would take half of a short test.
+    """
     failed = request.session.testsfailed
     if pages:
         page = pages.pop()

@@ -1,4 +1,4 @@
-"""The figures of ddpkit.view in JupyterLab: cells that show them, and hands that move them."""
+"""The figures of ddpkit.view in JupyterLab: cells that show figures, and actions of a reader."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.notebook.lab import LIMIT_MS, PANEL, NotebookPage
 if TYPE_CHECKING:
     from playwright.sync_api import Locator
 
-CELLS = {  # each cell leaves a picture, its text, and controls if it has any
+CELLS = {  # each cell leaves a picture, a text, and controls if the figure has some
     "recorded": """
         from ddpkit.simulate import assign_buckets, replay, schedule
         from ddpkit.view import compare, explore, explore_buckets, explore_pipeline, explore_scaling
@@ -45,13 +45,13 @@ LIVE = ("explore_buckets", "explore_scaling", "explore_pipeline", "play", "what_
 
 
 def _cell(page: NotebookPage, figure: str) -> Locator:
-    """The cell of a figure."""
+    """Return the cell of a figure."""
     index = [cell["index"] for cell in page.cells()][list(CELLS).index(figure)]
     return page.page.locator(".jp-Notebook .jp-Cell").nth(index)
 
 
 def slider_moves(opened: NotebookPage) -> float:
-    """The keys move it, and the picture follows: the median ms from a key to the new picture."""
+    """Move a slider by keys; return the median ms from a key to the new picture."""
     cell = _cell(opened, "explore_buckets")
     picture, handle = cell.locator(LIVE_DRAWING).first, cell.get_by_role("slider").first
     handle.focus()
@@ -71,7 +71,7 @@ def slider_moves(opened: NotebookPage) -> float:
 
 
 def numbers_follow(opened: NotebookPage, index: int) -> None:
-    """In a lab's cell: a key moves the first slider, and the text comes to have other numbers."""
+    """Press a key on the first slider of a lab's cell; the numbers in the text must change."""
     cell = opened.page.locator(".jp-Notebook .jp-Cell").nth(index)
     handle = cell.get_by_role("slider").first
     handle.scroll_into_view_if_needed()
@@ -87,7 +87,7 @@ def numbers_follow(opened: NotebookPage, index: int) -> None:
 
 
 def bars_are_told(opened: NotebookPage, index: int) -> None:
-    """In a lab's cell: the mouse goes over a timeline, and the text says which bars it is on."""
+    """Move the mouse over a timeline in a lab's cell; the text must name several bars."""
     cell = opened.page.locator(".jp-Notebook .jp-Cell").nth(index)
     canvas, said = cell.get_by_role("application"), cell.get_by_role("status")
     canvas.scroll_into_view_if_needed()
@@ -99,7 +99,7 @@ def bars_are_told(opened: NotebookPage, index: int) -> None:
 
 
 def player_steps(opened: NotebookPage) -> None:
-    """The buttons and the player move the live picture; beside it the cell's first text stays."""
+    """Check that buttons and player move the live picture, and that the cell's first text stays."""
     from playwright.sync_api import expect
 
     cell = _cell(opened, "play")
@@ -116,7 +116,7 @@ def player_steps(opened: NotebookPage) -> None:
 
 
 def explorer_answers(opened: NotebookPage) -> None:
-    """Hover, wheel, drag and keys; and the focus can be seen."""
+    """Check hover, wheel, drag and keys, and that the focus is visible."""
     from playwright.sync_api import expect
 
     cell = _cell(opened, "explore")
@@ -128,7 +128,7 @@ def explorer_answers(opened: NotebookPage) -> None:
     pictures = [canvas.screenshot()]
 
     def changed() -> bool:
-        opened.page.wait_for_timeout(100)  # a frame
+        opened.page.wait_for_timeout(100)  # one frame
         pictures.append(canvas.screenshot())
         return pictures[-1] != pictures[-2]
 
@@ -152,7 +152,7 @@ def explorer_answers(opened: NotebookPage) -> None:
 
 
 def one_picture_each(opened: NotebookPage) -> None:
-    """While controls are there, the still picture and its text are not shown beside them."""
+    """Check that live controls hide the still picture and the text of their cell."""
     for name in LIVE:
         cell = _cell(opened, name)
         shown = f".ddpkit-shown canvas, {LIVE_DRAWING}"
@@ -166,7 +166,7 @@ def one_picture_each(opened: NotebookPage) -> None:
 
 
 def described(opened: NotebookPage) -> None:
-    """Each picture is one to a screen reader, with its words, and a table behind its summary."""
+    """Check that a screen reader finds each picture with a description, and a table of numbers."""
     for name in list(CELLS)[1:]:
         cell = _cell(opened, name)
         if name != "explore":
@@ -178,7 +178,7 @@ def described(opened: NotebookPage) -> None:
 
 
 def controls_are_named(opened: NotebookPage) -> None:
-    """Each control has a name, and a value in words, in the accessibility tree."""
+    """Check that each control has a name and a value in words in the accessibility tree."""
     said = {}
     for name in LIVE:
         cell = _cell(opened, name)
@@ -198,7 +198,7 @@ def controls_are_named(opened: NotebookPage) -> None:
 
 
 def runs_again(opened: NotebookPage) -> None:
-    """The cell keeps its room: below it nothing jumps."""
+    """Check that a cell keeps its height while it runs again, so that the page does not jump."""
     cell = _cell(opened, "explore_buckets")
     cell.scroll_into_view_if_needed()
     index = [cell["index"] for cell in opened.cells()][list(CELLS).index("explore_buckets")]
@@ -220,14 +220,14 @@ def runs_again(opened: NotebookPage) -> None:
 
 
 def dark(opened: NotebookPage) -> None:
-    """In the dark theme no picture is white."""
+    """Check that no picture is white in the dark theme."""
     opened.theme("Dark")
     for name in ("show", "play"):
         ground = _cell(opened, name).locator(".ddpkit-drawn svg > path:visible").first
         assert ground.evaluate("node => getComputedStyle(node).fill") == DARK_GROUND, name
     canvas = _cell(opened, "explore").get_by_role("application")
     canvas.scroll_into_view_if_needed()
-    opened.page.wait_for_timeout(1000)  # Lab hides all while it changes its theme
+    opened.page.wait_for_timeout(1000)  # Lab hides everything while it changes the theme
     assert canvas.evaluate("node => getComputedStyle(node).backgroundColor") == DARK_GROUND
     assert canvas.evaluate(
         "node => node.getContext('2d').getImageData(0, 0, node.width || 1, node.height).data"
@@ -236,7 +236,7 @@ def dark(opened: NotebookPage) -> None:
 
 
 def steps_in_the_dark(page: NotebookPage, index: int) -> None:
-    """A lab's player answers; its picture is not white, and there is no other of the cell's."""
+    """Check that a lab's player works, is not white, and is the only picture of its cell."""
     from playwright.sync_api import expect
 
     front = page.page.locator(".jp-NotebookPanel:not(.lm-mod-hidden)")
@@ -256,19 +256,20 @@ def all_trusted(page: NotebookPage) -> bool:
 
 
 def says_it_is_not_live(page: NotebookPage) -> None:
-    """Where controls were: nothing of an error, for a widget that is not there is none."""
+    """Check the text in place of controls: a widget that is not live is no error."""
     from playwright.sync_api import expect
 
     for name in LIVE:
         last = _cell(page, name).locator(".jp-OutputArea-output").last
         expect(last).not_to_have_text("Loading widget...")
         shown = last.evaluate("node => getComputedStyle(node, '::before').content")
-        assert NOT_LIVE in (shown + last.inner_text()), name  # hidden text is not inner text
+        # the hidden text is not part of inner_text()
+        assert NOT_LIVE in (shown + last.inner_text()), name
         assert "Error" not in last.inner_text(), name
 
 
 def lessons_in_the_dark(page: NotebookPage) -> None:
-    """Saved pictures are turned over, and in a narrow page the lines of their tables are whole."""
+    """Check that saved pictures are inverted; in a narrow page, lines of tables stay whole."""
     page.page.set_viewport_size({"width": 1000, "height": 900})
     page.theme("Dark")
     images = page.page.locator(".jp-OutputArea-output.jp-RenderedImage img:visible")
@@ -286,9 +287,9 @@ def lessons_in_the_dark(page: NotebookPage) -> None:
 
 
 def all_seen(page: NotebookPage, *, trusted: bool) -> None:
-    """Of each cell, without running it: its picture and its text.
+    """Check that each cell shows its picture and its text, without running the cell.
 
-    Of a stranger's notebook Lab shows the PNG alone, without a trace of the drawing's words.
+    In an untrusted notebook, Lab shows only the PNG, and no word of the drawing.
     """
     for name in list(CELLS)[1:]:
         cell = _cell(page, name)

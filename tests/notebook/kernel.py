@@ -1,6 +1,6 @@
-"""A notebook without its page: a real kernel, the cells sent to it, and the messages it sends back.
+"""A notebook without a page: a real kernel, cells sent to the kernel, and the messages it returns.
 
-Nothing here is ddpkit's. What a front end shows is made of exactly these messages.
+Nothing here belongs to ddpkit. A front end builds its page from exactly these messages.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from jupyter_client.manager import KernelManager
 from traitlets.config import Config
 
 ROOT = Path(__file__).resolve().parents[2]
-LIMIT = 90.0  # seconds until a wait is a failure: generous, for a loaded machine
+LIMIT = 90.0  # seconds until a wait counts as failed: generous, for a busy machine
 SET_UP = """
 import os, sys, time
 import torch
@@ -34,8 +34,8 @@ cluster = Cluster(2)
 
 
 def environment(home: Path) -> dict[str, str]:
-    """This process's environment with a home of its own, importing the ddpkit of this clone."""
-    # pytest's own variable would make ipykernel swallow what child processes print.
+    """Return the environment of this process, with another home, and with this clone's ddpkit."""
+    # ipykernel hides the output of child processes if it sees this variable of pytest
     kept = {name: value for name, value in os.environ.items() if name != "PYTEST_CURRENT_TEST"}
     paths = [str(ROOT), kept.get("PYTHONPATH", "")]
     return kept | {
@@ -49,7 +49,7 @@ def environment(home: Path) -> dict[str, str]:
 
 
 def connection(folder: Path) -> Config:
-    """Sockets in `folder` instead of ports: kernels that start at once cannot collide."""
+    """Put a kernel's sockets into `folder`: ports of kernels that start together could collide."""
     config = Config()
     config.KernelManager.transport = "ipc"
     config.KernelManager.connection_file = str(folder / "kernel.json")
@@ -58,7 +58,7 @@ def connection(folder: Path) -> Config:
 
 @dataclass
 class Cell:
-    """A cell that was sent to the kernel, and all that came back for it so far."""
+    """A cell that was sent to the kernel, and all messages about the cell so far."""
 
     id: str
     count: int = 0  # the number in "In [5]"
@@ -82,26 +82,27 @@ class Cell:
 
     @property
     def shown_error(self) -> str:
-        """The text of the error on the page, without its colours; empty without one."""
+        """The text of the error on the page, without colours; empty without an error."""
         text = "\n".join(self.error["traceback"]) if self.error else ""
         return re.sub(r"\x1b\[[0-9;]*m", "", text)
 
     @property
     def result(self) -> str:
-        """What stands beside "Out [5]"; empty without it."""
+        """The text beside "Out [5]"; empty without a result."""
         results = self._all("execute_result")
         return results[0]["data"]["text/plain"] if results else ""
 
     def line(self, number: int) -> str:
-        """How a message names a line of this cell."""
+        """Return the name of a line of this cell in a message."""
         return f"Cell In[{self.count}], line {number}"
 
 
 class Notebook:
-    """A running kernel and its one client."""
+    """A running kernel and its only client."""
 
     def __init__(self, cwd: Path | None = None) -> None:
-        self.folder = Path(tempfile.mkdtemp(prefix="nb-"))  # short: it holds sockets
+        # a short path, because sockets lie in it
+        self.folder = Path(tempfile.mkdtemp(prefix="nb-"))
         self.manager = KernelManager(config=connection(self.folder), kernel_name="python3")
         self._cells: dict[str, Cell] = {}
         self.manager.start_kernel(cwd=str(cwd or self.folder), env=environment(self.folder))
@@ -120,8 +121,8 @@ class Notebook:
     # Cells
 
     def start(self, source: str) -> Cell:
-        """Send a cell, and do not wait for it."""
-        # Cells are sent one after the other: the failure of one must not cancel the next.
+        """Send a cell, and do not wait."""
+        # the failure of one cell must not cancel the next cell
         id = self.client.execute(textwrap.dedent(source).strip("\n"), stop_on_error=False)
         return self._cells.setdefault(id, Cell(id))
 
@@ -140,7 +141,7 @@ class Notebook:
         return cell
 
     def until(self, condition: Callable[[], bool], within: float = LIMIT) -> None:
-        """Take in the kernel's messages until the condition holds."""
+        """Read the kernel's messages until the condition is true."""
         deadline = time.monotonic() + within
         while not condition():
             assert time.monotonic() < deadline, f"not within {within} s; so far {self._cells}"
@@ -160,23 +161,23 @@ class Notebook:
             cell.messages.append((kind, message["content"]))
 
     def interrupt(self) -> None:
-        """The stop button."""
+        """Press the stop button."""
         self.manager.interrupt_kernel()
 
     # Processes
 
     def processes(self) -> list[psutil.Process]:
-        """Everything that the kernel has started."""
+        """Return all processes that the kernel has started."""
         return [process for process in self.kernel.children(recursive=True) if alive(process)]
 
     def ranks(self) -> list[psutil.Process]:
-        """The ranks: children of the forkserver, which is the kernel's child."""
+        """Return the ranks: children of the forkserver, which is a child of the kernel."""
         children = self.kernel.children()
         return [process for process in self.processes() if process not in children]
 
 
 def alive(process: psutil.Process) -> bool:
-    """Whether a process is there and not just a zombie that nobody has collected yet."""
+    """True if a process runs; a zombie that its parent has not collected does not count."""
     try:
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
@@ -184,7 +185,7 @@ def alive(process: psutil.Process) -> bool:
 
 
 def gone(processes: list[psutil.Process], within: float = 30.0) -> list[psutil.Process]:
-    """Wait for processes to be gone; returns those that are still there."""
+    """Wait until the processes are gone, and return the processes that are still there."""
     deadline = time.monotonic() + within
     while (left := [p for p in processes if alive(p)]) and time.monotonic() < deadline:
         time.sleep(0.05)

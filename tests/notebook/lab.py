@@ -1,4 +1,4 @@
-"""JupyterLab as a student has it: a server of its own, and a page in a headless browser."""
+"""JupyterLab as a student sees it: a server, and a page in a headless browser."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 LIMIT_MS = 120_000
 WINDOW: ViewportSize = {"width": 1200, "height": 900}
 KERNEL = {"kernelspec": {"name": "python3", "display_name": "Python 3 (ipykernel)"}}
-# What Lab would ask or fetch on a first start; and all cells rendered, for the screenshot.
+# turn off the questions and downloads of Lab's first start; render all cells, for screenshots
 SETTINGS = {
     "apputils-extension/notification": {"fetchNews": "false", "checkForUpdates": False},
     "notebook-extension/tracker": {"windowingMode": "none"},
@@ -36,14 +36,14 @@ SETTINGS = {
 
 
 def write(path: Path, *sources: str) -> None:
-    """A notebook with these code cells."""
+    """Write a notebook with these code cells."""
     cells = [new_code_cell(textwrap.dedent(source).strip()) for source in sources]
     title = new_markdown_cell(f"# {path.stem.title()}")
     nbformat.write(new_notebook(cells=[title, *cells], metadata=KERNEL), path)
 
 
 def write_together(path: Path, saved: Sequence[Path], title: str) -> int:
-    """The cells of saved notebooks that show pictures, as one, under a title; how many pictures."""
+    """Write a notebook of all cells with pictures in saved notebooks; return how many pictures."""
     cells, pictures = [new_markdown_cell(f"# {title}")], 0
     for each in saved:
         for cell in nbformat.read(each, as_version=4).cells:
@@ -57,17 +57,18 @@ def write_together(path: Path, saved: Sequence[Path], title: str) -> int:
 
 
 class Lab:
-    """A JupyterLab server on a free port, with a home of its own, showing `folder`."""
+    """A JupyterLab server on a free port, with its own home folder, showing `folder`."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.opened = folder, 0
-        self.home = Path(tempfile.mkdtemp(prefix="lab-"))  # short: it holds sockets
+        self.home = Path(tempfile.mkdtemp(prefix="lab-"))  # a short path, because sockets lie in it
         for name, settings in SETTINGS.items():
             path = self.home / "settings" / "@jupyterlab" / f"{name}.jupyterlab-settings"
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(json.dumps(settings))
         self.log = (self.home / "log").open("w+b")
-        self.port = socket.socket()  # reserved: bound here as well, no other test is given it
+        # reserves the port: this socket is bound to the port too, so no other test gets it
+        self.port = socket.socket()
         self.port.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         self.port.bind(("127.0.0.1", 0))
         arguments = [
@@ -88,9 +89,9 @@ class Lab:
         )
 
     def url(self, notebook: str) -> str:
-        """The address of a notebook in a workspace of its own, once the server is up."""
+        """Return the address of a notebook in a new workspace, once the server answers."""
         deadline = time.monotonic() + LIMIT_MS / 1000
-        while not self._answers():  # it says where it listens some time before it does
+        while not self._answers():  # the server writes its address before it listens
             assert self.process.poll() is None, self.said()
             assert time.monotonic() < deadline, self.said()
             time.sleep(0.1)
@@ -108,7 +109,7 @@ class Lab:
         return True
 
     def trust(self, path: Path) -> None:
-        """As if the notebook had been run here."""
+        """Sign a notebook, as if it had been run here."""
         (self.home / "data").mkdir(exist_ok=True)
         notary = NotebookNotary(data_dir=str(self.home / "data"))
         notary.sign(nbformat.read(path, as_version=4))
@@ -121,7 +122,7 @@ class Lab:
         return [self.process, *self.process.children(recursive=True)]
 
     def stop(self) -> None:
-        """As Ctrl-C does it in the terminal of `make lab`, or worse."""
+        """Stop the server, as Ctrl-C in the terminal of `make lab` does, or kill it."""
         self.process.terminate()
         try:
             self.process.wait(30)
@@ -133,7 +134,7 @@ class Lab:
 
 
 class NotebookPage:
-    """Notebooks opened in a page of Lab, by the application object that Lab puts into the page."""
+    """A page of Lab with notebooks, controlled by Lab's application object in the page."""
 
     def __init__(self, page: Page, lab: Lab, notebook: str) -> None:
         self.page = page
@@ -145,20 +146,20 @@ class NotebookPage:
         self.wait_for_notebook(notebook)
 
     def open(self, notebook: str) -> None:
-        """Open another one, in a window of the first size, and hear of its complaints only."""
+        """Open another notebook, in a window of the first size, and forget earlier complaints."""
         self.complaints.clear()
         self.page.set_viewport_size(WINDOW)
         self.command("docmanager:open", path=notebook)
         self.wait_for_notebook(notebook)
 
     def close_all(self) -> None:
-        """Close all that is open, and save nothing."""
+        """Close all notebooks without saving."""
         self.page.evaluate(
             "() => [...jupyterapp.shell.widgets('main')].forEach(widget => widget.dispose())"
         )
 
     def wait_for_notebook(self, notebook: str) -> None:
-        """Wait until a notebook is in front, and its kernel idle."""
+        """Wait until a notebook is in front and its kernel is idle."""
         self.wait(f"window.jupyterapp && {PANEL}?.context?.path === {notebook!r}")
         self.wait(f"{PANEL}.sessionContext.isReady")
         self.wait(f"{PANEL}.content.widgets.length > 0 && {IDLE}")
@@ -172,7 +173,7 @@ class NotebookPage:
         self.page.wait_for_function(f"() => !!({condition})", timeout=limit_ms, polling=POLLING_MS)
 
     def command(self, name: str, **args: str) -> None:
-        """Start a command of Lab, as its menu does, and do not wait for its end."""
+        """Start a command of Lab, as its menu does, without waiting for the end."""
         self.page.evaluate(
             "([name, args]) => { window.done = false;"
             " jupyterapp.commands.execute(name, args).finally(() => { window.done = true; }); }",
@@ -180,11 +181,11 @@ class NotebookPage:
         )
 
     def run_all(self, below: int = -1, limit_ms: int = LIMIT_MS) -> None:
-        """Run all cells, or those below one, until the last or until one fails."""
+        """Run all cells, or all cells below one, until the last cell or until a cell fails."""
         self.page.evaluate(f"n => {{ {PANEL}.content.activeCellIndex = n; }}", below + 1)
         self.command("notebook:run-all-below" if below >= 0 else "notebook:run-all-cells")
         self.wait(f"window.done && {IDLE}", limit_ms)
-        # After an error the kernel is idle and for a moment still refuses what it is sent.
+        # after an error, the kernel is idle but refuses cells for a moment
         self.page.evaluate(
             f"""async () => {{
                 const kernel = {PANEL}.sessionContext.session.kernel;
@@ -200,12 +201,12 @@ class NotebookPage:
         self.wait(f"window.done && {IDLE}")
 
     def shut_down(self) -> None:
-        """End the kernel, and wait: a page opened meanwhile would be given the kernel that ends."""
+        """End the kernel, and wait: a page that opens earlier would get the ending kernel."""
         self.command("kernelmenu:shutdown")
         self.wait(f"window.done && !{PANEL}.sessionContext.session")
 
     def cells(self) -> list[dict[str, Any]]:
-        """The code cells: position, source, number beside "In", and outputs."""
+        """Return the code cells: position, source, number beside "In", and outputs."""
         found: list[dict[str, Any]] = self.page.evaluate(
             f"""() => {PANEL}.content.widgets.map((cell, index) => ({{
                 index,
@@ -218,22 +219,22 @@ class NotebookPage:
         return found
 
     def theme(self, name: str) -> None:
-        """Choose "Light" or "Dark", and wait until the page is in it."""
+        """Choose "Light" or "Dark", and wait until the page has the theme."""
         self.command("apputils:change-theme", theme=f"JupyterLab {name}")
         light = str(name == "Light").lower()
         self.page.wait_for_selector(f"[data-jp-theme-light={light}]", state="attached")
 
     def screenshot(self, path: Path) -> None:
-        """The whole notebook, in a window as high as it is."""
+        """Save a picture of the whole notebook, in a window as high as the notebook."""
         self.page.set_viewport_size({**WINDOW, "height": self._height() + 150})
         self.page.evaluate(f"() => {{ {PANEL}.content.activeCellIndex = 0; }}")
         self.page.evaluate(f"() => {{ {PANEL}.content.outerNode.scrollTop = 0; }}")
-        self.page.wait_for_timeout(1000)  # until Lab has laid itself out anew
+        self.page.wait_for_timeout(1000)  # until Lab has arranged the page again
         path.parent.mkdir(exist_ok=True)
         self.page.screenshot(path=path)
 
     def _height(self) -> int:
-        """Of all cells, in pixels; images beyond 15,000 are of no use to anybody."""
+        """Return the height of all cells in pixels, at most 15,000: larger images are useless."""
         heights = f"{PANEL}.content.widgets.map(cell => cell.node.offsetHeight)"
         total: int = self.page.evaluate(f"() => {heights}.reduce((sum, height) => sum + height, 0)")
         return min(total, 15_000)

@@ -1,4 +1,4 @@
-"""The few cells of a lesson that some of its cells need, so that not all of it has to run."""
+"""The cells of a lesson that given cells need, so that a test need not run the whole lesson."""
 
 from __future__ import annotations
 
@@ -10,8 +10,11 @@ import nbformat
 
 
 def needed(path: Path, *wanted: str) -> list[str]:
-    """Sources of a notebook's cells that have a line beginning with one of `wanted`, and of those
-    before them that make the names they use, in the notebook's order."""
+    """Return the sources of the wanted cells of a notebook, and of the cells that these need.
+
+    A wanted cell has a line that begins with one of `wanted`. A needed cell comes before, and
+    defines a name that a later cell uses. The sources are in the notebook's order.
+    """
     sources = [c.source for c in nbformat.read(path, as_version=4).cells if c.cell_type == "code"]
     kept: list[str] = []
     lacking: set[str] = set()
@@ -24,7 +27,7 @@ def needed(path: Path, *wanted: str) -> list[str]:
 
 
 def _names(source: str) -> tuple[set[str], set[str]]:
-    """Global names that a cell makes, and that it uses, in its functions too."""
+    """Return the global names that a cell defines, and the names that the cell uses."""
     top = symtable.symtable(source, "cell", "exec")
     makes = {s.get_name() for s in top.get_symbols() if s.is_assigned() or s.is_imported()}
     used = (s for table in _tables(top) for s in table.get_symbols() if s.is_referenced())

@@ -1,7 +1,7 @@
-"""Pictures of lessons as a reader meets them: the text around each, at two widths, in both themes.
+"""Pictures of lessons as readers see them: with text around, at two widths, in both themes.
 
-`python -m tests.notebook.pictures 07 08` leaves them in tests/artifacts/pictures/, two to a sheet.
-With `--run` the lessons are run in the browser first, so that what has controls is alive.
+`python -m tests.notebook.pictures 07 08` writes them to tests/artifacts/pictures/, two on a sheet.
+With `--run` the browser runs the lessons first, so that controls are live.
 """
 
 from __future__ import annotations
@@ -26,24 +26,24 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parents[2]
 SHEETS = ROOT / "tests" / "artifacts" / "pictures"
-WIDTHS = (1000, 1600)  # of the browser's window
+WIDTHS = (1000, 1600)  # pixels of the browser's window
 THEMES = ("Light", "Dark")
 PAIRS = {"a": ("light_1000", "dark_1600"), "b": ("dark_1000", "light_1600")}
 SHOWN = ".ddpkit-shown canvas, .ddpkit-drawn, .jp-RenderedImage img"
 
 
 def in_each_setting(page: NotebookPage) -> Iterator[str]:
-    """The names of the settings, one after the other, while the page has each."""
+    """Give the page one setting after the other, and yield the setting's name."""
     for theme in THEMES:
         page.theme(theme)
         for width in WIDTHS:
             page.page.set_viewport_size({"width": width, "height": 1200})
-            page.page.wait_for_timeout(1000)  # until Lab has laid itself out anew
+            page.page.wait_for_timeout(1000)  # until Lab has arranged the page again
             yield f"{theme.lower()}_{width}"
 
 
 def with_pictures(page: NotebookPage) -> list[int]:
-    """The positions of the cells that show a picture."""
+    """Return the positions of the cells that show a picture."""
     found: list[int] = page.page.evaluate(
         f"""() => [...document.querySelectorAll('.jp-Notebook .jp-Cell')].flatMap((cell, index) =>
             [...cell.querySelectorAll({SHOWN!r})].some(each => each.offsetWidth) ? [index] : [])"""
@@ -52,7 +52,7 @@ def with_pictures(page: NotebookPage) -> list[int]:
 
 
 def around(page: NotebookPage, index: int) -> FloatRect:
-    """The part of the window that shows a cell, the two before it and the one behind it."""
+    """Return the part of the window with a cell, the two cells above and the cell below."""
     cells = page.page.locator(".jp-Notebook .jp-Cell")
     first, last = max(0, index - 2), min(index + 1, cells.count() - 1)
     heights = [cells.nth(k).evaluate("cell => cell.offsetHeight") for k in range(first, last + 1)]
@@ -65,12 +65,12 @@ def around(page: NotebookPage, index: int) -> FloatRect:
     assert boxes[0] is not None
     assert boxes[1] is not None
     top, bottom = max(0, boxes[0]["y"]), boxes[1]["y"] + boxes[1]["height"]
-    left = boxes[0]["x"]  # without what Lab has beside the notebook
+    left = boxes[0]["x"]  # without the side panels of Lab
     return {"x": left, "y": top, "width": size["width"] - left, "height": bottom - top}
 
 
 def sheet(pictures: list[Path], path: Path) -> None:
-    """One picture of several, side by side."""
+    """Write one picture that has several pictures side by side."""
     opened = [Image.open(each) for each in pictures]
     size = sum(each.width for each in opened), max(each.height for each in opened)
     whole, x = Image.new("RGB", size, "#808080"), 0
@@ -97,7 +97,7 @@ def take(page: NotebookPage, lesson: str) -> None:
 
 
 def renew(path: Path) -> None:
-    """Give the saved pictures of a notebook the rules of today's ddpkit."""
+    """Replace the style rules in a notebook's saved pictures by the present rules of ddpkit."""
     notebook = nbformat.read(path, as_version=4)
     for cell in notebook.cells:
         for output in cell.get("outputs", ()):
@@ -110,7 +110,7 @@ def renew(path: Path) -> None:
 
 
 def open_lesson(browser: Browser, lab: Lab, saved: Path) -> NotebookPage:
-    """A copy of a solved lesson, opened in Lab."""
+    """Return a page of Lab with a copy of a solved lesson."""
     copy = lab.folder / saved.name
     shutil.copy(saved, copy)
     renew(copy)
@@ -120,7 +120,7 @@ def open_lesson(browser: Browser, lab: Lab, saved: Path) -> NotebookPage:
 
 
 def failed(page: NotebookPage) -> list[str]:
-    """The errors that the cells of a page show."""
+    """Return the errors that the cells of a page show."""
     outputs = [output for cell in page.cells() for output in cell["outputs"]]
     return [f"{o['ename']}: {o['evalue']}" for o in outputs if o["output_type"] == "error"]
 

@@ -1,4 +1,4 @@
-"""What is defined in cells runs on the ranks: functions, what they use, classes, redefinitions."""
+"""Ranks run functions defined in cells, with the names they use, classes and redefinitions."""
 
 import pytest
 
@@ -225,11 +225,12 @@ def test_in_a_background_thread(notebook: Notebook):
     [
         ("%%time", "  %%time cell, line 4  (in divide)"),
         ("%%timeit -n1 -r1", "  %%timeit cell"),
-        ("%%capture", ", line 3: return 1 / nothing  (in divide)"),  # IPython counts the body
+        # IPython counts the lines of the body
+        ("%%capture", ", line 3: return 1 / nothing  (in divide)"),
     ],
 )
 def test_an_error_under_a_magic_has_its_line(notebook: Notebook, magic: str, place: str):
-    """`%%time` compiles its cell under a name of its own; it is the reader's code all the same."""
+    """`%%time` compiles its cell under another file name, but the code is still the reader's."""
     cell = notebook.run(f"""
         {magic}
         def divide():
@@ -251,7 +252,7 @@ def test_time_magic_shows_the_run_and_its_time(notebook: Notebook):
 
 
 def test_a_module_beside_the_notebook_edited_and_reloaded(notebook: Notebook):
-    """The ranks import it themselves; what they import is what the file says now."""
+    """The ranks import the module themselves, and read the present file."""
     cell = notebook.run("""
         from pathlib import Path
         Path("mylib.py").write_text("def f():\\n    return 'old'\\n")

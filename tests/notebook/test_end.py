@@ -1,4 +1,4 @@
-"""However a kernel ends, no process outlives it."""
+"""No process outlives its kernel, in whatever way the kernel ends."""
 
 from pathlib import Path
 
@@ -32,12 +32,12 @@ cluster.run(f)
 
 
 def running(notebook: Notebook, source: str) -> tuple[Cell, list[psutil.Process]]:
-    """A cell whose ranks are up and busy, and every process that the kernel has by then."""
+    """Return a cell with ranks that are busy, and all processes of the kernel at this time."""
     notebook.ok(SET_UP)
     cell = notebook.start(source)
     notebook.until(lambda: cell.stream().count("ready") == 2)
     processes = notebook.processes()
-    assert len(processes) >= 4  # the forkserver, multiprocessing's tracker, two ranks
+    assert len(processes) >= 4  # the forkserver, the tracker of multiprocessing, two ranks
     return cell, processes
 
 
@@ -62,7 +62,7 @@ def test_killed_while_idle(fresh: Notebook):
 
 
 def test_shut_down_while_ranks_run(fresh: Notebook):
-    """Closing the notebook: a request to shut down, which a busy kernel does not get to read."""
+    """The notebook is closed: a busy kernel does not read the request to shut down."""
     _, processes = running(fresh, HOLDS_THE_GIL)
 
     fresh.manager.shutdown_kernel()
@@ -71,7 +71,7 @@ def test_shut_down_while_ranks_run(fresh: Notebook):
 
 
 def test_a_kernel_that_is_shut_down_ends_by_itself(fresh: Notebook, tmp_path: Path):
-    """One with children that do not end when they are told to is killed, after seconds."""
+    """A kernel with children that do not end on request would be killed seconds later."""
     fresh.ok(SET_UP)
     fresh.ok("cluster.run(lambda: 1)")
     said = tmp_path / "said"
@@ -95,7 +95,7 @@ def test_shut_down_while_idle(fresh: Notebook):
 
 
 def test_restart(fresh: Notebook):
-    """The restart button, with ranks running: none is left, and the new kernel works."""
+    """The restart button while ranks run: no rank is left, and the new kernel works."""
     _, processes = running(fresh, DEADLOCKED_SOON)
 
     fresh.manager.restart_kernel(now=True)
@@ -108,7 +108,7 @@ def test_restart(fresh: Notebook):
 
 
 def test_thread_that_runs_a_cluster_ends_with_the_kernel(fresh: Notebook):
-    """exit() in a cell while a thread waits for ranks that would run for ever."""
+    """A cell calls exit() while a thread waits for ranks that would run forever."""
     fresh.ok(SET_UP)
     cell = fresh.start("""
         import threading

@@ -1,4 +1,4 @@
-"""What a student reads when a run fails: the explanation alone, with the line of the cell."""
+"""The text that a student reads after a failed run: only the explanation, with the cell's line."""
 
 import pytest
 
@@ -106,7 +106,7 @@ def test_output_before_the_error_is_shown_and_kept(notebook: Notebook):
 
 
 def test_message_cannot_smuggle_colours_or_markup(notebook: Notebook):
-    """A rank's message is text: it is shown as the rank wrote it, with no page of ours around."""
+    """A rank's message is text: the page shows the text as the rank wrote it."""
     cell = notebook.run("""
         def work():
             raise ValueError("<b>&amp; 100 %</b> {x}")

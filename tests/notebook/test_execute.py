@@ -1,4 +1,4 @@
-"""Notebooks run without a page: nbclient, nbconvert and nbval; and from another folder."""
+"""Notebooks run without a page, by nbclient, nbconvert and nbval, and from another folder."""
 
 import os
 import subprocess
@@ -86,7 +86,7 @@ def test_nbclient_reports_the_explanation(tmp_path: Path, home: Path):
 
 
 def hang(tmp_path: Path, home: Path, **options: object) -> tuple[NotebookClient, list[int]]:
-    """Run a notebook whose last cell never ends; also the processes that it had started by then."""
+    """Run a notebook with an endless last cell; return its client, and the processes it started."""
     report = tmp_path / "pids"
     hangs = f"""
 def f():
@@ -96,7 +96,7 @@ def f():
 cluster.run(f)
 """.strip()
     path = make(tmp_path / "lesson.ipynb", SET_UP, WORK, hangs)
-    # The limit is waited for in full. The ranks, forked by a warm forkserver, are up long before.
+    # The client waits for the whole limit. A warm forkserver forks the ranks long before.
     hanging = client(
         path, home, timeout_func=lambda cell: 5 if cell.source == hangs else LIMIT, **options
     )
@@ -113,7 +113,7 @@ def test_nbclient_timeout_leaves_no_process(tmp_path: Path, home: Path):
 
 
 def test_nbclient_timeout_with_interrupt_tells_where(tmp_path: Path, home: Path):
-    """`interrupt_on_timeout` is the stop button pressed by a program."""
+    """`interrupt_on_timeout` presses the stop button, for a program."""
     hanging, pids = hang(tmp_path, home, interrupt_on_timeout=True)
 
     shown = str(hanging.nb.cells[2].outputs)
@@ -138,7 +138,7 @@ def test_nbconvert_execute(tmp_path: Path, home: Path):
 
 
 def test_nbval_compares_what_ranks_print(tmp_path: Path, home: Path):
-    """The grader's own way to run a notebook: what is as stored passes, what is not fails."""
+    """A grader may run notebooks by nbval: stored outputs pass, other outputs fail."""
     path = make(tmp_path / "lesson.ipynb", SET_UP, WORK, WORK)
     done = client(path, home, timeout=LIMIT)
     done.execute(env=environment(home))

@@ -1,4 +1,4 @@
-"""The stop button: whatever the ranks do, the kernel is idle again, and says where they were."""
+"""The stop button: in any state of the ranks, the kernel becomes idle and names their lines."""
 
 import time
 from dataclasses import dataclass
@@ -13,8 +13,8 @@ pytestmark = pytest.mark.processes
 
 @dataclass(frozen=True)
 class Busy:
-    source: str  # prints "ready" on each rank, and then goes on for ever
-    says: tuple[str, str]  # of rank 0 and of rank 1; "{3}" names the cell's third line
+    source: str  # prints "ready" on each rank, and then runs forever
+    says: tuple[str, str]  # texts of rank 0 and of rank 1; "{3}" stands for the cell's third line
 
 
 BUSY = {
@@ -86,7 +86,7 @@ def until_ready(notebook: Notebook, source: str) -> Cell:
 
 
 def assert_stopped(notebook: Notebook, cell: Cell) -> None:
-    """The cell ended as an interrupted one, nothing is left of it, and the next one works."""
+    """Check that the cell was interrupted and left no rank, and that the next cell works."""
     assert cell.error is not None
     assert cell.error["ename"] in ("KeyboardInterrupt", "Interrupted")
     assert notebook.ranks() == []
@@ -111,7 +111,7 @@ def test_interrupted_while(notebook: Notebook, busy: Busy):
 
 
 def test_interrupted_in_a_deadlock(notebook: Notebook):
-    """Stopped by the reader, or found out by the cluster first: explained either way."""
+    """The reader may stop the cell, or the cluster may find the deadlock: both are explained."""
     cell = until_ready(
         notebook,
         """
@@ -151,7 +151,7 @@ def test_what_was_printed_before_is_shown(notebook: Notebook):
 
 
 def test_only_the_report_is_shown(notebook: Notebook):
-    """Ten frames of ddpkit and multiprocessing below it would push it off the screen."""
+    """Ten frames of ddpkit and multiprocessing below the report would push it off the screen."""
     cell = until_ready(notebook, BUSY["in an endless loop"].source)
 
     notebook.interrupt()
@@ -163,9 +163,10 @@ def test_only_the_report_is_shown(notebook: Notebook):
 
 
 def test_impatient_reader_gets_the_report_too(notebook: Notebook):
-    """Stop pressed three times: the ranks end, and the first press is still answered.
+    """Press stop three times: the ranks end, and the first press still gets its report.
 
-    A press that comes after the report falls to IPython, which then shows none: hence more tries.
+    A press after the report goes to IPython, which then hides the report; therefore the test tries
+    three times.
     """
     told = []
     for _ in range(3):
@@ -183,7 +184,7 @@ def test_impatient_reader_gets_the_report_too(notebook: Notebook):
 
 
 def test_stopped_check_says_where_the_answer_was(notebook: Notebook, tmp_path: Path):
-    """check() keeps to itself what an answer prints; where it was stopped is told all the same."""
+    """check() hides an answer's output, but names the line in which the reader stopped it."""
     for rank in range(4):
         (tmp_path / str(rank)).touch()
     cell = notebook.start(f"""
@@ -196,7 +197,7 @@ def test_stopped_check_says_where_the_answer_was(notebook: Notebook, tmp_path: P
 
         check(token_ring)
     """)
-    # Rank 0 is the last: on busy cores another rank may begin long before.
+    # Wait for rank 0, the last rank: on busy cores another rank may begin long before.
     notebook.until(lambda: not (tmp_path / "0").exists())
 
     notebook.interrupt()
@@ -207,7 +208,7 @@ def test_stopped_check_says_where_the_answer_was(notebook: Notebook, tmp_path: P
 
 
 def test_interrupted_before_the_first_ranks_are_up(fresh: Notebook):
-    """The forkserver still imports torch."""
+    """The forkserver still imports torch when the reader presses stop."""
     fresh.ok(SET_UP)
     (forkserver,) = [p for p in fresh.processes() if "forkserver" in " ".join(p.cmdline())]
     cell = fresh.start("print('begin')\ncluster.run(lambda: time.sleep(10_000))")

@@ -1,6 +1,6 @@
-"""In JupyterLab, in a browser: notebooks run from top to bottom, and the stop button stops.
+"""JupyterLab in a browser: notebooks run from top to bottom, and the stop button stops them.
 
-Screenshots are left in tests/artifacts/, to be looked at.
+The tests leave screenshots in tests/artifacts/, to be looked at.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ ARTIFACTS = ROOT / "tests" / "artifacts"
 LESSONS = [ROOT / "labs" / "00_ranks.ipynb", ROOT / "solutions" / "01_sgd.ipynb"]
 if "DDPKIT_ALL_LABS" in os.environ:  # before a release
     LESSONS += sorted((ROOT / "solutions").glob("[01]*.ipynb"))[2:]
-WALK = ("start.ipynb", "03_all_reduce.ipynb")  # from the start page to a lab, by its link
-EXPLORED = {  # of each lab the cells that move
+WALK = ("start.ipynb", "03_all_reduce.ipynb")  # the start page, and a lab linked from there
+EXPLORED = {  # lab -> cells with pictures that move
     "04_data_parallel": ("explore(", "explore_scaling("),
     "05_bucketing": ("explore(", "explore_buckets("),
     "06_overlap": ("explore(",),
@@ -83,11 +83,11 @@ ENDLESS = """
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A student's folder: copies of the lessons, and a notebook of broken cells."""
+    """Return a student's folder: copies of the lessons, and a notebook of broken cells."""
     folder = tmp_path_factory.mktemp("student")
     for path in LESSONS:
         lesson = nbformat.read(path, as_version=4)
-        for cell in lesson.cells:  # what has a number at the end was run here
+        for cell in lesson.cells:  # remove numbers and outputs of an earlier run
             if cell.cell_type == "code":
                 cell.execution_count, cell.outputs = None, []
         nbformat.write(lesson, folder / f"{path.parent.name}_{path.name}")
@@ -117,7 +117,7 @@ def errors(cell: dict[str, Any]) -> list[str]:
 
 
 def unanswered(error: str, cells: list[dict[str, Any]]) -> bool:
-    """It came from an exercise without an answer, or lacks what a cell that stopped would make."""
+    """True if an error comes from an exercise without an answer, or from a name it would make."""
     lacks = re.search(r"NameError: name '(\w+)' is not defined", error)
     stopped = [cell["source"] for cell in cells if "your code here" in str(cell["outputs"])]
     makes = lacks and re.compile(rf"\b{lacks[1]}\b[^=\n]*=[^=]")
@@ -129,10 +129,11 @@ def unanswered(error: str, cells: list[dict[str, Any]]) -> bool:
     "opened", [f"{path.parent.name}_{path.name}" for path in LESSONS], indirect=True
 )
 def test_lesson_runs_from_top_to_bottom(opened: NotebookPage, request: pytest.FixtureRequest):
-    """A lab stops at cells that need an unanswered exercise, and only there.
+    """A lab stops at cells that need an unanswered exercise, and at no other cell.
 
-    What a stop leaves is run from its first cell on: the kernel refuses what it was sent by then,
-    but ipykernel 7 may run some of it, later cells before earlier ones.
+    After a stop, the rest of the lab is run from its first cell on. The kernel refuses the cells
+    that were sent before the stop, but ipykernel 7 may run some of these, later cells before
+    earlier cells.
     """
     opened.run_all()
     last = -1
@@ -214,7 +215,7 @@ def test_from_the_start_page_to_a_live_player_in_the_dark(opened: NotebookPage):
     assert [errors(cell) for cell in run] == [[], [], []]
     figures.steps_in_the_dark(opened, plays["index"])
     opened.screenshot(ARTIFACTS / "lab_03_dark.png")
-    opened.theme("Light")  # which Lab keeps for the next page
+    opened.theme("Light")  # Lab keeps the theme for the next page
     assert opened.complaints == []
 
 
@@ -231,7 +232,7 @@ def test_a_guide_opens_from_the_start_page(opened: NotebookPage):
 
 @pytest.mark.parametrize("opened", ["figures.ipynb"], indirect=True)
 def test_figures_move_and_stay(opened: NotebookPage, lab: Lab, browser: Browser):
-    """One kernel for all: widgets answer, and what was saved is seen without running it."""
+    """One kernel for all figures: widgets answer, and saved pictures are visible without a run."""
     opened.run_all()
     assert [text for cell in opened.cells() for text in errors(cell)] == []
 
@@ -263,7 +264,7 @@ def test_figures_move_and_stay(opened: NotebookPage, lab: Lab, browser: Browser)
         figures.all_seen(page, trusted=trusted)
         figures.says_it_is_not_live(page)
         page.screenshot(ARTIFACTS / f"{name}_saved.png")
-        # Of a widget that is gone its own manager says so in the console, and nobody can stop it.
+        # the widget manager reports a lost widget in the console; ddpkit cannot prevent this line
         assert [said for said in page.complaints if "widget model not found" not in said] == []
         page.shut_down()
         context.close()
@@ -272,8 +273,8 @@ def test_figures_move_and_stay(opened: NotebookPage, lab: Lab, browser: Browser)
 @pytest.mark.slow
 @pytest.mark.parametrize("opened", ["explored.ipynb"], indirect=True)
 def test_explorers_of_labs_04_to_06_answer(opened: NotebookPage):
-    """Solved labs' own cells, with what these need: hands move them, and their text follows."""
-    opened.run_all(limit_ms=5 * LIMIT_MS)  # of three labs
+    """The controls of explorers in solved labs work, and the texts follow."""
+    opened.run_all(limit_ms=5 * LIMIT_MS)  # the time of three labs
     cells = opened.cells()
     assert [text for cell in cells for text in errors(cell)] == []
     called = [call for calls in EXPLORED.values() for call in calls]
@@ -290,7 +291,7 @@ def test_explorers_of_labs_04_to_06_answer(opened: NotebookPage):
 
 @pytest.mark.parametrize("trusted", [False, True])
 def test_saved_lessons_show_their_figures(lab: Lab, browser: Browser, trusted: bool):
-    """Those after 00 and 01, without running them, all with a picture in one page."""
+    """All saved lessons after 01 show their pictures without a run; one page has all pictures."""
     path = lab.folder / f"saved_{trusted}.ipynb"
     saved = sorted((ROOT / "solutions").glob("[0-9][0-9]_*.ipynb"))[2:]
     pictures = write_together(path, saved, f"Trusted: {trusted}")
@@ -308,7 +309,7 @@ def test_saved_lessons_show_their_figures(lab: Lab, browser: Browser, trusted: b
     assert len(widths) == pictures
     assert min(widths) > 400
     page.screenshot(ARTIFACTS / f"saved_lessons_{trusted}.png")
-    if trusted:  # the rules of pictures are markup, which Lab takes out of a stranger's notebook
+    if trusted:  # the rules of pictures are markup, which Lab removes from an untrusted notebook
         figures.lessons_in_the_dark(page)
     assert page.complaints == []
     page.shut_down()

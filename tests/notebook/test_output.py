@@ -1,4 +1,4 @@
-"""What ranks print arrives in the cell that started them, while they run, and within bounds."""
+"""The output of ranks arrives in the cell that started them, during the run, and limited."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ pytestmark = pytest.mark.processes
 
 
 def test_output_is_live(notebook: Notebook, tmp_path: Path):
-    """The ranks go on only after their first line has been seen here."""
+    """The ranks go on only after the test has seen their first line."""
     seen = tmp_path / "seen"
     cell = notebook.start(f"""
         def work():
@@ -58,9 +58,10 @@ def test_a_hundred_thousand_lines_do_not_flood_the_page(notebook: Notebook):
         run.output.count("\\n")
     """)
 
-    # Whether a rank's first lines are shown before the run has ended, the machine decides.
+    # The first lines of a rank may appear before or after the end of the run.
     lines = [line for line in cell.stream().splitlines() if "more is shown" not in line]
-    assert cell.stream_messages < 700  # of 100,000 lines; a message holds what came together
+    # 100,000 lines were printed; a message holds all lines that came together
+    assert cell.stream_messages < 700
     assert len(lines) < 700
     for rank in (0, 1):
         assert f"[rank {rank}] line 0" in lines

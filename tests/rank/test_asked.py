@@ -1,6 +1,6 @@
-"""Groups answer as the ones that the user has asked for, and are the kit's: in a cell and a script.
+"""Groups of a user answer as torch's own groups do, and belong to the kit, in a cell and a script.
 
-`ANSWERS` are those of torch's own groups: what torchrun's rank 0 prints of the same script.
+`ANSWERS` has the answers of torch's own groups: torchrun's rank 0 prints them for the same script.
 """
 
 import json
@@ -35,7 +35,7 @@ ANSWERS = {
     "barrier of a group": "None",
     "came": [3.0, 3.0],
 }
-NEWER = torch.__version__ >= "2.15"  # splits groups of gloo's
+NEWER = torch.__version__ >= "2.15"  # gloo groups can be split
 SPLITS = {
     "torch": "torch.distributed.distributed_c10d" if NEWER else "No device associated with the",
     "kit": "ddpkit's process groups do not" if NEWER else "No device associated with the",
@@ -59,7 +59,7 @@ def test_a_cell_is_answered_as_by_torch(network):
     run = Cluster(4, **network).run(asks_its_groups.answers)
     assert_answers(run.results[0], "kit")
     sums = [span for span in run.trace.of(0) if span.name == "all_reduce"]
-    assert len(sums) == len(NAMES)  # each by a group that the trace hears of
+    assert len(sums) == len(NAMES)  # each all_reduce of a group that the trace records
 
 
 @pytest.mark.processes("some")
@@ -93,11 +93,12 @@ def test_a_group_with_a_backend_is_emulated():
         trace = on_links.run(sums_a_megabyte, backend).trace
         times.append([span.duration_ns for span in trace.spans if span.name == "all_reduce"])
     assert times[0] == times[1]
-    assert min(times[0]) > 12_000_000  # 6 steps of a quarter of it, at 125 bytes a microsecond
+    # 6 steps of a quarter of the tensor, at 125 bytes a microsecond
+    assert min(times[0]) > 12_000_000
 
 
 def waits_with_some():
-    """Call a barrier of a group that has no place for rank 2: torch warns there, and goes on."""
+    """Call a barrier of a group without rank 2: there torch warns, and goes on."""
     pair = dist.new_group([0, 1])
     dist.monitored_barrier(pair)
     return dist.get_rank()

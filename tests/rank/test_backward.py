@@ -1,4 +1,4 @@
-"""A backward under way: its pieces, and the wait at its end that no Python sees."""
+"""A running backward: its pieces, and the wait at its end, which no Python code sees."""
 
 import threading
 
@@ -31,7 +31,7 @@ LINE = (("f.py", 3), "backward")
 
 
 def test_a_piece_for_each_gradient_and_one_for_the_rest():
-    """Two threads of the engine may tell of their gradients in either order."""
+    """Two threads of autograd's engine may report their gradients in either order."""
     backward = Backward(LINE, 10, ready=[(40, 8), (20, 4)], end=50)
     spans = list(backward.spans(1, HOST.ns))
     assert [(span.start_ns, span.end_ns, span.bytes) for span in spans] == [
@@ -62,7 +62,7 @@ def test_the_wait_at_its_end(ready, calls, blocked):
     recorder.pending = {id(call): call for call in calls}
     recorder.backward_ends()
     for call in calls:
-        recorder.ended(call)  # later: nobody waited for it in the backward
+        recorder.ended(call)  # later than the backward: nobody waited for the call in the backward
     spans = [span for span in recorder.spans() if span.is_comm]
     assert recorder.pending == {}
     assert [span.blocked_ns for span in spans] == blocked
@@ -70,7 +70,7 @@ def test_the_wait_at_its_end(ready, calls, blocked):
 
 
 def test_what_is_posted_too_late_is_not_in_it():
-    """Another thread may have looked it up before it ended."""
+    """Another thread may still hold the list of the backward's calls when the backward ends."""
     recorder = Recorder(0)
     recorder.backward = backward = Backward(LINE, 10, posted=[a_call(15, done=60)], end=70)
     posted = backward.posted
@@ -82,7 +82,7 @@ def test_what_is_posted_too_late_is_not_in_it():
 
 @pytest.mark.processes
 def test_gloos_threads_keep_their_python_state():
-    """What is local to a thread of gloo's is there when it calls Python again."""
+    """Thread-local data of a gloo thread must still exist when the thread calls Python again."""
 
     def f():
         local, seen = threading.local(), []

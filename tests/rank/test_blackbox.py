@@ -1,4 +1,4 @@
-"""The black box: nothing lost that could be kept, and nothing believed that is torn."""
+"""The black box: no record is lost that could be kept, and no torn record is believed."""
 
 import multiprocessing
 import os
@@ -47,7 +47,7 @@ def test_calls_are_read_once_and_in_order(box, tmp_path):
 
 
 def test_two_calls_of_one_text_are_two(box, tmp_path):
-    """The text of a call is read once; what a reader does with one call is not in the next."""
+    """The text of a call is read once, but each call is an object of its own."""
     other = reader(tmp_path)
     box.write_call(SEND, 1)
     box.write_call(SEND, 2)
@@ -75,14 +75,14 @@ def test_a_call_that_does_not_fit_is_counted_as_lost(box, tmp_path):
 
 
 def test_what_is_overwritten_while_it_is_read_is_counted(box, tmp_path, monkeypatch):
-    """The number of one call with the text of another would be a call that nobody made."""
+    """The number of one call with the text of another would be a call that no rank made."""
     other = reader(tmp_path)
     for i in range(SLOTS - 1):
         box.write_call(SEND, i)
     read = BlackBox._call
 
     def slow(self, index):
-        if index == 0:  # the writer comes round, and overtakes
+        if index == 0:  # the writer comes around and overtakes the reader
             for i in range(10):
                 box.write_call(SEND, SLOTS - 1 + i)
         return read(self, index)
@@ -106,14 +106,14 @@ def test_a_torn_call_is_counted_as_lost(box, tmp_path):
 
 @pytest.mark.parametrize("count", [TEXTS - 1, TEXTS, TEXTS + 1, 2 * TEXTS + 5])
 def test_a_text_that_is_overwritten_unread_takes_its_calls_with_it(box, tmp_path, count):
-    """A loop that tags each of its messages has ever new texts."""
+    """A loop that gives each message another tag writes new texts all the time."""
     other = reader(tmp_path)
     for i in range(count):
         box.write_call(encode(Call("send", tag=i)), 7)
     calls, lost = other.new_calls()
     assert [call.tag for call in calls] == list(range(lost, count))
     assert lost == max(0, count - TEXTS + 1)
-    box.write_call(encode(Call("send")), 8)  # which may have lost its place
+    box.write_call(encode(Call("send")), 8)  # its text may have lost its place
     assert other.new_calls() == ([Call("send", seq=8)], 0)
 
 
@@ -124,7 +124,7 @@ def test_a_text_that_is_overwritten_while_it_is_read_is_counted(box, tmp_path, m
     read = BlackBox._call
 
     def slow(self, index):
-        if index == 0:  # the writer comes round, and overtakes
+        if index == 0:  # the writer comes around and overtakes the reader
             for i in range(10):
                 box.write_call(encode(Call("send", tag=TEXTS - 1 + i)), 7)
         return read(self, index)
@@ -178,7 +178,7 @@ def test_it_outlives_its_writer(box, tmp_path):
 
 
 def test_calls_and_statuses_have_a_thread_each(box, tmp_path):
-    """A status written in the middle of a call must not take the call back."""
+    """A status that is written during a call must not undo the call."""
     other, stop, seen = reader(tmp_path), threading.Event(), []
 
     def statuses():

@@ -1,4 +1,4 @@
-"""gloo writes past torch: an operation leaves the versions of the tensors that are watched."""
+"""gloo writes past torch: operations do not change the versions of the tensors that are watched."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_the_network_leaves_versions_as_they_are(network: dict[str, str]) -> Non
 def test_an_average_is_no_change(
     network: dict[str, str], capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """The backend divides by an operation of torch's, which counts as a version."""
+    """The backend divides by an operation of torch, which changes the version once."""
 
     def averages() -> float:
         x = torch.full((8,), float(dist.get_rank()))

@@ -1,4 +1,4 @@
-"""torch's compiler is there for who compiles, and costs nobody else anything."""
+"""torch's compiler is present for programs that compile, and costs other programs nothing."""
 
 import subprocess
 import sys
@@ -40,7 +40,7 @@ OPTIMIZERS = [
 
 
 def printed(code: str) -> str:
-    """What a new Python prints that runs it."""
+    """Return the output of a new Python that runs `code`."""
     done = subprocess.run(
         [sys.executable, "-c", START + code], capture_output=True, text=True, cwd=ROOT
     )
@@ -60,7 +60,7 @@ print([name for name in sorted(set(sys.modules) - before) if "_dynamo" in name])
 
 
 def test_the_stand_in_answers_as_the_compiler_does():
-    """Of a torch whose compiler would answer otherwise, DDP would go another way."""
+    """DDP asks the compiler, and would behave differently if the stand-in answered differently."""
     code = """
 compiler.put_off()
 early = sys.modules["torch._dynamo"]
@@ -132,7 +132,7 @@ print(excluded(1), excluded._torchdynamo_disable, compiler.is_loaded())
 
 
 def test_a_block_without_it_leaves_nothing_behind():
-    """A check trains in the reader's own process."""
+    """A check trains in the reader's own process, which must stay unchanged."""
     code = """
 before = [*sys.meta_path]
 with compiler.absent():
@@ -176,7 +176,10 @@ def of_a_rank() -> tuple[set[str], list[float], bool]:
 
 @pytest.mark.parametrize("options", [{}, {"link": "1 Gbit/s, 50 us", "machine": "A100"}])
 def test_a_rank_trains_without_it_and_may_compile(options):
-    """Its launcher is told of this function by its module, which names what compiles."""
+    """The launcher finds torch's compiler in this module's code.
+
+    COMPILES = () prevents an early import.
+    """
     code = f"""
 from ddpkit import Cluster
 from tests.rank.test_compiler import of_a_rank

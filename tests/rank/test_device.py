@@ -1,6 +1,8 @@
-"""What a cell that says nothing of devices makes on a GPU, with torch's "meta" device for one.
+"""Tensors of a cell that names no device, on ranks with a GPU.
 
-On a real one: tests/cluster/test_gpus.py.
+Torch's "meta" device stands for the GPU.
+
+tests/cluster/test_gpus.py tests real GPUs.
 """
 
 import os
@@ -83,7 +85,7 @@ def test_tensors_that_are_given_say_the_device():
 
 @pytest.mark.processes
 def test_an_emulated_rank_sees_no_gpu(monkeypatch: pytest.MonkeyPatch):
-    """FSDP2, PowerSGD and others would take one that they see, for tensors that are not there."""
+    """FSDP2, PowerSGD and other code would put tensors on a GPU that is visible."""
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
     seen = partial(os.getenv, "CUDA_VISIBLE_DEVICES")
     assert Cluster(1, link="1 Gbit/s").run(seen).results == [""]

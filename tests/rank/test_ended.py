@@ -1,6 +1,7 @@
-"""How long a rank waits for gloo's threads to let go of what a collective has carried.
+"""The wait of a rank until gloo's threads release the tensors that a collective has carried.
 
-Autograd, which saves a factor of a product, stands for them: another use that Python does not hold.
+Here autograd stands for the threads: it saves a factor of a product, a use that Python code does
+not hold.
 """
 
 import pytest
@@ -17,7 +18,7 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_thread_that_gets_no_core_is_waited_for(monkeypatch: pytest.MonkeyPatch):
-    """A storage that it freed late would be freed at an emulated time that nobody knows."""
+    """A storage that the thread frees late would be freed at an unknown emulated time."""
     tensor, looks = torch.ones(3), []
     carried = Carried([tensor], [tensor])
     uses = [torch.ones(3, requires_grad=True) * tensor]
@@ -37,7 +38,7 @@ def test_a_use_of_the_programs_own_is_not(monkeypatch: pytest.MonkeyPatch):
     tensor, looks = torch.ones(3), []
     carried = Carried([tensor], [tensor])
     product = torch.ones(3, requires_grad=True) * tensor
-    answers = iter([False, True, *[False] * LOOKS])  # once it looked as if it were at rest
+    answers = iter([False, True, *[False] * LOOKS])  # in one look gloo's thread seems to rest
     monkeypatch.setattr(ended, "_gloo_gets_no_core", lambda: looks.append(1) or next(answers))
     carried.wait_for_gloo()
     assert len(looks) == 2 + LOOKS

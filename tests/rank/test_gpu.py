@@ -1,6 +1,6 @@
-"""What a GPU does later than Python asks for it, with stand-ins for CUDA's events and for NCCL.
+"""A GPU works later than Python asks: tests with stand-ins for CUDA's events and for NCCL.
 
-The real ones are asked in tests/cluster/test_gpus.py, where there is a GPU.
+tests/cluster/test_gpus.py tests real events, on machines with a GPU.
 """
 
 import threading
@@ -23,7 +23,7 @@ SECOND = 1_000_000_000
 
 
 class Gpu:
-    """A GPU whose own clock, in ms, and whose progress the test sets."""
+    """A GPU with a clock (in ms) and a progress that the test sets."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.ms, self.is_there, self.waiting = 0.0, True, []
@@ -49,7 +49,7 @@ class Gpu:
             def elapsed_time(self, later: "Event") -> float:
                 assert self.at is not None
                 assert later.at is not None
-                return float(np.float32(later.at - self.at))  # as CUDA tells it
+                return float(np.float32(later.at - self.at))  # CUDA's times are float32
 
         monkeypatch.setattr(torch.cuda, "Event", Event)
         monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
@@ -60,7 +60,7 @@ class Gpu:
         self.is_there = False
 
     def comes(self, ms: float) -> None:
-        """It gets to all that is queued."""
+        """Let the GPU finish all queued work at a time."""
         self.ms, self.is_there = ms, True
         for event in self.waiting:
             event.at = ms
@@ -78,7 +78,7 @@ def recorder(gpu: Gpu) -> Recorder:
 
 
 def test_moments_of_a_long_run_are_exact(gpu, monkeypatch):
-    """CUDA counts in float32: an hour from one origin would be told to a quarter of a ms."""
+    """CUDA counts ms in float32: an hour after one origin, steps would be a quarter of a ms."""
     host = 5 * SECOND
     monkeypatch.setattr(clock.time, "perf_counter_ns", lambda: host)
     mine, moments = GpuClock(), []
@@ -101,7 +101,7 @@ def test_a_gpu_that_is_behind_is_counted_from_when_it_gets_there(gpu, monkeypatc
     assert not any(mine.is_past(moment) for moment in moments)
     gpu.comes(ms=4500.0)
     assert [mine.ns(moment) for moment in moments] == [9 * SECOND + SECOND // 2] * 4
-    assert mine.ns(7) == 7  # what gloo does is timed by the host
+    assert mine.ns(7) == 7  # the host times operations of gloo
     assert mine.is_past(7)
 
 
@@ -132,7 +132,7 @@ def test_a_rank_that_has_returned_waits_for_its_gpu_and_says_so(gpu, recorder):
 
 
 def test_who_stands_still_with_a_call_on_the_gpu_waits_for_it(gpu, recorder):
-    """`loss.item()` waits in CUDA, where no Python sees it and the processor spins."""
+    """`loss.item()` waits in CUDA, where no Python code sees the wait and the processor spins."""
     call = recorder.posted("all_reduce", "", on_gpu=True)
     gpu.halts()
     recorder.done(call)
@@ -146,7 +146,8 @@ def test_who_stands_still_with_a_call_on_the_gpu_waits_for_it(gpu, recorder):
     rank.start()
     while not ids:
         time.sleep(0.01)
-    agent._main, agent._is_at_work = ids[0], lambda *_: False  # as this test's own thread is
+    # the thread of this test is not at work
+    agent._main, agent._is_at_work = ids[0], lambda *_: False
     try:
         looks = [agent.status()]
         while looks[-1].waiting is None and len(looks) < 100:
@@ -155,13 +156,13 @@ def test_who_stands_still_with_a_call_on_the_gpu_waits_for_it(gpu, recorder):
     finally:
         stop.set()
         rank.join()
-    assert looks[0].waiting is None  # one look does not tell whether it stands
+    assert looks[0].waiting is None  # one look cannot tell if the thread stands still
     assert looks[-1].waiting.op == "all_reduce"
     assert looks[-1].cpu_ns == 0
 
 
 def test_what_ddp_waits_for_is_found_when_the_gpu_has_done_it(gpu, recorder):
-    """Moments that are not there yet cannot be compared."""
+    """Moments that the GPU has not reached cannot be compared."""
     recorder.backward = Backward((("f.py", 3), "backward"), recorder.clock.now())
     call = recorder.posted("all_reduce", "", on_gpu=True)
     gpu.ms = 1.0

@@ -1,4 +1,4 @@
-"""Strided and shared tensors: refused where the numbers would be wrong, and nowhere else."""
+"""Strided and shared tensors: refused if the numbers would be wrong, and in no other case."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ in_every_way = pytest.mark.parametrize("way", WAYS)
 
 
 class Allowed(Exception):
-    """The group was about to post a call."""
+    """Raised when the group would post a call."""
 
 
 def of_gloo_and_of_the_kit(named: str) -> dict[str, tuple[bool, bool]]:
@@ -123,7 +123,7 @@ def refuses_wrong_calls() -> None:
         with pytest.raises(ValueError, match=rf"^{op}: .*(x\.contiguous\(\)|own memory)"):
             call()
     total = torch.ones(2)
-    dist.all_reduce(total)  # the refused calls have left no trace
+    dist.all_reduce(total)  # after the refused calls, this call works
     assert total.tolist() == [2, 2]
 
 
@@ -229,7 +229,8 @@ def reduces_a_column() -> None:
 def test_the_error_names_the_call_the_line_and_the_remedy(way: str) -> None:
     with pytest.raises(RankError) as caught:
         run(way, 2, reduces_a_column)
-    text = str(caught.value)  # names one rank if the run ends before both ranks have raised
+    # the text names one rank if the run ends before both ranks have raised
+    text = str(caught.value)
     assert (
         " raised ValueError: all_reduce: the tensor has to be contiguous, but has shape [2] and "
         "strides [2], so the call would move wrong elements of the memory. Call all_reduce with "

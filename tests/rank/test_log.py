@@ -12,7 +12,7 @@ from ddpkit.rank.record.clock import HOST
 from ddpkit.rank.record.log import Log
 from ddpkit.trace import Count
 
-AT_A_TIME = 3  # entries of a step: forward, all_reduce, and its end
+AT_A_TIME = 3  # entries of a step: forward, all_reduce, end of the step
 
 
 def a_step(log: Log, k: int, *ends: str) -> None:
@@ -97,7 +97,7 @@ def test_many_threads_add_while_the_oldest_go() -> None:
 
     sys.setswitchinterval(1e-5)
     with ThreadPoolExecutor(4) as pool:
-        list(pool.map(lambda _: adds(), range(4)))  # raises what a thread raised
+        list(pool.map(lambda _: adds(), range(4)))  # raises the errors of the threads
     sys.setswitchinterval(0.005)
     kept, gone = log.spans(0, HOST.ns), log.dropped()
     assert len(kept) <= 50

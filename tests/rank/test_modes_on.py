@@ -1,4 +1,4 @@
-"""Checks refuse answers that take dispatch modes of the kit off, or hide operations from modes."""
+"""Checks refuse answers that remove the kit's dispatch modes, or hide operations from the modes."""
 
 import threading
 from contextlib import nullcontext
@@ -60,7 +60,8 @@ def uses_modes():
         with _python_dispatch._pop_mode_temporarily():
             torch.ones(2, 2) @ torch.ones(2, 2)
     doubled = torch.compile(lambda x: 2 * x, backend="eager")(torch.ones(1))
-    thread = threading.Thread(target=torch.ones, args=(2,))  # the kit's modes come and go
+    # the kit's modes enter and leave in this thread too
+    thread = threading.Thread(target=torch.ones, args=(2,))
     thread.start()
     thread.join()
     dist.all_reduce(doubled)

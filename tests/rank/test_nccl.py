@@ -1,4 +1,4 @@
-"""Calls on NCCL beside gloo, where NCCL is a stand-in with its ways: gloo that gives no Work."""
+"""Calls on NCCL beside gloo; the stand-in for NCCL is gloo that returns no Work, as NCCL does."""
 
 import sys
 from typing import Any
@@ -14,7 +14,7 @@ from ddpkit.rank.group.backend import register
 from ddpkit.rank.group.recorded import is_reducer
 from ddpkit.rank.group.work import InStream
 
-GPU = torch.float64  # the stand-in has tensors of this kind; all others are the CPU's
+GPU = torch.float64  # the dtype of the stand-in's tensors; all others are the CPU's
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -25,11 +25,11 @@ def by_value(request: pytest.FixtureRequest):
 
 
 def pretend() -> tuple[Any, list[str]]:
-    """A group of two backends, and what NCCL's was asked to do. Called on a rank."""
+    """Return a group of two backends, and the list of calls to NCCL's. Called on a rank."""
     asked: list[str] = []
 
     class Batch(InStream):
-        """Unlike a work of gloo's, it may be waited for by each message in turn."""
+        """A work for which, unlike a work of gloo, each message of a batch may wait in turn."""
 
         def __init__(self, works):
             super().__init__()
@@ -41,8 +41,11 @@ def pretend() -> tuple[Any, list[str]]:
             return True
 
     class Nccl(dist.ProcessGroupGloo):
-        """As ProcessGroupNCCL since torch 2.8: a blocking collective gives no Work, and a message
-        of a batch is posted when the batch ends. Alone, it waits at once."""
+        """A stand-in for ProcessGroupNCCL since torch 2.8.
+
+        A blocking collective returns no Work. A message of a batch is posted when the batch ends. A
+        message alone waits at once.
+        """
 
         batch = None
 
@@ -93,7 +96,7 @@ def collectives():
     dist.all_reduce(async_, group=group, async_op=True).wait()
     dist.all_reduce(cpu, group=group)
     dist.barrier(group=group)
-    assert asked == ["allreduce"] * 2  # gloo did the others
+    assert asked == ["allreduce"] * 2  # gloo did the other calls
     return mine.tolist(), async_.tolist(), cpu.tolist()
 
 
@@ -114,12 +117,12 @@ def messages():
         dist.P2POp(dist.isend, mine, other, group),
         dist.P2POp(dist.irecv, theirs, other, group),
     ]
-    register()  # as for each run of a process under torchrun
+    register()  # each run of a process under torchrun registers
     for work in dist.batch_isend_irecv(batch):
         work.wait()
     assert asked == ["begin", "send", "recv", "end"]
     theirs.zero_()
-    on_gloo = [dist.P2POp(one.op, one.tensor, other) for one in batch]  # as ranks that share a GPU
+    on_gloo = [dist.P2POp(one.op, one.tensor, other) for one in batch]  # ranks share a GPU
     for work in dist.batch_isend_irecv(on_gloo):
         work.wait()
     assert len(asked) == 4
@@ -132,7 +135,7 @@ def messages():
 
 @pytest.mark.processes
 def test_a_batch_of_messages_is_one_operation():
-    """One by one, two ranks that send to each other wait for ever on NCCL."""
+    """Without a batch, two ranks that send to each other on NCCL wait forever."""
     run = Cluster(2).run(messages)
     assert run.results == [[0.0, 0.0], [1.0, 1.0]]
     sent = [s for s in run.trace.of(0) if s.name == "send" and s.group]
@@ -140,7 +143,7 @@ def test_a_batch_of_messages_is_one_operation():
 
 
 def test_a_bucket_that_no_python_posts_is_ddps():
-    """A GPU's backward runs in a thread of C++'s own, where a frame of ours has none below it."""
+    """A GPU's backward runs in a C++ thread, where a frame of the kit has no frame below."""
     assert is_reducer(None)
     assert not is_reducer(sys._getframe())
 

@@ -1,4 +1,4 @@
-"""What outlives a killed rank: times of its calls, and its compute; nothing that is torn."""
+"""Records that outlive a killed rank: times of its calls and its compute, and no torn record."""
 
 import multiprocessing
 import os
@@ -26,7 +26,7 @@ def past(tmp_path):
 
 @pytest.fixture
 def recorder(tmp_path, past):
-    """A recorder whose clock says 1, 2, 3, …; nothing of it is known but by its two files."""
+    """Yield a recorder with a clock that says 1, 2, 3, …; readers know only its two files."""
     box = BlackBox.create(tmp_path / "rank0")
     moments = iter(range(1, 1_000_000))
     yield Recorder(0, box, past, host_now=lambda: next(moments))
@@ -44,7 +44,7 @@ def spans(recorder, until_ns=0):
 def test_times_come_one_by_one(past):
     past.posted(7, 10)
     assert past.times(7) == Times(10, UNKNOWN, UNKNOWN, UNKNOWN)
-    past.note(7, 11, 0, None)  # nothing is done at 0 before it was posted
+    past.note(7, 11, 0, None)  # no operation is done at 0, before it was posted
     assert past.times(7) == Times(10, 11, UNKNOWN, UNKNOWN)
     past.note(7, 11, 12, 13)
     assert past.times(7) == Times(10, 11, 12, 13)
@@ -55,13 +55,13 @@ def test_a_place_taken_again_holds_nothing_of_its_owner_before(past):
     past.posted(7, 10)
     past.note(7, 11, 12, 13)
     past.posted(7 + SLOTS, 20)
-    past.note(7, 11, 12, 13)  # the first one's thread is late
+    past.note(7, 11, 12, 13)  # the thread of the first call is late
     assert past.times(7) is None
     assert past.times(7 + SLOTS) == Times(20, UNKNOWN, UNKNOWN, UNKNOWN)
 
 
 def test_what_is_no_number_is_left_out(past):
-    """A GPU's moments, and those that follow what is not done, need their rank to be read."""
+    """Only the rank can read a GPU's moments, and times that depend on work which is not done."""
     past.posted(1, Later(()))
     past.stretch("forward", "Linear", 1, Later(()))
     past.posted(2, 5)
@@ -94,7 +94,7 @@ def test_long_and_many_names(past):
 
 
 def test_a_write_that_is_cut_anywhere_leaves_what_was_there(past, monkeypatch):
-    """Each store in turn is the last that the rank gets to."""
+    """Each store in turn is the last one before the rank is killed."""
     for n in range(1, SLOTS + 1):
         past.stretch("forward", "Linear", n, n + 1)
         past.posted(n, n)
@@ -209,7 +209,7 @@ def test_it_outlives_its_writer(tmp_path, past):
 
 
 def test_a_call_without_members_is_everybodys(recorder):
-    """The black box leaves them out for the default group."""
+    """The black box omits the members of the default group."""
     what = Call("barrier", members=(0, 1))
     recorder.done(recorder.post(recorder.know(what)))
     (span,) = spans(recorder)

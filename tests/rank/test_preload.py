@@ -1,4 +1,4 @@
-"""The forkserver has imported what a rank needs, so that a run begins in a tenth of a second."""
+"""The forkserver imports all that a rank needs, so a run begins in a tenth of a second."""
 
 import os
 import platform
@@ -24,7 +24,10 @@ def loaded() -> list[str]:
 
 
 def test_a_rank_imports_no_module_of_the_kit_itself():
-    """An import that only the forkserver's file names looks unused, and a linter takes it out."""
+    """A linter may remove an import that looks unused.
+
+    Then each rank would import the module itself.
+    """
     code = "import sys, ddpkit.rank.preload; print(*sys.modules)"
     command = [sys.executable, "-c", code]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
@@ -44,7 +47,8 @@ def test_a_rank_imports_no_module_of_the_kit_itself():
 
 
 def collapsed() -> None:
-    """Print how much of a thing made of small pages lies in huge ones, before and after."""
+    """Print the huge pages of memory that was written in small pages, before and after the
+    collapse."""
     import mmap
 
     from ddpkit.rank import preload
@@ -61,7 +65,7 @@ def collapsed() -> None:
 
 
 def test_what_is_there_is_put_into_huge_pages():
-    """A fork copies an entry for each page, and the end of a rank looks at each."""
+    """A fork copies an entry for each page, and the end of a rank visits each page."""
     if sys.platform != "linux" or tuple(map(int, platform.release().split(".")[:2])) < (6, 1):
         pytest.skip("needs Linux 6.1 or later")
     if not Path("/sys/kernel/mm/transparent_hugepage").exists():
@@ -72,7 +76,7 @@ def test_what_is_there_is_put_into_huge_pages():
 
 
 def watched() -> bool:
-    """Compute under the modes with which a check and a modelled machine look at operations."""
+    """Compute under the modes by which a check and a modelled machine see operations."""
     from ddpkit.rank.emulation.counted import OperationCount
     from ddpkit.rank.group.in_flight import InFlight
 
@@ -83,14 +87,14 @@ def watched() -> bool:
 
 
 def test_no_compiler_is_loaded_to_look_at_operations():
-    """It would take a second in each rank."""
+    """Loading the compiler would take a second in each rank."""
     code = "from tests.rank.test_preload import watched; print(watched())"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
     assert done.stdout == "False\n", done.stderr
 
 
 def test_a_compiled_function_leaves_the_modes_out():
-    """The modes are there first: their methods must not be compiled when the compiler comes."""
+    """The modes are entered before the compiler is imported; it must not compile their methods."""
     code = "from tests.rank.test_preload import compiled; compiled()"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
     assert (done.returncode, done.stdout, done.stderr) == (0, "3\n", "")
@@ -100,14 +104,14 @@ def compiled() -> None:
     from ddpkit.rank.emulation.counted import OperationCount
 
     with OperationCount() as operations:
-        x = torch.ones(2)  # before the compiler is there
+        x = torch.ones(2)  # before the compiler is imported
         doubled = torch.compile(lambda x: torch.relu(2 * x), backend="eager")
         doubled(x)
     print(operations.number)
 
 
 def of_modules() -> tuple[str, bool, list[int]]:
-    """Where a call of a module leads at first, whether it is recorded, and what it gives."""
+    """Return the file of a module's `__call__`, whether calls are recorded, and a call's result."""
     from ddpkit.rank.record.compute import _way
 
     called = torch.nn.Module.__call__
@@ -117,7 +121,7 @@ def of_modules() -> tuple[str, bool, list[int]]:
 
 @pytest.mark.parametrize("record", [True, False])
 def test_a_rank_records_modules_without_a_change_of_their_class(record):
-    """To set `Module.__call__` copies pages of all its subclasses, in each rank."""
+    """Setting `Module.__call__` would copy memory pages of all its subclasses in each rank."""
     run = Cluster(2, record=record).run(of_modules)
     file = str(ROOT / "ddpkit" / "rank" / "record" / "compute.py")
     assert run.results == [(file, True, [6])] * 2
@@ -126,7 +130,7 @@ def test_a_rank_records_modules_without_a_change_of_their_class(record):
 
 
 def threads_of_blas() -> int:
-    """How many threads a product of matrices takes at most, in this rank."""
+    """Return the most threads that a product of matrices uses in this rank."""
     numpy = pytest.importorskip("numpy")
     before = len(os.listdir("/proc/self/task"))
     numpy.ones((400, 400)) @ numpy.ones((400, 400))
@@ -135,7 +139,7 @@ def threads_of_blas() -> int:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="/proc is Linux's")
 def test_numpys_products_have_one_thread_in_a_rank_as_under_torchrun():
-    """Other threads' time would not be the rank's, where time is emulated."""
+    """Time of other threads would not count as the rank's time, if time is emulated."""
     code = """if True:
         import os
         from ddpkit import Cluster
@@ -145,7 +149,7 @@ def test_numpys_products_have_one_thread_in_a_rank_as_under_torchrun():
     """
     env = {name: value for name, value in os.environ.items() if name != "OPENBLAS_NUM_THREADS"}
     env.pop("OMP_NUM_THREADS", None)
-    env.pop("PYTHONPATH", None)  # tests/startup does the same for all processes of tests
+    env.pop("PYTHONPATH", None)  # tests/startup sets the variable for all processes of tests
     command = [sys.executable, "-c", code]
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=env)
     assert done.stdout == "[1] None\n", done.stderr
@@ -174,7 +178,7 @@ def test_the_forkserver_has_a_heap_of_huge_pages_and_ranks_have_the_users_settin
 
 
 def has_compiler() -> bool:
-    """Whether it was there before this rank needed it."""
+    """True if the compiler was present before this rank needed it."""
     there = compiler.is_loaded()
     torch.compile(lambda: 1, backend="eager")
     return there
@@ -183,7 +187,7 @@ def has_compiler() -> bool:
 @pytest.mark.skipif(sys.platform != "linux", reason="the forkserver is Linux's")
 @pytest.mark.parametrize("asks", ["by its code", "by its module"])
 def test_the_compiler_is_imported_before_the_ranks_that_need_it(asks):
-    """Each would import it, in the first run of a lesson that compiles: its forkserver is new."""
+    """With a new forkserver, each rank would import the compiler in the first run of a lesson."""
     code = """if True:
         from ddpkit import Cluster
         from tests.rank.test_preload import has_compiler
@@ -197,7 +201,10 @@ def test_the_compiler_is_imported_before_the_ranks_that_need_it(asks):
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the forkserver is Linux's")
 def test_what_ranks_had_to_import_the_next_ones_find():
-    """Sympy takes a quarter of a second in each: in a pipeline, of one rank after the other."""
+    """The import of sympy takes a quarter of a second in each rank.
+
+    In a pipeline ranks wait for it in turn.
+    """
     code = """if True:
         import sys
         import torch
@@ -263,7 +270,7 @@ print(bool(asked), bool(compiler.loaded_parts()))
 @pytest.mark.skipif(sys.platform != "linux", reason="the forkserver is Linux's")
 @pytest.mark.parametrize("name", re.findall(r"def (\w+)", NEEDS))
 def test_who_loads_the_compiler_is_seen_in_its_code(name):
-    """Or half of it: sympy is the half that all of these need."""
+    """Code may also need only half of the compiler: sympy, the half that all of it needs."""
     done = subprocess.run(
         [sys.executable, "-c", NEEDS + LOADED, name], capture_output=True, text=True, cwd=ROOT
     )
@@ -272,7 +279,7 @@ def test_who_loads_the_compiler_is_seen_in_its_code(name):
 
 
 def in_parts(folder: str) -> None:
-    """Import parts of which the first asks for all, and is long; print what happens."""
+    """Import parts; the first takes long and meanwhile asks for all parts. Print the events."""
     from ddpkit.rank import preload
 
     first = "import os, signal\nprint('first begins')\n"
@@ -294,7 +301,7 @@ def test_who_asks_for_all_parts_in_the_middle_of_one_gets_them_after_it(tmp_path
 
 
 def one_part(folder: str) -> None:
-    """Be told that ranks have imported a part themselves; print what comes, and what is to come."""
+    """Report a part that ranks have imported; print the import, and the parts that remain."""
     from ddpkit.rank import preload
 
     for name in ("first_part", "second_part"):
@@ -314,7 +321,7 @@ def test_of_what_ranks_import_themselves_one_part_comes(tmp_path):
 
 
 def put_off() -> None:
-    """Print whether a fork puts the timer off: while it runs, when it has rung, in a rank's own."""
+    """Print whether a fork delays the timer: a running timer, an expired timer, and in a rank."""
     from ddpkit.rank import preload
 
     for seconds, pid in ((1000, os.getpid()), (0, os.getpid()), (1000, 1)):
@@ -333,7 +340,7 @@ def test_one_run_after_the_other_puts_the_huge_pages_off():
 
 
 def asked_late(folder: str) -> None:
-    """Be asked for all while memory is put into huge pages."""
+    """Ask for all imports while memory is put into huge pages."""
     from ddpkit.rank import preload
 
     def pages() -> None:

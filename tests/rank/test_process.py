@@ -1,4 +1,4 @@
-"""What the process of a rank is, seen from inside it."""
+"""The properties of a rank's process, seen from inside the process."""
 
 import os
 import subprocess
@@ -22,7 +22,7 @@ print(os.sched_getscheduler(0), *Cluster(2).run(policies).results)
 @pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "SCHED_BATCH"), reason="no batch jobs but on Linux")
 def test_all_threads_of_a_rank_are_batch_jobs_and_its_launcher_is_none() -> None:
-    def usual() -> None:  # whatever started pytest is
+    def usual() -> None:  # the scheduling policy of the process that started pytest
         os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
 
     asked = subprocess.run(

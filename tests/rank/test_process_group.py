@@ -1,4 +1,4 @@
-"""All that a process group of torch's can do, a recorded one does too, with gloo's own results."""
+"""A recorded process group does all that torch's process group can do, with gloo's own results."""
 
 import pickle
 
@@ -18,7 +18,7 @@ from ddpkit.rank.group.work import AllOf, InStream, RecordedWork
 pytestmark = pytest.mark.processes
 
 MESSAGES = {"send", "recv", "recv_anysource"}
-BY_GATHER = {"gather_single", "gather_into_tensor"}  # gloo has none: see the test of them
+BY_GATHER = {"gather_single", "gather_into_tensor"}  # gloo has none of these: see their own test
 OLD_GLOO_REFUSES = {"alltoall", "reduce_scatter"}  # in torch 2.7; the gloo of torch 2.13 has both
 HANDLED = COLLECTIVES.keys() | PAIRWISE.keys() | MESSAGES | BY_GATHER
 C10D = "c10d's own book-keeping: nothing moves"
@@ -89,7 +89,7 @@ def test_each_method_of_a_process_group_is_handled_or_says_why_not():
 
 
 def vector(length=4):
-    """Different on each rank and in each place: float32[length]."""
+    """Return numbers that differ on each rank and in each place: float32[length]."""
     return torch.arange(float(length)) + 10 * dist.get_rank()
 
 
@@ -98,7 +98,7 @@ def zeros(count, length=4):
 
 
 def named(kind, **fields):
-    """c10d's options of this kind, with these fields."""
+    """Return an options object of c10d of this kind, with these fields."""
     options = getattr(torch.distributed.distributed_c10d, kind)()
     for name, value in fields.items():
         setattr(options, name, value)
@@ -106,7 +106,7 @@ def named(kind, **fields):
 
 
 def calls(group):
-    """The outputs and the Work of a call of each method that is handled; each makes its own."""
+    """Return method -> function that calls it and returns (outputs, Work)."""
     rank, size = dist.get_rank(group), dist.get_world_size(group)
     last, right, left = size - 1, (rank + 1) % size, (rank - 1) % size
     rooted = {"rootRank": last}
@@ -159,13 +159,13 @@ def calls(group):
         return call("alltoall", outs, outs, [vector() + i for i in range(size)])
 
     def all_to_all_single(method):
-        """Rank r sends i + 1 numbers to rank i."""
+        """Send i + 1 numbers from each rank to rank i."""
         sent, received = [i + 1 for i in range(size)], [rank + 1] * size
         out = torch.zeros(sum(received))
         return call(method, [out], out, vector(sum(sent)), received, sent, named("AllToAllOptions"))
 
     def message(method):
-        """Right round the ring; rank 0 alone sends to nobody, as no rank may to itself."""
+        """Send to the right in a ring; a rank alone cannot send to itself, and calls a barrier."""
         if size == 1:
             return [], group.barrier()
         out = zeros(1)
@@ -182,7 +182,7 @@ def calls(group):
             "allreduce_coalesced", [vector(2), vector(3)], named("AllreduceCoalescedOptions")
         ),
         "broadcast": lambda: in_place("broadcast", [vector()], named("BroadcastOptions", **rooted)),
-        # What reduce leaves on the other ranks is gloo's own affair: the root's is the result.
+        # only the root's result is defined; gloo leaves anything on the other ranks
         "reduce": lambda: (
             (tensors := [vector()])[: rank == last],
             group.reduce(tensors, named("ReduceOptions", **rooted)),
@@ -211,8 +211,8 @@ def calls(group):
 @pytest.mark.parametrize("world_size", [1, 2, 3])
 def test_each_handled_method_gives_what_gloo_alone_gives(world_size):
     def both(there_are):
-        """By method, what the recorded group gives, and a plain one of torch's; and the Works."""
-        plain = dist.new_group.__wrapped__(backend="gloo")  # torch's own
+        """Return method -> results and Works of the recorded group and of a plain torch group."""
+        plain = dist.new_group.__wrapped__(backend="gloo")  # torch's own function
         assert type(plain) is dist.ProcessGroup, "the twin must be torch's"
         results = {}
         for method in there_are:
@@ -236,7 +236,8 @@ def test_each_handled_method_gives_what_gloo_alone_gives(world_size):
     for rank, results in enumerate(run.results):
         assert results.keys() == set(there_are)
         for method, ((ours, gloos), (done, gloo_is_done)) in results.items():
-            assert done == gloo_is_done, method  # gloo's reduce_scatter never says that it is
+            # gloo's reduce_scatter never says that it is completed
+            assert done == gloo_is_done, method
             if gloo_is_done is None:
                 assert ours == gloos, "the same refusal"
                 continue
@@ -251,7 +252,7 @@ def test_each_handled_method_gives_what_gloo_alone_gives(world_size):
 
 @pytest.mark.parametrize("method", sorted(REFUSED))
 def test_a_method_that_no_trace_could_hear_of_is_refused_with_a_sentence(method):
-    """C++ would end the process (split_group), or move bytes and call hooks past the record."""
+    """The C++ code would end the process (split_group), or move bytes and call hooks unrecorded."""
 
     def asks():
         with pytest.raises(RuntimeError, match=f"process groups do not support {method}: "):
@@ -263,7 +264,7 @@ def test_a_method_that_no_trace_could_hear_of_is_refused_with_a_sentence(method)
 
 
 def gathers_into_one(shape, root, async_op):
-    """What `dist.gather_single` of torch 2.15 does; torch 2.13 has no such function."""
+    """Do the same as `dist.gather_single` of torch 2.15; torch 2.13 has no such function."""
     rank, size = dist.get_rank(), dist.get_world_size()
     mine = torch.arange(6.0).view(2, 3) + 10 * rank
     whole = torch.zeros(shape) if rank == root else torch.zeros(0)
@@ -318,7 +319,7 @@ def test_pairs_are_recorded_one_by_one_with_the_line_that_asked():
     def gathers():
         from torch.distributed import _functional_collectives as functional
 
-        name = "all_gather_into_tensor_coalesced"  # torch 2.13 renamed it
+        name = "all_gather_into_tensor_coalesced"  # the name until torch 2.13
         gather = getattr(functional, "all_gather_single_coalesced", None)
         gather = gather or getattr(functional, name)
         return [t + 0 for t in gather([vector(2), vector(3)], dist.group.WORLD)]
@@ -380,7 +381,7 @@ def test_bytes_of_tensors_that_move_as_one_are_counted_together():
     assert {(span.name, span.bytes) for span in spans} == {("all_reduce_coalesced", 20)}
 
 
-# Groups that have a name
+# Named groups
 
 
 def test_a_device_meshs_groups_are_named_and_keep_their_ids():
@@ -432,7 +433,7 @@ def test_a_buckets_all_reduce_names_the_group():
     assert {span.args["group_desc"] for span in reduced} == {"dp [0, 1]"}
 
 
-# A work that C++ waits for after Python has let go of it
+# A work that C++ waits for after Python has released it
 
 
 @pytest.mark.parametrize("world_size", [2, 3])
@@ -442,7 +443,7 @@ def test_join_gives_the_gradients_of_plain_torch(world_size, by_initial_size):
 
     def joined():
         rank = dist.get_rank()
-        plain = dist.new_group.__wrapped__(backend="gloo")  # torch's own
+        plain = dist.new_group.__wrapped__(backend="gloo")  # torch's own function
         both = []
         for group in (None, plain):
             model = torch.nn.Linear(1, 1, bias=False)
@@ -486,6 +487,9 @@ def test_works_that_nobody_waits_for_do_not_pile_up():
     "kind", [RecordedGroup, EmulatedGroup, RecordedWork, EmulatedWork, AllOf, InStream]
 )
 def test_classes_are_pickled_by_their_names(kind: type):
-    """An answer may hold such a class; cloudpickle cannot rebuild a class of torch's metaclass."""
+    """An answer may contain such a class.
+
+    Cloudpickle cannot rebuild classes of torch's metaclass.
+    """
     assert kind.__name__ in ("ProcessGroup", "Work")
     assert pickle.loads(pickle.dumps(kind)) is kind

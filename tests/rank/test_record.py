@@ -1,4 +1,4 @@
-"""What a rank writes down about itself, without any process: calls, spans, and where it is."""
+"""The records of a rank about itself, without any process: calls, spans, and its present line."""
 
 import gc
 import json
@@ -44,7 +44,7 @@ def recorder():
 
 
 def test_numbers_of_calls(recorder):
-    """A collective counts in its group; a message among those of its peer, direction and tag."""
+    """A collective counts within its group, a message within its peer, direction and tag."""
     numbers = [
         recorder.posted(*call, **details).seq
         for call, details in [
@@ -78,7 +78,7 @@ def test_many_threads_post_without_losing_a_number(recorder):
 
 
 def test_a_run_ends_when_a_call_that_another_thread_ends_is_in_the_log(recorder):
-    """gloo's thread says that a call is done; the rank's own returns meanwhile, and is read."""
+    """gloo's thread reports the end of a call while the rank's function returns."""
     ending, go_on = threading.Event(), threading.Event()
 
     class SlowLog(Log):
@@ -121,18 +121,19 @@ def test_what_gloo_says_has_ended_is_written_down_when_somebody_looks(recorder):
     assert recorder.under_way() == [second]
     assert recorder.moved == 3
     recorder.ended(second)
-    recorder.done(second)  # its wait returns, too
+    recorder.done(second)  # the wait for the call returns too
     assert [span.end_ns for span in recorder.spans()] == [at, second.done]
     recorder.ended(recorder.posted("broadcast", ""))
-    assert [span.name for span in recorder.spans()][2:] == ["broadcast"]  # of a run that failed
+    # the calls of a run that failed
+    assert [span.name for span in recorder.spans()][2:] == ["broadcast"]
 
 
 def test_gloos_thread_and_a_wait_may_both_tell_the_end(recorder):
-    """The first counts: a thread that had to wait for the GIL comes late."""
+    """The first report counts, because a thread that waited for the GIL comes late."""
     late, first = recorder.posted("all_reduce", ""), recorder.posted("all_reduce", "")
     tells = [recorder.teller(late), recorder.teller(first)]
 
-    def gloo():  # a thread of its own: it keeps its state for good
+    def gloo():  # in a thread of its own, which keeps its state
         tells[1](None)
 
     thread = threading.Thread(target=gloo)
@@ -149,7 +150,7 @@ def test_gloos_thread_and_a_wait_may_both_tell_the_end(recorder):
 
 
 def test_a_rank_in_a_wait_moves_when_another_call_ends(recorder):
-    """Monitors take a rank for stuck whose `moved` stands still."""
+    """Monitors consider a rank stuck while its `moved` does not change."""
     waits, ends = recorder.posted("recv", "", peer=1), recorder.posted("all_reduce", "")
     recorder.waits[threading.get_ident()] = waits
     agent = Agent(recorder, recorder.box)
@@ -221,25 +222,24 @@ def test_the_line_and_the_function_it_called():
     assert via == "wrapper"
 
 
-# The agent, which looks at the main thread's frames: here it is asked from a thread
+# The agent looks at the frames of the main thread; here another thread is the main thread
 
 
 def status_of(recorder, main):
-    """The agent's word on a thread that runs `main`, once that has said it is ready."""
+    """Return the agent's status of a thread that runs `main`, after the thread is ready."""
     ready = threading.Event()
     thread = threading.Thread(target=main, args=(ready,), daemon=True)
     agent = Agent(recorder, recorder.box)
     thread.start()
     ready.wait()
-    time.sleep(0.2)  # until it waits
+    time.sleep(0.2)  # until the thread waits
     agent._main = thread.ident
     return agent.status()
 
 
 @pytest.mark.parametrize("collects", [True, False])
 def test_no_garbage_is_collected_while_a_thread_is_looked_at(recorder, monkeypatch, collects):
-    """A collection there may let the other thread return from the frame that is looked at, and
-    Python 3.11 then reads freed memory."""
+    """A collection may let the observed frame return; Python 3.11 then reads freed memory."""
     seen, frames = [], sys._current_frames
     monkeypatch.setattr(sys, "_current_frames", lambda: seen.append(gc.isenabled()) or frames())
     try:
@@ -267,7 +267,7 @@ def test_a_thread_that_sleeps_waits_for_nothing(recorder):
     assert status.waiting is None
     assert status.where[0] == HERE
     seen.set()
-    ended.wait()  # a thread that is left would hold up the wait of another test's
+    ended.wait()  # a thread that stays would delay another test's wait
 
 
 def test_a_thread_in_wait_waits_for_that_call(recorder):
@@ -279,7 +279,7 @@ def test_a_thread_in_wait_waits_for_that_call(recorder):
         ready.set()
         end.wait()
 
-    # The test's own thread is the user's, and at work: it holds the rank's wait up.
+    # the test's own thread belongs to the user and is busy, so the rank does not wait
     assert status_of(recorder, main).waiting is None
     end.set()
 
@@ -300,10 +300,11 @@ def waits():
     ("called", "inside", "seen"),
     [
         ("dispatch", "waits", "dispatch"),
-        ("get_model_state_dict", "waits", "get_model_state_dict"),  # whose name misleads
-        ("dispatch", "computes", None),  # as DTensor does, and a hook of DDP's
+        ("get_model_state_dict", "waits", "get_model_state_dict"),  # a misleading name
+        ("dispatch", "computes", None),  # DTensor does this, and a hook of DDP
         ("get_rank", "computes", None),
-        ("get_rank", "waits", None),  # it cannot: it only looks so, between two instructions
+        # get_rank cannot wait: between two instructions it only looks so
+        ("get_rank", "waits", None),
     ],
 )
 def test_what_only_computes_in_torch_distributed_waits_for_nothing(recorder, called, inside, seen):
@@ -313,7 +314,8 @@ def test_what_only_computes_in_torch_distributed_waits_for_nothing(recorder, cal
     names = {"going": going, "lock": lock}
     exec(compile(INSIDE, TORCHS, "exec"), names)
     lock.acquire()
-    recorder.waits[threading.get_ident()] = recorder.posted("recv", "")  # the test is not at work
+    # the test's thread is not busy
+    recorder.waits[threading.get_ident()] = recorder.posted("recv", "")
     thread = threading.Thread(target=lambda: names[called](names[inside]), daemon=True)
     thread.start()
     agent = Agent(recorder, recorder.box)
@@ -321,7 +323,7 @@ def test_what_only_computes_in_torch_distributed_waits_for_nothing(recorder, cal
     try:
         agent.status()
         time.sleep(0.2)
-        # On a busy machine the thread may not have had its turn yet.
+        # on a busy machine the thread may not have run yet
         assert becomes_true(lambda: getattr(agent.status().waiting, "op", None) == seen)
     finally:
         going.clear()

@@ -11,7 +11,7 @@ from ddpkit.protocol import blackbox
 from ddpkit.protocol.blackbox import MAKING, BlackBox, encode
 from ddpkit.protocol.call import Call
 
-TIMES = 40  # that each call is refused, so that a launcher looks while one is being made
+TIMES = 40  # calls, so many that a launcher looks during one of them
 NETWORKS = {
     "real": {},
     "link": {"link": "1 Gbit/s, 20 us"},
@@ -29,7 +29,7 @@ def gathers_from_too_few(x):
 
 
 def scatters_from_its_own_rank(x):
-    """Each rank names itself, as if its root were right: the roots differ."""
+    """Name the calling rank as the root: each rank is right alone, but the roots differ."""
     rank = dist.get_rank()
     dist.scatter(x, [torch.empty(9)] * dist.get_world_size(), src=rank)
 
@@ -52,7 +52,7 @@ REFUSED = [
 
 
 def tries(call, ranks):
-    """Make calls that are refused on some ranks alone, and others that all ranks make."""
+    """Make calls that only some ranks make and that are refused, and calls that all ranks make."""
     rank, size = dist.get_rank(), dist.get_world_size()
     refused = 0
     for _ in range(TIMES):
@@ -85,9 +85,9 @@ def test_a_refused_call_has_never_been_made(call, ranks, network):
         assert sorted(ops) == sorted(["all_reduce"] * TIMES + ["send", "recv", "broadcast"])
         numbers = [span.seq for span in spans if span.name in ("all_reduce", "broadcast")]
         assert numbers == list(range(1, TIMES + 2))
-    if "machine" in network:  # elsewhere a rank's own compute is in it
+    if "machine" in network:  # without a machine, the rank's own compute counts
         taken = [span.duration_ns for span in run.trace.spans if span.name == "all_reduce"]
-        assert max(taken) < 1_000_000  # a message of 8 bytes, some ten times
+        assert max(taken) < 1_000_000  # ten times as long as a message of 8 bytes takes
 
 
 def test_a_call_that_is_refused_is_never_read(tmp_path):

@@ -1,4 +1,4 @@
-"""Results come back as they were."""
+"""Results come back from a rank unchanged."""
 
 import pickle
 from collections import OrderedDict, namedtuple
@@ -38,7 +38,7 @@ SPAN = Span(0, "comm", "send", "comm", 1, 2)
 
 
 def there_and_back(value):
-    """Through a real pipe, as a reply."""
+    """Send a value through a real pipe, as a reply, and return the received value."""
     receiver, sender = Pipe(duplex=False)
     reply = Reply([SPAN], Dropped(), result=pack_result(value))
     thread = Thread(target=send_reply, args=(sender, reply))
@@ -73,11 +73,11 @@ DTYPES = [
 def test_tensors(dtype, shape):
     tensor = torch.randint(0, 2, shape).to(dtype)
     back = there_and_back(tensor)
-    if dtype == torch.float8_e4m3fn:  # torch cannot compare those
+    if dtype == torch.float8_e4m3fn:  # torch cannot compare these
         assert back.dtype == dtype
         tensor, back = tensor.view(torch.uint8), back.view(torch.uint8)
     same(tensor, back)
-    back.zero_()  # it is ours, and can be written to
+    back.zero_()  # the receiver owns the tensor, and can write to it
 
 
 @pytest.mark.parametrize(
@@ -93,8 +93,9 @@ def test_tensors(dtype, shape):
         torch.randn(3, dtype=torch.complex64).conj(),
         torch.randn(3, dtype=torch.complex64).conj().imag,
         torch.randn(2, 3, 4, 4).to(memory_format=torch.channels_last),
-        torch.arange(9)[::3][:1],  # one element: contiguous whatever its strides
-        torch.from_numpy(np.sum([np.zeros(0, np.int64)] * 3, axis=0)),  # as is an empty one
+        torch.arange(9)[::3][:1],  # one element is contiguous with any strides
+        # an empty tensor is contiguous too
+        torch.from_numpy(np.sum([np.zeros(0, np.int64)] * 3, axis=0)),
     ],
     ids=lambda tensor: f"{tuple(tensor.shape)}-{tensor.stride()}",
 )
@@ -111,7 +112,7 @@ def test_tensors_that_torch_packs_itself():
 
 
 def test_a_result_that_nobody_has_waited_for_is_waited_for():
-    """A functional collective's tensor holds anything until then."""
+    """Before the wait, the tensor of a functional collective holds anything."""
     under_way = AsyncCollectiveTensor(torch.arange(3))
     back = there_and_back(under_way)
     assert (type(back), back.tolist(), under_way.completed) == (torch.Tensor, [0, 1, 2], True)
@@ -163,7 +164,7 @@ def test_large_buffers_travel_beside_the_pickle():
     assert [memoryview(part).nbytes for part in parts[1:]] == [4 * IN_BAND]
     assert memoryview(parts[0]).nbytes < 10_000
     assert len(pack_result(small)) == 1
-    assert type(parts[0]) is bytes  # a view of a stream is an error on stderr when both are freed
+    assert type(parts[0]) is bytes  # a view of a stream prints an error when both are freed
 
 
 def test_a_reply_of_a_rank_that_raised():
@@ -195,7 +196,7 @@ def files_of(code):
 
 
 def reduced_without_file(reduce, code):
-    """Return what cloudpickle 3.1.3 makes of code: `reduce` is that of the installed one."""
+    """Return the parts that cloudpickle 3.1.3 makes of code, by the installed `reduce`."""
     return reduce(code.replace(co_filename="<dynamic-code>"))
 
 
@@ -238,7 +239,7 @@ def test_a_name_that_torch_has_too_does_not_ship_torchs(function, expected):
     cloudpickle.register_pickle_by_value(sys.modules[__name__])
     try:
         with pytest.raises(TypeError, match="cannot pickle '_(Ops|Classes)' object"):
-            cloudpickle.dumps(function)  # where this passes, cloudpickle or torch has mended it
+            cloudpickle.dumps(function)  # if this passes, cloudpickle or torch has fixed the bug
         called, args, kwargs = unpack_call(pack_call(function, (), {}))
     finally:
         cloudpickle.unregister_pickle_by_value(sys.modules[__name__])

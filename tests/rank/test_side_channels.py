@@ -1,4 +1,4 @@
-"""A check refuses ways past torch.distributed, and only these."""
+"""A check refuses ways around torch.distributed, and nothing else."""
 
 import asyncio
 import importlib
@@ -176,7 +176,7 @@ def test_usual_work_is_not_refused(tmp_path):
 
 
 def imports_for_the_first_time(folder):
-    """Import a module of the reader's, of which Python keeps the bytecode."""
+    """Import a module of the reader; Python caches its bytecode."""
     sys.dont_write_bytecode = False
     sys.path.insert(0, folder)
     import own_module_of_a_reader  # type: ignore[import-not-found]

@@ -1,4 +1,4 @@
-"""Whose code a file is, and what a reader calls a line of it."""
+"""The owner of a file, and the name of a line for the reader."""
 
 import functools
 import sys
@@ -41,7 +41,7 @@ def test_whose_file_it_is(filename, mine):
 
 @pytest.mark.parametrize(("name", "cell"), [("timed exec", "time"), ("magic-timeit", "timeit")])
 def test_an_error_in_a_cell_under_a_magic_is_in_a_line_of_the_students(name, cell):
-    """The magic compiles the cell under a name of its own; its first line is the magic's."""
+    """The magic compiles the cell under another file name, and the first line is the magic's."""
     with pytest.raises(ZeroDivisionError) as caught:
         exec(compile("x = 1\nx / 0", f"<{name}>", "exec"), {})
     assert student_line(caught.value) == f"%%{cell} cell, line 3"
@@ -49,7 +49,7 @@ def test_an_error_in_a_cell_under_a_magic_is_in_a_line_of_the_students(name, cel
 
 @pytest.fixture(autouse=True)
 def forgets(monkeypatch):
-    """Forget after the test what has been added to the reader's code."""
+    """Forget the code that a test has added to the reader's code."""
     monkeypatch.setattr(source, "_shipped", set())
     is_user_file.cache_clear()
     yield
@@ -75,10 +75,10 @@ def f(g):
     "shipped",
     [
         lambda f: f,
-        lambda f: f(),  # the one inside
+        lambda f: f(),  # the inner function
         lambda f: functools.partial(f, 1),
         lambda f: functools.partial(print, f),
-        lambda f: lambda: f,  # in a closure
+        lambda f: lambda: f,  # a function in a closure
         lambda f: made("<wrapper>", WRAPPED)(f),
         lambda f: type("Callable", (), {"__call__": f})(),
         lambda f: type("Callable", (), {"method": f})().method,
@@ -98,7 +98,7 @@ def test_a_librarys_function_that_is_run_stays_the_librarys(forgets):
 
 
 def test_a_library_in_a_folder_of_its_own_is_no_readers(forgets, tmp_path, monkeypatch):
-    """`pip install --target`, and the folder named in PYTHONPATH."""
+    """Libraries of `pip install --target` are not the reader's code; a folder in PYTHONPATH is."""
     mine, theirs = tmp_path / "mine", tmp_path / "site [1]"
     (theirs / "numpy-2.0.dist-info").mkdir(parents=True)
     mine.mkdir()
@@ -110,8 +110,10 @@ def test_a_library_in_a_folder_of_its_own_is_no_readers(forgets, tmp_path, monke
 
 
 def test_what_started_a_rank_is_not_the_readers(forgets):
-    """A forkserver is `python -c`, whose code is in "<string>" too: a rank that is starting is in
-    no line of the reader's."""
+    """The forkserver is started by `python -c`, so its code has the file name "<string>" too.
+
+    A rank that is starting is in no line of the reader.
+    """
     code, names = "def f(*inner):\n    return inner[0](*inner[1:])\n", {}
     for name, file in (("string", "<string>"), ("main", RANK_MAIN), ("torchs", sysconfig.__file__)):
         exec(compile(code, file, "exec"), names)

@@ -1,4 +1,4 @@
-"""A message between ranks that share a GPU goes by way of the host."""
+"""A message between ranks that share a GPU travels through the host's memory."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ddpkit.rank.group import staged
 
 
 class Gloo:
-    """A group that keeps what it sends, and has one message for whoever receives."""
+    """A group that keeps sent tensors, and has one message for any receiver."""
 
     def __init__(self) -> None:
         self.sent: list[torch.Tensor] = []
@@ -40,7 +40,8 @@ def test_what_is_sent_is_on_the_host() -> None:
 
 
 def test_what_is_received_is_there_after_the_wait_and_once() -> None:
-    gloo, target = Gloo(), torch.zeros(2, requires_grad=True)  # as a pipeline's are
+    # requires a gradient, as tensors of a pipeline do
+    gloo, target = Gloo(), torch.zeros(2, requires_grad=True)
     work = staged.start(gloo.recv, "recv", [target], 3, 0)
     assert work.is_completed()
     assert target.tolist() == [0.0, 0.0]

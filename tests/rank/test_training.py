@@ -1,4 +1,4 @@
-"""What a run's trace and traffic say of real programs, torch's DDP among them."""
+"""The trace and the traffic of real programs, with torch's DDP among them."""
 
 import inspect
 import time
@@ -29,7 +29,7 @@ def by_value(request):
 
 
 def ring():
-    """Each rank sends 3 messages to the right; rank r's are r + 1 elements long."""
+    """Send 3 messages to the right on each rank; a message of rank r has r + 1 elements."""
     rank, size = dist.get_rank(), dist.get_world_size()
     left, right = (rank - 1) % size, (rank + 1) % size
     for _ in range(3):
@@ -50,7 +50,7 @@ def test_traffic_of_messages():
 
 
 def from_anybody():
-    """Rank 0 receives two messages of each other rank, in whatever order they come."""
+    """Receive two messages from each other rank on rank 0, in any order."""
     rank = dist.get_rank()
     if rank:
         for _ in range(2):
@@ -111,7 +111,7 @@ def test_objects_are_gathered_by_two_collectives():
     assert run.results == [[{"rank": 0}, {"rank": 1}]] * 2
     for rank in range(2):
         counts = run.traffic.collectives(rank)
-        (name,) = counts  # all_gather, and from torch 2.15 on all_gather_into_tensor
+        (name,) = counts  # all_gather, or since torch 2.15 all_gather_into_tensor
         assert counts[name].times == 2
 
 
@@ -160,7 +160,7 @@ def test_own_spans_and_no_recording():
 def train(steps):
     torch.manual_seed(0)
     layers = [torch.nn.Linear(WIDTH, WIDTH) for _ in range(LAYERS)]
-    # A bucket for each layer: with one for all, nothing could be posted early.
+    # A bucket for each layer: with one bucket for all layers, no all_reduce could start early.
     model = DistributedDataParallel(torch.nn.Sequential(*layers), bucket_cap_mb=0.2)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     ready = []
@@ -238,7 +238,7 @@ def test_a_failing_forward_does_not_confuse_the_next(by_value):
 
 
 def test_marked_steps_win(by_value):
-    """Two optimizers a step: the marks say what a step is."""
+    """A step has two optimizers, so only the marks can delimit steps."""
 
     def f():
         model = torch.nn.Linear(3, 3)
@@ -258,7 +258,7 @@ def test_marked_steps_win(by_value):
 
 
 def test_an_optimizer_in_another_ends_no_step_of_its_own(by_value):
-    """A sharded optimizer steps a local one; ZeroRedundancyOptimizer of torch's does."""
+    """A sharded optimizer steps a local optimizer, as torch's ZeroRedundancyOptimizer does."""
 
     def f():
         from torch.distributed.optim import ZeroRedundancyOptimizer
@@ -306,14 +306,14 @@ def test_a_long_run_keeps_its_last_steps_and_counts_all(by_value):
 
 
 def test_a_bucket_of_the_reducer_is_known_by_its_line(training):
-    """DDP gets gloo's own handle, and waits in C++; the line is that of the user's backward."""
+    """DDP has gloo's own handle and waits in C++; the line is the user's backward()."""
     (line,) = {s.args["line"] for s in training.trace.step(3).spans if s.name == "all_reduce"}
     source, first = inspect.getsourcelines(train)
     assert ".backward()" in source[line - first]
 
 
 def test_the_wait_for_a_late_peer_is_exposed(by_value):
-    """It is a wait inside DDP's C++, in the middle of a backward."""
+    """The wait is inside DDP's C++ code, in the middle of a backward."""
 
     def late():
         model = DistributedDataParallel(torch.nn.Linear(3, 3))

@@ -1,4 +1,4 @@
-"""Groups and works in messages: the names are torch's, without a class of the kit."""
+"""Groups and works in messages have torch's names; no class of the kit appears."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def trains_a_part_only() -> None:
 
 @in_every_way
 def test_torchs_debug_level_is_the_notebooks(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """torch's message says to set TORCH_DISTRIBUTED_DEBUG: the next run obeys it."""
+    """torch's message tells the reader to set TORCH_DISTRIBUTED_DEBUG, and the next run obeys."""
     monkeypatch.delenv("TORCH_DISTRIBUTED_DEBUG", raising=False)
     with pytest.raises(RankError) as caught:
         run(way, 2, trains_a_part_only)
