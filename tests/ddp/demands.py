@@ -1,8 +1,9 @@
-"""What other courses' tests, and torch's own, ask of a DistributedDataParallel.
+"""Demands of other courses' tests, and of torch's own tests, on a DistributedDataParallel.
 
-Each demand runs on a rank with a class to wrap models in, and gives tensors that must not depend on
-whose class it is. After Stanford CS336 assignment 2 (tests/test_ddp*.py) and PyTorch's
-test_c10d_common.py, test_c10d_gloo.py and distributed_test.py; no code is theirs.
+Each demand runs on a rank with a class that wraps models, and returns tensors that must be equal
+for torch's class and ours. The demands follow Stanford CS336 assignment 2 (tests/test_ddp*.py) and
+PyTorch's test_c10d_common.py, test_c10d_gloo.py and distributed_test.py; no code is taken from
+them.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ def demand(name: str) -> Callable[[Demand], Demand]:
 
 
 def rows(step: int = 0, width: int = 10, count: int = 4) -> torch.Tensor:
-    """A rank's own inputs of a step."""
+    """Return a rank's own inputs of a step."""
     generator = torch.Generator().manual_seed(97 * step + dist.get_rank())
     return torch.randn(count, width, generator=generator)
 
@@ -47,7 +48,7 @@ def steps(
     count: int = 3,
     **options: Any,
 ) -> list[torch.Tensor]:
-    """Some steps of SGD; the gradients of each, and the parameters in the end."""
+    """Run some steps of SGD; return the gradients of each step, and the parameters at the end."""
     ddp = wrap(module, **options)
     optimizer, found = torch.optim.SGD(ddp.parameters(), lr=0.1, momentum=0.5), []
     for step in range(count):
@@ -67,7 +68,7 @@ def tensors_in(value: Any) -> Iterable[torch.Tensor]:
 
 
 class Frozen(nn.Module):
-    """A bias and a parameter that need no gradient, and one of int64."""
+    """A bias and a parameter that need no gradient, and a parameter of int64."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -82,7 +83,7 @@ class Frozen(nn.Module):
 
 
 class TiedInside(nn.Module):
-    """The second layer again as the fourth: one weight, used twice."""
+    """A network in which the second layer is also the fourth: one weight, used twice."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -107,11 +108,11 @@ for _model, _cap in itertools.product((Frozen, TiedInside), (0.0016, 0.0001, 0.0
         return steps(wrap, copy.deepcopy(model()), squared, count=5, bucket_cap_mb=cap)
 
 
-# What goes in and comes out
+# Inputs and outputs
 
 
 class Outputs(nn.Module):
-    """Two heads, as a dict with a list and things that are no tensors."""
+    """Two heads, returned as a dict with a list and objects that are no tensors."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -138,8 +139,11 @@ def nested(wrap: Wrap) -> list[torch.Tensor]:
 
 @demand("a head whose output is not used")
 def unused_head(wrap: Wrap) -> list[torch.Tensor]:
-    """What the loss leaves out is in the graph of the output, and so counts as used: torch would
-    wait for it. Where forward does not compute it, it is unused."""
+    """A parameter is unused only if forward does not compute with it.
+
+    A head that the loss omits is still in the graph of the output, so it counts as used: torch
+    would wait for its gradient.
+    """
 
     class Half(Outputs):
         def forward(self, x: torch.Tensor) -> tuple[torch.Tensor]:  # type: ignore[override]
@@ -163,7 +167,10 @@ def ignored_outputs(wrap: Wrap) -> list[torch.Tensor]:
 
 @demand("evaluation between the steps, with and without no_grad")
 def evaluation(wrap: Wrap) -> list[torch.Tensor]:
-    """Each rank has running means of its own here: under no_grad torch's would send rank 0's."""
+    """Each rank has running means of its own.
+
+    Under no_grad, torch's DDP would send those of rank 0.
+    """
     seen = []
 
     def loss_of(ddp: Any, step: int) -> torch.Tensor:
@@ -241,7 +248,7 @@ def buffers(wrap: Wrap) -> list[torch.Tensor]:
     return steps(wrap, net, loss_of) + seen
 
 
-# How backward is called
+# Ways to call backward
 
 
 @demand("autocast to bfloat16")
@@ -289,7 +296,7 @@ def penalty(wrap: Wrap) -> list[torch.Tensor]:
 
 @demand("the same graph twice")
 def same_graph_twice(wrap: Wrap) -> list[torch.Tensor]:
-    """The second backward is of no forward: it adds what this rank has."""
+    """The second backward belongs to no forward: it adds this rank's own gradients."""
     ddp = wrap(small())
     loss = squared(ddp, 0)
     loss.backward(retain_graph=True)

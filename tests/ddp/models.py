@@ -27,7 +27,7 @@ def torchs(module: nn.Module, **options: Any) -> Any:
 
 
 class Tied(nn.Module):
-    """A decoder with the encoder's weight, a frozen layer, float64 beside float32."""
+    """A decoder with the encoder's weight, a frozen layer, and float64 beside float32."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -44,7 +44,7 @@ class Tied(nn.Module):
 
 
 class Branches(nn.Module):
-    """Layers of which a forward uses those that it is told to, in that order."""
+    """Layers; a forward uses the layers that it is told to use, in the given order."""
 
     def __init__(self, layers: int = 4) -> None:
         super().__init__()
@@ -102,7 +102,10 @@ def train(
     micro_batches: int = 1,
     **options: Any,
 ) -> tuple[list[list[torch.Tensor]], dict[str, torch.Tensor]]:
-    """On a rank, from a start of its own: the gradients of each step, and the state at the end."""
+    """Train on a rank from a random start.
+
+    Return the gradients of each step, and the final state.
+    """
     rank = dist.get_rank()
     torch.manual_seed(rank)
     ddp = wrap(model(), **options)
@@ -125,7 +128,7 @@ def train(
 
 
 def equal(one: Any, other: Any) -> bool:
-    """The same bit for bit: tensors, or lists and dicts of them."""
+    """True if tensors, or lists and dicts of tensors, are equal bit for bit."""
     if isinstance(one, torch.Tensor):
         return one.dtype == other.dtype and torch.equal(one, other)
     if isinstance(one, dict):

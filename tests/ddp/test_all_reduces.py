@@ -1,4 +1,4 @@
-"""Lab 03's six all-reduces where others use torch's: on tensors of all sorts, and inside DDP."""
+"""The six all-reduces of lab 03 in place of torch's: on tensors of all sorts, and inside DDP."""
 
 import pytest
 import torch
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.processes
 
 
 def tensors():
-    """Whole numbers, whose sum is exact in any order."""
+    """Return tensors of whole numbers: the sums are exact in any order."""
     generator = torch.Generator().manual_seed(dist.get_rank())
 
     def some(*shape, dtype=torch.float32):
@@ -54,7 +54,7 @@ def test_sums_are_torchs(world_size):
 
 
 def hook(all_reduce, bucket):
-    """A communication hook as torch's DDP takes it."""
+    """Run an all-reduce as a communication hook of torch's DDP."""
     future = torch.futures.Future()
     future.set_result(all_reduce(bucket.buffer() / dist.get_world_size()))
     return future

@@ -1,4 +1,4 @@
-"""What a user of `DistributedDataParallel` may count on, beyond right gradients."""
+"""Guarantees of `DistributedDataParallel` to users, beyond right gradients."""
 
 import copy
 
@@ -25,7 +25,7 @@ def gradients(ddp):
 
 
 def reduced(run, rank=0):
-    """(when it was posted, bytes) of each all_reduce, in order."""
+    """Return (start in ns, bytes) of each all_reduce, in order."""
     return sorted((s.start_ns, s.bytes) for s in run.trace.of(rank) if s.name == "all_reduce")
 
 
@@ -53,7 +53,8 @@ def test_each_forward_that_will_average_begins_with_rank_0s_buffers():
         for step in range(3):
             loss_of(ddp, step).backward()
         with torch.no_grad():
-            ddp.module[2].momentum = 0.0  # what the next forward begins with is what it leaves
+            # the next forward leaves the buffers as they are at its begin
+            ddp.module[2].momentum = 0.0
         loss_of(ddp, 3)
         return ddp.module[2].running_mean
 
@@ -71,7 +72,7 @@ def test_a_module_without_gradients_is_refused_with_a_sentence():
         Cluster(2).run(wrap)
 
 
-# gradients, and where they lie
+# gradients, and their memory
 
 
 @pytest.mark.parametrize("set_to_none", [True, False])
@@ -109,7 +110,7 @@ def test_two_backwards_add_up_to_twice_the_mean(how):
             once = gradients(ddp)
             losses[1].backward()
         else:
-            loss_of(ddp)  # expects a second backward
+            loss_of(ddp)  # this forward expects a second backward
             losses[0].backward(retain_graph=True)
             once = gradients(ddp)
             losses[0].backward()
@@ -141,7 +142,7 @@ def test_a_second_wrapper_of_a_module_takes_over():
     assert len(reduced(run)) == 2 * (2 + 1 + 1), "two backwards each, by the newest alone"
 
 
-# when what is sent
+# the times at which data is sent
 
 
 def test_a_bucket_is_on_its_way_before_the_last_gradient_is_ready():
@@ -166,7 +167,8 @@ def test_a_bucket_is_on_its_way_before_the_last_gradient_is_ready():
 
 
 def test_a_recording_tells_which_gradients_went_into_which_bucket():
-    """A gradient is recorded as ready before the hook that sends it off, though that was first."""
+    """A gradient is recorded as ready before its bucket is sent, although the hook for sending
+    comes first."""
 
     def steps():
         ddp = ours(wide(), bucket_cap_mb=0.2)
@@ -259,7 +261,7 @@ def test_no_sync_ends_when_what_is_inside_fails():
 
 
 def test_what_counts_is_where_forward_was():
-    """As torch's documentation says of `no_sync`."""
+    """torch's documentation of `no_sync` says so."""
 
     def forward_outside(wrap):
         torch.manual_seed(0)
@@ -278,7 +280,7 @@ def test_what_counts_is_where_forward_was():
                  Cluster(2).run(forward_outside, torchs).results[1])  # fmt: skip
 
 
-# what goes wrong
+# errors
 
 
 def test_a_gradient_that_never_comes_is_named_and_nothing_hangs():
@@ -314,7 +316,7 @@ def test_evaluation_between_forward_and_backward_changes_nothing():
     def evaluate():
         ddp = ours(wide())
         loss = loss_of(ddp)
-        if dist.get_rank() == 0:  # one rank alone may evaluate: that is no communication
+        if dist.get_rank() == 0:  # one rank alone may evaluate, because that needs no communication
             with torch.no_grad():
                 ddp.eval()(batch(1, 0)[0])
         ddp.train()
@@ -325,7 +327,7 @@ def test_evaluation_between_forward_and_backward_changes_nothing():
 
 
 def test_a_copy_has_hooks_of_its_own():
-    """Without them its gradients would stay those of each rank, and nobody would say a word."""
+    """Without hooks, the copy's gradients would silently differ between ranks."""
 
     def copied():
         ddp = ours(wide())
@@ -347,7 +349,7 @@ def test_backward_may_make_a_graph_again_and_again():
             loss_of(ddp).backward(create_graph=True)
             found.append([g.detach() for g in gradients(ddp)])
         for p in ddp.parameters():
-            p.grad = None  # or parameter and gradient keep each other alive
+            p.grad = None  # otherwise parameter and gradient keep each other alive
         return found
 
     (once, both), other = Cluster(2).run(twice).results
@@ -357,7 +359,7 @@ def test_backward_may_make_a_graph_again_and_again():
 
 
 def test_torchs_ddp_sums_sparse_gradients_here():
-    """Ours does not, and lab 06 says so; but a run must carry what torch's does."""
+    """Our DDP refuses sparse gradients (lab 06), but a run must carry the gradients of torch's DDP."""
 
     def embedding():
         torch.manual_seed(0)

@@ -1,4 +1,4 @@
-"""`DistributedDataParallel` before the tests of others: what torch's gives, ours gives."""
+"""`DistributedDataParallel` under the tests of others: it returns the same as torch's class."""
 
 import pytest
 import torch
@@ -12,7 +12,7 @@ pytestmark = pytest.mark.processes
 
 
 def put(name):
-    """On a rank: what a demand finds with each class."""
+    """Return the results of a demand with each class, on a rank."""
     found = []
     for wrap in (ours, torchs):
         torch.manual_seed(dist.get_rank())
@@ -26,7 +26,7 @@ def put_all():
 
 @pytest.fixture(scope="module")
 def answered(by_value):
-    """By number of ranks: one run for all demands."""
+    """Return a function from a number of ranks to the results of all demands in one run."""
     runs = {}
 
     def by(world_size):
@@ -40,7 +40,10 @@ def answered(by_value):
 @pytest.mark.parametrize("name", DEMANDS)
 @pytest.mark.parametrize("world_size", [1, 2, 3, 4])
 def test_what_torchs_gives_ours_gives(answered, world_size, name):
-    """Bitwise on 1 and 2 ranks. With more, gloo adds in an order that depends on the buckets."""
+    """Results are bitwise equal on 1 and 2 ranks.
+
+    With more ranks, gloo's order of addition depends on buckets.
+    """
     for result in answered(world_size):
         one, other = result[name]
         assert len(one) == len(other) > 0

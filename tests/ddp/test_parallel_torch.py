@@ -1,4 +1,4 @@
-"""What torch builds on process groups works in a Cluster, and comes to what one process does."""
+"""torch's features on top of process groups work in a Cluster, with the results of one process."""
 
 import pytest
 import torch
@@ -13,7 +13,7 @@ WIDTH = 8
 
 
 class Block(nn.Module):
-    """Two layers, the second of which undoes the widening of the first."""
+    """Two layers; the second undoes the widening by the first."""
 
     def __init__(self):
         super().__init__()
@@ -24,7 +24,7 @@ class Block(nn.Module):
 
 
 def blocks(count=2):
-    """The same model on each rank and in each process."""
+    """Return a model that is the same on each rank and in each process."""
     torch.manual_seed(0)
     return nn.Sequential(*(Block() for _ in range(count)))
 
@@ -35,7 +35,7 @@ def batch(rows=12):
 
 
 def mine(rows):
-    """This rank's part of a batch."""
+    """Return this rank's part of a batch."""
     return rows.chunk(dist.get_world_size())[dist.get_rank()]
 
 
@@ -44,7 +44,7 @@ def gradients(model):
 
 
 def trained(model, optimizer, x, steps=3):
-    """The model's parameters after some steps on the mean of squares; no gradient is left."""
+    """Train a model for some steps on the mean of squares; return the model without gradients."""
     for _ in range(steps):
         optimizer.zero_grad()
         model(x).square().mean().backward()
@@ -53,7 +53,7 @@ def trained(model, optimizer, x, steps=3):
 
 
 def twin(steps=3):
-    """What one process has, with the whole batch."""
+    """Return the parameters of one process that trains on the whole batch."""
     model = blocks()
     trained(model, torch.optim.AdamW(model.parameters(), lr=0.01), batch(), steps)
     return dict(model.named_parameters())
@@ -158,7 +158,7 @@ def test_dtensors_redistribute_and_multiply_as_whole_tensors_do(world_size):
         chunks = [
             *a.chunk(world_size, dim=1),
             a[:, :0],
-        ]  # of 6 columns, the last of 4 ranks has none
+        ]  # the last of 4 ranks has none of the 6 columns
         same(part, chunks[min(rank, len(chunks) - 1)])
 
 
@@ -258,7 +258,8 @@ def test_fully_shard_trains_as_one_process_does(shape, reshard):
     for parameters, held in run.results:
         same(parameters, {name: p.detach() for name, p in twin().items()})
         assert held <= whole / shape[-1] * 1.5
-    gathers = names(run).count("all_gather_into_tensor") - len(twin())  # less those of full_tensor
+    # without the gathers of full_tensor
+    gathers = names(run).count("all_gather_into_tensor") - len(twin())
     assert gathers == 3 * 2 * (2 if reshard else 1)
     assert names(run).count("reduce_scatter_tensor") == 3 * 2
     if len(shape) == 2:

@@ -1,4 +1,4 @@
-"""`DistributedDataParallel` against torch's, on the same ranks and batches."""
+"""`DistributedDataParallel` compared with torch's class, on the same ranks and batches."""
 
 import pytest
 import torch
@@ -38,8 +38,9 @@ def test_20_steps_on_2_ranks_are_bitwise_torchs(name):
 def test_on_4_ranks_bitwise_too_once_torch_has_the_same_buckets():
     """gloo adds an element's four numbers in an order that depends on its place in the bucket.
 
-    torch reduces all in one bucket in its first backward, and rebuilds it after that: into the
-    same buckets as ours. So the first step is equal up to rounding, the others are bitwise.
+    In its first backward, torch reduces all gradients in one bucket; then it rebuilds its buckets,
+    which are the same as ours. Therefore the first step is equal up to rounding, and later steps
+    are equal bitwise.
     """
 
     def both():
@@ -97,7 +98,7 @@ def test_a_communication_hook_of_torchs_works_and_does_the_same():
             torch.manual_seed(0)
             ddp = wrap(wide())
             ddp.register_comm_hook(dist.group.WORLD, default_hooks.fp16_compress_hook)
-            for step in range(3):  # the buckets are rebuilt, and the hook stays
+            for step in range(3):  # torch rebuilds the buckets, and the hook stays
                 ddp.zero_grad()
                 x, y = batch(step, dist.get_rank())
                 nn.functional.cross_entropy(ddp(x), y).backward()
@@ -110,7 +111,7 @@ def test_a_communication_hook_of_torchs_works_and_does_the_same():
     assert sum(p.numel() * 4 for p in wide().parameters()) not in half
 
 
-USE = {  # which layers each rank uses
+USE = {  # the layers that each rank uses
     "another one on each rank": [[0, 1], [0, 2]],
     "one rank uses all": [[0, 1, 2, 3], [0]],
     "one that no rank uses": [[0, 1, 2], [2, 1, 0]],

@@ -13,10 +13,10 @@ class Page(HTMLParser):
         super().__init__()
         self.path = path
         self.ids: set[str] = set()
-        self.links: list[str] = []  # of <a>
-        self.loads: list[str] = []  # of scripts, styles and images
+        self.links: list[str] = []  # addresses in <a>
+        self.loads: list[str] = []  # addresses of scripts, styles and images
         self.images: list[tuple[str, str]] = []  # (name of the file, text in its place)
-        self.titles: set[str] = set()  # of links: the full name of what they lead to
+        self.titles: set[str] = set()  # titles of links: the full names of their targets
         self._words: list[str] = []
         self.feed(path.read_text("utf-8"))
 
@@ -38,5 +38,5 @@ class Page(HTMLParser):
 
     @property
     def text(self) -> str:
-        """All that can be read, with one space where there was any."""
+        """The readable text of the page, with single spaces."""
         return " ".join("".join(self._words).split())

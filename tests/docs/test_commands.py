@@ -1,7 +1,8 @@
-"""Each command and block of README and docs/ is run by a test; what cannot run here is read by one.
+"""Tests run each command and code block of README and docs/, or read the blocks that cannot run
+here.
 
-docs/clusters.md is run by tests/cluster (torchrun on one host, on two, and the Slurm script), and
-README's Python by tests/project/test_readme.py.
+tests/cluster runs docs/clusters.md (torchrun on one host, on two, and the Slurm script), and
+tests/project/test_readme.py runs README's Python.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ print(f"rank {dist.get_rank()}: {loss.item()}")
 
 
 def lines(page: str) -> list[str]:
-    """The commands of a page's shell blocks, without remarks."""
+    """Return the commands of a page's shell blocks, without remarks."""
     shell = [code for language, code in BLOCKS[page] if language == "sh"]
     return [" ".join(line.partition("  #")[0].split()) for line in "".join(shell).splitlines()]
 
@@ -64,7 +65,7 @@ RUN_HERE = [
     *("trace run.json.gz", "trace run.json.gz --html run.html"),
     "trace r*.json --export all.json",
 ]
-# Run by other tests, of which each must exist; `ddpkit lab 00` and grading are further down.
+# commands that other tests run; this file tests `ddpkit lab 00` and grading itself
 ELSEWHERE = {
     "doctor": "tests/commands/test_cli.py::test_doctor_of_a_sound_machine",
     "--version": "tests/commands/test_cli.py::test_version_and_help",
@@ -93,29 +94,31 @@ GRADING = [line for line in lines("docs/teaching.md") if re.match("ddpkit (grade
 
 
 def test_no_block_is_without_a_test():
-    """A new block needs a test, and a word here."""
+    """A new block needs a test, and an entry here."""
     said = {page: [language for language, _ in blocks] for page, blocks in BLOCKS.items() if blocks}
     assert said == {
-        # Both texts are read by test_readme.py: what a deadlock prints, and the tree.
+        # test_readme.py reads both texts: the output of a deadlock, and the tree
         "README.md": ["sh", "python", "python", "text", "sh", "sh", "sh", "text"],
         "docs/clusters.md": ["sh", "sh", "bash"],
-        "docs/course.md": ["sh"],  # make lab and make slides, of which other tests know
-        "docs/emulation.md": ["python"] * 4,  # run by test_the_clusters_of_the_page_on_emulation
-        # Run by tests/commands: test_run.py and test_torch_scripts.py, then by test_predict.py, and
-        # the last command by test_no_values.py; the last block is run by cluster/test_replicas.py.
+        "docs/course.md": ["sh"],  # make lab and make slides, which other tests run
+        # test_the_clusters_of_the_page_on_emulation runs these
+        "docs/emulation.md": ["python"] * 4,
+        # tests/commands runs these: test_run.py and test_torch_scripts.py, then test_predict.py;
+        # test_no_values.py runs the last command. cluster/test_replicas.py runs the last block.
         "docs/run.md": ["sh", "sh", "python", "sh", "python"],
-        "docs/real_sizes.md": ["sh", "text"] * 4,  # run by tests/docs/test_real_sizes.py
-        "docs/pictures.md": ["python"] * 21,  # run by tests/docs/test_more_pictures.py
+        "docs/real_sizes.md": ["sh", "text"] * 4,  # tests/docs/test_real_sizes.py runs these
+        "docs/pictures.md": ["python"] * 21,  # tests/docs/test_more_pictures.py runs these
         "docs/teaching.md": ["sh", "sh", "sh", "sh", "sh", "toml", "sh", "sh"],
-        "docs/api.md": ["{eval-rst}"] * 11,  # run when the site is built
-        # Followed by tests/project: test_add_a_lab.py, then test_add_an_exercise.py.
+        "docs/api.md": ["{eval-rst}"] * 11,  # the build of the site runs these
+        # tests/project follows these: test_add_a_lab.py, then test_add_an_exercise.py
         "CONTRIBUTING.md": [*["python"] * 5, "markdown", "sh", *["python"] * 5, "sh"],
-        "ARCHITECTURE.md": ["text", "mermaid", ""],  # read by tests/project; a drawing
+        # tests/project reads these; the mermaid block is a drawing
+        "ARCHITECTURE.md": ["text", "mermaid", ""],
     }
 
 
 def test_the_commands_are_found_once_the_first_line_was_run():
-    """A block that names `ddpkit` before it is on PATH leads to "command not found"."""
+    """A block that names `ddpkit` before the environment is active would find no command."""
     blocks = [code for _, code in BLOCKS["README.md"] if re.search("^ddpkit ", code, re.MULTILINE)]
     assert len(blocks) == 2
     assert [code for code in blocks if not code.startswith("source .venv/bin/activate ")] == []
@@ -132,7 +135,8 @@ def test_no_command_is_without_a_test():
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder of a reader: a solved lab, a training script, a trace, and two ranks' profiles."""
+    """Return the folder of a reader: a solved lab, a training script, a trace, and two ranks'
+    profiles."""
     folder = tmp_path_factory.mktemp("reader")
     shutil.copy(SOLVED, folder)
     (folder / "train.py").write_text(TRAIN)
@@ -144,7 +148,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def sh(command: str, folder: Path, limit: float = 200) -> str:
-    """Run a line as it stands there, with the commands of this environment; return the output."""
+    """Run a line as it stands on the page, with the commands of this environment.
+
+    Return the output.
+    """
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     ran = subprocess.run(
         ["bash", "-c", command],
@@ -162,7 +169,8 @@ def sh(command: str, folder: Path, limit: float = 200) -> str:
 def test_the_clusters_of_the_page_on_emulation(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each is as its comment says: 8 ranks in emulated time, or 2 on machines with a device."""
+    """Each cluster is as its comment says: 8 ranks in emulated time, or 2 on machines with a
+    device."""
     (_, code), (_, modelled), (_, with_device), (_, with_phases) = BLOCKS["docs/emulation.md"]
     imports, _, calls = code.partition("\n\n")
     given: dict[str, object] = {}
@@ -186,7 +194,7 @@ def test_command_runs(folder: Path, words: str):
 
 @pytest.fixture
 def jupyter(tmp_path: Path) -> dict[str, str]:
-    """An environment in which JupyterLab asks for no browser, no port and no other user."""
+    """Return an environment in which JupyterLab needs no browser, no port and no other user."""
     (tmp_path / "config").mkdir()
     settings = {"open_browser": False, "port": 0, "allow_root": True}
     config = tmp_path / "config" / "jupyter_server_config.json"
@@ -218,7 +226,7 @@ def _pages(runtime: Path) -> list[str]:
 
 @pytest.mark.parametrize("page", TEXT)
 def test_commands_named_in_a_sentence_exist(page: str):
-    """`ddpkit ...`, `make ...` and `python -m benchmarks...`, with their options."""
+    """Commands are `ddpkit ...`, `make ...` and `python -m benchmarks...`, with options."""
     inline = re.findall(r"`([^`\n]+)`", re.sub(r"^```.*?^```", "", TEXT[page], flags=re.M | re.S))
     for text in [*inline, *lines(page)]:
         command, *words = text.split() or [""]
@@ -235,7 +243,7 @@ def test_commands_named_in_a_sentence_exist(page: str):
 
 
 def understand(words: list[str]) -> None:
-    """The command and its options exist."""
+    """Check that a command and its options exist."""
     command = main.commands[words[0]]
     known = {option for parameter in command.params for option in parameter.opts}
     given = {word for word in words if re.match("-+[a-z]", word)}  # "-1" is a number
@@ -269,7 +277,7 @@ def test_what_a_class_gets_holds_no_answer_of_an_open_lab(tmp_path: Path):
     assert left == []
 
 
-ROSTERS = {  # as the page describes them; bob hands in nothing
+ROSTERS = {  # rosters in the page's forms; bob hands in nothing
     "roster.csv": "id,name\nada,Ada\nemil,Emil\nbob,Bob\n",
     "canvas.csv": "Student,ID,SIS User ID,SIS Login ID,Section,Lab 00 (7)\n"
     '    Points Possible,,,,,4\n"Lovelace, Ada",11,s1,ada,A,\n'
@@ -283,7 +291,7 @@ ROSTERS = {  # as the page describes them; bob hands in nothing
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_a_day_as_a_teacher(tmp_path: Path):
-    """Every line of the page, in its order; the first grader is killed, the next one goes on."""
+    """Run every line of the page in order; the first grader is killed, and the next one resumes."""
     needs_sandbox()
     for name, source in (("ada", SOLVED), ("emil", ROOT / "labs" / "00_ranks.ipynb")):
         (tmp_path / "handed-in" / name).mkdir(parents=True)
@@ -295,7 +303,7 @@ def test_a_day_as_a_teacher(tmp_path: Path):
     said = [sh(line, tmp_path, 600) for line in grade[1:]]
     assert re.search(r"^graded +(\d+) of \1 +ada/00_ranks\.ipynb", said[0], re.MULTILINE), said
     assert re.search(r"^graded +0 of 4 +emil/00_ranks\.ipynb", said[0], re.MULTILINE), said
-    assert "ada" not in said[-1]  # emil's alone is graded again
+    assert "ada" not in said[-1]  # only emil's notebook is graded again
 
     (overrides,) = (code for kind, code in BLOCKS["docs/teaching.md"] if kind == "toml")
     (tmp_path / "grades" / "overrides.toml").write_text(overrides)
@@ -303,14 +311,15 @@ def test_a_day_as_a_teacher(tmp_path: Path):
     told = "".join(sh(line, tmp_path) for line in reports)
     formats = {line.split("--format ")[1].split()[0] for line in reports}
     choices = next(each for each in main.commands["report"].params if each.name == "form").type
-    assert formats == set(choices.choices) - {"gradescope"}  # which is of one submission
+    # the form "gradescope" is for one submission
+    assert formats == set(choices.choices) - {"gradescope"}
     assert "lab 00: 2 graded" in told
     assert {row["earned"] for row in table(tmp_path / "grades.csv")} == {"4.0", "1.0"}
     assert [row["lab 00"] for row in table(tmp_path / "course.csv")] == ["4.0", "1.0", "missing"]
     assert [row["Lab 00 (7)"] for row in table(tmp_path / "to-canvas.csv")] == ["4", "4", "1", ""]
     assert [row["Grade"] for row in table(tmp_path / "to-moodle.csv")] == ["100", "25"]
     assert len(list((tmp_path / "pages").glob("*.html"))) == 2
-    assert len(list((tmp_path / "sources").rglob("*.py"))) == 2  # emil's are blank
+    assert len(list((tmp_path / "sources").rglob("*.py"))) == 2  # emil's answers are blank
     assert "see my mail" in (tmp_path / "grades.html").read_text()
     assert "emil" not in (tmp_path / "unnamed.html").read_text()
     assert json.loads((tmp_path / "grades.json").read_text())
@@ -335,7 +344,7 @@ def killed_at_the_first_result(command: str, folder: Path) -> None:
 
 
 def test_scripts_for_gradescope_are_bash_and_their_commands_ours():
-    """They cannot run here: they want Gradescope's folders, and install packages."""
+    """The scripts cannot run here: they need Gradescope's folders, and install packages."""
     folder = ROOT / "docs" / "gradescope"
     for name in ("setup.sh", "run_autograder"):
         subprocess.run(["bash", "-n", str(folder / name)], check=True)
@@ -347,7 +356,7 @@ def test_scripts_for_gradescope_are_bash_and_their_commands_ours():
 
 
 def test_workflow_for_github_is_yaml_and_its_steps_are_bash():
-    """The workflow cannot run here: runner, secrets and students' repositories are missing."""
+    """The workflow cannot run here, without a runner, secrets and students' repositories."""
     text = (ROOT / "docs" / "github-classroom" / "grade.yml").read_text("utf-8")
     steps = yaml.safe_load(text)["jobs"]["grade"]["steps"]
     scripts = [re.sub(r"\$\{\{.*?\}\}", "text", step["run"]) for step in steps if "run" in step]

@@ -1,4 +1,4 @@
-"""docs/pictures.md is true: its cells run, and a reader meets every picture there or in a lab."""
+"""docs/pictures.md is true: its cells run, and every picture is in the page or in a lab."""
 
 import inspect
 import re
@@ -19,7 +19,7 @@ PICTURES = [
     for name in view.__all__
     if inspect.isfunction(getattr(view, name)) and name != "timeline_model"
 ]
-SAYS = {  # what each picture's text says
+SAYS = {  # a pattern in the text of each picture
     "heat_map": "the straggler|What to notice: .* step",
     "explore": "Step 4 on 2 ranks, ",
     "what_if": "10 Gbit/s, 50 us: ",
@@ -34,7 +34,7 @@ SAYS = {  # what each picture's text says
 
 @pytest.mark.slow
 def test_the_cells_of_the_page_run(tmp_path: Path):
-    """The page's cells run in their order as a script, which prints the text of each picture."""
+    """The page's cells run in order as one script, which prints the text of each picture."""
     (tmp_path / "page.py").write_text("\n\n".join(CELLS), "utf-8")
     command = [sys.executable, "page.py"]
     ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=200)
@@ -48,7 +48,7 @@ def test_the_cells_of_the_page_run(tmp_path: Path):
 
 @pytest.mark.parametrize("name", [*PICTURES, "Trace.load", "to_chrome"])
 def test_a_reader_meets_it(name: str):
-    """A picture that stands in no lab and on no page is larger than its job."""
+    """A picture that no lab and no page shows is superfluous."""
     used = re.compile(rf"\b{re.escape(name)}\(")
     assert any(used.search(cell) for cell in CELLS) or used.search(LABS)
 
@@ -72,7 +72,7 @@ def test_each_picture_says_when_to_use_it(name: str):
 
 
 def test_each_picture_of_the_page_is_shown_below_its_cell():
-    """The page had words alone."""
+    """Regression: the page once had only words."""
     shown = re.findall(r"^```\n\n!\[([^]]+)\]\((pictures/\w+\.svg)\)$", PAGE, re.MULTILINE)
     draws = re.compile(
         r"^(?:show|show_\w+|heat_map|stack|explore|explore_\w+|what_if)\(|^with live", re.M

@@ -1,4 +1,4 @@
-"""README's pictures are those that the lessons' solutions show now."""
+"""The pictures of README are equal to the present pictures in the solutions of lessons."""
 
 import importlib.util
 import io

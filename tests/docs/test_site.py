@@ -1,4 +1,4 @@
-"""The site is built without a warning, whole, and needs nothing but its own files."""
+"""The site builds without a warning, is complete, and needs only its own files."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ read = functools.cache(Page)
 
 @pytest.fixture(scope="module")
 def html(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The site, built as `make docs` does it, but elsewhere."""
+    """Return the folder of the site, built as `make docs` builds it."""
     said = subprocess.run(["make", "-n", "docs", "ARGS="], cwd=ROOT, capture_output=True, text=True)
     (line,) = (line for line in said.stdout.splitlines() if " -m sphinx " in line)
     folder = tmp_path_factory.mktemp("site")
@@ -65,7 +65,7 @@ def test_every_link_leads_somewhere(pages: list[Page]):
 
 
 def leads(page: Page, link: str) -> bool:
-    """Whether the file is there, and the place in it."""
+    """True if the file of a link exists, and the place in the file."""
     parts = urlsplit(link)
     path = (page.path.parent / unquote(parts.path)).resolve() if parts.path else page.path
     if not path.is_file():
@@ -84,7 +84,7 @@ def test_nothing_is_loaded_from_elsewhere(html: Path, pages: list[Page]):
 
 @pytest.mark.parametrize("solution", SOLUTIONS, ids=lambda path: path.stem)
 def test_a_lab_is_shown_whole(html: Path, solution: Path):
-    """Every cell, all that it printed, every picture, and each picture's text."""
+    """The page shows every cell, all printed text, every picture, and each picture's text."""
     page = read(html / "solutions" / f"{solution.stem}.html")
     images, cells = dict(page.images), json.loads(solution.read_text("utf-8"))["cells"]
     source = page.path.read_text("utf-8")
@@ -119,13 +119,16 @@ def test_formulas_are_set_without_a_script(html: Path):
 
 
 def test_every_public_name_is_described_once(html: Path):
-    """Where a reader gets it from; some are public in two modules."""
+    """The name is described at the place from which readers import it.
+
+    Some names have two places.
+    """
     ids = read(html / "docs" / "api.html").ids
     described: dict[int, set[str]] = {}
     for module in map(importlib.import_module, PUBLIC):
         for name in module.__all__:
             if not callable(value := getattr(module, name)):
-                continue  # a table or a type is described by what uses it
+                continue  # users of a table or a type describe it
             places = described.setdefault(id(value), set())
             homes = (module.__name__, "ddpkit.errors", "ddpkit.link")
             places |= {f"{home}.{name}" for home in homes} & ids

@@ -1,4 +1,4 @@
-"""The decks of all labs in a browser: nothing leaves its slide, light and dark, offline."""
+"""The decks of all labs in a browser: all parts stay on their slides, light and dark, offline."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ pytestmark = [
     pytest.mark.skipif(bool(missing()), reason=missing()),
 ]
 
-# Of each slide in turn: its size, the parts that leave its margins, its pictures' sizes.
+# for each slide: its size, the parts outside its margins, and the sizes of its pictures
 LOOK = """
 () => Array.from({length: Reveal.getTotalSlides()}, (_, number) => {
   Reveal.slide(number);

@@ -1,4 +1,7 @@
-"""The pages for teachers are of every lab, true to its checks, and no class gets them."""
+"""The pages for teachers cover every lab and agree with its checks.
+
+Classes do not get the pages.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ from tests.project.source import ROOT, lesson_in, lessons, sources
 
 PAGES = {path.stem: path.read_text("utf-8") for path in (ROOT / "docs/teaching").glob("*.md")}
 SYLLABUS = (ROOT / "docs/teaching.md").read_text("utf-8")
-MOST_LINES = 70  # it is read the evening before
+MOST_LINES = 70  # a teacher reads the page on the evening before
 MISTAKE = re.compile(r"^- `(\w+)`, \*(.+?)\*: \S", re.MULTILINE)
 KEY = re.compile(r"^   Key: (.+)$", re.MULTILINE)
 
@@ -59,7 +62,7 @@ def test_a_page_has_questions_and_a_key_to_what_is_written(lesson: Lesson):
 
 def test_no_class_gets_a_page_for_teachers_or_a_line_of_a_key():
     labs = handout.blank_labs(ROOT)
-    last = labs[-1].name[:2]  # the archive with most answers in it
+    last = labs[-1].name[:2]  # the archive with the most answers
     with zipfile.ZipFile(io.BytesIO(handout.archive(ROOT, labs, last))) as archive:
         names = archive.namelist()
         text = "\n".join(archive.read(name).decode("utf-8", "ignore") for name in names)
@@ -148,7 +151,7 @@ ATTACKS = re.findall(rf"^\|.*\| ([^|]*{TEST_FILE}[^|]*) \|$", SYLLABUS, re.MULTI
 
 
 def test_the_table_of_attacks_names_tests_that_exist():
-    """Names are whole, or have dots where the rest is left out: `test_m11_...`."""
+    """Names are whole, or have dots in place of their rest: `test_m11_...`."""
     named = 0
     for cell, _ in ATTACKS:
         files = re.findall(TEST_FILE, cell)

@@ -1,4 +1,4 @@
-"""What the tests of the lessons share: a student's folder, student code, and toy exercises."""
+"""Fixtures of the tests of lessons: a student's folder, student code, and toy exercises."""
 
 import itertools
 import linecache
@@ -15,7 +15,7 @@ LAST = Hint("last", lambda s: s.total == sum(s.numbers[:-1]), "The last number c
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path, monkeypatch):
-    """Every test has a folder of its own, no seed, and a console as under no torchrun."""
+    """Give every test a folder of its own, without a seed, and without variables of torchrun."""
     monkeypatch.chdir(tmp_path)
     for name in ("DDPKIT_SEED", "DDPKIT_PROGRESS", "RANK", "WORLD_SIZE"):
         monkeypatch.delenv(name, raising=False)
@@ -24,9 +24,10 @@ def folder(tmp_path, monkeypatch):
 
 @pytest.fixture
 def registry():
-    """The exercises; what a test registers is gone after it, and the labs' own stay.
+    """Yield the registry of exercises; afterwards, remove the exercises that the test registered.
 
-    A lab that a test was the first to ask for is not imported, and so not registered, again.
+    Exercises of labs stay: Python imports a lab only once, so a removed exercise would not be
+    registered again.
     """
     before = dict(REGISTRY)
     yield REGISTRY
@@ -41,7 +42,7 @@ def registry():
 
 @pytest.fixture
 def toy_sum(registry):
-    """An exercise with three cases: sum up `numbers`, without changing them."""
+    """Register an exercise with three cases: sum up `numbers`, without changing them."""
 
     @exercise("toy_sum", lab="99", points=3)
     def cases(answer, rng):
@@ -61,7 +62,8 @@ def toy_sum(registry):
 
 @pytest.fixture
 def cell():
-    """Runs source as a notebook's cell does: `cell(source, namespace)` returns the namespace."""
+    """Return `cell(source, namespace)`, which runs source as a notebook's cell, and returns the
+    namespace."""
 
     def run(source, namespace=None):
         namespace = {"__name__": "__main__"} if namespace is None else namespace

@@ -1,4 +1,4 @@
-"""An earlier lab's answer: the student's own if it went green, else the kit's."""
+"""The answer to an earlier lab: the student's own if its check passed, otherwise the kit's."""
 
 import subprocess
 import sys
@@ -19,7 +19,7 @@ def kits_sum(numbers):
 
 @pytest.fixture(autouse=True)
 def kit(monkeypatch):
-    """The kit's answers: `toy_sum` alone."""
+    """Replace the kit's answers by a module that has only `toy_sum`."""
     answers = types.ModuleType("ddpkit.answers")
     answers.get = {"toy_sum": kits_sum}.__getitem__
     monkeypatch.setitem(sys.modules, "ddpkit.answers", answers)
@@ -45,7 +45,7 @@ def green(toy_sum, cell, capsys):
 
 
 def test_without_a_green_check_it_is_the_kits(toy_sum, cell, capsys, folder):
-    (folder / ".ddpkit").mkdir()  # as `ddpkit lab --copy` makes it
+    (folder / ".ddpkit").mkdir()  # `ddpkit lab --copy` makes this folder
     assert carry("toy_sum") is kits_sum
     sentence = "toy_sum: the kit's version; yours takes over once its check in lab 99 passes.\n"
     assert capsys.readouterr().out == sentence
@@ -115,7 +115,8 @@ def test_a_folder_without_any_answers_is_named(toy_sum, capsys, folder, monkeypa
     carry("toy_sum")
     where = f"passes (there is no {folder / '.ddpkit'} yet).\n"
     assert capsys.readouterr().out.endswith(f"once its check in lab 99 {where}")
-    monkeypatch.setenv("DDPKIT_PROGRESS", "elsewhere")  # who names one knows it
+    # readers who set this variable know the folder
+    monkeypatch.setenv("DDPKIT_PROGRESS", "elsewhere")
     carry("toy_sum")
     assert capsys.readouterr().out.endswith("once its check in lab 99 passes.\n")
 
@@ -144,7 +145,7 @@ def test_with_neither_it_names_the_lab(toy_sum, kit, monkeypatch, folder):
     ):
         carry("toy_sum")
     monkeypatch.delattr(ddpkit, "answers")
-    monkeypatch.setitem(sys.modules, "ddpkit.answers", None)  # as in the grader's sandbox
+    monkeypatch.setitem(sys.modules, "ddpkit.answers", None)  # the grader's sandbox has no answers
     with pytest.raises(LessonError, match="Answer `toy_sum` in lab 99"):
         carry("toy_sum")
 
@@ -155,7 +156,7 @@ def test_an_unknown_name(toy_sum):
 
 
 def test_an_answer_that_uses_a_carried_one_carries_it_again(green, registry, cell, tmp_path):
-    """The later answer is kept with a line that carries the earlier one, whatever it is by then."""
+    """The later answer is kept with a line that carries the earlier answer, in its present form."""
     registry["toy_mean"] = registry["toy_sum"].__class__(
         "toy_mean", "91", 1, "", registry["toy_sum"].cases
     )
@@ -165,7 +166,7 @@ def test_an_answer_that_uses_a_carried_one_carries_it_again(green, registry, cel
     kept_path("toy_sum").write_text("def toy_sum(numbers):\n    return -1\n")
     assert carry("toy_mean")([1]) == -1
     before = kept_path("toy_mean").read_text().replace("from ddpkit ", "from ddpkit.lessons ")
-    kept_path("toy_mean").write_text(before)  # as files were written before November 2026
+    kept_path("toy_mean").write_text(before)  # the form of files before November 2026
     assert carry("toy_mean")([1]) == -1
     assert carry("toy_mean").__name__ == "toy_mean"
 

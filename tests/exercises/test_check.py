@@ -1,4 +1,4 @@
-"""What a student sees, word for word, and what the verdict says. What is decided: `test_judge`."""
+"""The words that a student sees, and the words of a verdict. test_judge.py tests the decisions."""
 
 import contextlib
 import io
@@ -75,8 +75,9 @@ def toy_sum(numbers):
 
 @pytest.fixture
 def check_with_few_ranks(toy_sum, cell, monkeypatch):
-    """Under torchrun, where a run of a case may need more ranks than there are."""
-    module = sys.modules["ddpkit.exercises.judge"]  # the package's `judge` is the function
+    """Return a check under torchrun, in which a case may need more ranks than torchrun started."""
+    # the package's name `judge` is the function, not the module
+    module = sys.modules["ddpkit.exercises.judge"]
     monkeypatch.setattr(module, "active", lambda: True)
     monkeypatch.setattr("ddpkit.exercises.tail.checking", contextlib.nullcontext)
     namespace = {"__name__": "__main__", "too_few": TooFewRanks}
@@ -168,7 +169,7 @@ SEEN = Hint("seen", lambda s: True, lambda s: f"Seen: {type(s.error).__name__}."
 
 
 def failing(error, ran):
-    """An exercise whose runs fail with `error`."""
+    """Register an exercise with runs that fail with `error`."""
 
     @exercise("toy_run", lab="99", points=2)
     def cases(answer, rng):
@@ -246,7 +247,8 @@ def test_with_a_secret_seed_nothing_expected_shows(toy_sum, cell, capsys, monkey
     monkeypatch.setenv("DDPKIT_SEED", "secret")
     check_cell(cell, RIGHT)
     right = capsys.readouterr().out.splitlines()
-    assert right[-1] == "toy_sum: passed, 3 of 3 cases."  # the same, whatever could be kept
+    # the same line, even if the answer cannot be kept
+    assert right[-1] == "toy_sum: passed, 3 of 3 cases."
     check_cell(cell, "def toy_sum(numbers):\n    return 7")
     wrong = capsys.readouterr().out
     assert wrong.splitlines()[:3] == [

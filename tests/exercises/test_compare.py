@@ -49,7 +49,7 @@ def test_different(got, expected):
 @pytest.mark.parametrize(
     ("got", "expected"),
     [
-        (numpy.int64(3), 3),  # a number of numpy's is a number
+        (numpy.int64(3), 3),  # numpy's number types count as numbers
         ([numpy.float64(0.5)], [0.5]),
         (True, True),
         (-0.0, 0.0),
@@ -60,7 +60,7 @@ def test_different(got, expected):
         (tensor(-0.0), tensor(0.0)),
         (torch.nn.Parameter(torch.ones(3)), torch.ones(3)),
         (1.00004, Close(1.0)),
-        ([100.0, 0.001], Close([100.0, 0.0])),  # digits count from the largest
+        ([100.0, 0.001], Close([100.0, 0.0])),  # digits count from the largest element
         (tensor(1.0, 2.0), Close(tensor(1.0001, 2.0), digits=3)),
         ({"loss": 0.50001, "steps": 3}, {"loss": Close(0.5), "steps": 3}),
         (0.00001, Close(0.0)),

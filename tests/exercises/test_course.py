@@ -1,4 +1,4 @@
-"""The map of the course: what is solved, and what comes next."""
+"""The map of the course: the solved exercises, and the next one."""
 
 import re
 
@@ -64,7 +64,7 @@ def test_a_notebook_that_has_moved_says_where_it_looks(own_progress, tmp_path, m
         f"ddpkit keeps results in {here}, and this folder does not exist yet.",
     )
     here.mkdir()
-    assert course().notes == ()  # the labs were copied here, and none was checked yet
+    assert course().notes == ()  # the labs were copied to this folder, and none was checked yet
     solve(here / "progress", "token_ring")
     assert course().notes == ()
     (moved := tmp_path / "sub").mkdir()

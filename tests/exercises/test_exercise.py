@@ -21,7 +21,7 @@ class Model:
 def test_an_exercise_is_registered_with_what_it_says_about_itself(toy_sum):
     assert find("toy_sum") is toy_sum
     assert (toy_sum.lab, toy_sum.points, toy_sum.about) == ("99", 3, "Add up numbers.")
-    assert list(exercises())[-1] == "toy_sum"  # lab 99 is the last
+    assert list(exercises())[-1] == "toy_sum"  # lab 99 is the last lab
 
 
 def test_an_unknown_name_gets_its_neighbours_and_the_list(toy_sum):

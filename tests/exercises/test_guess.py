@@ -1,4 +1,4 @@
-"""A prediction beside what came out."""
+"""A prediction beside the measured value."""
 
 import math
 

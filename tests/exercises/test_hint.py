@@ -1,4 +1,4 @@
-"""Named hints: the first that fits, what they see, and where the exercise ends early."""
+"""Named hints: the first hint that fits, the data that hints see, and exercises that end early."""
 
 from __future__ import annotations
 
@@ -151,6 +151,7 @@ def test_a_forged_trouble_is_one_all_the_same(claim):
 
 
 def test_what_is_given_comes_before_what_a_claim_says():
-    """A forged claim may name more than was observed; a hint takes its sizes from the author."""
+    """A forged claim may name more than was observed, so a hint takes sizes from the author's
+    inputs."""
     assert Seen({"n": 10**12, "sent": "0→1"}, {}, {"n": 2}).n == 2
     assert Seen({"n": 10**12, "sent": "0→1"}, {}, {"n": 2}).sent == "0→1"

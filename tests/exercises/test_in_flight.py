@@ -1,4 +1,5 @@
-"""What the network owns between a post and its wait: refused by luck no more, in every exercise."""
+"""Tensors that the network owns between a post and its wait: every exercise refuses changes to
+them."""
 
 import threading
 import time
@@ -24,7 +25,7 @@ in_every_time = pytest.mark.parametrize(
 
 
 def swapping(time_of: dict[str, str]) -> Exercise:
-    """Two ranks give each other a tensor."""
+    """Return an exercise in which two ranks exchange a tensor."""
 
     def cases(answer, rng):
         x = torch.tensor([1.0, 2.0])
@@ -139,7 +140,7 @@ def test_a_work_that_nobody_waits_for_is_told(answer, time_of):
 
 
 def another_part(x):
-    """It changes one half while the other is on its way."""
+    """Change one half of a tensor while the other half is on its way."""
     room = torch.cat([x, x])
     sending = dist.isend(room[:2], other())
     y = torch.empty_like(room[2:])
@@ -232,7 +233,10 @@ def test_a_new_group_of_the_kit_is_not(answer):
 
 
 def test_the_networks_own_threads_may_touch_what_it_owns():
-    """gloo's threads run torch under the modes of who has posted; an error there has no way out."""
+    """gloo's threads run torch under the modes of the thread that posted.
+
+    An error there cannot surface.
+    """
     mode, x = InFlight(0), torch.ones(2)
     what = Call("all_reduce", where=("cell", 3))
     with mode:
@@ -253,7 +257,7 @@ def test_the_networks_own_threads_may_touch_what_it_owns():
 
 
 def test_threads_that_post_at_the_same_time_each_end_their_own_work():
-    """The second post begins and ends in the middle of the first, as two threads' posts may."""
+    """The second post begins and ends inside the first post, as posts of two threads may."""
     mode, first, second = InFlight(0), Work(), Work()
     mode.posted(warm := Work(), Call("barrier"), [])
     mode.over(warm)

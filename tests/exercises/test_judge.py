@@ -1,4 +1,4 @@
-"""What `judge` makes of an answer, and what no answer can do to a check."""
+"""The verdicts of `judge` on answers, and actions that no answer may do to a check."""
 
 import dataclasses
 import sys

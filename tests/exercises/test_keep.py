@@ -1,4 +1,4 @@
-"""An answer becomes a file that runs on its own, or the student is told why not."""
+"""An answer becomes a file that runs alone; otherwise the student reads the reason."""
 
 import math
 import os
@@ -21,7 +21,7 @@ def text_of(cell, source, **names):
 
 
 def run_alone(text, call):
-    """What a fresh interpreter prints for an expression, after running the file."""
+    """Return the output of a fresh interpreter that runs the file and prints an expression."""
     code = f"exec(compile({text!r}, 'kept.py', 'exec'), globals()); print({call})"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr

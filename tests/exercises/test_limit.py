@@ -16,13 +16,13 @@ from ddpkit.exercises.limit import TookTooLong, limited
 from ddpkit.exercises.ranks import asked
 
 SHORT = 1.0  # seconds
-ON_RANKS = 60.0  # seconds: ranks have begun by then, on a slow and busy machine too
+ON_RANKS = 60.0  # seconds: by then the ranks have begun, even on a slow and busy machine
 KEY = "a key that nobody sets in time"
-STORES = []  # threads wait for KEY there
+STORES = []  # stores in which threads wait for KEY
 
 
 def asking(observe):
-    """An exercise with two cases that run this."""
+    """Return an exercise with two cases; the first runs `observe`."""
 
     def cases(answer, rng):
         yield Case("first", observe, {"x": 1})
@@ -43,7 +43,7 @@ def in_a_store():
 
 @pytest.fixture(autouse=True)
 def released():
-    """Set the keys at the end of a test: no thread stays in a store."""
+    """Set the keys at the end of a test, so that no thread stays in a store."""
     yield
     while STORES:
         STORES.pop().set(KEY, "")
@@ -79,7 +79,7 @@ def test_an_answer_that_swallows_what_ends_it_is_left_behind(monkeypatch):
 
 def rank_1_loops():
     while dist.get_rank() == 1:
-        time.sleep(0.01)  # a minute of computing would slow all tests
+        time.sleep(0.01)  # a minute of computing would slow down all tests
 
 
 @pytest.mark.processes
@@ -92,7 +92,10 @@ def test_ranks_end_at_the_limit_and_each_says_where_it_was():
 
 
 def press_stop(pid=0):
-    """Send the signal of Stop to the kernel, here this process: Python's main thread gets it."""
+    """Send the signal of Stop to the kernel (here this process).
+
+    Python's main thread gets the signal.
+    """
     os.kill(pid or os.getpid(), signal.SIGINT)
 
 
@@ -134,7 +137,7 @@ def test_nothing_of_an_answer_runs_in_the_main_thread():
 
 
 def test_what_is_held_back_comes_at_the_end_of_the_block():
-    """While the processes of a run are ended, an interrupt waits: else some would stay."""
+    """An interrupt waits while a run's processes are being ended; otherwise some would remain."""
     done = []
 
     def work():

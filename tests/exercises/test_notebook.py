@@ -40,7 +40,7 @@ check(Toy)
 
 @pytest.fixture
 def outputs(tmp_path):
-    """Runs cells in one kernel, and returns the outputs of each."""
+    """Return a function that runs cells in one kernel, and returns the outputs of each cell."""
     from nbclient import NotebookClient
 
     def run(*sources):
@@ -56,7 +56,7 @@ def outputs(tmp_path):
 
 
 def texts(cell_outputs):
-    """All outputs of a cell, which must be text on stdout."""
+    """Return all outputs of a cell, which must be text on stdout."""
     assert all((each.output_type, each.name) == ("stream", "stdout") for each in cell_outputs)
     return [each.text for each in cell_outputs]
 

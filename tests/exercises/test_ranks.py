@@ -1,4 +1,4 @@
-"""What a check sees of an answer on real ranks."""
+"""The data of an answer on real ranks that a check sees."""
 
 import pytest
 import torch
@@ -70,7 +70,7 @@ def test_an_empty_message_is_none():
 
 @pytest.mark.parametrize("start", ["isend", "irecv"])
 def test_a_message_that_nobody_waits_for_is_refused(start):
-    """Whether it arrives is luck: no verdict may rest on that."""
+    """Such a message arrives only by luck, and no verdict may depend on luck."""
 
     def answer():
         x = torch.ones(3)

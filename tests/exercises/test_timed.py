@@ -1,4 +1,4 @@
-"""A case may ask for emulated time and peak memory: recomputed from what the ranks say they did."""
+"""A case may ask for emulated time and peak memory, computed again from the ranks' programs."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ on_machine = {"world_size": N, "machine": MACHINE, "link": LINK}
 
 
 def in_a_ring(x: torch.Tensor) -> torch.Tensor:
-    """Sums by a ring of messages, with products beside them."""
+    """Sum by a ring of messages, with matrix products at the same time."""
     rank, n = dist.get_rank(), dist.get_world_size()
     total, moving = x.clone(), x.clone()
     for _ in range(n - 1):
@@ -47,7 +47,7 @@ def in_a_ring(x: torch.Tensor) -> torch.Tensor:
 
 
 def by_torch(x: torch.Tensor) -> torch.Tensor:
-    """Sums, and computes meanwhile; some ranks later than others."""
+    """Sum by torch, and compute meanwhile; some ranks begin later than others."""
     total = x.clone()
     busy(0.0001 * dist.get_rank())
     work = dist.all_reduce(total, async_op=True)
@@ -60,7 +60,7 @@ def by_torch(x: torch.Tensor) -> torch.Tensor:
 
 
 def one_after_the_other(x: torch.Tensor) -> torch.Tensor:
-    """Sums on rank 0, which takes what comes first."""
+    """Sum on rank 0, which receives messages in any order."""
     if dist.get_rank():
         dist.send(x, 0)
     else:
@@ -74,7 +74,7 @@ def one_after_the_other(x: torch.Tensor) -> torch.Tensor:
 
 
 def emulated_ns(did: Did) -> int:
-    """How long the ranks took by their own clocks."""
+    """Return the time of the ranks by their own clocks."""
     windows = [did.trace.window_of(rank) for rank in did.trace.ranks]
     assert len({start for start, _ in windows}) == 1
     return max(end for _, end in windows) - windows[0][0]
@@ -85,16 +85,17 @@ def emulated_ns(did: Did) -> int:
 def test_the_time_is_that_of_the_ranks_to_the_nanosecond(answer: Any) -> None:
     did = call(answer, torch.ones(1000), world_size=N, machine=MACHINE, link=LINK)
     assert torch.equal(did.returned[0], torch.full((1000,), float(N)))
-    claimed = decode(json.loads(json.dumps(encode(did.programs))))  # as it leaves the sandbox
+    # the form in which it leaves the sandbox
+    claimed = decode(json.loads(json.dumps(encode(did.programs))))
     assert program_ns(claimed, MACHINE, LINK) == emulated_ns(did) > 0
     assert program_ns(claimed, MACHINE, "unlimited") < emulated_ns(did)
 
 
-# A toy exercise: all-reduce in at most the time of a ring, on modelled machines
+# A toy exercise: all-reduce, at least as fast as a ring, on modelled machines
 
 
 def cases(answer: Any, rng: Any) -> Any:
-    """The sum, soon enough."""
+    """Sum tensors, fast enough."""
     given = [torch.full((1000,), float(rng.randrange(9))) for _ in range(N)]
     total = torch.stack(given).sum(0)
 
@@ -115,7 +116,7 @@ TOY = Exercise("toy_sum", "90", 1, "A sum", cases)
 
 
 def naive(x: torch.Tensor) -> torch.Tensor:
-    """Right, and too slow: each rank sends all to each."""
+    """Compute the right sum too slowly: each rank sends all of its data to each rank."""
     parts = [torch.empty_like(x) for _ in range(dist.get_world_size())]
     for _ in range(10):
         dist.all_gather(parts, x)
@@ -123,7 +124,7 @@ def naive(x: torch.Tensor) -> torch.Tensor:
 
 
 def clock_patched(x: torch.Tensor) -> torch.Tensor:
-    """Too slow, and puts its clock back: that of the trace, and what the user's code sees."""
+    """Be too slow, and set the clock back, for the trace and for the user's code."""
     from ddpkit.rank.emulation import machine
 
     here = machine.current()
@@ -135,7 +136,7 @@ def clock_patched(x: torch.Tensor) -> torch.Tensor:
 
 
 def judged(answer: Any) -> tuple[str, ...]:
-    """What the grader says of an answer, after its claims have gone by JSON."""
+    """Return the grader's verdict on an answer, after the answer's claims went through JSON."""
     cloudpickle.register_pickle_by_value(sys.modules[__name__])
     recorded = Recorded(TOY)
     judge(recorded.recording(), answer)
@@ -160,7 +161,7 @@ def test_a_patched_clock_gains_nothing() -> None:
 
 @pytest.mark.processes
 def test_forged_spans_gain_nothing() -> None:
-    """The time is not read off the trace: without spans, or with others, it is the same."""
+    """The time does not come from the trace: without spans, or with other spans, it is the same."""
     did = call(in_a_ring, torch.ones(1000), world_size=N, machine=MACHINE, link=LINK)
     (case,) = TOY.cases(None, random.Random(0))
     seen = {"gave": did.returned, "programs": did.programs, "peak": did.peak}
@@ -171,7 +172,7 @@ def test_forged_spans_gain_nothing() -> None:
     assert case.reading(seen)["ms"] == honest
 
 
-WORK = ["work", "matmul", "float32", 10**6, 0, 1]  # a millisecond
+WORK = ["work", "matmul", "float32", 10**6, 0, 1]  # a millisecond of work
 POST = ["post", 1, "send", 8, "", [0, 1], 0, None, 1, 0]
 TAKE = ["post", 1, "recv", 8, "", [0, 1], 0, None, 0, 0]
 
@@ -190,7 +191,8 @@ TAKE = ["post", 1, "recv", 8, "", [0, 1], 0, None, 0, 0]
         ([[["wait", 1]]], "not posted"),
         ([[[*POST[:8], 7, 0]], []], "a rank outside the run"),
         ([[[*POST[:8], None, 0]], []], "no peer"),
-        ([[POST, ["wait", 1]], []], "block forever on ranks \\[0\\]"),  # the receiver's is left out
+        # the receiver's program is left out
+        ([[POST, ["wait", 1]], []], "block forever on ranks \\[0\\]"),
         ([[["post", 1, "teleport", 8, "", [0], 1, None, None, 0]]], "unknown operation"),
         ([[["post", 1, "all_reduce", 8, "", [], 1, None, None, 0]]], "no members"),
         ([[["beyond", "a thread of its own"]]], "cannot be recomputed: 'a thread"),
@@ -216,7 +218,7 @@ def test_programs_take_the_time_of_what_they_hold() -> None:
 
 # Calls in which no emulated time passes
 
-FREE = {"machine": "1 TFLOP/s"}  # only products take time
+FREE = {"machine": "1 TFLOP/s"}  # only matrix products take time
 
 
 def element_wise(x: torch.Tensor) -> torch.Tensor:
@@ -273,7 +275,7 @@ def the_same(x: torch.Tensor) -> list[torch.Tensor]:
 @pytest.mark.processes
 @pytest.mark.parametrize("machine", ["1 TFLOP/s", "1 TFLOP/s, 100 GB/s"])
 def test_earlier_arguments_and_results_are_in_no_later_peak(machine: str) -> None:
-    """Large buffers and small ones, which a reply packs in different ways."""
+    """A reply packs large and small buffers in different ways."""
     for length in (1000, 100_000):
         calls = [[(torch.full((length,), float(each)),)] * 2 for each in range(4)]
         did = [each() for each in together(the_same, calls, machine=machine)]

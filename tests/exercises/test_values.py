@@ -10,7 +10,7 @@ from ddpkit.exercises.values import Close, Opaque, digest, plain, show_value
 
 
 class Agreeable:
-    """Agrees with everybody; its repr is what one would like to see."""
+    """An object that equals everything, and has a wanted repr."""
 
     def __eq__(self, other):
         return True
@@ -61,9 +61,9 @@ def test_text(value, text):
 
 def test_long_values_are_shown_by_size_and_digest():
     assert show_value(list(range(100))) == "list of 100, 51f2696d83d6"
-    assert show_value("x" * 100) == f"'{'x' * 71}…"  # a text is for people
+    assert show_value("x" * 100) == f"'{'x' * 71}…"  # texts stay readable
     assert show_value(torch.arange(100)).startswith("int64[100] ")
-    assert show_value(10**5000).startswith("int, ")  # Python refuses to write it out
+    assert show_value(10**5000).startswith("int, ")  # Python refuses to print such a number
     assert show_value(list(range(100))) != show_value([*range(99), 0])
 
 
@@ -125,7 +125,7 @@ def test_a_subclass_is_not_plain():
 
     assert type(plain(Lying([1]))) is Opaque
     assert type(plain([Number(1)])[0]) is Opaque
-    assert type(plain({(1, 2): 3})) is Opaque  # keys are scalars
+    assert type(plain({(1, 2): 3})) is Opaque  # keys of a dict must be scalars
 
 
 def test_a_list_that_contains_itself_ends():

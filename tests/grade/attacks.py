@@ -1,4 +1,4 @@
-"""What students hand in, by mistake or on purpose: each edits a right notebook of lab 00."""
+"""Submissions of students, wrong by mistake or on purpose: edits of a right notebook of lab 00."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ TOKEN, SHIFT = "token_ring", "who_waits"
 
 @dataclass(frozen=True)
 class Attack:
-    """An edit, and for each exercise the statuses it may end in; "pass" is worth all points."""
+    """An edit, and the allowed statuses of each exercise after the edit.
+
+    "pass" is worth all points.
+    """
 
     edit: Callable[[Notebook], None]
     token: str
@@ -52,7 +55,7 @@ def answer(made: Notebook, name: str, source: str) -> None:
 
 
 def before(made: Notebook, name: str, source: str) -> None:
-    """Put a cell of the student's own before an answer."""
+    """Put a cell of the student before an answer."""
     at = made["cells"].index(cell(made, f"answer-{name}"))
     own = {"cell_type": "code", "id": f"own-{at}-{len(made['cells'])}", "metadata": {},
            "source": source, "outputs": [], "execution_count": 1}  # fmt: skip
@@ -119,7 +122,7 @@ def killed_and_quit(made: Notebook) -> None:
 
 @attack("pass", "pass")
 def cells_in_disorder(made: Notebook) -> None:
-    """Checks deleted, skipped and forged; scratch cells that raise; a helper of one's own."""
+    """Delete, skip and forge checks; add scratch cells that raise, and a helper function."""
     made["cells"] = [each for each in made["cells"] if each["id"] != f"check-{TOKEN}"]
     check = cell(made, f"check-{SHIFT}")
     check["metadata"]["tags"] = ["nbval-skip"]
@@ -166,7 +169,10 @@ same = Same()
 
 @attack("fail", "fail")
 def claims_forged(made: Notebook) -> None:
-    """Guesses instead of values, an object equal to everything, outputs stored and printed."""
+    """Claim guesses instead of values, and an object equal to everything.
+
+    Store and print outputs.
+    """
     said = "token_ring: passed, 4 of 4 cases."
     stored = {"output_type": "stream", "name": "stdout", "text": said}
     cell(made, f"check-{TOKEN}")["outputs"] = [stored]
@@ -197,7 +203,7 @@ def {SHIFT}(x):
 
 @attack("timeout", "pass")
 def kernel_patched(made: Notebook) -> None:
-    """The kernel cannot speak any more; without that cell it can."""
+    """Break the kernel's communication in one cell; without this cell the kernel works."""
     patch = (
         "import json\nimport jupyter_client.session as s\ns.json_packer = s.Session.send = None\n"
         "shell = get_ipython()\nshell.run_cell = shell.run_cell_async = lambda *a, **k: None\n"
@@ -236,7 +242,7 @@ def look():
 
 @attack("pass", "fail")
 def searches(made: Notebook) -> None:
-    """Passes token_ring only if there was nothing to find: not in frames, files or modules."""
+    """Pass token_ring only if frames, files and modules hide all answers."""
     before(made, TOKEN, SEARCH)
     right = code(made, TOKEN).replace(f"def {TOKEN}", "def really", 1)
     answer(made, TOKEN, f"""
@@ -256,7 +262,7 @@ class Searching:
 
 @attack("pass", "pass")
 def abuses_the_machine(made: Notebook) -> None:
-    """50 GB, a full disk, a socket, a kernel of its own, a process that outlives: all in vain."""
+    """Try 50 GB, a full disk, a socket, another kernel, and a process that stays: all in vain."""
     before(made, TOKEN, """
 import os, socket, subprocess, sys
 refused = []
@@ -303,7 +309,7 @@ number_refused = len(refused)
 
 @attack("timeout", "error")
 def floods(made: Notebook) -> None:
-    """Prints without end, and claims 20 MB in each of five cases."""
+    """Print without end, and claim 20 MB in each of five cases."""
     answer(
         made, TOKEN, f"def {TOKEN}(token):\n    return token\nwhile True:\n    print('x' * 1000)"
     )
@@ -323,9 +329,9 @@ def {SHIFT}(x):
 
 @attack("pass", "pass")
 def forges_the_record(made: Notebook) -> None:
-    """Quits; and would write into the grader's pipe that a cell has ended which has not begun.
+    """Quit, and try to write an end of a cell that has not begun into the grader's pipe.
 
-    The pipe cannot be opened (test_machine.py), so both answers are as right as they are.
+    The pipe cannot be opened (test_machine.py), so both answers get the points that they deserve.
     """
     answer(made, TOKEN, code(made, TOKEN) + "\nquit()")
     answer(made, SHIFT, code(made, SHIFT) + """

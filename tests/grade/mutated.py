@@ -89,7 +89,7 @@ def solution(lab: str) -> dict[str, Any]:
 
 @functools.cache
 def needs(lab: str) -> dict[str, set[str]]:
-    """Return exercise -> the exercises of the lab whose answers it calls, with itself."""
+    """Return exercise -> the exercise and all others of the lab that its answer calls."""
     names = {each.name for each in exercises_of(lab)}
     made = solution(lab)
     found = {

@@ -17,7 +17,7 @@ from ddpkit.grade.score import score_case
 
 @dataclass
 class Recorded:
-    """An exercise whose cases record the grader's verdict on what they see of an answer.
+    """An exercise with cases that record the grader's verdict on their observations.
 
     ``whole=False`` stops after the first wrong case.
     """
@@ -48,7 +48,7 @@ class Recorded:
         return seen
 
     def _judge(self, case: Case, observe: Callable[[], Any]) -> None:
-        """Judge a case as the grader does: claim the values as JSON, and judge the claim outside."""
+        """Judge a case as the grader does: the values are claimed as JSON and judged outside."""
         question = SealedCase(self.exercise.name, len(self.rows), case, b"", frozenset())
         claim = {"key": question.key, **claimed(observe)}
         self.rows.append(score_case(question, json.loads(json.dumps(claim))))

@@ -108,7 +108,7 @@ def test_whoever_grades_for_a_teacher_passes_the_lab(file: str) -> None:
 
 @pytest.mark.processes
 def test_the_autograder_takes_the_teachers_lab(tmp_path: Path) -> None:
-    """A stand-in for ddpkit: a file that calls itself another lab changes no word of the command."""
+    """A file that calls itself another lab changes no word of the command (a stand-in)."""
     folder = tmp_path / "autograder"
     for name in ("source", "submission", "results"):
         (folder / name).mkdir(parents=True)

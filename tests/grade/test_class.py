@@ -84,7 +84,7 @@ def test_m06_names_that_look_the_same_are_two(tmp_path: Path) -> None:
     assert {each.path.name for each in handed_in} == {*names}
     assert len({each.name for each in handed_in}) == 4
     assert all(each.name.isprintable() for each in handed_in)
-    assert not any(each.name.endswith(".ipynb") for each in handed_in)  # so no file has such a name
+    assert not any(each.name.endswith(".ipynb") for each in handed_in)  # no file has such a name
 
 
 @pytest.mark.processes

@@ -1,4 +1,4 @@
-"""The code that runs beside hostile code: `ddpkit.grade.inside`, and little of the rest of ddpkit."""
+"""The code beside hostile code: `ddpkit.grade.inside`, and little of the rest of ddpkit."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_the_course_in_the_sandbox_has_no_other_part_of_the_grader(
 
 @pytest.mark.processes
 def test_the_plugin_comes_without_the_rest_of_ddpkit(tmp_path: Path) -> None:
-    """In pytest's process, which holds the pipe to the grader, the kernel's folder comes second."""
+    """The kernel's folder comes second in pytest's process, which holds the pipe to the grader."""
     course = base.copy_course(tmp_path, "00").parent
     environ = base.environment(1, course, tmp_path, tmp_path, tmp_path)
     bare, rest = environ["PYTHONPATH"].split(os.pathsep)
@@ -174,7 +174,7 @@ def pytest_collection_modifyitems(items):
 
 
 def begun() -> list[int]:
-    """Return the cells of a notebook in the order of their begin, with a shuffling pytest plugin."""
+    """Return the cells of a notebook in order of begin, with a shuffling pytest plugin."""
     # a short path, because the kernel's sockets lie in it
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

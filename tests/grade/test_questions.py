@@ -109,7 +109,7 @@ def test_the_staged_course_gives_nothing_away(tmp_path) -> None:
 
 
 def test_bytecode_of_the_staged_course_gives_nothing_away(tmp_path) -> None:
-    """Each bytecode file belongs to a module that is there, and was made from this module's text."""
+    """Each bytecode file belongs to a module that is there, and to this module's text."""
     staged = base.copy_course(tmp_path, "01")
     compiled = {Path(source_from_cache(str(path))) for path in staged.rglob("*.pyc")}
     assert compiled == set(staged.rglob("*.py"))

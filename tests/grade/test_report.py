@@ -1,4 +1,4 @@
-"""Reports, as their consumers define them."""
+"""Reports, in the forms that their consumers define."""
 
 from __future__ import annotations
 
@@ -61,12 +61,12 @@ def test_html_shows_and_never_runs_what_students_wrote() -> None:
 
 @pytest.mark.parametrize("form", FORMATS)
 def test_m03_m04_every_form_is_written_whatever_it_quotes(form: str, tmp_path: Path) -> None:
-    """Half a character, in a refusal and in feedback, once left the whole class without reports."""
+    """Half a surrogate pair, in a refusal or in feedback, once left the class without reports."""
     for result in RESULTS[:1] if form == "gradescope" else RESULTS:
         store.save(tmp_path, result)
     written = CliRunner().invoke(main, ["report", str(tmp_path), "--format", form])
     assert written.exit_code == 0, written.output
-    text = written.stdout_bytes.decode()  # as no terminal could with a surrogate
+    text = written.stdout_bytes.decode()  # decoding fails on a surrogate
     assert not [c for c in "\x00\x1b\x9b\u202e\ud800" if c in text]
     assert "ud800" in text
 
@@ -87,12 +87,12 @@ def test_m03_m04_every_form_is_written_whatever_it_quotes(form: str, tmp_path: P
     ],
 )
 def test_m18_no_cell_is_a_formula(name: str) -> None:
-    """Neither with another separator nor in full-width letters."""
+    """Not with another separator, and not in full-width letters."""
     line = report([Result(name, "k", "refused")], "csv").partition("\n")[2]
     (row,) = csv.reader(io.StringIO(line))
     assert row[0] in (name, f"'{name}")
     assert unicodedata.normalize("NFKC", row[0]).strip()[0] not in "=+-@|%−"
-    assert line.count('"') == 2 * len(row) + 2 * name.count('"')  # each is quoted
+    assert line.count('"') == 2 * len(row) + 2 * name.count('"')  # each cell is quoted
 
 
 def test_csv_has_no_formula() -> None:
@@ -157,4 +157,4 @@ def test_every_format_has_a_name_on_the_command_line() -> None:
 
     choices = next(each for each in command.params if each.name == "form").type.to_info_dict()
     more = {"gradebook", "canvas", "moodle", "statistics", "standings", "written", "sources"}
-    assert set(choices["choices"]) == set(FORMATS) | more  # the others: test_publish
+    assert set(choices["choices"]) == set(FORMATS) | more  # test_publish.py tests the others

@@ -81,7 +81,7 @@ def test_a_question_is_another_for_another_secret(name: str) -> None:
 
 
 def test_a_difference_says_something() -> None:
-    """The same secret gives the same questions."""
+    """A secret gives the same questions twice."""
     asked = questions(exercises()["token_ring"], Seed("a secret"))
     titles = [each.case.title for each in asked if not each.case.trivial]
     assert same_for_all("token_ring", "a secret", "a secret") == titles

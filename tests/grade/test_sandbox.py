@@ -157,8 +157,7 @@ exit $first
 
 @pytest.mark.processes
 def test_a_full_disk_loses_nothing(tmp_path: Path) -> None:
-    """On a small file system, the grader reports the full disk, writes whole files only, and
-    resumes."""
+    """The grader reports a full disk, writes whole files only, and resumes when there is space."""
     needs_sandbox()
     for name in ("disk", "in"):
         (tmp_path / name).mkdir()

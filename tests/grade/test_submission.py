@@ -93,7 +93,7 @@ def test_the_lab_is_known_by_its_answers() -> None:
 
 
 def test_a_variable_called_as_another_labs_exercise_changes_no_lab(tmp_path: Path) -> None:
-    """If the marks of cells are lost, the names of the answers still show the lab."""
+    """The names of answers show the lab even if the marks of cells are lost."""
     notebook = nbformat.read(ROOT / "labs" / "00_ranks.ipynb", as_version=4)
     notebook.cells += [new_code_cell("sgd_step = train = batches = 1") for _ in range(30)]
     nbformat.write(notebook, tmp_path / "lab.ipynb")

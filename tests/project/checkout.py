@@ -15,13 +15,13 @@ from tests.project.source import ROOT, tracked_files
 
 
 def section(heading: str) -> str:
-    """Return the section of CONTRIBUTING below `heading`, up to the next one."""
+    """Return the section of CONTRIBUTING below `heading`, up to the next heading."""
     page = (ROOT / "CONTRIBUTING.md").read_text("utf-8").partition(f"\n### {heading}\n")[2]
     return page.partition("\n### ")[0]
 
 
 def files(root: Path) -> dict[str, bytes]:
-    """Return all files below a folder except bytecode, by their names from there."""
+    """Return all files below a folder except bytecode, by their names relative to the folder."""
     found = (path for path in root.rglob("*") if path.is_file())
     paths = (path for path in found if path.parent.name != "__pycache__")
     return {path.relative_to(root).as_posix(): path.read_bytes() for path in paths}

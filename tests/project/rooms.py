@@ -1,9 +1,9 @@
-"""The picture of the rooms in ARCHITECTURE.md, made from the imports.
+"""The picture of the rooms in ARCHITECTURE.md, made from the imports by this command:
 
-    python -m tests.project.rooms      # draw the picture again
+    python -m tests.project.rooms
 
-An arrow leads from a room to a room that it imports. An arrow is left out where others lead the
-same way: commands import errors, but through each other room too.
+An arrow leads from a room to a room that it imports. An arrow is left out if other arrows lead the
+same way: commands import errors directly, but also through each other room.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def picture() -> str:
 
 
 def _node(name: str) -> str:
-    """Return a room as Mermaid wants it: no space in the node's name."""
+    """Return a room's name for Mermaid, which allows no space in a node's name."""
     return f"plain[{name}]" if name == PLAIN else name
 
 

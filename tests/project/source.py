@@ -1,4 +1,4 @@
-"""What the tests of the project read: the tree, and which module imports which."""
+"""The sources that the tests of the project read: the tree, and the imports of each module."""
 
 import ast
 import functools
@@ -17,52 +17,58 @@ PACKAGE = ROOT / "ddpkit"
 
 @dataclass(frozen=True)
 class Import:
-    """One import: module ``importer`` (its file:line in ``where``) needs module ``imported``."""
+    """An import: module ``importer`` needs module ``imported``; ``where`` is its file:line."""
 
     importer: str
     imported: str
     where: str
     at_import: bool  # runs when the module is imported, not later inside a function
-    for_types: bool = False  # never runs: only a type checker reads it
+    for_types: bool = False  # never runs: only type checkers read the import
 
 
 @functools.cache
 def lessons() -> "tuple[Lesson, ...]":
-    """All lessons in their order: each is read once in a process, a third of a second."""
+    """Return all lessons in order; a process reads them once, which takes a third of a second."""
     from ddpkit.authoring import parse
 
     return tuple(map(parse, sources()))
 
 
 def sources() -> list[Path]:
-    """The files of all lessons, in their order."""
+    """Return the files of all lessons, in order."""
     return sorted((ROOT / "solutions").glob("[0-9][0-9]_*.py"))
 
 
 def lesson_in(path: Path) -> "Lesson":
-    """The lesson of a file: for tests that are one for each, which are collected without it."""
+    """Return the lesson of a file.
+
+    Tests with one case for each file are collected without lessons.
+    """
     return lessons()[sources().index(path)]
 
 
 @functools.cache
 def modules() -> dict[str, Path]:
-    """Every module of the package by its dotted name."""
+    """Return every module of the package: dotted name -> path."""
     return {_dotted(path): path for path in sorted(PACKAGE.rglob("*.py"))}
 
 
 @functools.cache
 def all_imports() -> tuple[Import, ...]:
-    """Every import of the package, those for type checkers too."""
+    """Return every import of the package, with imports for type checkers."""
     return tuple(found for name, path in modules().items() for found in _imports_of(name, path))
 
 
 def imports() -> tuple[Import, ...]:
-    """Every import of the package that can run; those for type checkers only can not."""
+    """Return every import of the package that can run, without imports for type checkers."""
     return tuple(found for found in all_imports() if not found.for_types)
 
 
 def tracked_files() -> list[Path]:
-    """The files of the project: what git knows or would add (no git: no bytecode, no .venv)."""
+    """Return the files of the project: files that git tracks or would add.
+
+    Without git: all files except bytecode and .venv.
+    """
     command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     if listed.returncode == 0 and listed.stdout:
@@ -89,7 +95,7 @@ def _imports_of(module: str, path: Path) -> Iterator[Import]:
 def _statements(
     node: ast.AST, at_import: bool = True, for_types: bool = False
 ) -> Iterator[tuple[ast.Import | ast.ImportFrom, bool, bool]]:
-    """The import statements under `node`: do they run at import, are they for types only?"""
+    """Yield (import statement, runs at import, is for types only) below `node`."""
     if isinstance(node, ast.Import | ast.ImportFrom):
         yield node, at_import, for_types
     elif isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
@@ -104,7 +110,8 @@ def _statements(
 
 
 def _targets(node: ast.Import | ast.ImportFrom, module: str, is_package: bool) -> list[str]:
-    """Full names of what is imported: `from a import b` is a.b where that is a module, else a."""
+    """Return the full names of imported modules: `from a import b` is a.b if this is a module, else
+    a."""
     if isinstance(node, ast.Import):
         return [alias.name for alias in node.names]
     base = node.module or ""

@@ -1,6 +1,6 @@
-"""CONTRIBUTING's page on adding a lab is true: a lab is made of its blocks, in a copy of the tree.
+"""CONTRIBUTING's page on adding a lab is true: its blocks make a lab, in a copy of the tree.
 
-Nothing here knows what the page says: files, commands and names are read from it.
+This test knows nothing of the page's content: it reads files, commands and names from the page.
 """
 
 import importlib.util
@@ -33,7 +33,7 @@ MADE = {
     *(f"labs/{LESSON.stem}.ipynb", f"solutions/{LESSON.stem}.ipynb"),
     f"ddpkit/answers/lab{NUMBER}.py",
 }
-# Generated, of all lessons: how many lines a lab adds there, and how many sums it changes.
+# generated file of all lessons -> (lines that a lab adds, sums that a lab changes)
 SHARED = {
     "ddpkit/answers/__init__.py": (2, 0),
     "README.md": (1, 0),
@@ -45,7 +45,7 @@ SHARED = {
 
 @pytest.fixture(scope="module")
 def copy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Checkout]:
-    """A copy in which the page's files are written and its lab is released."""
+    """Yield a copy in which the page's files are written and its lab is released."""
     folder = tmp_path_factory.mktemp("add_a_lab")
     try:
         yield _released(folder / "checkout")
@@ -146,7 +146,7 @@ def test_it_is_written_as_the_linter_wants(copy: Checkout):
 
 
 def test_nothing_is_left_behind(copy: Checkout):
-    """Neither by its tests, nor by the grader, nor in the checkout that was copied."""
+    """Not by the copy's tests, not by the grader, and not in the checkout that was copied."""
     after = files(copy.root)
     assert after.keys() - copy.before.keys() == {*FILES, *MADE}
     assert {name for name in copy.before if after[name] != copy.before[name]} == set(SHARED)

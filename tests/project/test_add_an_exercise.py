@@ -46,7 +46,7 @@ def added(name: str, before: str) -> str:
 
 @pytest.fixture(scope="module")
 def copy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Checkout]:
-    """A copy in which the section's additions are made and the lab is released."""
+    """Yield a copy with the section's additions, in which the lab is released."""
     folder = tmp_path_factory.mktemp("add_an_exercise")
     try:
         copy = Checkout.of(folder / "checkout", PAGE)
@@ -54,7 +54,7 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Checkout]:
             path = copy.root / name
             path.write_text(added(name, path.read_text("utf-8")), "utf-8")
         ruff = (".venv/bin/python", "-m", "ruff", "check", "--select", "I", "--fix", "--no-cache")
-        copy.run(*ruff, f"ddpkit/checks/lab{NUMBER}")  # an editor sorts imports
+        copy.run(*ruff, f"ddpkit/checks/lab{NUMBER}")  # in place of an editor that sorts imports
         copy.follow("ddpkit release")
         yield copy
     finally:

@@ -1,7 +1,7 @@
-"""Checks read what errors and verdicts know as data, and never their words.
+"""Checks read the data of errors and verdicts, and never their words.
 
-A sentence is written for a reader and may change on any day; a hint that looks into one then says
-nothing, or the wrong thing. What torch and gloo say has one reader: `ddpkit.exercises.raised`.
+A sentence for readers may change on any day, and a hint that looks into the sentence then says
+nothing, or something wrong. Only `ddpkit.exercises.raised` reads the words of torch and gloo.
 """
 
 import ast
@@ -18,7 +18,7 @@ TEXT_OF = {"str", "repr", "format", "ascii"}
 
 
 def searches(source: str) -> Iterator[str]:
-    """Every place of a check that takes the words of an error, a verdict or an explanation."""
+    """Yield every place of a check that uses the words of an error, a verdict or an explanation."""
     for node in ast.walk(ast.parse(source)):
         where = f"line {getattr(node, 'lineno', 0)}: {ast.unparse(node)[:60]}"
         match node:
@@ -37,7 +37,7 @@ def searches(source: str) -> Iterator[str]:
 
 
 def _mentioned(node: ast.AST) -> set[str]:
-    """Names and attributes in an expression: `s.error` mentions both."""
+    """Return the names and attributes in an expression: `s.error` mentions both."""
     names = {each.id for each in ast.walk(node) if isinstance(each, ast.Name)}
     return names | {each.attr for each in ast.walk(node) if isinstance(each, ast.Attribute)}
 

@@ -22,23 +22,23 @@ ENDS = (".", "?", ":", '"', "'", "`", "”")
 ROOMS = ["data", "exercises", "simulate", "trace", "view"]
 PUBLIC = ["ddpkit", *(f"ddpkit.{room}" for room in ROOMS)]
 LINK = ["Link", "Links"]
-MAKING = {"__init__", "__post_init__"}  # a class's own docstring explains these
+MAKING = {"__init__", "__post_init__"}  # the docstring of the class explains these
 
 
 def hand_written() -> list[Path]:
-    """The files of the package that people write."""
+    """Return the files of the package that people write."""
     return [path for name, path in modules().items() if not name.startswith("ddpkit.answers.lab")]
 
 
 def hanging(lines: list[tuple[int, str]]) -> Iterator[int]:
-    """The lines that end with "the" where the next one begins with "same"."""
+    """Yield the lines that end with "the" if the next line begins with "same"."""
     for (number, line), (following, after) in pairwise(lines):
         if following == number + 1 and HANGING.search(line) and after.startswith("same"):
             yield number
 
 
 def faults(source: str) -> list[str]:
-    """What is wrong with the docstrings and comments of a module, by line."""
+    """Return the faults in the docstrings and comments of a module, by line."""
     found = []
     for number, text in docstrings(ast.parse(source)):
         first, *_ = lines = text.splitlines()
@@ -89,7 +89,7 @@ def test_a_whole_docstring_is_left_alone(source: str):
 
 
 def exported() -> dict[str, Any]:
-    """The classes and functions of ddpkit's `__all__`s, and Link and Links, by dotted name."""
+    """Return the classes and functions of ddpkit's `__all__`s, and Link and Links, by dotted name."""
     rooms = {name: importlib.import_module(name).__all__ for name in PUBLIC}
     rooms["ddpkit.link"] = LINK
     found = {
@@ -101,9 +101,10 @@ def exported() -> dict[str, Any]:
 
 
 def parts(name: str, value: Any) -> Iterator[tuple[str, Any, str]]:
-    """What a reader calls: its name, the function that runs, and the docstring that explains it.
+    """Yield (name, function that runs, docstring that explains it) for each call of a reader.
 
-    A class explains its own making. Its public methods and properties follow, inherited ones too.
+    The docstring of a class explains its construction. The public methods and properties of the
+    class follow, with inherited ones.
     """
     yield name, value, value.__doc__ or ""
     for attribute, member in members(value).items() if inspect.isclass(value) else ():
@@ -114,7 +115,7 @@ def parts(name: str, value: Any) -> Iterator[tuple[str, Any, str]]:
 
 
 def members(kind: type) -> dict[str, Any]:
-    """The functions of a class that ddpkit wrote, by name; of a property what it calls."""
+    """Return the functions of a class that ddpkit wrote, by name; for a property, its function."""
     found: dict[str, Any] = {}
     for each in reversed(kind.__mro__):
         if each.__module__.startswith("ddpkit"):
@@ -131,7 +132,7 @@ def members(kind: type) -> dict[str, Any]:
         name: member
         for name, member in unwrapped.items()
         if inspect.isfunction(member) and Path(member.__code__.co_filename).exists()
-    }  # what dataclass makes is in no file
+    }  # functions that dataclass makes are in no file
 
 
 def public() -> list[tuple[str, Any, str]]:
@@ -139,7 +140,7 @@ def public() -> list[tuple[str, Any, str]]:
 
 
 def raised_by(function: Any) -> set[str]:
-    """The errors of `ddpkit.errors` that a function's own lines raise."""
+    """Return the errors of `ddpkit.errors` that a function's own lines raise."""
     found = set()
     for node in ast.walk(ast.parse(textwrap.dedent(inspect.getsource(function)))):
         match node:

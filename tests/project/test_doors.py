@@ -1,4 +1,4 @@
-"""Devcontainer, Binder and docs/where.md: their commands exist, their versions agree with ours."""
+"""Devcontainer, Binder and docs/where.md: their commands exist, and their versions agree with ours."""
 
 import json
 import os
@@ -51,7 +51,7 @@ def test_binder_takes_torch_from_where_conda_users_take_everything():
 
 @pytest.mark.processes
 def test_binder_installs_the_rest_as_tested(tmp_path):
-    """The script itself, with a Python that only tells what it is asked for."""
+    """The script runs with a stand-in for Python, which prints its arguments."""
     python = tmp_path / "python"
     python.write_text('#!/bin/sh\necho "$@"\ncat "$6"\n')
     python.chmod(0o755)

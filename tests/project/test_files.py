@@ -1,4 +1,4 @@
-"""A file is written whole, or the old one stays."""
+"""A file is written whole, or the old file stays."""
 
 import os
 import stat

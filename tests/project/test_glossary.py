@@ -1,4 +1,4 @@
-"""docs/glossary.md is true, has every term of the labs, and words that nobody can guess."""
+"""docs/glossary.md is true, and has every term of the labs and every word that is hard to guess."""
 
 import ast
 import functools
@@ -14,12 +14,13 @@ TEXT = (ROOT / "docs" / "glossary.md").read_text("utf-8")
 ROWS = re.findall(r"^\| \*\*([^|*]+)\*\* \| ([^|]+?) \| ([\w/.]+) \|$", TEXT, re.MULTILINE)
 WORDS = {word for word, _, _ in ROWS}
 
-# Bold texts with such an end or such a beginning are labels, not terms.
+# bold texts with such an end or such a beginning are labels, not terms
 LABEL = re.compile(r"[.:,?]$|^(\d|You|Predict|In words|What|The way out|Is it|And|Where)\b")
-# Bold in labs 06 and 15: items of a list, and everyday words.
+# bold in labs 06 and 15: items of a list, and everyday words
 NO_TERMS = {"the start", "the end", "input", "compute", "predict"}
 
-# Names that a reader had to look up (issue 13): none is left, unless the glossary explains it.
+# Names that a reader had to look up (issue 13): the code has none of them, unless the glossary
+# explains the name.
 OPAQUE = (
     *("lookout", "mourns", "is_next_of_kin", "last_words", "settle", "film", "stage", "scene"),
     *("strip", "places", "parts", "left_out", "told", "put", "wire"),
@@ -50,7 +51,7 @@ LESSONS = sorted((ROOT / "solutions").glob("[0-9][0-9]_*.py"))
 
 @pytest.mark.parametrize("lesson", LESSONS, ids=lambda path: path.stem[:2])
 def test_a_term_of_a_lab_is_in_the_glossary(lesson: Path):
-    """A bold term, or its singular; and a lab that comes later is not the term's home."""
+    """A bold term, or its singular, has a row, and its home is not in a later lab."""
     homes = {word.lower(): place for word, _, place in ROWS}
     for term in {term.lower() for term in bold(lesson.read_text("utf-8"))} - NO_TERMS:
         home = homes.get(term) or homes.get(term.removesuffix("s"))
@@ -93,7 +94,7 @@ def names() -> tuple[tuple[str, str], ...]:
 
 
 def _names() -> Iterator[tuple[str, str]]:
-    """Names of modules, classes, functions and fields of the package, and where each stands."""
+    """Yield the modules, classes, functions and fields of the package: (name, place)."""
     for module, path in modules().items():
         if module.startswith("ddpkit.answers."):
             continue

@@ -1,4 +1,4 @@
-"""The layers of ARCHITECTURE.md, read from its table: a module imports only from lower ones."""
+"""The layers of ARCHITECTURE.md, read from its table: a module imports only from lower layers."""
 
 import graphlib
 import re
@@ -9,12 +9,12 @@ import pytest
 
 from tests.project.source import ROOT, Import, all_imports, imports, modules
 
-PUBLIC = "ddpkit"  # the page of public names: above what it names, below the commands
-JUPYTER = 7  # the first layer that needs it
+PUBLIC = "ddpkit"  # the page of public names: above the modules that it names, below the commands
+JUPYTER = 7  # the first layer that needs Jupyter
 
 
 def _table() -> dict[str, float]:
-    """Layer of each module or folder that the table of ARCHITECTURE.md names."""
+    """Return module or folder -> layer, from the table in ARCHITECTURE.md."""
     text = (ROOT / "ARCHITECTURE.md").read_text("utf-8")
     (rows,) = re.findall(r"^layer  +modules.*\n((?:[\d.]+ .*\n)+)```", text, re.MULTILINE)
     layers = {PUBLIC: 10.5}
@@ -25,7 +25,8 @@ def _table() -> dict[str, float]:
     return layers
 
 
-# A module belongs to its longest prefix. Modules of one entry may import each other (no cycles).
+# A module belongs to the longest prefix in the table. Modules of one entry may import each other,
+# without cycles.
 LAYERS = _table()
 
 HEAVY = (
@@ -38,19 +39,23 @@ HEAVY = (
     "nbclient",
     "nbval",
 )
-# A GPU server without Jupyter runs these layers: besides the standard library they load only this.
+# A GPU server without Jupyter runs these layers: besides the standard library they load only these
+# packages.
 ON_A_SERVER = {"torch", "numpy", "cloudpickle"}
 
 
 def entry(module: str) -> str:
-    """The line of the table for `module`, "" if there is none. `ddpkit` is its __init__ alone."""
+    """Return the table's entry for `module`; "" if there is none.
+
+    The entry `ddpkit` stands only for ddpkit/__init__.py.
+    """
     parts = module.split(".")
     prefixes = [".".join(parts[:length]) for length in range(len(parts), 1, -1)]
     return next((prefix for prefix in [module, *prefixes] if prefix in LAYERS), "")
 
 
 def layer(module: str) -> float:
-    return LAYERS.get(entry(module), 99)  # an unknown one is reported by its own test
+    return LAYERS.get(entry(module), 99)  # test_every_module_has_a_layer reports unknown modules
 
 
 def own_imports() -> list[Import]:
@@ -62,7 +67,7 @@ def test_every_module_has_a_layer():
 
 
 def test_every_layer_has_a_module():
-    """A line of the table that no module belongs to any more is a lie about the package."""
+    """A line of the table without a module would be wrong about the package."""
     assert set(LAYERS) - {entry(module) for module in modules()} == set()
 
 
@@ -76,7 +81,7 @@ def test_imports_go_down():
 
 
 def test_no_cycle_between_modules():
-    """Not for types either: who reads one of the circle would have to read all of it."""
+    """Not even for types: a reader of one module in the cycle would have to read all of them."""
     needs: dict[str, set[str]] = {module: set() for module in modules()}
     for found in all_imports():
         if found.imported.split(".")[0] == "ddpkit":
@@ -88,7 +93,7 @@ def test_no_cycle_between_modules():
 
 
 def test_what_a_trace_is_does_not_know_its_files():
-    """`trace.trace` puts the two together, and stands with those that use it above `files`."""
+    """`trace.trace` joins traces and their files; this module and its users are above `files`."""
     above = {"ddpkit.trace", "ddpkit.trace.trace", "ddpkit.trace.dropped"}
     users = {
         found.importer
@@ -101,7 +106,7 @@ def test_what_a_trace_is_does_not_know_its_files():
 
 
 def test_the_checks_of_a_lab_know_no_other_lab():
-    """Parts of several labs' checks are in checks/shared."""
+    """checks/shared has the parts that the checks of several labs use."""
     labs = re.compile(r"ddpkit\.checks\.(lab\d\d)\b")
     pairs = [(labs.match(found.importer), labs.match(found.imported)) for found in all_imports()]
     found = {(one[1], other[1]) for one, other in pairs if one and other and one[1] != other[1]}
@@ -109,7 +114,7 @@ def test_the_checks_of_a_lab_know_no_other_lab():
 
 
 def test_only_carry_uses_the_answers():
-    """`ddpkit.answers` is generated: only carry (and tests and benchmarks) may lean on it.
+    """`ddpkit.answers` is generated: only carry (and tests and benchmarks) may depend on it.
 
     The map of the course, and `find`, read the index, which names the lab of each exercise.
     """
@@ -130,7 +135,7 @@ def test_a_server_without_jupyter_can_load_the_lower_layers():
         and not entry(found.importer).startswith("ddpkit.view")
         and (top := found.imported.split(".")[0]) not in {"ddpkit", *sys.stdlib_module_names}
         and top not in ON_A_SERVER
-        and found.importer != "ddpkit.data.make_digits"  # a tool, run by hand
+        and found.importer != "ddpkit.data.make_digits"  # a tool that people run by hand
     ]
     assert foreign == []
 

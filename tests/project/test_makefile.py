@@ -1,4 +1,4 @@
-"""What the first command does: a copy of the labs, and no developers' tools."""
+"""The first command installs a copy of the labs, and no developers' tools."""
 
 import shutil
 import subprocess

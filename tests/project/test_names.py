@@ -1,4 +1,4 @@
-"""The public names, all of them: adding one is a decision, so it is made here too."""
+"""All public names: adding a name is a decision, so the name must be added here too."""
 
 import ast
 import importlib.metadata
@@ -42,7 +42,7 @@ def test_every_public_name_exists_and_says_what_it_is():
 
 
 def test_dir_shows_the_public_names():
-    """Names are imported when used; completion in a notebook must find them before that."""
+    """Names are imported when used; completion in a notebook must find the names before that."""
     assert set(ddpkit.__all__) <= set(dir(ddpkit))
 
 

@@ -1,4 +1,4 @@
-"""What must be written alike everywhere has one home: `ddpkit.text`."""
+"""Texts and widths that must be equal everywhere have one home: `ddpkit.text`."""
 
 import ast
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from tests.project.source import PACKAGE, ROOT, modules
 
 WIDTHS = {72, 80, 88, 100, LINE, ERROR_LINE}
 CUTTING = {"fill", "wrap", "shorten", "TextWrapper", "ljust", "rjust", "center", "cut", "under"}
-FROM_TEXTWRAP = {"dedent", "indent"}  # these two know nothing of a width
+FROM_TEXTWRAP = {"dedent", "indent"}  # these two functions use no width
 
 
 def hand_written() -> dict[str, Path]:
@@ -23,7 +23,7 @@ def hand_written() -> dict[str, Path]:
 
 
 def strings(tree: ast.AST) -> Iterator[ast.Constant]:
-    """The literals of a module; what its docstrings show to explain is none."""
+    """Yield the string literals of a module, except docstrings."""
     owners = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
     explained = {
         id(node.body[0].value)
@@ -37,7 +37,7 @@ def strings(tree: ast.AST) -> Iterator[ast.Constant]:
 
 
 def widths(tree: ast.AST) -> Iterator[ast.expr]:
-    """The numbers that a line or a text is cut, filled or measured by."""
+    """Yield the numbers by which a line or a text is cut, filled or measured."""
     for node in ast.walk(tree):
         match node:
             case ast.Subscript(slice=ast.Slice(upper=ast.expr() as upper)):
@@ -55,7 +55,7 @@ def widths(tree: ast.AST) -> Iterator[ast.expr]:
 
 
 def found_in(source: str) -> list[str]:
-    """What a module says itself though `ddpkit.text` does."""
+    """Return the texts and widths in a module that `ddpkit.text` already has."""
     tree = ast.parse(source)
     found = [
         f"{node.lineno}: {shared!r}"
@@ -88,7 +88,10 @@ def test_no_module_says_itself_what_text_says():
 
 
 def test_the_answers_are_made_from_lessons_and_hold_no_blank():
-    """They are left out above because they are generated; none may be a lab's blank cell."""
+    """The test above omits the answers because they are generated.
+
+    No answer may be a blank cell.
+    """
     answers = sorted((PACKAGE / "answers").glob("lab*.py"))
     assert answers
     assert [path.name for path in answers if BLANK in path.read_text(encoding="utf-8")] == []

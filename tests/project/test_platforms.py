@@ -1,6 +1,7 @@
-"""macOS and Windows, by construction: what they lack is not needed where it is not there.
+"""macOS and Windows, by construction: the code does not need features that these systems lack.
 
-There is no such machine here. So Python is made to lack what they lack, and the branches are taken.
+No such machine is available. Therefore the tests remove the features from Python, and the code
+takes its other branches.
 """
 
 import os
@@ -16,7 +17,8 @@ from ddpkit.cluster.torchrun import hosts
 from ddpkit.rank import process
 from tests.project.source import ROOT, modules
 
-# Windows has none of these. (Libraries are imported before: they have branches of their own.)
+# Windows has none of these. (Libraries are imported before, because they have branches of their
+# own.)
 WITHOUT = """
 import importlib, importlib.abc, os, signal, sys
 import click, cloudpickle, IPython, ipykernel, jupytext, matplotlib.pyplot, nbclient, nbformat
@@ -102,9 +104,9 @@ def test_interfaces_are_asked_for_on_linux_only(monkeypatch, platform):
 
 
 class Process:
-    """A rank's process, that notes what is done to it."""
+    """A rank's process that records the actions on it."""
 
-    pid, exitcode, killed = 2**22 + 1, None, False  # no process has so high a number
+    pid, exitcode, killed = 2**22 + 1, None, False  # no process has such a high number
 
     def kill(self) -> None:
         self.killed = True
@@ -124,7 +126,7 @@ def test_a_rank_is_ended_and_asked_where_there_are_no_process_groups(monkeypatch
 
 @pytest.mark.processes
 def test_without_a_signal_from_the_kernel_a_rank_leaves_when_its_launcher_has():
-    """The way of macOS and Windows: a thread waits for the end of the lifeline."""
+    """A thread waits for the end of the lifeline, as on macOS and Windows."""
     code = (
         "import time; from multiprocessing.connection import Connection\n"
         "import threading; from ddpkit.rank.process import _watch\n"

@@ -1,4 +1,4 @@
-"""torch's private names: all in one module, each probed; a missing name gives a sentence."""
+"""torch's private names: all in one module, each with a probe; a missing name gives a sentence."""
 
 import ast
 import os
@@ -12,7 +12,7 @@ import pytest
 from tests.project.source import ROOT, modules
 
 HOME = "ddpkit.torch_private"
-# Private names of Python's own, by which the kit reaches into the standard library.
+# private names of Python that the kit uses
 PYTHONS = {
     *("_asdict", "_bootstrap", "_children", "_config", "_current_frames", "_exit"),
     *("_find_and_load", "_forkserver", "_getframe", "_make", "_replace", "_run_exitfuncs"),
@@ -26,7 +26,7 @@ def _is_private(name: str) -> bool:
 
 def _trees() -> Iterator[tuple[str, ast.Module]]:
     for module, path in modules().items():
-        if not module.startswith("ddpkit.answers.lab"):  # made from lessons
+        if not module.startswith("ddpkit.answers.lab"):  # these are made from lessons
             yield module, ast.parse(path.read_text("utf-8"))
 
 

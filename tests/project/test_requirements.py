@@ -1,4 +1,4 @@
-"""pyproject, constraints and environment.yml say the same, and every import is declared."""
+"""pyproject, constraints and environment.yml agree, and every import is declared."""
 
 import importlib.metadata
 import re
@@ -15,7 +15,7 @@ from tests.project.source import ROOT, imports
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
 EXTRAS = PROJECT["optional-dependencies"]
 ONLY_TO_MAKE_THE_DATA = {"sklearn"}
-ONLY_IN_AN_EXTRA = {  # imported when it is asked for
+ONLY_IN_AN_EXTRA = {  # imported only on request
     "google": ("chakra", "protobuf"),
     **{name: ("slides", name) for name in ("docutils", "nbconvert", "pygments")},
 }
@@ -36,7 +36,7 @@ def direct() -> list[Requirement]:
 
 
 def test_constraints_are_exact_and_plain():
-    """`name==version` and nothing else: no hosts, no options, no local versions."""
+    """A line is `name==version`, without hosts, options and local versions."""
     lines = (ROOT / "constraints.txt").read_text("utf-8").splitlines()
     odd = [line for line in lines if not re.fullmatch(r"(#.*|[\w.-]+==[\w.]+)", line)]
     assert odd == []
@@ -51,7 +51,7 @@ def test_direct_dependency_is_pinned_within_its_range(requirement: Requirement):
 
 
 def test_the_whole_tree_is_pinned():
-    """What the direct dependencies need here, and what that needs, and so on."""
+    """The direct dependencies are pinned, and their dependencies, and so on."""
     todo, seen = list(direct()), set()
     while todo:
         requirement = todo.pop()
@@ -63,7 +63,7 @@ def test_the_whole_tree_is_pinned():
         try:
             needs = importlib.metadata.requires(name) or []
         except importlib.metadata.PackageNotFoundError:
-            continue  # of an extra that is not installed
+            continue  # part of an extra that is not installed
         for line in needs:
             child = Requirement(line)
             if _applies(child, requirement.extras):
@@ -72,7 +72,7 @@ def test_the_whole_tree_is_pinned():
 
 
 def _applies(requirement: Requirement, extras: set[str] = frozenset()) -> bool:
-    """Whether `requirement` counts on this machine, for a parent asked for with `extras`."""
+    """True if `requirement` applies to this machine, for a parent with `extras`."""
     marker = requirement.marker
     return marker is None or any(marker.evaluate({"extra": extra}) for extra in extras or {""})
 
@@ -83,7 +83,7 @@ def test_torch_range_is_wide(version: str):
 
 
 def test_torch_range_is_what_was_tested():
-    """`make versions` runs the oldest and the newest; doctor says the same two."""
+    """`make versions` runs the oldest and the newest torch, and doctor names the same two."""
     from ddpkit.commands import diagnosis
 
     allowed = requirements(PROJECT["dependencies"])["torch"].specifier
@@ -108,7 +108,7 @@ def test_conda_environment_installs_the_same():
 
 
 def _make_installs() -> str:
-    """The Makefile's install line, spelled out."""
+    """Return the Makefile with its install lines written out."""
     makefile = (ROOT / "Makefile").read_text("utf-8")
     pip = re.search(r"^PIP := (.*)$", makefile, re.MULTILINE)[1]
     pip = re.sub(r".*-m pip install .*(-c constraints.txt)", r"pip install \1", pip)
@@ -116,7 +116,7 @@ def _make_installs() -> str:
 
 
 def test_every_import_is_declared():
-    """A library that the package imports is a direct dependency, not somebody else's."""
+    """A library that the package imports is a direct dependency, not only a dependency of another."""
     owners = importlib.metadata.packages_distributions()
     declared = {canonicalize_name(r.name) for r in map(Requirement, PROJECT["dependencies"])}
     used = {found.imported.split(".")[0] for found in imports()}

@@ -1,4 +1,4 @@
-"""The picture of the rooms in ARCHITECTURE.md is the one that the imports make."""
+"""The picture of the rooms in ARCHITECTURE.md agrees with the imports."""
 
 from tests.project import rooms
 

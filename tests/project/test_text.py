@@ -1,4 +1,4 @@
-"""`ddpkit.text`: what two rooms write alike."""
+"""`ddpkit.text`: texts that two rooms write alike."""
 
 import pytest
 

@@ -32,8 +32,9 @@ def test_each_argument_is_a_test_of_this_tree():
 @pytest.mark.parametrize(
     ("name", "test"),
     [
-        ("ddpkit/trace/waiting.py", "tests/trace/test_chrome.py"),  # of its room
-        ("ddpkit/exercises/assess.py", "tests/grade/test_score.py"),  # imports a user of it
+        ("ddpkit/trace/waiting.py", "tests/trace/test_chrome.py"),  # a test of the module's room
+        # imports a module that imports it
+        ("ddpkit/exercises/assess.py", "tests/grade/test_score.py"),
         ("ddpkit/link.py", "tests/simulate/test_link.py"),
         ("tests/labs/answers.py", "tests/docs/test_teaching.py"),  # a helper of tests
         ("tests/project/test_tree.py", "tests/project/test_tree.py"),

@@ -1,4 +1,4 @@
-"""The shape of the tree: small files, no line that ties it to one machine."""
+"""The shape of the tree: small files, and no line that ties the tree to one machine."""
 
 import os
 import re
@@ -6,7 +6,7 @@ import re
 from tests.project.source import PACKAGE, ROOT, tracked_files
 
 MOST_LINES = 400
-# Written in two halves, so that this file passes its own test.
+# written in two halves, so that this file passes its own test
 REGISTRIES = [f"{name}.{end}" for name, end in [
     ("pypi", "org"), ("pythonhosted", "org"), ("download.pytorch", "org"), ("anaconda", "org"),
     ("anaconda", "com"), ("npmjs", "org"), ("npmjs", "com"), ("yarnpkg", "com"),
@@ -22,7 +22,7 @@ def test_no_file_of_the_package_is_long():
 
 
 def test_no_package_registry_is_named():
-    """Where packages come from is the machine's business, set in pip's own configuration."""
+    """Each machine sets the source of packages in pip's own configuration."""
     found = []
     for path in tracked_files():
         text = path.read_bytes().decode("utf-8", errors="ignore")

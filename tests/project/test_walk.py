@@ -41,7 +41,7 @@ def test_an_answer_that_was_kept_and_not_carried_is_named(monkeypatch, tmp_path,
 
 
 def test_each_accusation_is_known() -> None:
-    """Each module of `afterwards` makes its text; a cell shows more lines before the text."""
+    """Each module of `afterwards` makes its text; a cell prints further lines before the text."""
     hour = 3600 * 10**9
     call = Call("all_reduce", where=("train.py", 3), seq=2)
     changed, late = (

@@ -1,4 +1,4 @@
-"""The wheel, installed where there is no checkout, holds what a student needs: all labs pass."""
+"""The wheel, installed without a checkout, contains all that a student needs: all labs pass."""
 
 import json
 import os
@@ -19,7 +19,7 @@ from tests.project.source import ROOT
 pytestmark = pytest.mark.processes
 
 LABS = sorted(path.name for path in (ROOT / "labs").glob("*.ipynb"))
-FEW = ["00_ranks.ipynb", "01_sgd.ipynb"]  # all of Cluster; a lab of one process
+FEW = ["00_ranks.ipynb", "01_sgd.ipynb"]  # all of Cluster, and a lab of one process
 ALL = "DDPKIT_ALL_LABS" in os.environ
 ONE_THREAD = {
     "OMP_NUM_THREADS": "1"
@@ -49,10 +49,10 @@ def built(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def clean(built, tmp_path_factory) -> Path:
-    """The programs of an environment of its own, with the wheel and what it depends on.
+    """Return the programs of a new environment with the wheel and its dependencies.
 
-    The latter is this environment's, 2 GB: it comes in by a path file. Path files there do not
-    count, so that of the checkout is not seen.
+    The dependencies (2 GB) are those of this environment, found through a path file. Python ignores
+    path files in that folder, so the checkout is not found.
     """
     folder = tmp_path_factory.mktemp("clean")
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
@@ -100,7 +100,7 @@ def test_sdist_holds_what_is_tracked_and_nothing_else(built):
 
 @pytest.fixture(scope="module")
 def mine(clean, tmp_path_factory) -> Path:
-    """A student's folder with the labs of the wheel."""
+    """Return a student's folder with the labs of the wheel."""
     folder = tmp_path_factory.mktemp("student")
     copied = run(folder, clean / "ddpkit", "lab", "--copy", "mine")
     assert copied.returncode == 0, copied.stderr
@@ -117,7 +117,7 @@ def test_labs_are_copied_from_the_wheel(clean, mine):
 
 
 def answer(lab: Path) -> list[str]:
-    """Write the answers into a lab, as a student would; returns the names of its exercises."""
+    """Write the answers into a lab, as a student would; return the names of its exercises."""
     blank = json.loads(lab.read_text("utf-8"))
     solved = json.loads((ROOT / "solutions" / lab.name).read_text("utf-8"))
     answers = {cell["id"]: cell["source"] for cell in solved["cells"]}
@@ -138,9 +138,9 @@ def said(cell: dict[str, Any]) -> str:
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_answered_labs_pass_and_one_carries_to_the_next(clean, mine):
-    """In one folder, one after the other, from the top: no cell fails, every check is green.
+    """The labs run one after the other in one folder: no cell fails, and every check passes.
 
-    All of them, before a release: DDPKIT_ALL_LABS=1 make test ARGS=tests/project/test_wheel.py
+    All labs, before a release: DDPKIT_ALL_LABS=1 make test ARGS=tests/project/test_wheel.py
     """
     for name in LABS if ALL else FEW:
         exercises = answer(mine / name)

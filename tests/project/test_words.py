@@ -1,4 +1,4 @@
-"""A word means one thing: no two classes of one name."""
+"""A word means one thing: no two classes have the same name."""
 
 import ast
 from collections import defaultdict
@@ -7,7 +7,7 @@ from tests.project.source import modules
 
 
 def classes() -> dict[str, list[str]]:
-    """The modules that define a class of each name; the answers are students' and left out."""
+    """Return class name -> modules that define the class, without the answers, which are students'."""
     found: dict[str, list[str]] = defaultdict(list)
     for module, path in modules().items():
         if module.startswith("ddpkit.answers"):

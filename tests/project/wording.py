@@ -29,7 +29,7 @@ from pathlib import Path
 from tests.project.source import ROOT, tracked_files
 
 NUMBERS = ROOT / "tests" / "project" / "wording.txt"
-HISTORY = ("CHANGELOG.md", "BENCHMARKS.md")  # pages with dates, which nobody rewrites
+HISTORY = ("CHANGELOG.md", "BENCHMARKS.md")  # pages with dates, which stay as they were written
 
 WHAT = frozenset({"what", "who", "whom", "whose"})
 PRONOUNS = WHAT.union(
@@ -46,8 +46,8 @@ BEGINNINGS = {
     "comments": re.compile(r"(of|by|as|and|too|else|or|but|from|with|which|so)\b", re.IGNORECASE),
 }
 LIMITS = (0.3, 7.0, 0.0)  # per cent of words, per cent of words, number of texts
-LISTED = 10  # texts of a room that has no new ones at fault
-SMALL = 400  # words: a smaller room is measured as if it were this large
+LISTED = 10  # texts to list for a room without new texts at fault
+SMALL = 400  # words: a smaller room is measured as if it had this many words
 
 CODE = re.compile(
     r"``[^`]*``|`[^`\n]*`|\$[^$\n]*\$|(?<=\])\([^)]*\)|<[^>\n]*>|https?://\S+", re.DOTALL
@@ -110,7 +110,7 @@ class Measured:
         )
 
     def lowered(self, bound: Measured) -> Measured:
-        """Return the lower number of each two."""
+        """Return the lower one of each two numbers."""
         return Measured(
             tuple(map(min, self.shares, bound.shares)), tuple(map(min, self.counts, bound.counts))
         )
@@ -264,7 +264,7 @@ def rising(
 
 
 def lower(rooms: dict[Room, list[Text]], bounds: dict[Room, Measured]) -> str:
-    """Return `wording.txt` with the lower of each two numbers, and no line for a good room."""
+    """Return `wording.txt` with the lower one of each two numbers, without lines for good rooms."""
     measured = {room: Measured.of(rooms.get(room, ())) for room in sorted(bounds)}
     return "".join(
         f"{' '.join(room)}: {now.lowered(bounds[room])}\n"

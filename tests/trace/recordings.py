@@ -1,4 +1,4 @@
-"""Makes small files in the form of torch.profiler, from events with invented numbers."""
+"""Make small files in torch.profiler's form, from events with invented numbers."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The four parts against a brute-force oracle that looks at every nanosecond."""
+"""The four parts, compared with a brute-force count of every nanosecond."""
 
 from hypothesis import given
 from hypothesis import strategies as st

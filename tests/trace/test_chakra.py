@@ -41,7 +41,10 @@ def compute(start: int, end: int, kind: str = "forward", rank: int = 0) -> Span:
 def comm(
     start: int, end: int, waited: int | None = None, name: str = "all_reduce", **more: Any
 ) -> Span:
-    """Return an operation, for which the rank begins to wait at a moment; None: never."""
+    """Return an operation.
+
+    `waited` is the time at which the rank begins to wait, None for never.
+    """
     blocked = None if waited is None else waited * MS
     over = None if waited is None else max(waited, end) * MS
     return Span(
@@ -126,7 +129,7 @@ def ends(nodes: list[GraphNode]) -> int:
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9), st.booleans()), max_size=8))
 def test_a_replay_ends_when_the_rank_has_ended(rows: list[tuple[int, int, bool]]) -> None:
-    """A program of computes and operations, each waited for at once or at the end."""
+    """A program has computes and operations, each waited for at once or at the end."""
     spans, now, open_ = [], 0, list[tuple[int, int]]()
     for computed, moved, at_once in rows:
         if computed:
@@ -248,7 +251,7 @@ def test_the_command_writes_a_step(tmp_path: Path) -> None:
 
 
 def train() -> None:
-    """DDP on two ranks with several buckets."""
+    """Train DDP on two ranks with several buckets."""
     import torch
     from torch import nn
     from torch.nn.parallel import DistributedDataParallel

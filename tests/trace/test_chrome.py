@@ -1,4 +1,4 @@
-"""The files of `to_chrome`. What Perfetto and HTA make of them: test_perfetto, test_hta."""
+"""The files of `to_chrome`. test_perfetto.py and test_hta.py test them in Perfetto and HTA."""
 
 import gzip
 import itertools
@@ -26,7 +26,7 @@ def slices(top: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def rows(top: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
-    """The slices by the name of their row."""
+    """Return row name -> slices."""
     names = {
         event["tid"]: event["args"]["name"]
         for event in top["traceEvents"]
@@ -39,7 +39,7 @@ def rows(top: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
 
 
 def crowded_trace() -> Trace:
-    """Compute that nests and overlaps, operations at the same time, all at odd nanoseconds."""
+    """Return compute that nests and overlaps, and simultaneous operations, all at odd nanoseconds."""
     spans = [
         Span(0, "step", "step", "step", 1, 90_001),
         Span(0, "compute", "Sequential", "forward", 1_499, 40_501),
@@ -59,7 +59,7 @@ def crowded() -> Trace:
 
 
 def test_one_file_a_rank_that_says_its_rank_first(crowded: Trace, tmp_path: Path) -> None:
-    """Before anything else that looks like it."""
+    """The rank comes before any other text that looks like a rank."""
     span = Span(0, "compute", "x", "span", 0, 100, args={"rank": 7})
     crowded = Trace((span, *crowded.spans), 2)
     paths = crowded.to_chrome(tmp_path / "new" / "folder")
@@ -99,7 +99,7 @@ def test_recorded_rows_are_the_spans(crowded: Trace, tmp_path: Path) -> None:
 
 
 def test_what_was_collected_later_says_when(tmp_path: Path) -> None:
-    """The slice ends where the operation was done: nothing moved from then on."""
+    """The slice ends when the operation is done, because no data moves afterwards."""
     spans = [
         Span(0, "comm", "isend", "comm", 1000, 3000, collected_ns=9000),
         Span(0, "comm", "send", "comm", 9000, 9500, collected_ns=9500),
@@ -111,7 +111,7 @@ def test_what_was_collected_later_says_when(tmp_path: Path) -> None:
 
 
 def test_counted_compute_is_what_the_breakdown_counts(crowded: Trace, tmp_path: Path) -> None:
-    """In pieces of the innermost span, without the time blocked (from 45 us on)."""
+    """Compute is cut into pieces of the innermost span, without the time blocked (from 45 us on)."""
     counted = rows(exported(crowded, tmp_path)[0])["counted: compute"]
     pieces = [(event["name"], event["ts"], event["ts"] + event["dur"]) for event in counted]
     assert pieces == [
@@ -126,7 +126,8 @@ def test_counted_compute_is_what_the_breakdown_counts(crowded: Trace, tmp_path: 
 
 
 def test_what_was_exported_can_be_loaded(tmp_path: Path) -> None:
-    """As if a profiler had recorded it on GPUs: the four parts are the same, to the rounding."""
+    """The export looks like a profiler's recording on GPUs, with the same four parts, up to
+    rounding."""
     trace = ddp(3, steps=2)
     again = Trace.load(*trace.to_chrome(tmp_path))
     assert again.world_size == 3
@@ -164,7 +165,7 @@ def test_no_recorded_span_looks_like_a_kernel(tmp_path: Path) -> None:
 
 
 def test_a_folder_with_other_traces_is_refused(crowded: Trace, tmp_path: Path) -> None:
-    """HTA would take them for ranks. The same export again is no other trace."""
+    """HTA would take other files for ranks. A repeated export of the same trace is allowed."""
     crowded.to_chrome(tmp_path)
     crowded.to_chrome(tmp_path)
     with pytest.raises(TraceError, match=r"has other files \(rank1.json\).* give an empty folder"):
@@ -178,7 +179,7 @@ def test_a_file_is_no_folder(crowded: Trace, tmp_path: Path) -> None:
 
 
 def test_ready_times_after_the_end_are_cut(tmp_path: Path) -> None:
-    """No slice reaches out of the one it lies in."""
+    """No slice extends beyond the slice around it."""
     late = Span(0, "comm", "send", "comm", 0, 5000, ready_ns=8000)
     more = Span(0, "comm", "send", "comm", 6000, 9000)
     (top,) = exported(Trace((late, more), 1), tmp_path)
@@ -187,7 +188,7 @@ def test_ready_times_after_the_end_are_cut(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["run.json", "run.json.gz"])
 def test_all_ranks_in_one_file(crowded: Trace, tmp_path: Path, name: str) -> None:
-    """What was recorded, without the rows for HTA. Perfetto opens it: test_perfetto."""
+    """The file has the recorded spans, without the rows for HTA. test_perfetto.py opens it."""
     path = tmp_path / name
     assert crowded.to_chrome(path) == crowded.to_chrome(path) == [path]
     data = path.read_bytes()
@@ -216,7 +217,7 @@ def test_all_ranks_in_one_file(crowded: Trace, tmp_path: Path, name: str) -> Non
 def test_what_is_no_machines_own_time_is_said(
     crowded: Trace, tmp_path: Path, facts: dict[str, str], name: str
 ) -> None:
-    """Wherever it is looked at: a viewer shows the name of a process beside its rows."""
+    """A viewer shows the name of a process beside its rows, so the name must say it."""
     trace = Trace(crowded.spans, 2, facts)
     (together,) = trace.to_chrome(tmp_path / "run.json")
     for path in (together, trace.to_chrome(tmp_path / "folder")[1]):
@@ -226,7 +227,7 @@ def test_what_is_no_machines_own_time_is_said(
 
 
 def test_no_other_file_is_overwritten(crowded: Trace, tmp_path: Path) -> None:
-    """`ddpkit trace run.json --export run.json` must not take the trace."""
+    """`ddpkit trace run.json --export run.json` must not overwrite the trace."""
     crowded.save(tmp_path / "run.json")
     (tmp_path / "notes.json").write_text("my notes")
     for name in ("run.json", "notes.json"):

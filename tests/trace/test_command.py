@@ -21,7 +21,7 @@ def command(*args: object) -> Result:
 
 @pytest.fixture
 def saved(tmp_path: Path) -> Path:
-    path = tmp_path / "anything.at.all"  # the content says what it is, not the name
+    path = tmp_path / "anything.at.all"  # the content decides, not the name
     ddp(3, steps=2).save(path)
     return path
 

@@ -8,7 +8,7 @@ from ddpkit.trace.work import step_work
 
 
 def steps_of(program: str) -> Trace:
-    """A trace of a rank: f a forward, b a backward, a digit the step of the optimizer."""
+    """Return a trace of a rank: f is a forward, b a backward, a digit the step of this optimizer."""
     spans = []
     for at, each in enumerate(program):
         kind = {"f": "forward", "b": "backward"}.get(each, "optimizer")
@@ -27,7 +27,7 @@ def steps_of(program: str) -> Trace:
         ("fb0" * 3 + "fb1" * 3, 6, 30),  # a second training after the first
         ("fb01", 1, 40),
         ("0000", 4, 10),
-        ("fb0fb1fb0", 3, 30),  # no cycle in so short a run
+        ("fb0fb1fb0", 3, 30),  # the run is too short for a cycle
     ],
 )
 def test_a_step_has_all_optimizers_of_its_cycle(program: str, steps: int, first_end: int) -> None:

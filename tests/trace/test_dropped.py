@@ -1,4 +1,4 @@
-"""Ranks of a long run that have kept a different number of steps."""
+"""Ranks of a long run that have kept different numbers of steps."""
 
 import pytest
 
@@ -22,7 +22,7 @@ def step_of(rank: int, k: int) -> list[Span]:
 
 
 def steps_of(rank: int, first: int, last: int) -> tuple[list[Span], Dropped]:
-    """A rank that has kept the steps from `first` on."""
+    """Return the spans of a rank that has kept the steps from `first` on, and the dropped rest."""
     operations = {("all_reduce", None): Count(first, 4 * first)} if first else {}
     spans = [span for k in range(first, last) for span in step_of(rank, k)]
     return spans, Dropped(3 * first, first, operations)

@@ -48,7 +48,7 @@ def test_a_file_of_format_2_is_read(trace: Trace, tmp_path: Path, empty: bool) -
 
 
 def test_a_file_of_format_1_is_read(trace: Trace, tmp_path: Path) -> None:
-    """It was written before spans knew when they were collected."""
+    """Such files were written before spans had the time at which they were collected."""
     path = tmp_path / "t.json"
     trace.save(path)
     top = in_rows(json.loads(path.read_text()))

@@ -1,4 +1,4 @@
-"""The gradients of a recording are autograd's, not the kernels of a backward."""
+"""The gradients of a recording are autograd's gradients, not the kernels of a backward."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -83,7 +83,7 @@ def test_the_count_changes_no_time(tmp_path: Path) -> None:
 
 
 def test_without_autograds_own_operators_kernels_count(tmp_path: Path) -> None:
-    """Then every kernel but the last counts as a gradient."""
+    """Every kernel but the last counts as a gradient in such recordings."""
     model = forecast(load(tmp_path, gpu=True, accumulates=False))
     assert len(model.step.gradients) == GRADIENTS * KERNELS - 1
 

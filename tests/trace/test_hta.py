@@ -1,4 +1,4 @@
-"""HolisticTraceAnalysis, which others trust, comes to our numbers on what `to_chrome` writes."""
+"""HolisticTraceAnalysis (HTA), a tool by others, gets our numbers from the files of `to_chrome`."""
 
 import importlib.util
 import json
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.skipif(
     reason="HolisticTraceAnalysis is not installed: pip install -c constraints.txt -e '.[hta]'",
 )
 
-CLOSE = 0.1  # percentage points; it rounds to 0.01 itself
+CLOSE = 0.1  # percentage points; HTA rounds to 0.01
 MS = 1_000_000
 FIXTURES = Path(__file__).parent / "fixtures"
 
@@ -37,7 +37,7 @@ for folder in sys.argv[1:]:
 
 
 def hta(*folders: Path) -> list[dict[int, dict[str, float]]]:
-    """Per folder and rank what it reads there; in a process of its own, as it forks."""
+    """Return folder and rank -> HTA's numbers. HTA forks, so it runs in another process."""
     command = [sys.executable, "-W", "ignore", "-c", READ, *map(str, folders)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
@@ -62,7 +62,7 @@ def assert_same(ours: dict[int, Breakdown], theirs: dict[int, dict[str, float]])
 
 
 def train(steps: int = 3) -> None:
-    """DDP over several buckets."""
+    """Train DDP with several buckets."""
     import torch
     from torch import nn
     from torch.nn.parallel import DistributedDataParallel
@@ -79,13 +79,13 @@ def train(steps: int = 3) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("ranks", [2, 4])
 def test_recorded_ddp(ranks: int, tmp_path: Path) -> None:
-    """The whole run, and a step, whose window differs from rank to rank."""
+    """HTA and ddpkit agree on the whole run, and on a step with different windows of ranks."""
     assert_run_and_step_agree(Cluster(ranks).run(train).trace, tmp_path)
 
 
 @pytest.mark.slow
 def test_emulated_ddp(tmp_path: Path) -> None:
-    """Its times are those of the emulated machines, on which a rank is slow."""
+    """The times are those of the emulated machines, of which one is slow."""
     run = Cluster(4, link="1 Gbit/s, 200 us", speed={3: 0.5}).run(train).trace
     assert run.facts["time"] == "emulated"
     assert_run_and_step_agree(run, tmp_path)
@@ -93,7 +93,7 @@ def test_emulated_ddp(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_emulated_messages_that_were_done_before_their_wait(tmp_path: Path) -> None:
-    """What lies between done and collected is no communication, here and there."""
+    """The time between done and collected is no communication, in HTA and in ddpkit."""
     run = Cluster(2, link="1 ms").run(waits_late).trace
     sent = next(span for span in run.of(0) if span.name == "send")
     assert sent.collected_ns is not None
@@ -105,7 +105,7 @@ def test_emulated_messages_that_were_done_before_their_wait(tmp_path: Path) -> N
 
 
 def waits_late() -> None:
-    """Rank 0 computes for 100 ms before it waits for its isend."""
+    """Compute for 100 ms on rank 0 before it waits for its isend."""
     import torch
     import torch.distributed as dist
 
@@ -131,7 +131,7 @@ def assert_run_and_step_agree(run: Trace, tmp_path: Path) -> None:
 
 @pytest.mark.processes
 def test_it_reads_the_profilers_own_files_as_we_do(tmp_path: Path) -> None:
-    """Within a point: it rounds each end of these few kernels to whole microseconds, inwards."""
+    """The numbers agree within a point: HTA rounds both ends of kernels inwards, to whole us."""
     files = [FIXTURES / f"nccl.rank{rank}.json" for rank in (0, 1)]
     written = tmp_path / "profiler"
     written.mkdir()
@@ -148,7 +148,7 @@ def test_it_reads_the_profilers_own_files_as_we_do(tmp_path: Path) -> None:
 
 
 def with_copies() -> list[Any]:
-    """Kernels and copies of whole microseconds: HTA counts a copy of 5 kinds as no compute."""
+    """Return kernels and copies of whole microseconds, with the 5 kinds of copies."""
     return [
         event("gpu_memcpy", "Memcpy HtoD (Pinned -> Device)", 0, 100, 7, correlation=1, stream=7),
         event("kernel", "sgemm", 100, 300, 7, correlation=2, stream=7),
@@ -186,7 +186,7 @@ def overlapping_in_every_way() -> list[Span]:
         compute(0, 20, 30),
         compute(0, 50, 70, "a thread of its own", "span"),
         comm(0, 25, 55),
-        comm(0, 40, 80, blocked=58),  # from 58 on nothing is computed
+        comm(0, 40, 80, blocked=58),  # no compute runs after 58
         comm(0, 40, 45),
         compute(1, 0, 1),  # idle from then on
         comm(1, 90, 100),
@@ -194,7 +194,7 @@ def overlapping_in_every_way() -> list[Span]:
 
 
 def copies_of_every_kind() -> list[Span]:
-    """Copies alone, behind compute, behind communication, and behind each other."""
+    """Return copies alone, behind compute, behind communication, and behind each other."""
     times = [(0, 20), (15, 30), (40, 60), (75, 95)]
     directions = ["host→device", "device→device", "memset", "copy"]
     copies = [

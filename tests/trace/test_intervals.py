@@ -1,4 +1,4 @@
-"""Interval arithmetic against sets of nanoseconds, one by one."""
+"""Interval arithmetic, compared with sets of single nanoseconds."""
 
 from itertools import pairwise
 
@@ -9,7 +9,8 @@ from ddpkit.trace.intervals import Interval, intersect, subtract, total, union
 from tests.properties import examples
 
 MOMENTS = st.integers(0, 30)
-INTERVALS = st.lists(st.tuples(MOMENTS, MOMENTS), max_size=9)  # touching, empty, inverted ones too
+# some touch, are empty or are inverted
+INTERVALS = st.lists(st.tuples(MOMENTS, MOMENTS), max_size=9)
 
 
 def instants(intervals: list[Interval]) -> set[int]:

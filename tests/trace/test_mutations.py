@@ -1,4 +1,4 @@
-"""Random mutations of a valid recording end in a trace, or in one sentence."""
+"""Random mutations of a valid recording give a trace, or an error of one sentence."""
 
 import json
 import random
@@ -127,7 +127,7 @@ MUTATIONS: list[Mutation] = [
 def test_a_mutated_recording_is_a_trace_or_one_sentence(
     tmp_path_factory: pytest.TempPathFactory, chosen: list[Mutation], seed: int, kept: float
 ) -> None:
-    """A share ``kept`` of the second file's text stays; 1 and more keep all of it."""
+    """A share ``kept`` of the second file's text remains; from 1 on, all of it."""
     rng, tops = random.Random(seed), job()
     for mutation in sorted(chosen, key=lambda each: each is renamed_top):
         mutation(rng, tops)
@@ -140,7 +140,7 @@ def test_a_mutated_recording_is_a_trace_or_one_sentence(
 
 
 def looked_at(trace: Trace, folder: Path) -> None:
-    """Look at a trace in each way that the commands do."""
+    """Use a trace in each way in which the commands use traces."""
     for part in trace.breakdown().values():
         parts = (part.compute_only_ns, part.overlapped_ns, part.exposed_ns, part.idle_ns)
         parts += (part.copy_ns,)
@@ -161,7 +161,7 @@ def looked_at(trace: Trace, folder: Path) -> None:
 
 
 def sentence_or(look: Callable[[], object]) -> None:
-    """Call ``look``, which may raise one sentence for the reader, and nothing else."""
+    """Call ``look``, which may raise a TraceError of one sentence, and no other error."""
     said = "."
     try:
         look()

@@ -1,4 +1,4 @@
-"""Names of kernels and categories since 2021: NCCL's, RCCL's, and those of torch 1.8."""
+"""Names of kernels and categories since 2021: of NCCL, of RCCL, and of torch 1.8."""
 
 from pathlib import Path
 from typing import Any
@@ -80,7 +80,7 @@ def test_other_kernels_are_compute(tmp_path: Path, kernel: str) -> None:
 
 
 def of_2021() -> list[Any]:
-    """Return a step as torch 1.8 wrote it: on the CPU, each annotation is an "Operator"."""
+    """Return a step in the form of torch 1.8: on the CPU, each annotation is an "Operator"."""
     return [
         event("Operator", "ProfilerStep#8", 0, 900),
         event("Operator", "aten::mm", 10, 20, **{"Sequence number": 3}),
@@ -115,7 +115,7 @@ def test_the_categories_of_2021_are_those_of_today(tmp_path: Path) -> None:
 
 
 def test_the_old_categories_on_a_cpu(tmp_path: Path) -> None:
-    """Annotations are not compute: only the operators inside of them are."""
+    """Annotations are not compute: only the operators inside annotations are."""
     events = [raw for raw in of_2021() if raw["cat"] in ("Operator", "Trace")]
     trace = Trace.load(*write(tmp_path, of_rank(0, 1, *events)))
     kinds = {span.name: span.kind for span in trace.spans}

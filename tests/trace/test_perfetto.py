@@ -1,4 +1,4 @@
-"""Perfetto opens what `to_chrome` writes, and holds every span where it was, with its facts."""
+"""Perfetto opens the files of `to_chrome`, and shows every span at its time, with its facts."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ Slice = tuple[str, str, int, int, int]  # rank, name, start and length in ns, by
 
 
 def emulated_run() -> Trace:
-    """What two ranks did in emulated time: messages, one of which is done before its wait."""
+    """Return a run of two ranks in emulated time, with a message that is done before its wait."""
     return Cluster(2, link="1 Gbit/s, 200 us", speed={1: 0.5}).run(waits_late).trace
 
 
 def slices_of(trace: Trace) -> list[Slice]:
-    """The spans as they should be seen: cut to their rank's window, at whole microseconds."""
+    """Return the spans as they should appear: cut to their rank's window, at whole microseconds."""
 
     def ns(rank: int, at: int) -> int:
         first, last = trace.window_of(rank)
@@ -71,7 +71,7 @@ def test_all_ranks_in_one_file(case: str, browser: Browser, tmp_path: Path) -> N
     seen = perfetto.query(SLICES)
     lost = perfetto.query(LOST)
     ARTIFACTS.mkdir(exist_ok=True)
-    perfetto.page.wait_for_timeout(500)  # until it has drawn
+    perfetto.page.wait_for_timeout(500)  # until Perfetto has drawn
     perfetto.page.screenshot(path=ARTIFACTS / f"perfetto_{case}.png")
     perfetto.close()
     assert lost == []
@@ -82,7 +82,7 @@ def test_all_ranks_in_one_file(case: str, browser: Browser, tmp_path: Path) -> N
 
 
 def test_the_file_of_one_rank(browser: Browser, tmp_path: Path) -> None:
-    """As HolisticTraceAnalysis wants it: with the rows that count, none of them lost."""
+    """The file for HolisticTraceAnalysis has the counted rows, and Perfetto loses none."""
     path = crowded_trace().to_chrome(tmp_path)[0]
     perfetto = Perfetto(browser, path)
     seen = perfetto.query(SLICES)

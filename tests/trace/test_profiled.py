@@ -1,4 +1,4 @@
-"""What torch.profiler recorded becomes a trace; the fixtures' README says where they come from."""
+"""Recordings of torch.profiler become traces; the fixtures' README names their sources."""
 
 import gzip
 import json
@@ -98,7 +98,10 @@ def test_gloo_parts_of_a_step(gloo: Trace, rank: int) -> None:
 
 @pytest.mark.parametrize("rank", [0, 1])
 def test_gloo_compute_is_all_time_in_operators(gloo: Trace, rank: int) -> None:
-    """Told in another way: the union of all operators but those of c10d, and what lies in those."""
+    """The same time by another count: the union of all operators, except c10d's own.
+
+    Operators inside an operator of c10d are left out too, unless they are autograd's.
+    """
     raw = raw_events(GLOO[rank], "")
     loops = {event["tid"] for event in raw if event["name"].startswith("gloo:all_reduce")}
     ops = [e for e in raw if e["cat"] == "cpu_op" and e["tid"] not in loops]
@@ -128,7 +131,7 @@ def test_gloo_breakdown_adds_up(gloo: Trace) -> None:
             assert part.compute_ns > 0
 
 
-# NCCL, written by hand: the expected numbers can be read off write_nccl.py
+# NCCL, written by hand: write_nccl.py shows the expected numbers
 
 
 def test_nccl_breakdown(nccl: Trace) -> None:
@@ -163,7 +166,7 @@ def test_nccl_operations(nccl: Trace) -> None:
 def test_nccl_step_is_that_of_the_gpu(nccl: Trace) -> None:
     assert nccl.steps == 1
     (step,) = (span for span in nccl.of(0) if span.kind == "step")
-    assert step.duration_ns == 450_000  # its annotations on two streams, together
+    assert step.duration_ns == 450_000  # its annotations on two streams together
 
 
 # files made here
@@ -208,7 +211,7 @@ def test_steps_without_profiler_step(tmp_path: Path) -> None:
 
 
 def test_different_numbers_of_collectives_are_not_matched(tmp_path: Path) -> None:
-    """One rank's profiler began later: nobody can say which of the other's is missing."""
+    """The profiler of one rank began later: nothing shows which collective the other lacks."""
     reduces = [event("user_annotation", "gloo:all_reduce", ts, 3, tid=9) for ts in (10, 20)]
     paths = write(tmp_path, of_rank(0, 2, *reduces), of_rank(1, 2, reduces[1]))
     assert {span.ready_ns for span in Trace.load(*paths).spans} == {None}
@@ -221,7 +224,7 @@ def test_groups_that_gloo_does_not_name_are_not_matched(tmp_path: Path) -> None:
 
 
 def test_lengths_below_zero_are_moments(tmp_path: Path) -> None:
-    """Older profilers write some."""
+    """Older profilers write negative lengths."""
     (path,) = write(tmp_path, recording(event("cpu_op", "aten::mm", 10, -3)))
     assert [span.duration_ns for span in Trace.load(path).spans] == [0]
 
@@ -280,7 +283,7 @@ def test_what_is_wrong_is_one_sentence(tmp_path: Path, tops: list[Any], sentence
 def test_a_file_too_large_to_read_is_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, packed: bool
 ) -> None:
-    """Also if it is small and unpacks to something large."""
+    """A small file that unpacks to a large one is refused too."""
     monkeypatch.setattr(disk, "MAX_BYTES", 2000)
     data = json.dumps(recording(*[OP] * 100)).encode()
     path = tmp_path / "t.json"
@@ -308,7 +311,7 @@ ODD = [None, True, -1, 2**80, 1.5, float("inf"), "", "x" * 300, [], {}, [[]], {"
 
 
 def places(node: Any) -> list[tuple[Any, Any]]:
-    """Every (container, key) of a JSON value."""
+    """Return every (container, key) of a JSON value."""
     keys = node.keys() if isinstance(node, dict) else range(len(node))
     found = [(node, key) for key in keys]
     inner = [node[key] for key in keys if isinstance(node[key], dict | list)]

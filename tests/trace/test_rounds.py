@@ -1,4 +1,4 @@
-"""Rounds are counted from the order of events alone."""
+"""Rounds are counted only from the order of events."""
 
 from dataclasses import replace
 
@@ -35,7 +35,7 @@ def test_a_chain_is_as_long_as_it_is_however_the_others_hurry():
 
 
 def test_a_send_in_a_thread_counts_from_the_thread_s_start():
-    """It is posted late, by chance: what came meanwhile was not waited for."""
+    """The send was posted late by chance, so it did not wait for messages that came meanwhile."""
     late = replace(send(0, 1, 6, 9), args={"since": 1})
     others = [recv(0, 1, 2, 5), send(1, 0, 0, 5), recv(1, 0, 6, 9)]
     assert rounds([late, *others]) == 1

@@ -39,7 +39,7 @@ def _step(rank: int, k: int) -> Iterator[Span]:
 
 
 def test_a_prediction_looks_at_each_span_a_few_times(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each span was looked at for every rank and step, which took minutes for 64 ranks."""
+    """Regression: every span was visited for every rank and step, which took minutes for 64 ranks."""
     looks = [0]
     overlaps = trace_base._overlaps
 
@@ -172,7 +172,7 @@ def test_reading_says_how_much(tmp_path: Path) -> None:
     which=st.integers(0, 3),
 )
 def test_columns_and_single_rows_are_read_alike(field: int, odd: object, which: int) -> None:
-    """Rows are looked at a column at a time; a row alone gets the same verdict and span."""
+    """Rows are read a column at a time; a single row gets the same verdict and span."""
     columns = own._columns(training(1, 1).spans)
     columns[own._FIELDS[field]][which] = odd
     rows = [list(row) for row in zip(*columns.values(), strict=True)]

@@ -1,4 +1,4 @@
-"""The usual recording has one rank of many: only recorded ranks are shown, and can be asked for."""
+"""Usually a recording has one rank of many: only recorded ranks are shown and accepted."""
 
 from pathlib import Path
 
@@ -57,7 +57,7 @@ def test_the_page_and_the_pictures_have_recorded_ranks_alone(tmp_path: Path) -> 
     text = page(trace)
     assert "rank 2" in text
     assert not any(f"rank {rank}<" in text for rank in (0, 1, 3, 41, 63))
-    assert "every rank" in text  # all recorded ranks are meant
+    assert "every rank" in text  # "every rank" stands for all recorded ranks
     assert {row.rank for row in span_columns(trace).rows} == {2, 40}
     heat = heat_of(trace)
     assert heat.ranks == (2, 40)

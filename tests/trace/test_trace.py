@@ -7,7 +7,7 @@ from ddpkit.trace import Span, Trace
 
 
 def two_steps(rank: int, shift: int = 0, *, marked: bool = False) -> list[Span]:
-    """Two steps of 100 ns after a broadcast that sets up, for one rank."""
+    """Return two steps of 100 ns after a first broadcast, for one rank."""
     spans = [Span(rank, "comm", "broadcast", "comm", shift, shift + 5, 8)]
     for start in (shift + 10, shift + 110):
         spans += [
@@ -63,7 +63,7 @@ def test_traffic_belongs_to_the_step_it_was_posted_in() -> None:
     late = Span(0, "comm", "send", "comm", 105, 130, bytes=3, peer=1)
     trace = Trace([*two_steps(0), late], 2)
     assert [trace.step(k).traffic.messages(0) for k in range(2)] == [1, 0]
-    assert late in trace.step(1).spans  # but its tail takes time there
+    assert late in trace.step(1).spans  # the end of the message takes time in step 1
 
 
 def test_an_instant_belongs_to_one_window() -> None:

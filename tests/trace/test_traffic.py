@@ -5,7 +5,10 @@ from ddpkit.trace import Count, Span, Trace, Traffic, size
 
 @pytest.fixture
 def ring() -> Trace:
-    """Three ranks; each sends 4 bytes twice to its right neighbour, then all reduce 8 bytes."""
+    """Return a trace of three ranks with messages around a ring, and an all_reduce.
+
+    Each rank sends 4 bytes twice to its right neighbour; then all ranks reduce 8 bytes.
+    """
     spans = []
     for rank in range(3):
         right, left = (rank + 1) % 3, (rank - 1) % 3

@@ -1,4 +1,4 @@
-"""Before torch 2.4, a recording has times in Unix microseconds, more than a float can hold."""
+"""Before torch 2.4, a recording has times in Unix microseconds, with more digits than a float."""
 
 from pathlib import Path
 
@@ -12,7 +12,7 @@ UNIX_US = 1_661_203_462_598_738  # 22 August 2022
 
 
 def in_words(path: Path, **digits: str) -> Path:
-    """Return the file, in which these words now stand as numbers with these digits."""
+    """Return the file with these words replaced by numbers of these digits."""
     text = path.read_text()
     for word, number in digits.items():
         text = text.replace(f'"{word}"', number)
@@ -39,7 +39,7 @@ def test_every_nanosecond_of_unix_time_is_kept(tmp_path: Path, ts: str, start_ns
 
 
 def test_neighbours_that_touch_still_touch(tmp_path: Path) -> None:
-    """The times of ten operators in a row, 0.3 us each: no gap and no overlap appears."""
+    """Ten operators of 0.3 us follow each other: no gap and no overlap may appear."""
     words = [f"at{k}" for k in range(10)]
     events = [event("cpu_op", "aten::mm", word, 0.3) for word in words]
     (path,) = write(tmp_path, of_rank(0, 1, *events))
@@ -49,7 +49,7 @@ def test_neighbours_that_touch_still_touch(tmp_path: Path) -> None:
 
 
 def test_ranks_with_and_without_a_base_share_a_clock(tmp_path: Path) -> None:
-    """Two ranks of one host, on two versions of torch: 50 us lie between their operators."""
+    """Two ranks of one host have two versions of torch: their operators are 50 us apart."""
     old = of_rank(0, 2, event("cpu_op", "aten::mm", UNIX_US, 10))
     base = (UNIX_US - 1_000_000) * 1000
     new = {

@@ -1,11 +1,11 @@
-"""A notebook that only remembers what it was given to display."""
+"""A stand-in for a notebook, which remembers the displayed objects."""
 
 import pytest
 
 
 @pytest.fixture
 def displayed(monkeypatch: pytest.MonkeyPatch) -> list[object]:
-    """As if in IPython; what is displayed ends up in this list."""
+    """Return the list of displayed objects; the test runs as if in IPython."""
     import IPython
     import IPython.display
 

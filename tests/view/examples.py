@@ -1,4 +1,4 @@
-"""Synthetic traces that look like what students record."""
+"""Synthetic traces that look like students' recordings."""
 
 import random
 
@@ -9,7 +9,7 @@ FACTS = {"backend": "gloo", "device": "cpu", "torch": "2.13.0", "emulated": ""}
 
 
 def ddp(ranks: int, buckets: int = 5, steps: int = 1, seed: int = 0) -> Trace:
-    """Steps of data-parallel training: each backward posts one all-reduce a bucket, overlapped."""
+    """Return steps of data-parallel training: a backward posts an all-reduce for each bucket."""
     rng = random.Random(seed)
     spans: list[Span] = []
     begins = [rng.randint(0, 5 * MS) for _ in range(ranks)]
@@ -59,7 +59,7 @@ def _ddp_step(
 
 
 def token_ring(ranks: int = 4, laps: int = 2, hop_ns: int = 180_000) -> Trace:
-    """A token goes round: every rank waits for its left neighbour, adds, and sends to its right."""
+    """Return a token ring: every rank waits for its left neighbour, adds, and sends right."""
     spans: list[Span] = []
     idle_since = [20_000 * rank for rank in range(ranks)]
     at = 60_000
@@ -78,7 +78,8 @@ def token_ring(ranks: int = 4, laps: int = 2, hop_ns: int = 180_000) -> Trace:
 
 
 def done_early() -> Trace:
-    """In emulated time: rank 0 computes for 100 ms before it waits for its isend of 4 bytes."""
+    """Return a trace in emulated time: rank 0 computes for 100 ms before it waits for a short
+    isend."""
     spans = [
         Span(0, "comm", "isend", "comm", MS, 2 * MS, 4, 1, collected_ns=101 * MS),
         Span(0, "compute", "busy", "span", MS, 101 * MS),
@@ -90,7 +91,7 @@ def done_early() -> Trace:
 
 
 def compute_only() -> Trace:
-    """One process trains: nothing to communicate."""
+    """Return the training of one process, without communication."""
     spans, at = [], 0
     for _ in range(3):
         for kind, length in (("forward", 2), ("backward", 4), ("optimizer", 1)):
@@ -100,7 +101,7 @@ def compute_only() -> Trace:
 
 
 def own_spans(ranks: int = 3) -> Trace:
-    """Ring all-reduce by hand: messages, and a span of the student's own around the adding."""
+    """Return a ring all-reduce by hand: messages, and a span of the student around the adding."""
     spans = []
     for rank in range(ranks):
         right, left = (rank + 1) % ranks, (rank - 1) % ranks
@@ -136,7 +137,7 @@ def many_spans(count: int = 100_000, ranks: int = 4) -> Trace:
 
 
 def blocked_in_forward() -> Trace:
-    """What torch's DDP does after its first step: it broadcasts in the middle of a forward."""
+    """Return steps of torch's DDP after the first step: a broadcast in the middle of a forward."""
     spans = []
     for rank in range(2):
         at = 5 * MS * rank

@@ -1,4 +1,4 @@
-"""Is everything that a figure says readable: inside the page, and on nothing else that it says?"""
+"""A check that all texts of a figure are readable: inside the page, and not over each other."""
 
 from collections.abc import Iterator
 from itertools import combinations
@@ -8,7 +8,7 @@ from matplotlib.transforms import Bbox
 
 
 def texts(figure: Figure) -> Iterator[tuple[str, Bbox]]:
-    """The texts that can be seen, with their boxes in pixels."""
+    """Yield the visible texts, with their boxes in pixels."""
     for text in figure.texts:
         yield text.get_text(), text.get_window_extent()
     for axes in figure.axes:
@@ -21,7 +21,7 @@ def texts(figure: Figure) -> Iterator[tuple[str, Bbox]]:
 
 
 def assert_readable(figure: Figure) -> None:
-    """Fails with the texts that it is not true of."""
+    """Assert that each text is inside the page and over no other text."""
     figure.canvas.draw()
     found, page = list(texts(figure)), figure.bbox
     for text, box in found:
@@ -32,7 +32,7 @@ def assert_readable(figure: Figure) -> None:
     for (a, box), (b, other) in combinations(found, 2):
         across = min(box.x1, other.x1) - max(box.x0, other.x0)
         along = min(box.y1, other.y1) - max(box.y0, other.y0)
-        slack = 0.2 * min(box.height, other.height)  # boxes of text are taller than its letters
+        slack = 0.2 * min(box.height, other.height)  # a text's box is taller than its letters
         assert across <= 1 or along <= slack, (a, b)
 
 

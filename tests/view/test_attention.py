@@ -48,7 +48,10 @@ def test_tiles_without_a_pair_are_left_out_and_those_on_the_diagonal_have_a_mask
 
 
 def test_stripes_leave_fewer_tiles_out() -> None:
-    """All queries of a rank see some key of each early part: 75 % are computed, in zigzag 56 %."""
+    """All queries of a rank see a key of each early part: 75 % of all scores are computed.
+
+    In zigzag, 56 % are computed.
+    """
     picture = attention_picture(striped(64, 4))
     assert sum(picture.computed) / 64**2 == 0.75
     assert "56% of all 4,096 scores" in attention_picture(in_zigzag(64, 4)).text

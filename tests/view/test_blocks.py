@@ -1,4 +1,4 @@
-"""Who holds which block of a matrix: what products make travel, what is said, and the picture."""
+"""The blocks of a matrix on ranks: the bytes that products send, the words, and the picture."""
 
 import pytest
 from matplotlib.figure import Figure
@@ -13,21 +13,21 @@ COLUMNS, ROWS = Matrix("W₂", 1024, 256, "columns"), Matrix("W₂", 1024, 256, 
 
 
 def held(picture: BlocksPicture) -> list[str]:
-    """How ranks hold the products."""
+    """Return the ways in which ranks hold the products."""
     return [line.matrices[-1].held for line in picture.lines]
 
 
 def test_columns_then_columns_gathers_twice() -> None:
     picture = blocks_of([X, UP, COLUMNS], 4)
     assert held(picture) == ["columns", "columns"]
-    assert picture.lines[1].matrices[0].held == "whole"  # it was gathered
+    assert picture.lines[1].matrices[0].held == "whole"  # the matrix was gathered
     assert picture.finding == "Each rank sends 1.97 MB in all, by rings."  # 3/4 × 4 × 512 × 1,280
 
 
 def test_columns_then_rows_sum_once() -> None:
     picture = blocks_of([X, UP, ROWS], 4)
     assert held(picture) == ["columns", "sum"]
-    assert picture.lines[1].matrices[0].held == "columns"  # it stays where it is
+    assert picture.lines[1].matrices[0].held == "columns"  # the matrix stays in its columns
     assert picture.text.splitlines() == [
         "Each rank sends 786 kB in all, by rings.",
         "Of x W₁ each rank has some of its columns.",

@@ -1,4 +1,4 @@
-"""The canvas itself, in a browser without a notebook: what it says of a bar, and what it draws."""
+"""The canvas in a browser without a notebook: its words about a bar, and its drawing."""
 
 from __future__ import annotations
 
@@ -47,7 +47,10 @@ def opened(
     first: str = "",
     few: Sequence[tuple[int, str]] = (),
 ) -> Page:
-    """A page with the canvas; errors of its code come into `failed`. `first` runs before it."""
+    """Return a page with the canvas.
+
+    Errors of its code go to `failed`, and `first` runs before it.
+    """
     parts = {
         "CODE": first + look.code().replace("export default { render };", ""),
         "PACKED": json.dumps(base64.b64encode(columns.packed()).decode()),
@@ -66,7 +69,7 @@ def opened(
 
 
 def test_a_label_is_brown_on_pale_ground_only(browser: Browser) -> None:
-    """Brown on orange was dim (3.2 : 1); so was each label of a bar that had waited at all."""
+    """Regression: brown on orange was dim (3.2 : 1), in each label of a bar with a wait."""
     ms, facts = 1_000_000, {"backend": "gloo", "device": "cpu"}
     spans = [
         Span(0, "comm", "recv", "comm", 0, 50 * ms, 4, 1, ready_ns=ms),
@@ -96,7 +99,7 @@ def test_it_says_when_an_operation_was_collected(browser: Browser) -> None:
         "collected 99 ms after it was done"
     )
     drawn.hover(position={"x": 500, "y": y})
-    assert "collected" not in said.inner_text()  # nothing moves there
+    assert "collected" not in said.inner_text()  # no operation is in progress there
     color = drawn.evaluate(
         """(canvas, y) => [...canvas.getContext("2d").getImageData(500, y, 1, 1).data]""", y
     )

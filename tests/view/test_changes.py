@@ -17,7 +17,7 @@ NAMES = ("before", "after")
 
 
 def run(reduce_ms: int, *, late: int = 0, ranks: int = 2, steps: int = 6) -> Trace:
-    """Return steps of 100 ms of compute and an all_reduce behind which nothing is computed.
+    """Return steps of 100 ms of compute and an all_reduce without compute beside it.
 
     late  ms by which rank 1 computes longer
     """
@@ -43,7 +43,7 @@ def test_the_largest_change_is_named() -> None:
         "The step of the slowest rank is 1.25× longer than before: 120 ms → 150 ms.\n"
         "The largest change is exposed communication of rank 0, 20 ms → 50 ms (+30 ms)."
     )
-    assert found.steps == (4, 4)  # typical ones
+    assert found.steps == (4, 4)  # the typical steps
     rows = [line.split("  ") for line in found.text().splitlines()]
     (zero,) = ([cell.strip() for cell in row if cell] for row in rows if row[0] == "rank 0")
     assert zero == [

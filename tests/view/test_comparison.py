@@ -1,4 +1,4 @@
-"""Runs on one axis: the numbers are the traces', the picture is readable."""
+"""Runs on one axis: the numbers are those of the traces, and the picture is readable."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ from tests.view.readable import assert_readable, texts
 
 
 def stepped(cap: float, ranks: int = 2, link: str = "5 Gbit/s, 200 us", **more: Any) -> Trace:
-    """A simulated step with this bucket cap."""
+    """Return a simulated step with this bucket cap."""
     step = example_step()
     return replay(step, ranks, link, assign_buckets(step.gradients, cap), **more).trace()
 
@@ -76,7 +76,10 @@ def test_what_stayed_the_same_is_said_so() -> None:
 
 
 def test_all_runs_are_drawn_to_one_scale() -> None:
-    """The same operation is as wide in each of them; a small bar is small for the whole picture."""
+    """An operation has the same width in each run.
+
+    Bars are merged at the scale of the whole picture.
+    """
     model = comparison([stepped(0.1), stepped(0.1, link="100 Mbit/s")])
     fast, slow = (side.timeline for side in model.sides)
     assert model.length_ns == slow.length_ns > 5 * fast.length_ns

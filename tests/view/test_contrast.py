@@ -1,4 +1,4 @@
-"""The colours: text can be read and fills be seen, in each theme and by the colour-blind."""
+"""The colours: texts are readable and fills visible, in each theme and for the colour-blind."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import pytest
 from ddpkit.view.drawing import style
 from ddpkit.view.explorer.look import DARK, LOOK
 
-TEXT, FILL = 4.5, 3.0  # WCAG 2: contrast of text, and of graphics, at level AA
-APART = 12.0  # Delta E of two solid fills; below 5 two colours are told apart side by side only
+TEXT, FILL = 4.5, 3.0  # WCAG 2: contrast of text and of graphics, at level AA
+APART = 12.0  # Delta E of two solid fills; below 5, two colours can be told apart only side by side
 KINDS = ("forward", "backward", "optimizer", "span", "moving", "waiting", "done", "copy", "host")
 Inks = dict[str, object]
 
@@ -44,7 +44,7 @@ def test_text_is_read_on_its_ground() -> None:
         dark |= {f"{ink} on {ground}": (style.dark_ink(ink), ground) for ink in inks}
     texts["idle"] = style.INK, style.IDLE
     assert dim(texts) == {}
-    on_white = {f"label on W{k}" for k in range(8)}  # a ground, which brings its own ink
+    on_white = {f"label on W{k}" for k in range(8)}  # a ground, which has inks of its own
     assert dim(dark).keys() - on_white == set()
 
 
@@ -73,7 +73,7 @@ def test_the_explorer_has_the_same_contrast_in_each_theme(ink: Inks) -> None:
 
 
 def deuteranope(color: str) -> tuple[float, float, float]:
-    """Return CIE L*a*b* of a colour as people without green cones see it.
+    """Return CIE L*a*b* of a colour as people without green cones see the colour.
 
     The matrix is that of Machado, Oliveira and Fernandes (2009) for severity 1.
     """
@@ -94,7 +94,7 @@ def deuteranope(color: str) -> tuple[float, float, float]:
 
 
 def test_the_colour_blind_tell_the_kinds_apart() -> None:
-    """Own span and "done" differed by 3.9."""
+    """Regression: own spans and "done" differed by only 3.9."""
     near = {}
     for one, other in combinations(KINDS, 2):
         pair = deuteranope(style.FACE[one]), deuteranope(style.FACE[other])

@@ -72,7 +72,7 @@ def test_titles_name_the_operations(spans: list[tuple[str, int]], text: str) -> 
 
 
 def test_what_was_simulated_is_not_called_emulated() -> None:
-    """Emulated is what real ranks did, in a time that is not the machine's."""
+    """Emulated runs have real ranks, but not the real machine's time."""
     facts = {"backend": "simulated", "emulated": "1 Gbit/s, 200 us"}
     assert words.title(Trace([], 2, facts)) == "Run on 2 ranks (simulated)"
     assert words.note(facts, compute=True, comm=True) == "Link: 1 Gbit/s, 200 us."

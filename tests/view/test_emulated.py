@@ -1,4 +1,4 @@
-"""Every picture of emulated time says so, in the picture and in its text; no other picture does."""
+"""Every picture of emulated time says "emulated", in the picture and in its text; others do not."""
 
 from collections.abc import Callable
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""What the canvas is given: every span, in its lane, exactly. What it does: tests/notebook."""
+"""The data for the canvas: every span, exactly, in its lane. tests/notebook tests the canvas."""
 
 import random
 import zlib
@@ -22,7 +22,7 @@ TRACES = {
 
 
 def spans(columns: SpanColumns) -> list[tuple[int, str, int, int]]:
-    """Rank, name, start and end in ns of every entry."""
+    """Return rank, name, start and end in ns of every entry."""
     return [
         (row.rank, columns.names[columns.name[i]], columns.start[i] * columns.tick_ns,
          columns.end[i] * columns.tick_ns)
@@ -40,7 +40,7 @@ def test_every_span_is_there_once(name: str) -> None:
         for s in trace.spans
         if s.kind != "step"
     ]
-    # A bucket's number stands behind the name.
+    # the number of a bucket follows the name
     assert sorted((r, n.split(" b")[0], a, b) for r, n, a, b in shown) == sorted(expected)
 
 
@@ -80,7 +80,10 @@ def test_hovering_knows_bytes_peer_and_waiting() -> None:
 
 
 def test_hovering_knows_when_it_was_collected() -> None:
-    """The bar ends where the operation was done; its lane is taken until the rank waited."""
+    """The bar ends when the operation is done.
+
+    Its lane stays occupied until the rank has waited.
+    """
     trace = examples.done_early()
     columns = span_columns(trace)
     first = columns.rows[1]
@@ -146,7 +149,7 @@ def test_the_columns_unpack_as_they_are_described() -> None:
 
 
 def test_a_span_takes_few_bytes() -> None:
-    """The page of a million spans took 25 MB: it holds these bytes as base64."""
+    """Regression: the page of a million spans took 25 MB; it holds these bytes as base64."""
     chance, at, spans = random.Random(0), 0, []
     for k in range(20_000):
         start, at = at, at + chance.randrange(1_000, 1_000_000)

@@ -1,4 +1,4 @@
-"""Rank by step: the numbers, what is said about them, and the picture."""
+"""Steps by rank: the numbers, the words about them, and the picture."""
 
 import random
 
@@ -18,7 +18,7 @@ MS = examples.MS
 
 
 def steps(*ranks: list[int], tail: int = 2) -> Trace:
-    """Ranks that compute so many ms a step, then reduce for 1 ms, all of them, and step."""
+    """Return ranks that compute for these ms a step, all reduce together for 1 ms, and step."""
     spans: list[Span] = []
     at = [0] * len(ranks)
     for k, computed in enumerate(zip(*ranks, strict=True)):
@@ -62,7 +62,7 @@ def test_turns_are_no_straggler() -> None:
 
 @pytest.mark.parametrize("ranks", [2, 4, 8])
 def test_noise_has_a_straggler_as_seldom_as_the_level_says(ranks: int) -> None:
-    """Draw times anew in each step: at a level of 5 %, few of 200 runs have a straggler."""
+    """Times are drawn anew in each step: at a level of 5 %, few of 200 runs have a straggler."""
     draws = random.Random(ranks)
     noise = ([[draws.randint(10, 40) for _ in range(12)] for _ in range(ranks)] for _ in range(200))
     named = [heat_of(steps(*each)).notice for each in noise]

@@ -94,5 +94,5 @@ def test_gaps_that_cannot_be_seen_are_joined_and_not_counted() -> None:
 
 
 def test_what_is_half_empty_is_not_joined() -> None:
-    """It would look full."""
+    """The joined bar would look full."""
     assert nearby([(0, 2), (4, 6), (8, 10)], gap=3) == [(0, 2, 2), (4, 6, 2), (8, 10, 2)]

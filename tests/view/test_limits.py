@@ -1,4 +1,4 @@
-"""Exposed shares by tokens: the number from which a share has settled, limits, and the words."""
+"""Exposed shares by tokens: the settled share, the limits, and the words."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Watching a run: what ranks report, what is made of it, and that nothing is left."""
+"""Watching a run: the reports of ranks, the resulting picture, and no leftovers."""
 
 import math
 import time
@@ -16,7 +16,10 @@ from tests.view.readable import assert_readable, texts
 
 
 def reports(steps: int, lags_s: dict[int, float], step_s: float = 0.1) -> dict[int, list[Report]]:
-    """Every rank ends step k at k × ``step_s`` and its lag; losses fall, 8 samples each."""
+    """Return reports of ranks that end step k at k × ``step_s`` plus a lag, with falling losses.
+
+    Each report has 8 samples.
+    """
     return {
         rank: [Report(5 + k * step_s + lag, 1 / (k + 1) + rank, 8) for k in range(steps)]
         for rank, lag in lags_s.items()
@@ -42,7 +45,7 @@ def test_emulated_time_is_called_so() -> None:
 
 @pytest.mark.processes
 def test_reports_have_the_time_of_the_emulated_machine() -> None:
-    """20 ms of stated compute, which took no real time."""
+    """The step is 20 ms of stated compute, which takes no real time."""
 
     def steps(watch: Reporter) -> None:
         for _ in range(5):

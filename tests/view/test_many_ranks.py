@@ -33,7 +33,7 @@ CanvasRenderingContext2D.prototype.fillText = function (text, x, y) {
 
 
 def many(ranks: int = 600, steps: int = 2) -> Trace:
-    """A trace in which rank r waits ever less for its peers: rank 0 is the worst."""
+    """Return a trace in which a rank waits less than the rank before; rank 0 is the worst."""
     spans = []
     for rank in range(ranks):
         for k in range(steps):
@@ -54,7 +54,7 @@ def view(tab: Page) -> list[float]:
 
 
 def columns_of(tab: Page, x: int, y: int, wide: int, high: int) -> list[list[str]]:
-    """The colours of a part of the canvas, column by column."""
+    """Return the colours of a part of the canvas, column by column."""
     data = tab.get_by_role("application").evaluate(
         "(it, box) => [...it.getContext('2d').getImageData(...box).data]", [x, y, wide, high]
     )
@@ -73,12 +73,12 @@ def file_of_many(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("width", [800, 1280])
 def test_600_ranks_are_seen(browser: Browser, file_of_many: Path, width: int) -> None:
-    """The canvas was 69,264 pixels high, which no browser draws."""
+    """Regression: the canvas was 69,264 pixels high, which no browser draws."""
     size: Any = {"width": width, "height": 720}
     tab, heard = opened_file(browser, file_of_many, viewport=size)
     drawn, said = tab.get_by_role("application"), tab.get_by_role("status")
     box: Any = drawn.bounding_box()
-    assert box["height"] < 300  # three ranks
+    assert box["height"] < 300  # the height of three ranks
     tab.get_by_role("button", name="Show all 600 ranks").click()
     search = tab.get_by_role("searchbox", name="Find a rank or a bar")
     search.fill("rank 599")
@@ -87,7 +87,7 @@ def test_600_ranks_are_seen(browser: Browser, file_of_many: Path, width: int) ->
     box, over = drawn.bounding_box(), said.bounding_box()
     assert box["height"] <= 560
     assert over is not None
-    assert 0 <= box["y"] - over["y"] - over["height"] < 20  # the read-out is at hand
+    assert 0 <= box["y"] - over["y"] - over["height"] < 20  # the text is near the canvas
     tab.wait_for_timeout(100)
     wide = box["width"] - LEFT
     shown = columns_of(tab, round(LEFT + 0.1 * wide), AXIS, 1, round(box["height"]) - AXIS)[0]
@@ -108,7 +108,7 @@ def test_few_ranks_are_shown_first(browser: Browser) -> None:
     search = tab.get_by_role("searchbox")
     search.fill("layer of 5")
     search.press("Enter")
-    assert "rank 5" in tab.get_by_role("status").inner_text()  # which was folded away
+    assert "rank 5" in tab.get_by_role("status").inner_text()  # rank 5 was hidden
     assert tab.get_by_role("button", name="Show three ranks").is_visible()
     assert tab.get_by_text("(median)").count() == 0
     assert failed == []
@@ -173,7 +173,7 @@ def test_it_is_touched(browser: Browser, tmp_path: Path) -> None:
 
 
 def test_zoomed_out_waiting_is_seen_and_equal_steps_look_alike(browser: Browser) -> None:
-    """One bar of a pixel's largest kind was drawn: communication that waits looked solid."""
+    """Regression: only a pixel's largest kind was drawn, so waiting communication looked solid."""
     spans = [
         Span(0, "comm", "all_reduce", "comm", 10 * k, 10 * k + 10, 4, ready_ns=10 * k + 8)
         for k in range(20_000)

@@ -1,4 +1,4 @@
-"""The memory of a modelled machine in the timeline: what is drawn, and what is said."""
+"""The memory of a modelled machine in the timeline: the drawing and the words."""
 
 from ddpkit.trace import MemoryLevel, Span, Trace
 from ddpkit.view.timeline.figure import draw_timeline
@@ -10,7 +10,7 @@ SPANS = [Span(rank, "compute", "Linear", "forward", 0, 1000) for rank in (0, 1)]
 
 
 def trace(*totals: int) -> Trace:
-    """A trace in which rank 1 holds so many bytes, each for 100 ns, and rank 0 a byte."""
+    """Return a trace: rank 1 holds these bytes for 100 ns each, and rank 0 holds one byte."""
     levels = tuple(MemoryLevel(100 * n, (total, 0, 0, 0, 1000)) for n, total in enumerate(totals))
     return Trace(SPANS, 2, FACTS, memory={0: (MemoryLevel(0, (1, 0, 0, 0, 0)),), 1: levels})
 
@@ -34,7 +34,8 @@ def test_a_pixel_shows_the_most_of_its_levels():
 
 
 def test_a_peak_at_the_very_end_has_its_dot():
-    model = timeline_model(trace(*range(0, 11_000, 1000)))  # the last level begins with the end
+    # the last level begins at the end of the window
+    model = timeline_model(trace(*range(0, 11_000, 1000)))
     assert model.memory is not None
     assert model.memory.peak.ns == 1000
     assert model.memory.steps[-1][2] == model.memory.peak.nbytes

@@ -1,4 +1,4 @@
-"""A mesh of ranks: its groups, what is said of them, and the picture."""
+"""A mesh of ranks: its groups, the words about them, and the picture."""
 
 import pytest
 from matplotlib.figure import Figure

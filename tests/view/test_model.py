@@ -56,14 +56,16 @@ def test_messages_are_labelled_with_their_peer_and_drawn_as_arrows() -> None:
 
 def test_arrows_are_left_out_where_they_would_not_help() -> None:
     assert timeline_model(examples.own_spans()).messages == []  # compute lies between the lanes
-    assert timeline_model(examples.token_ring(4, laps=20)).messages == []  # too many
+    # more messages than an arrow each can show
+    assert timeline_model(examples.token_ring(4, laps=20)).messages == []
     at_once = [(rank, 1 - rank, n) for rank in range(2) for n in range(4)]
     pairs = [
         Span(rank, "comm", name, "comm", n, 90 + n, 4, peer, args={"tag": n})
         for rank, peer, n in at_once
         for name in ("isend", "irecv")
     ]
-    assert timeline_model(Trace(pairs, 2)).messages == []  # a hairball
+    # more arrows at one time than can be told apart
+    assert timeline_model(Trace(pairs, 2)).messages == []
     assert len(timeline_model(Trace(pairs[:1] + pairs[9:10], 2)).messages) == 1
 
 
@@ -108,7 +110,7 @@ def test_messages_say_who_sent_what_and_idle_is_explained_where_it_is_shown() ->
 
 
 def test_what_is_done_is_not_drawn_as_communication_until_its_wait() -> None:
-    """4 bytes on a link of 1 ms were a bar of 105 ms."""
+    """Regression: 4 bytes on a link of 1 ms appeared as a bar of 105 ms."""
     model = timeline_model(examples.done_early())
     ms = 1_000_000
     lanes = [[(bar.kind, bar.start, bar.end) for bar in lane] for lane in model.rows[0].lanes]
@@ -149,7 +151,7 @@ def test_steps_count_from_the_end_and_are_named_from_the_start() -> None:
 
 
 def test_waiting_in_a_step_looks_beyond_it_for_its_peer() -> None:
-    """The send was posted in step 0; the recv that it belongs to is in step 1."""
+    """The send was posted in step 0; the matching recv is in step 1."""
     spans = []
     for rank in range(2):
         for at in (0, 100):

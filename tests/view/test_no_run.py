@@ -1,4 +1,4 @@
-"""What is neither a run nor a trace: every picture says so, by its own name, in a sentence."""
+"""Arguments that are neither a run nor a trace: every picture refuses them in a sentence."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -10,7 +10,7 @@ import pytest
 from ddpkit import Cluster, TraceError, view
 from tests.view import examples
 
-CLUSTER = Cluster.__new__(Cluster)  # whose processes nobody needs here
+CLUSTER = Cluster.__new__(Cluster)  # a cluster without processes
 RUN = SimpleNamespace(trace=examples.token_ring(), results=[0, 1])
 ONE = [
     *(view.show, view.heat_map, view.play, view.explore),

@@ -33,7 +33,7 @@ HOSTILE = (
 
 
 def hostile() -> Trace:
-    """A trace of a stranger's: every text in it is one that tries to become code."""
+    """Return the trace of a stranger, in which every text tries to become code."""
     spans = [
         Span(0, "compute", name, "forward", 10 * k, 10 * k + 9) for k, name in enumerate(HOSTILE)
     ]
@@ -45,7 +45,7 @@ def hostile() -> Trace:
 
 
 class Cells(HTMLParser):
-    """The cells of a page's tables, and the tags of all."""
+    """The cells of a page's tables, and the tags of the whole page."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -140,7 +140,7 @@ def test_the_command_writes_the_page_of_any_trace(tmp_path: Path) -> None:
 
 
 def opened(browser: Browser, path: Path, **how: object) -> tuple[Page, list[str]]:
-    """A page that was opened from a file with no network, and what it has asked or complained."""
+    """Return a page opened from a file without network, with its requests and complaints."""
     context = browser.new_context(offline=True, **how)  # type: ignore[arg-type]
     tab, heard = context.new_page(), list[str]()
     tab.on("pageerror", lambda error: heard.append(str(error)))

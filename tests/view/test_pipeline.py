@@ -1,4 +1,4 @@
-"""Who works on which micro-batch: the numbers, what is said about them, and the picture."""
+"""Micro-batches of ranks: the numbers, the words about them, and the picture."""
 
 import pytest
 from matplotlib.figure import Figure
@@ -71,14 +71,15 @@ def test_show_colours_micro_batches() -> None:
     trace = pipeline_time(pipeline_plans("zero bubble", 2, 9))
     model = timeline_model(trace)
     assert {"F0", "B7", "W3"} <= {bar.kind for bar in model.rows[0].compute}
-    assert [bar.kind for bar in model.rows[0].compute if "F8" in bar.texts] == ["F0"]  # round again
+    # F8 has the colour of F0 again
+    assert [bar.kind for bar in model.rows[0].compute if "F8" in bar.texts] == ["F0"]
     figure = draw_timeline(model)
     assert_readable(figure)
     assert {"F0", "W8", "forward: faint", "weights"} <= {word for word, *_ in texts(figure)}
 
 
 def test_a_micro_batch_is_named_on_the_module_that_it_fills() -> None:
-    """The module's span has ended later, and there may be others of no length in it."""
+    """The module's span ends later, and other spans of length 0 may lie in it."""
     spans = [
         Span(0, "compute", "Linear", "forward", 0, 0),
         Span(0, "compute", "F3", "span", 0, 10),
@@ -96,7 +97,8 @@ def test_a_step_can_be_played() -> None:
     view = explore_pipeline("gpipe", stages=2, micro=2)
     assert "At 90 ms the ranks work on nothing, B0." in " ".join(view.text(played=0.5).split())
     whole, half = (len(view.figure(played=part).texts) for part in (1.0, 0.5))
-    assert half == whole - 3  # the names of two backwards of rank 0, and of one of rank 1
+    # the names of two backwards of rank 0 and of one backward of rank 1 are missing
+    assert half == whole - 3
     assert_readable(view.figure(played=0.0))
     assert_readable(view.figure(played=0.5))
 
@@ -122,6 +124,7 @@ def test_the_sliders_have_a_picture_for_each_setting() -> None:
     assert view.text().startswith("1f1b, 4 stages, 8 micro-batches: 820 ms.")
     assert view.text(schedule="gpipe").startswith("gpipe, 4 stages, 8 micro-batches: 720 ms.")
     assert "8 micro-batches: 570 ms" in view.text(schedule="interleaved", latency_ms=0)
-    assert "12 micro-batches" in view.text(schedule="interleaved", micro=9)  # by the 4
+    # rounded up to a multiple of 4 stages
+    assert "12 micro-batches" in view.text(schedule="interleaved", micro=9)
     with pytest.raises(ValueError, match="there is no pipeline"):
         explore_pipeline("all at once")

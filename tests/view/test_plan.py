@@ -1,4 +1,4 @@
-"""The map of plans: its numbers are lab 09's, its picture and sliders work."""
+"""The map of plans: the numbers agree with lab 09, and picture and sliders work."""
 
 from typing import Any
 

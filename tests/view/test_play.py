@@ -1,4 +1,4 @@
-"""The shell: with a front end, without one, and what a saved notebook keeps."""
+"""The shell: with a front end, without a front end, and in a saved notebook."""
 
 import base64
 import types

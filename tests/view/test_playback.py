@@ -1,4 +1,4 @@
-"""The models of the player: who holds what after each step."""
+"""The models of the player: the data of each rank after each step."""
 
 import pytest
 import torch
@@ -66,7 +66,7 @@ def test_too_many_ranks_are_refused() -> None:
         playback_of_schedule(schedule("ring", 17, 17))
 
 
-# Not tree and broadcast: a root that posts all its sends at once sends them in one round.
+# without tree and broadcast: a root that posts all its sends at once sends them in one round
 WAITING = ("master_worker", "round_robin", "butterfly", "ring", "all_gather", "reduce", "barrier")
 
 
@@ -91,7 +91,7 @@ def test_blocking_sends_come_one_after_the_other() -> None:
 
 @pytest.mark.processes
 def test_short_messages_of_a_run_show_their_numbers() -> None:
-    """Rank r begins with 10^r, so a sum says whose numbers are in it."""
+    """Rank r begins with 10^r, so a sum shows which ranks contributed."""
     run = Cluster(2).run(_ring, PerRank([torch.full((4,), 10.0**rank) for rank in range(2)]))
     playback = playback_of_trace(run.trace)
     told = [[playback.carried(m) for m in moment.messages] for moment in playback.moments]

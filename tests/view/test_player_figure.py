@@ -1,4 +1,4 @@
-"""The drawn moments: everything readable, and fast enough to follow a slider."""
+"""The drawn moments: readable texts, and drawing fast enough to follow a slider."""
 
 import time
 
@@ -49,7 +49,7 @@ def test_it_says_step_bytes_and_chunks() -> None:
 
 def test_a_redraw_follows_a_slider() -> None:
     playback = playback_of_schedule(schedule("ring", 8, 1000))
-    draw_moment(playback, 1).canvas.draw()  # fonts and imports
-    start = time.process_time()  # of this process alone: CI machines are shared
+    draw_moment(playback, 1).canvas.draw()  # loads fonts and modules
+    start = time.process_time()  # time of this process alone, because CI machines are shared
     draw_moment(playback, 9).canvas.draw()
-    assert time.process_time() - start < 0.6  # 0.15 s where it was written
+    assert time.process_time() - start < 0.6  # 0.15 s on the developer's machine

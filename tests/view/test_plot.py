@@ -1,4 +1,4 @@
-"""A plot puts everything where its scale says, and names its ticks."""
+"""A plot draws everything at the place that its scale gives, and names its ticks."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Operations under roofs: shares of the time, the ridge, and a picture that can be read."""
+"""Operations under roofs: shares of the time, the ridge, and a readable picture."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""The scaling calculator: its numbers are the simulator's, its picture and sliders work."""
+"""The scaling calculator: the numbers agree with the simulator, and picture and sliders work."""
 
 from dataclasses import replace
 from typing import Any
@@ -52,7 +52,7 @@ def test_its_numbers_are_the_simulators() -> None:
 
 @pytest.mark.parametrize("ranks", [1, 16, 4096])
 def test_the_title_says_what_the_bar_of_the_growing_batch_does(ranks: int) -> None:
-    """Of a step that is neither compute nor communication for a while, as recorded ones are."""
+    """A recorded step may have time that is neither compute nor communication."""
     step = replace(example_step(), other_ns=30_000_000)
     model = scaling_model(step, LINK, ranks, batch=2)
     bar = model.weak[model.at].replay.trace(1).breakdown()[0]

@@ -83,7 +83,8 @@ def test_plots_of_lessons_have_the_colours_of_the_kit() -> None:
 def test_a_terminal_gets_text_and_the_figure(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A terminal got "<IPython.core.display.Image object>" and the words of lost controls."""
+    """Regression: a terminal got "<IPython.core.display.Image object>" and the words of lost
+    controls."""
     shell = type("TerminalInteractiveShell", (), {})
     monkeypatch.setattr("IPython.get_ipython", shell)
     assert isinstance(show(examples.ddp(2)), Figure)

@@ -1,4 +1,4 @@
-"""A run that torchrun had too few ranks for: no picture shows it, and none ends the job."""
+"""A run for which torchrun had too few ranks: no picture shows it, and no picture ends the job."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""Where typical steps went, as stacked bars: the numbers, what is said, and the picture."""
+"""Parts of typical steps as stacked bars: the numbers, the words, and the picture."""
 
 from pathlib import Path
 
@@ -19,7 +19,10 @@ FIXTURES = Path(__file__).parents[1] / "trace" / "fixtures"
 
 
 def step(forward: int, backward: int, late: int, optimizer: int, idle: int = 0) -> Trace:
-    """One step of one rank, in ms; the communication is exposed for `late` ms of 2 more."""
+    """Return one step of one rank, in ms.
+
+    The communication is exposed for `late` ms, and hidden for 2.
+    """
     at = [0]
     for ms in (forward, backward, late, optimizer, idle):
         at.append(at[-1] + ms * MS)
@@ -50,7 +53,7 @@ def test_the_parts_of_a_step_add_up() -> None:
 
 
 def test_compute_inside_a_backward_counts_once() -> None:
-    """Checkpointing runs a forward there; a span of the user's stands around all."""
+    """Checkpointing runs a forward in a backward; a span of the user surrounds both."""
     spans = (
         Span(0, "compute", "mine", "span", 0, 50 * MS),
         Span(0, "compute", "Linear", "forward", 0, 10 * MS),

@@ -1,4 +1,4 @@
-"""The bars of ZeRO's stages: their numbers are lab 13's, their picture and sliders work."""
+"""The bars of ZeRO's stages: the numbers agree with lab 13, and picture and sliders work."""
 
 from typing import Any
 

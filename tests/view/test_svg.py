@@ -109,7 +109,7 @@ def test_no_letter_is_small_and_each_picture_is_described(browser: Browser, draw
 
 @pytest.mark.browser
 def test_each_theme_has_its_colours(browser: Browser, drawn: dict[str, str]):
-    """Forward keeps the light blue on a dark page; dark pages turned forward over into navy."""
+    """Regression: dark pages inverted the light blue of forward to navy."""
     page = browser.new_page()
     seen = {}
     for theme in ("true", "false"):

@@ -1,4 +1,4 @@
-"""The drawn figure: everything readable, nothing overlapping, and fast."""
+"""The drawn figure: readable texts, no overlaps, and fast drawing."""
 
 import time
 from collections.abc import Callable
@@ -65,7 +65,10 @@ def test_the_legend_names_only_what_is_there() -> None:
 
 @pytest.mark.slow
 def test_100_000_spans_are_drawn_like_a_hundred() -> None:
-    """CPU time of this process, in turns: CI machines are shared. Seconds: benchmarks/views.py."""
+    """CPU time of this process, in turns, because CI machines are shared.
+
+    Benchmarks/views.py has seconds.
+    """
     models = timeline_model(examples.ddp(4), 0), timeline_model(examples.many_spans(100_000))
     took: dict[int, list[float]] = {0: [], 1: []}
     for _ in range(3):
@@ -73,7 +76,7 @@ def test_100_000_spans_are_drawn_like_a_hundred() -> None:
             start = time.process_time()
             draw_timeline(model).canvas.draw()
             took[n].append(time.process_time() - start)
-    assert min(took[1]) < 3 * min(took[0])  # 1.1 times where it was written
+    assert min(took[1]) < 3 * min(took[0])  # 1.1 times on the developer's machine
 
 
 @pytest.mark.slow
@@ -81,12 +84,12 @@ def test_the_numbers_of_100_000_spans_take_no_more_than_seconds() -> None:
     trace = examples.many_spans(100_000)
     start = time.process_time()
     timeline_model(trace)
-    assert time.process_time() - start < 5  # 0.5 s where it was written
+    assert time.process_time() - start < 5  # 0.5 s on the developer's machine
 
 
 @pytest.mark.parametrize("kind", style.FACE)
 def test_labels_can_be_read_on_their_bars(kind: str) -> None:
-    """WCAG's contrast ratio for large or bold text."""
+    """The bound is WCAG's contrast ratio for large or bold text."""
     light, dark = sorted(
         (_luminance(style.FACE[kind]), _luminance(style.LABEL[kind])), reverse=True
     )

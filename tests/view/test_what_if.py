@@ -1,4 +1,4 @@
-"""A recorded step beside its replay: the numbers are the simulator's, the controls move them."""
+"""A recorded step beside its replay: the numbers agree with the simulator, and controls work."""
 
 import types
 from typing import Any
@@ -18,7 +18,8 @@ STEP = example_step()
 RECORDED = replay(STEP, 3, "1 Gbit/s, 50 us", assign_buckets(STEP.gradients, 25), overhead_ns=9_000)
 
 
-BOTH: list[tuple[dict[str, Any], dict[str, Any]]] = [  # settings, and what they mean
+# settings, and the arguments of the simulator that they stand for
+BOTH: list[tuple[dict[str, Any], dict[str, Any]]] = [
     ({}, {}),
     ({"cap_mb": 5.0}, {"bucket_cap_mb": 5.0}),
     ({"slow": 2, "times": 3.0}, {"slow": {2: 3.0}}),
@@ -27,7 +28,8 @@ BOTH: list[tuple[dict[str, Any], dict[str, Any]]] = [  # settings, and what they
         {"bucket_cap_mb": 1.0, "link": "500 Mbit/s", "slow": {0: 2.0}},
     ),
 ]
-HALVES: list[tuple[dict[str, Any], dict[str, Any]]] = [  # the other half of the link stays
+# one half of the link changes, the other half stays
+HALVES: list[tuple[dict[str, Any], dict[str, Any]]] = [
     ({"gbits": 10.0}, {"link": "10 Gbit/s, 50 us"}),
     ({"us": 2000.0}, {"link": "1 Gbit/s, 2 ms"}),
 ]
