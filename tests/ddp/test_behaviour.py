@@ -359,7 +359,7 @@ def test_backward_may_make_a_graph_again_and_again():
 
 
 def test_torchs_ddp_sums_sparse_gradients_here():
-    """Our DDP refuses sparse gradients (lab 06), but a run must carry the gradients of torch's DDP."""
+    """Our DDP refuses sparse gradients (lab 06); a run must carry those of torch's DDP."""
 
     def embedding():
         torch.manual_seed(0)

@@ -1,4 +1,4 @@
-"""Many ranks of which the first few run: times of the whole, values that repeat, refusals."""
+"""Many ranks of which only the first few run: the times of all, repeated values, refusals."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def cluster(n: int, present: int, machine: str = CPU, link: Any = LINK) -> Clust
     return Cluster(n, machine=machine, link=link, values=False, alike=present)
 
 
-# Programs: each returns the emulated ns at the ends of the steps
+# Programs: each returns the emulated ns at the ends of its steps
 
 
 def steps_of(model: nn.Module, width: int) -> list[int]:
@@ -61,7 +61,7 @@ def replicated() -> list[int]:
 
 
 def sliced() -> list[int]:
-    """Slices of each layer on two ranks, and replicas that sum their gradients."""
+    """Run slices of each layer on two ranks, and replicas that sum their gradients."""
     from torch.distributed.tensor.parallel import (
         ColwiseParallel,
         RowwiseParallel,
@@ -85,7 +85,7 @@ def sliced() -> list[int]:
 
 
 def staged() -> list[int]:
-    """Two stages of a pipeline on two ranks, and replicas of each stage."""
+    """Run two stages of a pipeline on two ranks, and replicas of each stage."""
     not_computed.SMALL = FEW
     rank, n = dist.get_rank(), dist.get_world_size()
     groups = [dist.new_group(range(stage, n, 2)) for stage in (0, 1)]
@@ -104,7 +104,7 @@ def staged() -> list[int]:
 
 
 def mixed_calls() -> list[int]:
-    """Every collective without a root, on large tensors, from unlike starts."""
+    """Call every collective without a root, on large tensors, from different starts."""
     not_computed.SMALL = FEW
     n, rank, ends = dist.get_world_size(), dist.get_rank(), []
     whole, part = torch.zeros(16 * n), torch.zeros(16)
@@ -125,7 +125,7 @@ def mixed_calls() -> list[int]:
     return ends
 
 
-# The times of the whole
+# Times of the whole cluster
 
 
 @pytest.mark.parametrize("machine", [CPU, GPU])
@@ -152,7 +152,7 @@ def test_hosts_are_alike():
 
 
 def test_steps_of_ddp_are_those_of_the_whole_after_its_broadcasts():
-    """A call with a root ends for all ranks at one time: DDP makes these in its first steps."""
+    """DDP's first steps make calls with a root, which end for all ranks at one time."""
     whole, some = (cluster(8, present).run(replicated).results[0] for present in (8, 2))
     assert some[3] - some[2] == pytest.approx(whole[3] - whole[2], rel=1e-4)
     assert some[3] == pytest.approx(whole[3], rel=0.05)
@@ -329,7 +329,7 @@ def test_ranks_that_are_not_alike_are_refused(given, said):
         Cluster(8, **{"machine": CPU, "link": LINK, "values": False, **given})
 
 
-# Explained as ever
+# Errors are explained as usual
 
 
 def test_a_deadlock_names_ranks_that_run():

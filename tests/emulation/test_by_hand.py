@@ -15,7 +15,7 @@ from ddpkit import Cluster, busy
 
 pytestmark = pytest.mark.processes
 
-ALPHA, BETA = 0.05, 1.25e6  # ms, and bytes a ms: "10 Gbit/s, 50 us"
+ALPHA, BETA = 0.05, 1.25e6  # ms, and bytes per ms: "10 Gbit/s, 50 us"
 ASKED, ANSWERED = 4000, 12  # bytes of a request and of an answer
 RANKS, STEPS, BATCH = 9, 10, 8
 
@@ -23,10 +23,10 @@ RANKS, STEPS, BATCH = 9, 10, 8
 def test_a_ring_over_two_hosts_waits_once_for_the_shared_link() -> None:
     link: Any = {"hosts of": 2, "inside": "100 Gbit/s, 5 us", "between": "1 Gbit/s, 20 ms"}
     run = Cluster(4, link=link, speed=math.inf).run(lambda: dist.all_reduce(torch.ones(75658)))
-    part = 75658  # bytes: a quarter of the numbers
+    part = 75658  # bytes: a quarter of the tensor
     crossing, inside = part / 125e3, part / 12.5e6  # ms
-    # A part crosses three times in six rounds. At the start two parts need a host's link: the part
-    # from inside waits until the link has carried the earlier part.
+    # A part crosses between the hosts three times in six rounds. At the start two parts need a
+    # host's link: the part from inside waits until the link has carried the earlier part.
     waits = crossing - (0.005 + inside)
     due = 3 * (20 + crossing) + 3 * (0.005 + inside) + waits
     assert run.trace.duration_ms == pytest.approx(due, abs=1e-3)

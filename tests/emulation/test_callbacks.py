@@ -1,4 +1,4 @@
-"""Callbacks of futures on an emulated cluster: they run at the end of what they follow."""
+"""Callbacks of futures on an emulated cluster run at the end of the operation that they follow."""
 
 import math
 import time
@@ -16,11 +16,12 @@ pytestmark = pytest.mark.processes
 
 LINK = "1 GB/s, 10 us"
 STEPS = 5
-RANK = 2  # of a gradient that is the mean of two ranks' outer products
+RANK = 2  # rank of a gradient that is the mean of two ranks' outer products
 
 
 def trained(hook: str | None) -> list[torch.Tensor]:
-    """The parameters after some steps of DDP in several buckets, one example for each rank."""
+    """Return the parameters after some steps of DDP with several buckets, one example on each
+    rank."""
     torch.manual_seed(0)
     model = nn.Sequential(*(nn.Linear(48, 48) for _ in range(4)))
     ddp = nn.parallel.DistributedDataParallel(model, bucket_cap_mb=0.01)
@@ -54,7 +55,8 @@ def test_torchs_hooks_are_right_and_equal_on_all_ranks(hook: str, tolerance: flo
 
 
 def built_in(kind: str) -> list[tuple[list[torch.Tensor], int]]:
-    """Parameters after some steps, and when, with a hook of C++'s; then with Python's own of it."""
+    """Return (parameters, time) after some steps with a C++ hook, and with the same hook of
+    Python."""
     found, pythons = [], {"ALLREDUCE": "allreduce_hook", "FP16_COMPRESS": "fp16_compress_hook"}
     for name in (None, pythons[kind]):
         torch.manual_seed(0)
@@ -87,7 +89,7 @@ def test_hooks_of_c_plus_plus_give_gloos_values_at_the_price_of_pythons(world_si
 
 
 def chained() -> tuple[list[float], int]:
-    """A chain of callbacks, of which the second posts an all-reduce and waits for it."""
+    """Run a chain of callbacks; the second posts an all-reduce and waits for it."""
     dist.barrier()
     begin = time.perf_counter_ns()
     x = torch.full((250,), 1.0)
@@ -114,7 +116,7 @@ def test_what_a_callback_posts_departs_when_its_operation_is_done(n: int):
 
 
 def uneven(divide_by_initial: bool) -> list[torch.Tensor]:
-    """The parameters after `join`, where the last rank has more steps to do."""
+    """Return the parameters after `join`; the last rank has more steps."""
     torch.manual_seed(0)
     ddp = nn.parallel.DistributedDataParallel(nn.Linear(8, 8))
     optimizer = torch.optim.SGD(ddp.parameters(), lr=0.1)

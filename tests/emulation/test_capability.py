@@ -1,4 +1,4 @@
-"""A modelled GPU refuses the operations for which it is too old, as torch does on the GPU."""
+"""A modelled GPU refuses operations for which it is too old, as torch does on the real GPU."""
 
 from __future__ import annotations
 

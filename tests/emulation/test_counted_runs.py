@@ -1,4 +1,4 @@
-"""Whole traces of training whose compute is counted: the same in every run, idle or loaded."""
+"""Whole traces of training with counted compute: equal in every run, on idle and busy machines."""
 
 import pytest
 
@@ -39,7 +39,8 @@ def test_a_whole_trace_is_the_same_in_every_run(program: str, world_size: int):
 
 
 def test_pipelines_take_the_time_of_their_bubble():
-    """GPipe and 1F1B of S stages and M micro-batches: M + S - 1 of M are filled."""
+    """With S stages and M micro-batches, GPipe and 1F1B take the time of M + S - 1
+    micro-batches."""
     cluster = Cluster(4, machine="1 GFLOP/s")
     times = [cluster.run(PROGRAMS[name]).results for name in ("GPipe", "1F1B")]
     (step,) = {took[-1] for ranks in times for took in ranks}

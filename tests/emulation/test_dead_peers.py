@@ -1,4 +1,4 @@
-"""A peer of torch's DDP dies on an emulated cluster: who survives does not die of it in C++."""
+"""A peer of torch's DDP dies on an emulated cluster: the survivors do not crash in C++."""
 
 from __future__ import annotations
 

@@ -1,7 +1,9 @@
-"""Ranks with a device: vectors of `tests/simulate/test_device.py` on real ranks, to the nanosecond.
+"""Ranks with a device: examples of `tests/simulate/test_device.py` on real ranks, to the
+nanosecond.
 
-K(100) is `busy("100 us")`, which on a device is one kernel; a launch costs 10 us unless said.
-`torch.cpu` has the device's streams, as torch's own FSDP2 calls them here. Times in us.
+K(100) is `busy("100 us")`, one kernel on a device; a launch costs 10 us unless a test says
+otherwise. `torch.cpu` has the device's streams, as torch's own FSDP2 calls them here. Times are in
+us.
 """
 
 import copy
@@ -40,7 +42,7 @@ def host_us() -> float:
 
 
 def ends(run, rank: int = 0) -> dict[str, float]:
-    """When kernels and collectives were done, in us, by name."""
+    """Return name -> end of each kernel and collective, in us."""
     return {span.name: span.end_ns / 1000 for span in run.trace.spans if span.rank == rank}
 
 
@@ -63,7 +65,10 @@ def test_01_and_02_a_loop_that_the_launches_or_the_device_limits() -> None:
 
 
 def test_03_an_item_lets_the_host_wait_for_its_stream_alone() -> None:
-    """The copy of one number takes no time here; the side stream's kernel ends after the host."""
+    """The copy of one number takes no time here.
+
+    The kernel of the side stream ends after the host.
+    """
 
     def program() -> list[float]:
         x, side, seen = torch.ones(1), torch.cpu.Stream(), []
@@ -86,7 +91,7 @@ def test_03_an_item_lets_the_host_wait_for_its_stream_alone() -> None:
 
 
 def test_06_a_second_record_replaces_the_first_and_an_event_without_one_is_over() -> None:
-    """Streams of high priority: the first record is the end of A1, the second that of A2."""
+    """The streams have high priority; the first record is the end of A1, the second that of A2."""
 
     def program() -> None:
         b, c, d = (torch.cpu.Stream(priority=-1) for _ in range(3))
@@ -126,7 +131,7 @@ def test_04_two_streams_share_the_device() -> None:
 def test_the_trace_has_a_row_for_the_host_and_one_for_each_queue() -> None:
     """A launch takes 10, kernels 2: K2 to K100 wait for launches, from the end of K1.
 
-    K1 ends at 12 and K100 at 1002: 99 launches of 10, and the device waits 8 of each. The side
+    K1 ends at 12 and K100 at 1002: in each of 99 launches of 10, the device waits 8. The side
     stream's kernel of 500 is launched at 1010, and the host waits until its end at 1510.
     """
 
@@ -266,7 +271,7 @@ def test_11_a_stream_of_high_priority_interrupts() -> None:
 
 
 def test_12_the_barrier_of_nccl_holds_the_host() -> None:
-    """No byte moves here, so the barrier takes its launch alone: 110, the host waits for that."""
+    """No byte moves here, so the barrier takes only its launch: the host waits until 110."""
 
     def program() -> float:
         kernel("K1", 100)
@@ -319,7 +324,7 @@ def two_groups(blocking: bool, streams: bool) -> float:
 
 @pytest.mark.parametrize(("blocking", "streams"), [(False, False), (True, True)])
 def test_15_two_communicators_in_opposite_order_on_two_streams(blocking, streams) -> None:
-    """Parts are there at 10 and 20, each all_reduce takes two latencies of 50; then K."""
+    """Parts arrive at 10 and 20, and each all_reduce takes two latencies of 50; then K runs."""
     run = device(2, link="50 us").run(two_groups, blocking, streams)
     for rank, began in enumerate(run.results):
         assert ends(run, rank)["K"] - began == 130
@@ -335,9 +340,9 @@ def test_14_two_communicators_in_opposite_order_on_one_stream() -> None:
 
 
 def test_27_a_backward_runs_on_the_streams_of_its_forward() -> None:
-    """Two products of 1 ms each way; the second layer on a side stream.
+    """Two products of 1 ms in each direction; the second layer is on a side stream.
 
-    The backward's three products: two of layer 2, then the weight's of layer 1.
+    The backward has three products: two of layer 2, then the weight's of layer 1.
     """
 
     def program() -> list[str]:
@@ -365,7 +370,7 @@ def test_27_a_backward_runs_on_the_streams_of_its_forward() -> None:
 
 
 def test_28_messages_in_both_directions_need_a_batch() -> None:
-    """One queue for the pair of ranks: each send waits for a receive that is behind it."""
+    """The pair of ranks has one queue: each send waits for a receive that follows it."""
 
     def program(batched: bool) -> list[float]:
         peer, x, y = 1 - dist.get_rank(), torch.ones(2), torch.zeros(2)
@@ -384,13 +389,13 @@ def test_28_messages_in_both_directions_need_a_batch() -> None:
     assert caught.value.cause == "streams"
 
 
-# A product of 100 x 100 x 100 takes 1 ms. All numbers are smaller than in the vectors, at the same
+# A product of 100 x 100 x 100 takes 1 ms. Sizes are smaller than in the examples, at the same
 # times: a tenth of the layers' width, a thousandth of the FLOP/s, and a hundredth of the bytes/s.
 MS = "device of 2 GFLOP/s"
 
 
 class Net(nn.Module):
-    """Layers without bias; with ``asks`` each layer's forward ends with an `.item()`."""
+    """Layers without bias; with ``asks``, each layer's forward ends with an `.item()`."""
 
     def __init__(self, *widths: int, asks: bool = False) -> None:
         super().__init__()
@@ -437,7 +442,10 @@ def test_17_and_18_fsdp2_hides_its_gathers(link: str, ms: float) -> None:
 
 
 def test_19_and_20_prefetching_in_fsdp2() -> None:
-    """With `.item()` after each layer a prefetch helps; a host that never waits is far ahead."""
+    """With `.item()` after each layer, prefetching helps.
+
+    A host that never waits is far ahead anyway.
+    """
 
     def program() -> dict[bool, list[float]]:
         return {
@@ -453,7 +461,7 @@ def test_19_and_20_prefetching_in_fsdp2() -> None:
 
 
 def replicated(sync: bool = True, views: bool = True) -> float:
-    """Run torch's DDP, two layers of which each is a bucket; return ms of the third step."""
+    """Run torch's DDP with two layers, each a bucket; return the ms of the third step."""
     net = nn.parallel.DistributedDataParallel(
         Net(100, 100, 100), bucket_cap_mb=0.03, gradient_as_bucket_view=views
     )
@@ -480,7 +488,7 @@ def test_21_ddp_with_two_buckets() -> None:
 
 
 def test_23_a_pipeline_of_two_stages() -> None:
-    """L = 0, F 100, B 200, a message 50; a receive is behind its rank's current stream too."""
+    """L = 0, F takes 100, B 200, a message 50; a receive follows its rank's current stream."""
 
     def program() -> None:
         box = [torch.zeros(12_500) for _ in range(4)]
@@ -501,7 +509,7 @@ def test_23_a_pipeline_of_two_stages() -> None:
 
 
 def trained_by_fsdp2() -> float:
-    """Run two steps of torch's FSDP2 with AdamW beside a collective on a stream of its own."""
+    """Run two steps of torch's FSDP2 with AdamW, beside a collective on a stream of its own."""
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
 
@@ -525,7 +533,7 @@ def trained_by_fsdp2() -> float:
 
 
 def test_runs_are_equal() -> None:
-    """gloo holds tensors for a real time, on which neither spans nor memory may depend."""
+    """gloo holds tensors for some real time, which must change neither spans nor memory."""
     cluster = device(2, link="10 Gbit/s, 5 us", machine="device of 1 TFLOP/s, 100 GB/s, 5 us")
     runs = [cluster.run(trained_by_fsdp2) for _ in range(4)]
     first = runs[0]
@@ -538,7 +546,7 @@ def test_runs_are_equal() -> None:
 
 
 def test_a_rank_that_waits_for_a_key_has_told_of_its_launches() -> None:
-    """Rank 1 sets the key when its host has seen its kernel done: 10 + 300. Rank 0's is shorter."""
+    """Rank 1 sets the key when its kernel is done: 10 + 300. Rank 0's kernel is shorter."""
 
     def program() -> float:
         store = dist.PrefixStore("own", dist.distributed_c10d._get_default_store())
@@ -559,7 +567,7 @@ def test_a_rank_that_waits_for_a_key_has_told_of_its_launches() -> None:
 
 
 def test_an_uneven_exchange_follows_the_stream() -> None:
-    """Rank 0 sends 300 kB and gets 100 kB: 300 us at 1 GB/s, behind a kernel of 100."""
+    """Rank 0 sends 300 kB and gets 100 kB: 300 us at 1 GB/s, after a kernel of 100."""
 
     def program() -> tuple[float, list[float]]:
         rank = dist.get_rank()
@@ -585,7 +593,7 @@ def test_an_uneven_exchange_follows_the_stream() -> None:
 
 
 def test_a_call_that_gloo_refuses_holds_up_nothing() -> None:
-    """The second call begins behind the kernel, though gloo has refused a call between."""
+    """The second call begins after the kernel, although gloo refused a call in between."""
 
     def program() -> tuple[float, str, float]:
         x, part = torch.ones(125_000), torch.ones(1)
@@ -610,7 +618,10 @@ def test_a_call_that_gloo_refuses_holds_up_nothing() -> None:
 
 
 def test_the_first_collective_of_a_thread_ends() -> None:
-    """A thread's first question starts a thread that reads answers; the start is a moment, too."""
+    """A thread's first question starts another thread, which reads answers.
+
+    Starting it is an event too.
+    """
 
     def run() -> list[object]:
         gathered: list[object] = [None, None]
@@ -622,7 +633,7 @@ def test_the_first_collective_of_a_thread_ends() -> None:
 
 
 def test_a_thread_that_is_joined_waits_for_the_main_threads_launches() -> None:
-    """The main thread blocks in `join`, before the launch has been sent."""
+    """The main thread blocks in `join` before its launch has been sent."""
 
     def program() -> list[float]:
         seen: list[float] = []
@@ -679,10 +690,10 @@ def test_all_ways_of_reading_wait_for_gloos_bytes() -> None:
 
 
 def test_operations_outside_modules_are_stretches_of_one_stream() -> None:
-    """Products of 1 ms. The side stream's product is ready first: it runs from 0.01 to 1.01.
+    """Products take 1 ms. The side stream's product is ready first, and runs from 0.01 to 1.01.
 
-    The all_reduce takes 2 ms. The stream waits, and its next product is another stretch. A module
-    and a marked span end a stretch.
+    The all_reduce takes 2 ms. The stream waits, so its next product belongs to another stretch. A
+    module and a marked span end a stretch.
     """
 
     def program() -> int:

@@ -1,7 +1,7 @@
 """Predictions from runs on machines with a device, limited by the host or by the device.
 
-A forecast of four ranks lacked a bucket (7.3 ms for 10.5 ms), and `what_if` took a step that the
-host limits to 4.28 ms for 0.46 ms.
+Regressions: a forecast of four ranks lacked a bucket (7.3 ms instead of 10.5 ms), and `what_if`
+gave 0.46 ms for a step that the host limits to 4.28 ms.
 """
 
 import pytest

@@ -17,7 +17,7 @@ def device() -> Cluster:
 
 
 def test_a_time_of_launches_is_said_with_its_lines() -> None:
-    """20 launches of 10 us; the kernels of 100 us work from 10 to 2,010 us."""
+    """20 launches take 10 us each; the kernels of 100 us work from 10 to 2,010 us."""
 
     def program() -> float:
         start = time.perf_counter()

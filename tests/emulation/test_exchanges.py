@@ -26,7 +26,7 @@ LINKS: dict[str, Any] = {
     "unequal": {"default": "1 Gbit/s, 7 us", 0: "300 Mbit/s"},
     "hosts": {"hosts of": 2, "inside": "10 Gbit/s, 1 us", "between": "1 Gbit/s, 5 us"},
 }
-PARTS = {  # the count of numbers from rank r of n to rank p
+PARTS = {  # name -> function that returns the count of numbers from rank r of n to rank p
     "all to rank 0": lambda n, r, p: 100_000 if p == 0 else 0,
     "only rank 0 sends": lambda n, r, p: 1000 * (p + 1) if r == 0 else 0,
     "one longer": lambda n, r, p: 1001 if (r, p) == (0, n - 1) else 1000,
@@ -55,7 +55,7 @@ def by_collective(parts: list[list[int]]) -> Interval:
 
 
 def by_messages(parts: list[list[int]]) -> Interval:
-    """The parts in messages, round by round; a part without bytes is none."""
+    """Exchange the parts in messages, round by round; parts without bytes need no message."""
     rank, n = dist.get_rank(), dist.get_world_size()
     dist.barrier()
     begin, works = time.perf_counter_ns(), []
@@ -88,7 +88,7 @@ def test_collective_messages_and_engine_agree(n: int, link: str) -> None:
             for exchanged in (by_collective, by_messages):
                 begin, end = exchanged(parts)
                 took.append(end - begin)
-                busy("100 ms")  # the next barrier is posted when all links are free
+                busy("100 ms")  # then the next barrier is posted when all links are free
             found.append(took)
         return found
 
@@ -107,7 +107,7 @@ def test_collective_messages_and_engine_agree(n: int, link: str) -> None:
 
 
 def test_what_all_send_to_one_rank_comes_by_its_link() -> None:
-    """Three ranks send 4 MB each over the link of rank 0, of 1 Gbit/s."""
+    """Three ranks send 4 MB each over the link of rank 0, which has 1 Gbit/s."""
     cluster = Cluster(4, link="1 Gbit/s, 0 us", speed=math.inf)
     to_rank_0 = [[1_000_000, 0, 0, 0]] * 4
     assert max(durations(cluster.run(by_collective, to_rank_0))) == 96_000_000
@@ -116,7 +116,7 @@ def test_what_all_send_to_one_rank_comes_by_its_link() -> None:
 
 
 def with_products(parts: list[list[int]]) -> None:
-    """An exchange beside a product, among ranks of unequal speed, in two groups."""
+    """Exchange beside a matrix product, among ranks of unequal speed, in two groups."""
     rank, n = dist.get_rank(), dist.get_world_size()
     sends, takes = parts[rank], [sent[rank] for sent in parts]
     x, coming = torch.ones(sum(sends)), torch.empty(sum(takes))

@@ -1,7 +1,7 @@
-"""Orders in which an emulated cluster stood still, or took the wrong message.
+"""Orders in which an emulated cluster once stood still, or took the wrong message.
 
-Each must end: a rank may stand in a lock, a callback may wait for a peer's, a receive from anybody
-may be waited for last.
+Each program must end: a rank may wait for a lock, a callback may wait for a peer's, or a receive
+from any rank may be waited for last.
 """
 
 from __future__ import annotations
@@ -103,13 +103,13 @@ def test_a_rank_in_a_lock_holds_nobody_up_and_no_clock_runs_away(tmp_path):
     def work():
         token = torch.zeros(1)
         if dist.get_rank() == 0:
-            door.open().close()  # stands still until the other rank opens it, too
+            door.open().close()  # waits until the other rank opens it too
             dist.send(token, 1)
         else:
             receive, told = dist.irecv(token, 0), False
             while not receive.is_completed():
                 time.sleep(0.001)
-                if not told and time.perf_counter() > 0.5:  # never, if rank 0 were waited for
+                if not told and time.perf_counter() > 0.5:  # never, if the run waited for rank 0
                     door.open("w").close()
                     told = True
         return time.perf_counter()
@@ -130,7 +130,7 @@ def test_who_polls_for_what_nobody_sends_meets_the_timeout():
 
 
 def test_an_operation_that_is_old_is_not_taken_for_done(monkeypatch):
-    """The timekeeper forgets operations that are done, and those alone."""
+    """The timekeeper forgets only operations that are done."""
     monkeypatch.setattr(kept, "KEPT", 8)
 
     def work():
@@ -164,7 +164,8 @@ def test_the_end_of_a_forgotten_operation_is_not_before_its_post(monkeypatch):
 
 
 def groups_after_a_broadcast() -> float:
-    """Groups of two, for which ranks 0 and 1 wait in real time until rank 2 has its broadcast."""
+    """Make groups of two, for which ranks 0 and 1 wait in real time until rank 2 has its
+    broadcast."""
     x = torch.full((25_000,), float(dist.get_rank()))
     dist.broadcast(x, 0)
     pairs = [dist.new_group(pair) for pair in ([0, 1], [2, 3], [0, 2], [1, 3])]
@@ -178,7 +179,8 @@ def test_who_waits_to_make_a_group_holds_nobody_up():
 
 
 def reduce_to_each_in_turn() -> list[float]:
-    """Small sums: a rank's part is over, in emulated time, before gloo has its peers' parts."""
+    """Reduce small tensors: a rank's part ends, in emulated time, before gloo has its peers'
+    parts."""
     mine = []
     for root in [*range(dist.get_world_size())] * 4:
         x = torch.full((65,), dist.get_rank() + 1.0)

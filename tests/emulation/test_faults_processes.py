@@ -1,4 +1,4 @@
-"""Signals, children, threads and a failing timekeeper: each run ends, and says why."""
+"""Signals, children, threads and a failing timekeeper: each run ends, and reports the reason."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def test_the_stop_button_ends_ranks_that_wait_for_the_timekeeper(tmp_path):
 
     def stop():
         becomes_true(lambda: len(list(tmp_path.iterdir())) == 2, 100)
-        time.sleep(1)  # until the timekeeper is asked
+        time.sleep(1)  # until the launcher asks the timekeeper
         os.kill(os.getpid(), signal.SIGINT)
 
     reader = threading.Thread(target=stop)
@@ -234,7 +234,7 @@ def test_locks_of_files_wait_in_real_time(tmp_path):
 
 
 def slow_at(module, name):
-    """Let a function of a module of threads take a moment first, as where there is no core."""
+    """Delay a function of a thread module, as if the thread had no core."""
     real = getattr(module, name)
     source = f"def {name}(*args):\n    sleep(0.3)\n    return real(*args)\n"
     room = {"sleep": real_sleep, "real": real}
@@ -244,7 +244,7 @@ def slow_at(module, name):
 
 @pytest.mark.parametrize("slow", ["worker_takes", "worker_gives", "thread_begins", "told_to_go_on"])
 def test_a_thread_without_a_core_is_not_taken_for_one_that_rests(slow):
-    """Its frame is where threads rest, but it has work: a limit used to be over at once."""
+    """Regression: the thread's frame is where threads rest, so a limit was over at once."""
 
     def work():
         import asyncio
@@ -283,7 +283,7 @@ def test_a_thread_without_a_core_is_not_taken_for_one_that_rests(slow):
 
 
 def test_an_asyncio_loop_waits_for_threads_and_children_in_real_time():
-    """A limit on them used to be over at once: nobody but the loop was asked."""
+    """Regression: a limit was over at once, because only the loop counted."""
 
     def work():
         import asyncio

@@ -1,4 +1,5 @@
-"""Every fault of the table ends, explained, on an emulated cluster too, and nothing is left."""
+"""Every fault of the table ends with an explanation on an emulated cluster too, and leaves
+nothing."""
 
 from __future__ import annotations
 
@@ -37,7 +38,7 @@ def test_many_runs_leave_no_thread_and_no_descriptor():
     cluster = Cluster(2, link=LINK, speed=math.inf)
     cluster.run(work)
     gc.collect()
-    gc.disable()  # what only the garbage collector closes has been left open
+    gc.disable()  # only the garbage collector would close forgotten files
     try:
         before, threads = descriptors(), threading.active_count()
         for _ in range(10):

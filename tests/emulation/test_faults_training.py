@@ -1,4 +1,4 @@
-"""Training as torch allows it gives the values of plain mode, and ends."""
+"""Training in all ways that torch allows gives the values of plain mode, and ends."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def double_backward():
 
 
 class Nested(torch.autograd.Function):
-    """Its backward has a backward and a collective inside."""
+    """A function with a backward and a collective inside its backward."""
 
     @staticmethod
     def forward(ctx, x):

@@ -1,4 +1,4 @@
-"""The host's cost of an operation by phase: Python's in forwards and optimizers, autograd's."""
+"""The host's cost of an operation by phase: Python's in forward and optimizer, autograd's."""
 
 import time
 from itertools import pairwise
@@ -30,11 +30,11 @@ def test_phases_are_read_and_written() -> None:
 
 @pytest.mark.processes
 def test_each_phase_has_its_cost() -> None:
-    """Without biases: 3 products forward, a square and a mean (5 × 100).
+    """The forward has 3 products without biases, a square and a mean (5 × 100).
 
-    Python makes the loss's gradient (100). The engine does the mean's division, the
-    square's power and two products, 5 products for 3 layers, and 3 sums with the gradients of the
-    step before (12 × 20). SGD without momentum works on one list (50).
+    Python makes the loss's gradient (100). The engine does the mean's division, the square's power
+    and two products, 5 products for 3 layers, and 3 sums with the gradients of the step before (12
+    × 20). SGD without momentum works on one list (50).
     """
 
     def program() -> list[int]:
@@ -57,7 +57,10 @@ def test_each_phase_has_its_cost() -> None:
 
 @pytest.mark.processes
 def test_a_convolutions_backward_is_a_kernel_for_each_gradient() -> None:
-    """The weight's and the bias's gradient, 2 launches of 4; with the input's gradient 3."""
+    """The gradients of weight and bias take 2 launches of 4.
+
+    With the input's gradient there are 3.
+    """
 
     def program() -> list[int]:
         net, took = nn.Conv2d(3, 4, 3), []
@@ -75,7 +78,7 @@ def test_a_convolutions_backward_is_a_kernel_for_each_gradient() -> None:
 
 
 def test_phases_are_measured() -> None:
-    """Measure the phases on the processor, as on a GPU."""
+    """The processor is measured in the same way as a GPU."""
     found = _phases("cpu")
     assert sorted(found) == ["backward", "forward", "optimizer"]
     assert all(100 < ns < 1e7 for ns in found.values())
@@ -83,7 +86,7 @@ def test_phases_are_measured() -> None:
 
 @pytest.mark.processes
 def test_five_programs_on_an_h100_are_within_a_quarter() -> None:
-    """Steps of 5.2 to 10.5 ms, measured on an H100: the host limits four of the steps."""
+    """The steps of 5.2 to 10.5 ms were measured on an H100: the host limits four of the steps."""
     rows = stored(str(H100))
     ratios = {row.name.partition(":")[0]: _median(row) for row in rows}
     assert sorted(ratios) == sorted(MEASURED)

@@ -1,4 +1,4 @@
-"""Operations outside modules are compute in a trace, where compute is counted."""
+"""Operations outside modules are compute in a trace, if compute is counted."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_a_stretch_ends_where_time_passes_otherwise() -> None:
 
 
 def functional(steps: int) -> None:
-    """Training without any module: each step's stretches lie inside the step."""
+    """Train without any module: each step's stretches lie inside the step."""
     weight = torch.zeros(256, 256, requires_grad=True)
     optimizer = torch.optim.SGD([weight], 0.1)
     x = torch.ones(64, 256)

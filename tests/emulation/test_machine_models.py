@@ -1,4 +1,4 @@
-"""Modelled machines: named, by numbers, from files; and what an operation costs on one."""
+"""Modelled machines, by name, by numbers and from files; and the cost of an operation."""
 
 import json
 import math
@@ -22,7 +22,7 @@ def test_each_number_of_a_named_machine_has_a_source():
     assert {"V100", "A100", "H100", "T4", "K80", "laptop core"} <= set(named())
 
 
-TODAY = {  # the grades of labs depend on the numbers
+TODAY = {  # the grades of labs depend on these numbers
     "V100": ({"float64": 7.8, "float32": 15.7, "float16": 125}, 900, 5000, (0.7, 0.8)),
     "A100": ({"float64": 19.5, "float32": 19.5, "bfloat16": 312}, 2039, 5000, (0.7, 0.8)),
     "H100": ({"float64": 67, "float32": 67, "bfloat16": 989}, 3350, 4000, (0.6, 0.8)),
@@ -49,14 +49,14 @@ def test_the_numbers_of_the_machines_of_the_labs_stay(name: str) -> None:
     ("name", "dtype", "peak"),
     [
         ("H100 SXM", "float8_e4m3fn", 1979e12),
-        ("H100 SXM", "float4_e2m1fn_x2", 1979e12),  # no 4 bits: computed in 8
+        ("H100 SXM", "float4_e2m1fn_x2", 1979e12),  # without 4-bit units: computed in 8 bits
         ("H100 PCIe", "float8_e5m2", 1513e12),
         ("B200", "float4_e2m1fn_x2", 9000e12),
         ("GB300", "float4_e2m1fn_x2", 15e15),
         ("MI300X", "float8_e4m3fnuz", 2614.9e12),
         ("MI300X", "float8_e5m2fnuz", 2614.9e12),
         ("TPU v5p", "float16", 76.5e12),
-        ("A100", "float8_e5m2", 312e12),  # no 8 bits: computed in 16
+        ("A100", "float8_e5m2", 312e12),  # without 8-bit units: computed in 16 bits
         ("A100 40GB", "float4_e2m1fn_x2", 312e12),
         ("K80", "float8_e4m3fn", 4.365e12),
     ],
@@ -83,7 +83,7 @@ def test_a_machine_without_published_steps_says_whose_shares_it_has() -> None:
     fitted = {"A100 80GB", "A100 40GB", "H100 SXM"}
     for name, machine in named().items():
         if not machine.kinds:
-            continue  # shares stated by ddpkit
+            continue  # the shares are stated by ddpkit
         for number in ("efficiency", "kinds"):
             source = machine.source[number]
             assert ("fitted by ddpkit on" in source) == (name in fitted), name
@@ -130,7 +130,7 @@ def test_a_device_has_the_costs_of_its_machine(text: str, tmp_path: Path) -> Non
     assert (host, host + work) == (plain.launch_ns, plain.cost_ns("matmul", 10**9, 0))
     (tmp_path / "device.json").write_text(json.dumps(found.as_json()))
     assert MachineModel.parse(tmp_path / "device.json").has_device
-    if text != str(tmp_path / "mine.json"):  # a trace names the machine so
+    if text != str(tmp_path / "mine.json"):  # the name of the machine in a trace
         assert MachineModel.parse(f"Device of {found}") == found
 
 
@@ -240,9 +240,9 @@ def test_a_kind_that_a_file_has_not_is_counted_like_another():
         (lambda x: torch.nn.functional.layer_norm(x, [4]), "reduction"),
         (lambda x: x.clone(), "copy"),
         (lambda x: x.t().contiguous(), "transposed"),
-        (lambda x: x + x[:, :1].expand(4, 4), "elementwise"),  # one column again and again
+        (lambda x: x + x[:, :1].expand(4, 4), "elementwise"),  # one column is read again and again
         (lambda x: x + x.t(), "transposed"),
-        (lambda x: x.t() + x.t(), "elementwise"),  # in another order, but both in the same
+        (lambda x: x.t() + x.t(), "elementwise"),  # both operands have the same other order
     ],
 )
 def test_operations_are_of_a_kind(what, kind):

@@ -1,4 +1,4 @@
-"""Counted compute: the same times in every run, the values of a run without it, and what counts."""
+"""Counted compute: equal times in every run, the values of a normal run, and the counted work."""
 
 import hashlib
 import math
@@ -18,11 +18,14 @@ from ddpkit.machine import MachineModel
 pytestmark = pytest.mark.processes
 
 LINK = "10 Gbit/s, 5 us"
-UNIT = "1 GFLOP/s, 1 GB/s, 1 us"  # a FLOP and a byte take a ns each, a launch 1000
+UNIT = "1 GFLOP/s, 1 GB/s, 1 us"  # a FLOP and a byte take a ns each, a launch takes 1000 ns
 
 
 def digest(trace: Trace) -> str:
-    """A short name of all that a trace holds, whatever the order in which ranks replied."""
+    """Return a digest of all that a trace holds.
+
+    The order of the ranks' replies does not matter.
+    """
     spans = sorted(map(repr, trace.spans))
     return hashlib.sha256(repr((spans, sorted(trace.facts.items()))).encode()).hexdigest()
 
@@ -33,7 +36,7 @@ def model() -> nn.Module:
 
 
 def steps(net: Any, optimizer: Any, count: int = 4) -> list[int]:
-    """Train, and give the ns of each step."""
+    """Train, and return the ns of each step."""
     torch.manual_seed(dist.get_rank())
     took = []
     for _ in range(count):
@@ -58,7 +61,7 @@ def test_torchs_ddp_takes_the_same_time_in_every_run_and_step(views):
     assert digest(first.trace) == digest(second.trace)
     times = [took for took, _ in first.results]
     assert times == [took for took, _ in second.results]
-    # From the third step on: the buckets were rebuilt, and rank 0 has told of them.
+    # the buckets are rebuilt, and rank 0 has announced them, from the third step on
     assert len({took for rank in times for took in rank[2:]}) == 1
 
 
@@ -70,14 +73,14 @@ def test_values_are_those_of_a_run_without_a_machine():
 
 
 def cost(work: Any) -> int:
-    """How many ns a piece of work takes on the rank's clock."""
+    """Return the ns that a piece of work takes on the rank's clock."""
     begin = time.perf_counter_ns()
     work()
     return time.perf_counter_ns() - begin
 
 
 def operations() -> dict[str, int]:
-    """What single operations cost on a machine of one FLOP and one byte a ns."""
+    """Return the cost of single operations on a machine with one FLOP and one byte per ns."""
     a, b = torch.ones(8, 16), torch.ones(16, 4)
     table, rows = torch.ones(1000, 10), torch.tensor([3, 5])
     double, many = torch.ones(8, dtype=torch.float64), [torch.ones(5), torch.ones(7)]
@@ -136,7 +139,7 @@ def test_backward_and_optimizer_are_counted():
     (found,) = Cluster(1, machine="1 GFLOP/s").run(phases).results
     flops = 2 * 16 * 32 * 64
     assert found["forward"] == flops
-    assert found["backward"] == flops  # of the weight alone: the input needs no gradient
+    assert found["backward"] == flops  # only of the weight: the input needs no gradient
     assert found["optimizer"] == 0  # without a bandwidth, only FLOPs take time
 
 
@@ -150,7 +153,7 @@ def checkpointed() -> int:
 
 def test_what_checkpointing_computes_again_is_counted():
     (found,) = Cluster(1, machine="1 GFLOP/s").run(checkpointed).results
-    products = 2 + 1 + 4  # forward; again, up to the last layer's input; backward
+    products = 2 + 1 + 4  # the forward; again, up to the last layer's input; the backward
     assert found == products * 2 * 8 * 32 * 32
 
 

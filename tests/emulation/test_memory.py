@@ -1,4 +1,4 @@
-"""The memory of a modelled machine: counts by hand, to the byte; and what does not fit."""
+"""The memory of a modelled machine: counts by hand, to the byte; and programs that do not fit."""
 
 import json
 import time
@@ -31,13 +31,13 @@ def model(bias: bool = True) -> nn.Sequential:
 
 
 def at(trace: Trace, rank: int, ns: int) -> dict[str, int]:
-    """What a rank held at a moment."""
+    """Return the bytes that a rank held at a time, by kind."""
     level = [each for each in trace.memory[rank] if each.ns <= ns][-1]
     return dict(zip(MEMORY_KINDS, level.nbytes, strict=True))
 
 
 def now() -> int:
-    """A moment apart from what is freed before it and after it."""
+    """Return a time that is not the time of any allocation before or after."""
     busy("1 us")
     ns = time.perf_counter_ns()
     busy("1 us")
@@ -59,7 +59,7 @@ def test_activations_are_held_from_forward_to_backward():
     held = [at(run.trace, 0, ns) for ns in run.results[0]]
     parameters = LAYERS * 4 * WIDTH * WIDTH
     assert [each["parameters"] for each in held] == [parameters] * 3
-    # Each layer's input, and the sum; then the first input and the sum, which the caller holds.
+    # Each layer's input, and the sum. Then the first input and the sum, which the caller holds.
     assert [each["activations"] for each in held] == [LAYERS * ACTIVATION + 4, ACTIVATION + 4, 0]
     assert [each["gradients"] for each in held] == [0, parameters, parameters]
     peak = run.trace.peak(0)
@@ -68,7 +68,7 @@ def test_activations_are_held_from_forward_to_backward():
 
 
 def moved() -> int:
-    net = model(bias=False).to(torch.bfloat16)  # other storages, in the same parameters
+    net = model(bias=False).to(torch.bfloat16)  # other storages in the same parameters
     with torch.no_grad():
         net(torch.ones(ROWS, WIDTH, dtype=torch.bfloat16))
     return now()
@@ -99,7 +99,7 @@ def test_buckets_hold_the_gradients_or_a_copy_of_them(views: bool):
 
 
 def sharded_optimizer(shards: int) -> int:
-    """Adam whose state is divided among `shards` ranks, as in ZeRO's first stage."""
+    """Train by Adam with its state divided among `shards` ranks, as in ZeRO's first stage."""
     net = model()
     mine = list(net.parameters())[dist.get_rank() % shards :: shards]
     adam = torch.optim.Adam(mine)
@@ -123,7 +123,7 @@ def test_sharding_divides_the_optimizers_state():
         assert held == {
             "parameters": PARAMETERS,
             "gradients": PARAMETERS,
-            "optimizer": 2 * sum(mine) + 4 * len(mine),  # two moments, and the step's number
+            "optimizer": 2 * sum(mine) + 4 * len(mine),  # two moments, and the number of the step
             "buckets": 0,
             "activations": 0,
         }
@@ -162,7 +162,7 @@ def test_a_rank_may_catch_that_its_memory_is_full():
 
 
 def gathers_and_forgets(times: int) -> None:
-    """Collectives whose tensors the program drops as soon as they are there, and some later."""
+    """Call collectives; the program drops some tensors at once, and some later."""
     for _ in range(times):
         mine = torch.ones(1000) * dist.get_rank()
         parts = [torch.empty_like(mine) for _ in range(dist.get_world_size())]
@@ -175,15 +175,16 @@ def gathers_and_forgets(times: int) -> None:
 
 
 def test_what_gloo_has_carried_is_freed_by_the_program():
-    """Levels are the same in each run, and the most is what the program holds at a time.
+    """Levels are equal in all runs, and the peak is the most that the program holds at a time.
 
-    gloo's threads let go of the tensors of a collective a moment after its wait is over.
+    gloo's threads release the tensors of a collective a moment after its wait is over.
     """
     cluster = Cluster(3, link="1 Gbit/s, 10 us", machine="laptop core")
     times = 20
     first, *others = (cluster.run(gathers_and_forgets, times).trace for _ in range(4))
     whole = 4000
-    # Three parts, one's own, and joined with its double: what all make before any is dropped.
+    # three parts, the rank's own part, and the joined tensor with its double: all ranks make these
+    # before any is dropped
     assert [first.peak(rank).total for rank in range(3)] == [whole * (1 + 3 + 3 + 3)] * 3
     for other in others:
         assert other.memory == first.memory
@@ -245,7 +246,7 @@ def train_with_workers(slow: int) -> float:
 
 
 def test_batches_of_workers_count_when_the_program_has_them():
-    """Workers finish in an order of real time; what has come early is nobody's yet."""
+    """Workers finish in an order of real time; a batch that came early does not count yet."""
     runs = [Cluster(1, machine="A100").run(train_with_workers, slow) for slow in (0, 1)]
     assert runs[0].results == runs[1].results
     assert runs[0].trace.memory == runs[1].trace.memory
@@ -279,7 +280,7 @@ def a_fused_step_of_shards() -> tuple[int, int]:
 
 
 def test_the_fake_tensors_of_dtensor_hold_nothing():
-    """DTensor asks for the shapes of a step's results by fake tensors of the whole sizes."""
+    """DTensor computes the shapes of a step's results by fake tensors of the whole size."""
     run = Cluster(2, machine="A100").run(a_fused_step_of_shards)
     before, after = run.results[0]
     most = max(level.total for level in run.trace.memory[0] if before <= level.ns <= after)

@@ -1,4 +1,4 @@
-"""When a message moves: both sides are there, and links are shared by groups and by hosts."""
+"""The time when a message moves: both sides are there, and groups and hosts share links."""
 
 import math
 import time
@@ -19,7 +19,7 @@ BYTES = 4_200_000  # 33.6 ms
 
 
 def late_receiver(nbytes: int, late: float) -> tuple[int, int]:
-    """When this rank posted its end of a message, and how long it took from there."""
+    """Return the time at which this rank posted its end of a message, and the time from there."""
     x = torch.ones(nbytes // 4)
     if dist.get_rank() == 1:
         time.sleep(late)
@@ -47,12 +47,12 @@ def test_both_there_at_once_take_latency_and_bytes():
 def test_a_send_is_not_over_before_its_receive_is_posted(nbytes: int):
     cluster = Cluster(2, link=LINK, speed=math.inf)
     sent, received = cluster.run(late_receiver, nbytes, 0.2).results
-    assert sent == (0, 200 * MS)  # its bytes are through: they left 200 us before
+    assert sent == (0, 200 * MS)  # the bytes are through: they left 200 us before
     assert received == (200 * MS, nbytes * 8)
 
 
 def groups_at_once(groups: int, nbytes: int) -> Moments:
-    """All-reduces of several groups of all ranks, all posted at one time."""
+    """Post all-reduces of several groups of all ranks at one time."""
     made = [dist.new_group() for _ in range(groups)]
     xs = [torch.ones(nbytes // 4) for _ in made]
     align()
@@ -77,7 +77,7 @@ def test_groups_share_one_wire(n: int):
 
 
 def to_the_other_host(senders: int) -> Moments:
-    """The first ranks send 1 MB each to as many of the other host."""
+    """Send 1 MB from each of the first ranks to a rank of the other host."""
     rank, half = dist.get_rank(), dist.get_world_size() // 2
     x = torch.ones(250_000)
     align()
@@ -98,7 +98,7 @@ def test_the_ranks_of_a_host_share_its_link(senders: int):
 
 
 def inside_a_host() -> Moments:
-    """Rank 0 sends rank 1 of its own host 1 MB, while rank 2 sends as much to another host."""
+    """Send 1 MB from rank 0 to rank 1 on the same host, and from rank 2 to another host."""
     rank, x = dist.get_rank(), torch.ones(250_000)
     align()
     begin = time.perf_counter_ns()

@@ -1,4 +1,5 @@
-"""One statement of the rules: real ranks, the event engine and the closed forms agree to the ns."""
+"""The rules agree: real ranks, the event engine and the closed forms give equal times, to
+the ns."""
 
 import math
 import time
@@ -17,7 +18,7 @@ from ddpkit.simulate.messages.by_name import ALGORITHMS
 
 pytestmark = pytest.mark.processes
 
-LENGTH = 1200  # elements: n chunks of it are equal
+LENGTH = 1200  # elements: n chunks are equal
 TOPOLOGIES = {
     "equal": "1 GB/s, 7 us",
     "unequal": {"default": "1 GB/s, 7 us", 1: "300 MB/s", 2: "20 us"},
@@ -27,7 +28,7 @@ TOPOLOGIES = {
 
 
 def by_messages(roots: list[int]) -> dict[tuple[str, int], Moments]:
-    """When this rank began each schedule of messages, and was done."""
+    """Return the times at which this rank began and ended each schedule of messages."""
     rank, n = dist.get_rank(), dist.get_world_size()
     found = {}
     for algorithm in ALGORITHMS:
@@ -41,7 +42,7 @@ def by_messages(roots: list[int]) -> dict[tuple[str, int], Moments]:
 
 
 def by_torch(roots: list[int]) -> dict[tuple[str, int], Moments]:
-    """When this rank began each collective of torch's, and was done."""
+    """Return the times at which this rank began and ended each collective of torch."""
     rank, n = dist.get_rank(), dist.get_world_size()
     x, part = torch.ones(LENGTH), torch.ones(LENGTH // n)
     parts = list(torch.ones(LENGTH).chunk(n))
@@ -75,7 +76,7 @@ def by_torch(roots: list[int]) -> dict[tuple[str, int], Moments]:
 
 
 def handed_in(operation: str, n: int) -> int:
-    """Bytes of what one rank hands in to `by_torch`."""
+    """Return the bytes that one rank hands in to an operation of `by_torch`."""
     if operation == "barrier":
         return 0
     parts = "all_gather", "all_gather_into_tensor", "reduce_scatter", "all_to_all"
@@ -106,13 +107,13 @@ def test_ranks_event_engine_and_closed_form_agree(n: int, topology: str) -> None
         engine = played(schedule_of(operation, nbytes, n, root), links, 1)
         ranks, ends = took(collectives.results, (operation, root)), [p.done_ns for p in engine]
         if operation == "barrier":
-            ends = [max(ends)] * n  # all leave it at one time
+            ends = [max(ends)] * n  # all ranks leave the barrier at one time
         assert ranks == ends, (operation, root)
         if links.equal or root == 0:
             assert max(ranks) == collective_ns(operation, nbytes, links)
 
 
 def took(results: list[dict[tuple[str, int], Moments]], key: tuple[str, int]) -> list[int]:
-    """Each rank's ns from the common begin to its own end."""
+    """Return each rank's ns from the common begin to its own end."""
     (begin,) = {result[key][0] for result in results}
     return [result[key][1] - begin for result in results]

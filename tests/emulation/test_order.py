@@ -1,4 +1,5 @@
-"""What depends on order: one order for all ranks, that of emulated time, however busy the cores."""
+"""Results that depend on order: all ranks see the order of emulated time, however busy the
+cores."""
 
 import math
 import os
@@ -30,14 +31,14 @@ SLOW = 0.3  # real seconds in which a rank gets no core
 
 
 def slow_to_gloo(rank: int) -> None:
-    """Let a rank stand for a while between telling of an operation and handing it to gloo."""
+    """Delay a rank between announcing an operation and handing it to gloo."""
     whole = emulated.EmulatedGroup._emulated
 
     def slow(self, call, method, *args, **kwargs):
         direct = self._direct
 
         def late(*args, **kwargs):
-            threading.Event().wait(SLOW)  # real, and no CPU time
+            threading.Event().wait(SLOW)  # real time, without CPU time
             return direct(*args, **kwargs)
 
         self._direct = late
@@ -51,7 +52,7 @@ def slow_to_gloo(rank: int) -> None:
 
 
 def beside_later_messages(how: str, slow: bool) -> int:
-    """Two ranks all-reduce twice at the beginning; two others meet a second later."""
+    """Run two all-reduces of two ranks at the beginning; two other ranks meet a second later."""
     rank = dist.get_rank()
     if slow:
         slow_to_gloo(1)
@@ -90,13 +91,13 @@ def test_a_rank_that_gloo_keeps_waiting_is_not_left_out(how):
 
 
 def broadcasts(slow: bool) -> list[int]:
-    """When each of some broadcasts is over. Rank 0 goes on before the last rank has begun it."""
+    """Return the end of each of some broadcasts. Rank 0 goes on before the last rank begins."""
     if slow and dist.get_rank() == 0:
         take, calls = operation.EmulatedOperation._take_bytes, iter(range(9))
 
         def late(self):
             if next(calls) == 2:
-                threading.Event().wait(SLOW)  # its bytes are here, and it gets no core
+                threading.Event().wait(SLOW)  # its bytes are here, but the rank gets no core
             return take(self)
 
         operation.EmulatedOperation._take_bytes = late
@@ -115,11 +116,11 @@ def test_a_rank_without_a_core_is_not_taken_for_one_that_waits_in_gloo():
 
 
 def makes_a_group(slow: bool) -> int:
-    """Ranks 0 and 1 make a group, the second 10 ms later, and all-reduce; others meet at 1 s."""
+    """Make a group of ranks 0 and 1, which come 10 ms apart, and all-reduce; others meet at 1 s."""
     rank, made = dist.get_rank(), dist.ProcessGroupGloo
 
     def late(*args):
-        threading.Event().wait(0.8)  # real: gloo connects its ranks on busy cores
+        threading.Event().wait(0.8)  # real time, like gloo's connecting on busy cores
         return made(*args)
 
     if rank == 1:
@@ -143,21 +144,21 @@ def test_a_group_is_made_when_its_last_rank_has_come_however_long_gloo_takes():
 
 
 def reduces() -> int:
-    """When a reduce is over that the last rank calls after 1 ms."""
+    """Return the end of a reduce that the last rank calls after 1 ms."""
     time.sleep(0.001 * (dist.get_rank() == 3))
     dist.reduce(torch.ones(250), 0)
     return time.perf_counter_ns()
 
 
 def test_a_reduce_is_over_for_no_rank_before_all_have_called_it():
-    """As in gloo: its bytes are not here earlier."""
+    """The bytes are not here earlier, in gloo too."""
     over = Cluster(4, link=LINK, speed=math.inf).run(reduces).results
     assert over[1] == 1_000_000  # its own message has left long before
     assert min(over) == 1_000_000
 
 
 def test_who_is_stopped_or_gets_no_core_does_not_stand_still(tmp_path):
-    """A process that the system holds goes on when it is let; one look at it says too little."""
+    """A process that the system suspends goes on later; one look at it is not enough."""
     page = ClockPage.create(tmp_path / "page")
     page.go(0, 0)
     process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
@@ -165,7 +166,7 @@ def test_who_is_stopped_or_gets_no_core_does_not_stand_still(tmp_path):
     looks = [time.monotonic() + 10 + k for k in range(9)]
     try:
         while served_ns(process.pid) < 1_000_000 or is_ready(process.pid):
-            threading.Event().wait(0.01)  # it starts
+            threading.Event().wait(0.01)  # the process starts
         process.send_signal(signal.SIGSTOP)
         while not is_ready(process.pid):
             threading.Event().wait(0.01)
@@ -212,7 +213,10 @@ def test_an_agent_that_is_always_ready_hides_no_standstill(tmp_path, monkeypatch
 
 
 def first_come() -> list[tuple[int, int]]:
-    """On rank 0: whose message came, and when. The rank that sends first is slow in real time."""
+    """Return on rank 0 the sender and the time of each message.
+
+    The first sender is slow in real time.
+    """
     rank, came = dist.get_rank(), []
     if rank == 0:
         for _ in range(2):
@@ -220,7 +224,7 @@ def first_come() -> list[tuple[int, int]]:
             came.append((source, time.perf_counter_ns()))
         return came
     time.sleep(rank / 1000)
-    until = time.process_time() + 0.3  # real CPU time: free where compute is
+    until = time.process_time() + 0.3  # real CPU time, which is free without counted compute
     while rank == 1 and time.process_time() < until:
         pass
     dist.send(torch.ones(1000), 0)
@@ -234,7 +238,7 @@ def test_a_receive_from_anybody_takes_what_was_sent_first():
 
 
 def late_for_anybody() -> int:
-    """How long a receive from anybody takes that is posted long after its message."""
+    """Return the time of a receive from any rank that is posted long after its message."""
     if dist.get_rank() == 1:
         dist.send(torch.ones(1_000_000), 0)
         return 0
@@ -245,7 +249,7 @@ def late_for_anybody() -> int:
 
 
 def test_a_receive_from_anybody_is_timed_by_its_senders_departure():
-    """Its latency is over; its bytes have waited for it."""
+    """The latency is over, because the bytes have waited for the receive."""
     took = Cluster(2, link="1 GB/s, 200 us", speed=math.inf).run(late_for_anybody).results[0]
     assert took == 4_000_000
 
@@ -259,7 +263,7 @@ def test_arrivals_at_a_server_are_equal_in_all_runs():
 
 
 def looks() -> tuple[int, int, bool]:
-    """When a loop that asks whether a message has come ends; how often it asked."""
+    """Return the end of a loop that asks if a message has come, and the number of questions."""
     x, rank = torch.ones(1_000_000), dist.get_rank()
     if rank == 1:
         time.sleep(0.01)
@@ -281,7 +285,7 @@ def test_a_loop_that_asks_whether_it_is_done_ends_soon_after_it_is():
 
 
 def with_a_limit() -> tuple[int, int, str]:
-    """When a wait with a limit gave up; when the next one was over."""
+    """Return the time at which a wait with a limit gave up, and the end of the next wait."""
     from datetime import timedelta
 
     if dist.get_rank() == 1:
@@ -305,7 +309,7 @@ def test_a_limit_of_a_wait_is_in_emulated_time():
 
 
 def gives_a_message_up() -> float:
-    """Wait too short a time for a message that comes, and take the next one."""
+    """Wait too briefly for a message that comes, and take the next message."""
     from datetime import timedelta
 
     if dist.get_rank() == 0:
@@ -317,7 +321,7 @@ def gives_a_message_up() -> float:
         dist.recv(x, src=1)
         return x.item()
     busy("20 ms")
-    threading.Event().wait(0.2)  # in real time: until nobody has the work any more
+    threading.Event().wait(0.2)  # in real time: until the work is garbage-collected
     work = dist.isend(torch.zeros(1), dst=0, tag=1)
     dist.send(torch.full((1,), 7.0), dst=0)
     work.wait()
@@ -329,7 +333,7 @@ def test_a_message_that_was_given_up_holds_up_no_other():
 
 
 def everything() -> list[float]:
-    """Groups that share links, a model, messages by whoever comes: all that order could change."""
+    """Use all that order could change: groups that share links, a model, receives from any rank."""
     rank, n = dist.get_rank(), dist.get_world_size()
     groups = [dist.new_group([0, 1]), dist.new_group([1, 2]), dist.new_group(range(n))]
     mine = [group for group in groups if dist.get_rank(group) >= 0]
@@ -362,7 +366,7 @@ def test_times_are_equal_to_the_nanosecond_in_every_run():
 
 
 def moments(trace):
-    """All moments of a trace's communication."""
+    """Return all times of a trace's communication."""
     return sorted(
         (s.rank, s.name, s.group, s.start_ns, s.end_ns, s.collected_ns or 0)
         for s in trace.spans
@@ -371,7 +375,7 @@ def moments(trace):
 
 
 def small_sums() -> int:
-    """Sums that are posted at once, and waited for one by one."""
+    """Post sums at once, and wait for them one by one."""
     for _ in range(20):
         works = [dist.all_reduce(torch.ones(n), async_op=True) for n in range(1, 20)]
         for work in works:
@@ -380,7 +384,8 @@ def small_sums() -> int:
 
 
 def test_time_passes_when_a_rank_has_spoken_and_not_at_the_next_look(monkeypatch):
-    for name in ("SHORT", "LONG"):  # between two looks at the ranks' clocks; 380 are 57 seconds
+    # time between two looks at the ranks' clocks; 380 looks would take 57 seconds
+    for name in ("SHORT", "LONG"):
         monkeypatch.setattr(timekeeper, name, 0.15)
     one, other = Cluster(2, link=LINK, machine="A100").run(small_sums, timeout=40).results
     assert one == other > 0

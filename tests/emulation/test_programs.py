@@ -1,4 +1,4 @@
-"""Programs on real ranks: what torch's calls take there is what the engine says, to the ns."""
+"""Programs on real ranks: torch's calls take the times that the engine computes, to the ns."""
 
 import math
 import time
@@ -37,7 +37,7 @@ AHEAD = 1
 
 
 def buffers(step, world_size):
-    """Tensors of a part in a collective, and torch's call."""
+    """Return the tensors of a part in a collective, and torch's call."""
     whole = torch.zeros(step.schedule.length // 4)
     share = torch.zeros(step.schedule.length // 4 // world_size)
     return {
@@ -55,7 +55,7 @@ def take(lane, groups):
             busy(step.ns / 1e9)
         elif isinstance(step, After):
             for name in step.handles:
-                if name in handles:  # of work: it is over
+                if name in handles:  # handles of work need no wait: the work is over
                     handles[name].wait()
         elif isinstance(step, MessageEnd):
             buffer = torch.zeros(step.nbytes, dtype=torch.uint8)
@@ -68,7 +68,7 @@ def take(lane, groups):
 
 
 def measured(lanes_of, names):
-    """How long each of some programs takes on this rank, in ns from a common start."""
+    """Return the ns of each program on this rank, from a common start."""
     groups, took = {"": None} | {name: dist.new_group() for name in names}, []
     for lanes in lanes_of:
         dist.barrier()
@@ -79,7 +79,8 @@ def measured(lanes_of, names):
 
 
 def on_one_lane():
-    """A step on sharded parameters as torch takes it: gathers and scatters posted by one thread."""
+    """Return a step on sharded parameters as torch runs it: one thread posts gathers and
+    scatters."""
     parts = {}
     for name in ("gather", "scatter"):
         for action in shard_program(UNITS, N, ahead=AHEAD).ranks[0][name]:
@@ -109,7 +110,8 @@ def on_one_lane():
 
 
 def test_real_ranks_take_what_the_engine_says():
-    """torch's own calls of a step, on one process group and on two in turns, a pipeline, shards."""
+    """torch's own calls of a step on one process group and on two in turn, a pipeline, and
+    shards."""
     buckets = assign_buckets(STEP.gradients, 0.2)
     steps = [STEP.slowed(1 + rank / 4) for rank in range(N)]
     programs = [step_program(steps, buckets), step_program(steps, buckets, streams=2)]

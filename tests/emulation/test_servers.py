@@ -1,4 +1,4 @@
-"""Parameter servers on real ranks: as the simulator says, and the same in every run."""
+"""Parameter servers on real ranks: times of the simulator, and equal in every run."""
 
 import math
 from random import Random
@@ -56,7 +56,7 @@ def test_measured_is_simulated(workers, servers, rounds):
 
 @pytest.mark.parametrize("bound", [2, math.inf])
 def test_a_run_without_rounds_is_the_same_in_every_run(bound):
-    """Who comes first, how old each gradient is, and when: in two runs, and in the simulator."""
+    """Arrivals, the ages of gradients, and times are equal in two runs and in the simulator."""
 
     def rule(flat, update, workers):
         return Bounded(flat, update, workers, bound)

@@ -50,7 +50,7 @@ def waits_for_a_sender():
 def test_a_rank_that_waits_holds_nobody_up(network):
     times = Cluster(3, **network).run(waits_for_a_sender, timeout=60).results
     if network in (FREE, COUNTED):
-        assert times[:2] == pytest.approx([5.004, 5.004], abs=1e-6)  # 500 bytes are 4 us
+        assert times[:2] == pytest.approx([5.004, 5.004], abs=1e-6)  # 500 bytes take 4 us
     assert min(times[:2]) >= 5
 
 
@@ -164,7 +164,7 @@ def sees_in_order():
 
 
 def real_pause():
-    """Wait in real time, so that the peer is first."""
+    """Wait in real time, so that the peer comes first."""
     threading.Event().wait(0.3)
 
 
@@ -185,7 +185,8 @@ def counts(names):
 def test_the_order_at_a_counter_is_the_same_in_every_run():
     results = [Cluster(4, **COUNTED).run(counts, ["a", "b", "a", "a"]).results for _ in range(4)]
     assert results[1:] == results[:-1]
-    assert [drawn[0] for drawn in results[0]] == [1, 2, 3, 4]  # at one time: by rank
+    # at equal times, in the order of ranks
+    assert [drawn[0] for drawn in results[0]] == [1, 2, 3, 4]
 
 
 def waits_at_most():

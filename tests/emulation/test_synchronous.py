@@ -1,7 +1,7 @@
-"""A send waits for its recv, on plain gloo and on the emulated link, however small the message.
+"""A send waits for its recv, on plain gloo and on the emulated link, for messages of any size.
 
-NCCL waits too. So a program that counts on buffers hangs here as it would there, and the link
-needs no synchronous mode of its own. Should a version of gloo begin to buffer, these tests tell.
+NCCL waits too. So a program that relies on buffers hangs here as it would there, and the link needs
+no synchronous mode of its own. These tests will fail if a version of gloo begins to buffer.
 """
 
 import threading
@@ -18,13 +18,14 @@ from ddpkit.rank.record.recorder import current
 pytestmark = pytest.mark.processes
 
 LENGTHS = (0, 1, 10_000)  # elements of a message
-LATE = 0.05  # s, by which a recv is posted after its send
-LATER = 1.0  # s of emulated time: ranks that see a file at one time have clocks far apart
+LATE = 0.05  # seconds by which a recv is posted after its send
+LATER = 1.0  # seconds of emulated time: ranks that see a file at one time have clocks far apart
 LINKS = pytest.mark.parametrize("link", [None, "10 Gbit/s, 10 us"], ids=["gloo", "link"])
 
 
 def to_a_late_receiver(how: str, folder: Path, late: float) -> list[bool]:
-    """On rank 0: whether each message was called complete before anybody had to receive it."""
+    """Return on rank 0, for each message, True if it was complete before a rank had to
+    receive it."""
     early, recorder = [], current()
     for length in LENGTHS:
         x, sent = torch.ones(length), folder / str(length)

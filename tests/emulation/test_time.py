@@ -1,4 +1,4 @@
-"""Time as the user's code sees it on an emulated machine, and how fast the machine is."""
+"""The time that the user's code sees on an emulated machine, and the speed of the machine."""
 
 import asyncio
 import math
@@ -18,7 +18,7 @@ LINK = "1 Gbit/s, 200 us"
 
 
 def seen() -> dict[str, float]:
-    """How long two seconds of sleep are on each clock."""
+    """Return the length of two seconds of sleep on each clock."""
     clocks = {
         "time": time.time,
         "time_ns": lambda: time.time_ns() / 1e9,
@@ -43,7 +43,7 @@ def seen() -> dict[str, float]:
 def test_all_clocks_are_the_machines():
     (found,) = Cluster(1, link=LINK, speed=math.inf).run(seen).results
     assert found.pop("cpu") < 1  # nothing sleeps, and CPU time stays real
-    # Doubles hold the date to 0.2 us. Where compute is free, many looks cost a little.
+    # A double holds the date to 0.2 us. If compute is free, many looks at the clock cost a little.
     assert found == pytest.approx(dict.fromkeys(found, 2.0), abs=1e-4)
 
 
@@ -53,7 +53,7 @@ def test_without_a_link_clocks_are_real():
 
 
 def others() -> dict[str, float]:
-    """Emulated seconds of what sleeps in other ways."""
+    """Return the emulated seconds of other ways to sleep."""
 
     async def several() -> None:
         await asyncio.gather(*(asyncio.sleep(k) for k in range(3)))
@@ -81,11 +81,11 @@ def test_asyncio_timeit_and_threads_sleep_in_emulated_time():
     assert found["asyncio"] == pytest.approx(3, abs=0.01)
     assert found["timeit"] == pytest.approx(2, abs=0.01)
     assert found["thread"] == pytest.approx(5, abs=0.01)
-    assert found["beside the thread"] < 1  # its sleep moves its own clock only
+    assert found["beside the thread"] < 1  # the thread's sleep moves only its own clock
 
 
 def a_look_that_waits() -> float:
-    """A loop around a clock that stands ends, too."""
+    """Loop around a clock that stands still: the loop must end too."""
     begin = time.perf_counter()
     while time.perf_counter() < begin + 0.05:
         pass
@@ -98,7 +98,7 @@ def test_a_loop_around_the_time_ends_where_compute_is_free():
 
 
 def burn(seconds: float) -> float:
-    """Emulated seconds of so much CPU time."""
+    """Return the emulated seconds of this much CPU time."""
     begin, until = time.perf_counter(), time.thread_time() + seconds
     while time.thread_time() < until:
         pass
@@ -151,7 +151,8 @@ def test_the_trace_says_that_its_time_is_emulated():
 
 
 def test_an_emulated_rank_shares_its_pages_as_others_do() -> None:
-    """Looking for the functions of `time` in a rank touched every object: 37 MB copied by each."""
+    """Regression: searching a rank for functions of `time` touched every object, and copied
+    37 MB."""
 
     def faults() -> int:
         import resource
@@ -159,5 +160,5 @@ def test_an_emulated_rank_shares_its_pages_as_others_do() -> None:
         return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 
     plain, emulated = (Cluster(2, link=link) for link in (None, "unlimited"))
-    plain.run(faults)  # so that the forkserver is there
+    plain.run(faults)  # starts the forkserver
     assert max(emulated.run(faults).results) < 1.5 * max(plain.run(faults).results)

@@ -1,6 +1,6 @@
-"""The emulated link: right values, never faster than its rules, no deadlock where it is slow.
+"""The emulated link: right values, never faster than its rules, no deadlock on slow links.
 
-Upper bounds on time would fail on a busy machine; how close the link comes is `benchmarks.link`.
+Upper bounds on time would fail on a busy machine, so no test has one.
 """
 
 import math
@@ -34,7 +34,7 @@ def test_a_link_that_cannot_be_read_is_one_sentence(link):
 
 
 def every_operation() -> dict[str, object]:
-    """What each operation of torch.distributed gives on this rank."""
+    """Return the results of each operation of torch.distributed on this rank."""
     rank, n = dist.get_rank(), dist.get_world_size()
     mine = torch.arange(6, dtype=torch.float64) + 10 * rank
     parts = list((torch.arange(2.0 * n) + 100 * rank).chunk(n))
@@ -135,7 +135,7 @@ def communicate(operation: str, nbytes: int) -> None:
 
 
 def seconds_of(trace: Trace) -> float:
-    """From the first operation posted to the last one done, over all ranks."""
+    """Return the seconds from the first post to the last end of an operation, over all ranks."""
     return (trace.end_ns - trace.start_ns) / 1e9
 
 
@@ -144,7 +144,7 @@ def seconds_of(trace: Trace) -> float:
     [
         ("all_reduce", lambda n, wire: 2 * (n - 1) * ALPHA + 2 * (n - 1) / n * wire),
         ("broadcast", lambda n, wire: math.ceil(math.log2(n)) * (ALPHA + wire)),
-        ("to rank 0", lambda n, wire: ALPHA + (n - 1) * wire),  # its incoming side is one
+        ("to rank 0", lambda n, wire: ALPHA + (n - 1) * wire),  # rank 0 has only one incoming side
         ("ping-pong", lambda n, wire: 2 * (ALPHA + wire)),
     ],
 )
@@ -164,7 +164,7 @@ def test_a_slow_rank_slows_its_messages_only():
 
 
 def to_both() -> None:
-    """Rank 0 sends 1 MB to each of the others, one after the other."""
+    """Send 1 MB from rank 0 to each other rank, one after the other."""
     x = torch.ones(250_000)
     if dist.get_rank() == 0:
         for peer in (1, 2):
@@ -201,7 +201,7 @@ def backward_of_a_wide_model() -> None:
     model = nn.Sequential(*(nn.Linear(512, 512) for _ in range(4)))  # 1 MB each
     model = nn.parallel.DistributedDataParallel(model, bucket_cap_mb=1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    for _ in range(3):  # the first has one bucket: torch rebuilds them after it
+    for _ in range(3):  # the first step has one bucket; torch rebuilds the buckets afterwards
         optimizer.zero_grad()
         model(torch.randn(16, 512)).sum().backward()
         optimizer.step()
@@ -216,7 +216,7 @@ def test_ddp_posts_its_first_bucket_before_the_last_gradient_is_ready():
 
 
 def cpu_while_waiting() -> tuple[float, float]:
-    """CPU and wall seconds of this rank's process during one long all_reduce."""
+    """Return the CPU and wall seconds of this rank's process during one long all_reduce."""
     x = torch.ones(1_000_000)
     dist.barrier()
     wall, cpu = time.perf_counter(), time.process_time()
@@ -227,13 +227,13 @@ def cpu_while_waiting() -> tuple[float, float]:
 def test_waiting_for_the_link_burns_no_cpu():
     for cpu, wall in Cluster(2, link="16 Mbit/s").run(cpu_while_waiting).results:  # 2 s
         assert wall >= 1.9
-        assert cpu < wall / 4  # the transfer itself, and the agent
+        assert cpu < wall / 4  # for the transfer itself, and the agent
 
 
 @pytest.mark.slow
 def test_a_slow_link_is_no_deadlock():
     run = Cluster(2, link="1 Mbit/s").run(communicate, "ping-pong", 250_000)
-    assert seconds_of(run.trace) > 3.9  # of which nothing moves for 2 s at a time
+    assert seconds_of(run.trace) > 3.9  # for 2 s at a time, nothing moves
 
 
 def crossed(first: int) -> None:

@@ -1,4 +1,4 @@
-"""Ranks without values: the times, bytes and levels of a run that computes everything."""
+"""Ranks without values: equal times, bytes and levels to a run that computes everything."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ pytestmark = pytest.mark.processes
 
 LINK = "10 Gbit/s, 5 us"
 CPU, GPU = "1 TFLOP/s, 100 GB/s, 64 GB, 5 us", "A100"
-FEW = 48  # elements up to which the tests compute: the models here are small
+FEW = 48  # elements up to which the tests compute, because the models are small
 
 
 def with_few(function: Callable[..., Any], *args: Any) -> Any:
-    """Call a function on a rank that computes few elements only."""
+    """Call a function on a rank that computes only few elements."""
     not_computed.SMALL = FEW
     return function(*args)
 
@@ -105,7 +105,7 @@ def transformer() -> None:
         scaler.step(optimizer)
         scaler.update()
         optimizer.zero_grad()
-    assert {int(state["step"]) for state in optimizer.state.values()} == {3}  # none was skipped
+    assert {int(state["step"]) for state in optimizer.state.values()} == {3}  # no step was skipped
 
 
 def foreach_and_plain() -> None:
@@ -139,7 +139,7 @@ def layers_of_all_kinds() -> None:
     ):
         layer(images).sum().backward()
     words = torch.randn(3, 7, 16, requires_grad=True)
-    # torch's fake LSTM of a CPU lacks the memory in which oneDNN works (docs/emulation.md).
+    # torch's fake LSTM on a CPU lacks the memory in which oneDNN works (docs/emulation.md)
     nn.GRU(16, 8, batch_first=True)(words)[0].sum().backward()
     nn.MultiheadAttention(16, 2, batch_first=True)(words, words, words)[0].sum().backward()
     for layer in (nn.LayerNorm(16), nn.RMSNorm(16), nn.Softmax(-1), nn.LogSoftmax(-1)):
@@ -179,7 +179,7 @@ def mixed_shards() -> None:
 
 def every_call() -> None:
     rank, n = dist.get_rank(), dist.get_world_size()
-    for size in (4, 200):  # carried, and not carried
+    for size in (4, 200):  # a size that is carried, and a size that is not
         x = torch.ones(size) * rank
         parts = [torch.zeros(size) for _ in range(n)]
         dist.all_reduce(x)
@@ -221,13 +221,13 @@ def every_call() -> None:
 
 
 def functional_calls(side: int = 36) -> None:
-    """Call each functional collective, on a contiguous tensor and on another."""
+    """Call each functional collective, on a contiguous tensor and on a strided one."""
     from torch.distributed import _functional_collectives as functional
 
     group = dist.group.WORLD
     warnings.filterwarnings(
         "ignore", category=FutureWarning
-    )  # newer names, which older torch lacks
+    )  # for newer names, which older versions of torch lack
     for x in (torch.ones(side, side), torch.ones(side, side).t()):
         for y in (
             functional.all_reduce(x, "sum", group),
@@ -375,7 +375,7 @@ def test_a_message_of_a_small_view_carries_zeros():
 
 
 def grown() -> int:
-    """Return the MB by which a model of 4 GB, and a step of it, have made the process grow."""
+    """Return the MB by which a model of 4 GB, and a step of the model, make the process grow."""
     torch.randn(300, 300).softmax(0).sum()
     before = resident()
     net = nn.Sequential(*(nn.Linear(8192, 8192, bias=False) for _ in range(4)))
@@ -594,7 +594,7 @@ def sliced_from_meta() -> list[int]:
     [{}, {"link": LINK}, {"machine": CPU}, {"machine": GPU}, {"machine": GPU, "values": False}],
 )
 def test_parameters_of_dtensor_move_from_meta(how: dict[str, Any]) -> None:
-    """torch swaps such parameters, and refuses where somebody holds a weak reference."""
+    """torch swaps such parameters, and refuses if a weak reference to one exists."""
     run = Cluster(2, **how).run(sliced_from_meta)
     assert run.results == [[4, 8], [4, 8]]
     backwards = [span for span in run.trace.spans if span.kind == "backward"]

@@ -48,12 +48,13 @@ Row = tuple[str, str, str, str, str] | tuple[str, str, Mapping[str, str], str]
 
 @dataclass(frozen=True)
 class Wrong:
-    """A wrong answer, and what a check must say of it."""
+    """A wrong answer, and the name of the hint that a check must give for it."""
 
     exercise: str
     label: str
-    hint: str  # the name of a hint; "" where `raises` is all
-    make: Callable[[], Any]  # the answer; made late, for the kit's answers may be missing
+    hint: str  # the name of a hint; "" if the answer only raises
+    # returns the answer; made late, because the kit's answers may be missing
+    make: Callable[[], Any]
     raises: str = ""  # as `Trouble.words`
 
     def __str__(self) -> str:
@@ -75,10 +76,10 @@ def wrong(exercise: str, hint: str = "", *, raises: str = "") -> Callable[[Answe
 
 
 def edits(*rows: Row, of: Callable[..., Any] | None = None, raises: bool = False) -> None:
-    """Register answers in which texts that stand there once are replaced.
+    """Register answers made by replacing texts, each of which occurs once.
 
-    They are edits of the kit's answer, or `of` a right answer of another make. With `raises` the
-    last column is no hint's name, but what the answer ends in.
+    They are edits of the kit's answer, or of `of`, a right answer of another make. With `raises`,
+    the last column names the end of the answer, not a hint.
     """
     for row in rows:
         exercise, label, *replace, says = row
@@ -112,7 +113,7 @@ def _editing(
 
 
 def edited(answer: Callable[..., Any], name: str, changes: Mapping[str, str]) -> Any:
-    """The answer with texts in it replaced, one after the other."""
+    """Return the answer with texts in it replaced, one after the other."""
     source = _undecorated(textwrap.dedent(inspect.getsource(answer)))
     for replace, by in changes.items():
         if source.count(replace) != 1:
@@ -121,7 +122,7 @@ def edited(answer: Callable[..., Any], name: str, changes: Mapping[str, str]) ->
         source = source.replace(replace, by)
     filename = f"{name}.py"
     linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)
-    # A module name that cannot be imported: cloudpickle ships the function by value.
+    # cloudpickle ships the function by value, because no such module can be imported
     made = f"wrong_{name.replace('-', '_')}"
     namespace = {**vars(sys.modules[answer.__module__]), "__name__": made}
     exec(compile(source, filename, "exec"), namespace)
@@ -129,7 +130,7 @@ def edited(answer: Callable[..., Any], name: str, changes: Mapping[str, str]) ->
 
 
 def _undecorated(source: str) -> str:
-    """Without the line that registers it."""
+    """Return the source without the decorator that registers the answer."""
     (node,) = ast.parse(source).body
     assert isinstance(node, ast.FunctionDef | ast.ClassDef)
     if not any(ast.unparse(each).startswith(("right(", "wrong(")) for each in node.decorator_list):
@@ -147,38 +148,38 @@ def _kit_answer(exercise: str) -> Any:
 
 
 def labs() -> list[str]:
-    """Labs that have a folder here: "00"."""
+    """Return the labs that have a folder here: "00"."""
     return sorted(path.name.removeprefix("lab") for path in HERE.glob("lab[0-9][0-9]"))
 
 
 def load(lab: str, kind: str) -> None:
-    """Import labNN/{kind}.py, and labNN/{kind}_more.py where one file is not enough."""
+    """Import labNN/{kind}.py, and labNN/{kind}_more.py if there is a second file."""
     for path in sorted((HERE / f"lab{lab}").glob(f"{kind}*.py")):
         module = importlib.import_module(f"tests.labs.lab{lab}.{path.stem}")
         cloudpickle.register_pickle_by_value(module)  # ranks cannot import tests
 
 
 def wrong_answers(lab: str) -> list[Wrong]:
-    """All wrong answers to the exercises of a lab, in the order in which they are written."""
-    load(lab, "right_answers")  # some are edited
+    """Return all wrong answers to the exercises of a lab, in the order of their definitions."""
+    load(lab, "right_answers")  # some wrong answers are edits of these
     load(lab, "wrong_answers")
     return [each for each in WRONG if find(each.exercise).lab == lab]
 
 
 def right_answers(lab: str) -> list[tuple[str, Callable[..., Any]]]:
-    """All right answers to the exercises of a lab, each with its exercise."""
+    """Return all right answers to the exercises of a lab, each with its exercise."""
     load(lab, "right_answers")
     return [each for each in RIGHT if find(each[0]).lab == lab]
 
 
 def run(answer: Wrong, exercise: Exercise | None = None) -> Verdict:
-    """The check's verdict on a wrong answer."""
+    """Return the check's verdict on a wrong answer."""
     return judge(exercise or find(answer.exercise), answer.make())
 
 
 @functools.cache
 def hints_of(exercise: Exercise) -> list[Hint]:
-    """All hints that the cases of an exercise have, each once."""
+    """Return all hints in the cases of an exercise, without duplicates."""
     cases = exercise.cases(Sealed(exercise.name), Seed().rng(exercise.name))
     found = [hint for case in cases for hint in case.hints]
     return list({id(hint): hint for hint in found}.values())

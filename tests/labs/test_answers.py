@@ -43,7 +43,7 @@ def summed(numbers):
 
 @pytest.fixture
 def kit(monkeypatch):
-    """The kit's answer to `toy_sum`."""
+    """Replace the kit's answers by an answer to `toy_sum`."""
     kits = types.SimpleNamespace(get={"toy_sum": summed}.__getitem__)
     monkeypatch.setattr(ddpkit, "answers", kits, raising=False)
 
@@ -84,14 +84,14 @@ def by_a_loop(numbers):
     return total
 
 
-answers.RIGHT.pop()  # a toy's: other tests of this worker ask for those of the labs
+answers.RIGHT.pop()  # remove the toy's answer: other tests of this worker ask for the labs' answers
 
 
 def test_a_row_may_be_an_edit_of_a_right_answer(toy_sum, monkeypatch):
     edits(("toy_sum", "late", "in numbers", "in numbers[:-1]", "last left out"), of=by_a_loop)
     (found,) = answers.WRONG
     assert answers.run(found).hint_name == "last left out"
-    assert answers.RIGHT == []  # it is not registered once more
+    assert answers.RIGHT == []  # the edit does not register it again
     assert found.make().__name__ == "by_a_loop"
 
 

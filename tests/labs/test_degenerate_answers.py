@@ -28,7 +28,7 @@ from ddpkit.grade.questions import Answer
 from tests.labs import unseen
 
 MOST = 0.06  # a share of an exercise's points
-OTHERWISE = {  # the points of exercises with more points, and why
+OTHERWISE = {  # (exercise, way) -> points of exercises that give more, with the reasons
     # The right answer sends a barrier, without bytes. Without the barrier one case of five fails,
     # and four cases ask for the order of writing and renaming, and for one writer. A checkpoint is
     # a file, so a check allows files, and ranks may wait for each other by files too.
@@ -149,7 +149,7 @@ class KeepsTheBlock(nn.Module):
 
 
 def a_view_of_all(flat):
-    """The whole mean on each rank, of which a part is shown."""
+    """Return a view of a part of the mean; the rank keeps the whole mean."""
     whole = flat.clone()
     dist.all_reduce(whole)
     return (whole / dist.get_world_size()).chunk(dist.get_world_size())[dist.get_rank()]

@@ -1,5 +1,8 @@
-"""The checks of the labs, proven at both ends: what must fail fails with its hint, what must pass
-passes. Nothing here knows an exercise by name: each new one is held to the same."""
+"""The checks of the labs, proven at both ends: wrong answers fail with their hints, right ones
+pass.
+
+Nothing here knows an exercise by name, so each new exercise is tested in the same way.
+"""
 
 import ast
 import json
@@ -43,7 +46,7 @@ def test_every_wrong_answer_is_of_an_exercise():
 
 
 def _printed(name):
-    """What the check of an exercise printed when the lessons were executed."""
+    """Return the output of an exercise's check in the executed lessons."""
     for path in sorted((ROOT / "solutions").glob("*.ipynb")):
         for cell in json.loads(path.read_text("utf-8"))["cells"]:
             if cell["metadata"].get("ddpkit", {}).get("check") == name:
@@ -55,9 +58,9 @@ def _printed(name):
 @pytest.mark.processes("some")
 @each_exercise
 def test_the_kits_answer_passes_whatever_the_seed(name, monkeypatch, request):
-    """Under a secret seed here. With the public one nbval runs it, and compares what it prints.
+    """The seed here is secret. nbval runs the public seed, and compares the output.
 
-    In a run of all tests the grader asks them all under a secret seed, in its sandbox.
+    In a run of all tests, the grader checks all answers under a secret seed, in its sandbox.
     """
     from ddpkit import answers
 
@@ -75,7 +78,7 @@ def test_what_the_kits_answer_prints_is_the_same_again(name):
     printed, count = _printed(name), len(list(asked))
     ends = f"{name}: passed, {count} of {count} cases. Your version is kept for later labs.\n"
     assert printed.endswith(ends)
-    assert "0x" not in printed  # an address
+    assert "0x" not in printed  # a memory address
 
 
 @pytest.mark.processes("some")
@@ -99,13 +102,13 @@ def test_an_exercise_says_what_it_is(name):
 
 
 def _blocks(name):
-    """The solution blocks of an exercise's cell."""
+    """Return the solution blocks of an exercise's cell."""
     cells = (cell for path in LESSONS for cell in parse(path).cells if cell.exercise == name)
     return next(cells).blocks
 
 
 def _as_shipped(name):
-    """The answer cell of a lab, run after what the cells before it import and define."""
+    """Run a lab's answer cell after the imports and definitions of the cells before."""
     found = [(path, at) for path in LABS for at, cell in enumerate(_cells(path)) if _is(cell, name)]
     assert len(found) == 1, f"{len(found)} answer cells for {name} in labs/"
     path, at = found[0]
@@ -128,7 +131,7 @@ def _is(cell, name):
 
 
 def _definitions(source):
-    """Imports, functions and classes of a cell: its demonstrations would take their time."""
+    """Return the imports, functions and classes of a cell, without its slow demonstrations."""
     lines = [line for line in source.splitlines() if not line.startswith(("%", "!"))]
     tree = ast.parse("\n".join(lines))
     kinds = (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)

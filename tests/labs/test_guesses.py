@@ -1,4 +1,7 @@
-"""Guesses have a place, and what solved labs predict comes out; so do questions in words."""
+"""Guesses have a place, and the guesses of solved labs come true.
+
+Questions in words have a place too.
+"""
 
 import json
 import re
@@ -29,7 +32,7 @@ def test_each_guess_is_compared_once_below_it(path):
 
 @pytest.mark.parametrize("path", LESSONS, ids=IDS)
 def test_what_is_predicted_comes_out(path):
-    """Within 10 %: each guess of the solution is the formula of the text."""
+    """Each guess of a solution is the text's formula, and is right within 10 %."""
     cells = load(path.with_suffix(".ipynb"))["cells"]
     printed = "".join(text_of(out.get("text", "")) for c in cells for out in c.get("outputs", ()))
     ratios = [float(ratio) for ratio in RATIO.findall(printed)]

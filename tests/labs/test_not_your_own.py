@@ -261,7 +261,7 @@ def nothing_refused() -> Iterator[None]:
         yield
 
 
-@pytest.mark.slow  # on ranks, as the test above
+@pytest.mark.slow  # on ranks, like the test above
 @pytest.mark.processes("some")
 @pytest.mark.parametrize("about", ANSWERS)
 def test_these_answers_earn_points_where_nothing_is_refused(about: str) -> None:

@@ -1,4 +1,5 @@
-"""Lessons as they are read: each picture has its sentence, and a lab takes what its head says."""
+"""Lessons for their readers: each picture has a sentence, and a lab takes the minutes of its
+head."""
 
 import re
 
@@ -8,7 +9,7 @@ from ddpkit.authoring import Lesson
 from ddpkit.authoring.notebook import load, text_of
 from tests.project.source import lesson_in, sources
 
-WORDS_A_MINUTE = 150  # of a technical text, in a language that is not the reader's own
+WORDS_A_MINUTE = 150  # words of a technical text, in a language that is not the reader's own
 LEAST, MOST = 8, 15  # minutes of an exercise
 
 
@@ -18,7 +19,7 @@ def lesson(request: pytest.FixtureRequest) -> Lesson:
 
 
 def test_each_picture_has_a_sentence_of_its_own(lesson: Lesson):
-    """It stands above the picture, or below it; below, a heading begins something else."""
+    """The sentence is above the picture, or below it before the next heading."""
     spoken, owed = True, ""
     for cell in load(lesson.path.with_suffix(".ipynb"))["cells"]:
         text = text_of(cell["source"])
@@ -32,9 +33,9 @@ def test_each_picture_has_a_sentence_of_its_own(lesson: Lesson):
 
 
 def test_a_lab_takes_the_minutes_that_its_head_says(lesson: Lesson):
-    """So says a count of words and exercises, of all that is above the first optional part.
+    """The minutes follow from words and exercises above the first optional part.
 
-    Where the end is open, the count says the least alone.
+    If the end is open, the count gives only the least minutes.
     """
     said, words, exercises = int(lesson.summary[1]), 0, 0
     open_end = "as long as you like" in lesson.cells[0].source

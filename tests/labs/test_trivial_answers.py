@@ -27,7 +27,7 @@ GROUP_IS_MISSING = "Default process group has not been initialized"
 
 
 class Nothing:
-    """A class of which each method does nothing."""
+    """A class with methods that do nothing."""
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         self.buckets: list[Any] = []
@@ -39,7 +39,7 @@ class Nothing:
 
 
 def plain_steps(parameters, gradients, lr, momentum=0.0, velocities=None):
-    """SGD without momentum."""
+    """Take a step of SGD without momentum."""
     with torch.no_grad():
         for p, g in zip(parameters, gradients, strict=True):
             p -= lr * g
@@ -69,8 +69,8 @@ OF_ONE = {"sgd_step": plain_steps, "minibatches": unshuffled}
 def in_this_process(shared: Any) -> Run[Any]:
     """Call the answer for one rank after the other, without ranks: it sends nothing.
 
-    Where the check around it communicates, there are ranks as usual, for the one trivial answer
-    that can go on there: what is given, given back, is a module like any other.
+    If the check around the answer communicates, there are ranks as usual. Only one trivial answer
+    can go on there: the given module, returned unchanged.
     """
     n, results, spans = len(shared.calls[0]), [], []
     for rank in range(n):
@@ -100,7 +100,7 @@ def in_this_process(shared: Any) -> Run[Any]:
 
 
 def gives_back(answer: Any) -> bool:
-    """Whether an answer that is put to a check, alone or within other functions, is `given`."""
+    """True if an answer in a check, alone or inside other functions, is `given`."""
     if isinstance(answer, partial):
         return any(map(gives_back, (answer.func, *answer.args)))
     return answer is given
@@ -125,7 +125,10 @@ def test_trivial_answers_earn_next_to_nothing(name: str) -> None:
 
 
 def test_a_right_answer_is_known_without_ranks_too() -> None:
-    """What sends nothing is judged as on ranks: the test above would be empty else."""
+    """An answer that sends nothing gets the verdict that it gets on ranks.
+
+    Otherwise the test above would prove nothing.
+    """
     passes = mock.Mock(side_effect=in_this_process)
     with mock.patch.object(on_ranks._Shared, "_start", lambda shared: passes(shared)):
         verdict = judge(exercises()["who_waits"], lambda x: x.clone())

@@ -1,4 +1,5 @@
-"""Each run of the lessons on a modelled machine, with values and without: equal times, levels."""
+"""Each run of the lessons on a modelled machine, with and without values: equal times and
+levels."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from tests.project.source import ROOT
 pytestmark = pytest.mark.processes
 
 LESSONS = sorted((ROOT / "solutions").glob("*.py"))[4:15]  # 04 to 14
-UNLIKE = {  # lessons, functions, and the reason for unequal times
+UNLIKE = {  # (lesson, function) -> the reason for unequal times
     ("08", "train_both"): "the rows that a worker pulls are drawn, and drawn numbers are values",
     ("10", "job"): "ranks send the bytes of a checkpoint, and files without values are smaller",
     ("13", "torchs_checkpoint"): "torch.distributed.checkpoint sends sizes of files as objects",

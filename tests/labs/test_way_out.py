@@ -1,4 +1,4 @@
-"""Each lab ends with the same thing in plain torch: a program that runs as it stands."""
+"""Each lab ends with a program in plain torch that does the same and runs unchanged."""
 
 import re
 import subprocess
@@ -16,7 +16,7 @@ LESSONS = sorted((ROOT / "solutions").glob("[0-9][0-9]_*.py"))
 
 
 def program(path):
-    """The block of Python in the last section but one."""
+    """Return the block of Python in the section "The way out"."""
     (text,) = (
         cell.source
         for cell in parse(path).cells
@@ -29,7 +29,7 @@ def program(path):
 @pytest.mark.processes
 @pytest.mark.parametrize("path", LESSONS, ids=[path.stem for path in LESSONS])
 def test_it_runs_as_it_stands(path, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)  # it may write files where it runs
+    monkeypatch.chdir(tmp_path)  # the program may write files in its folder
     script = tmp_path / "script.py"
     script.write_text(program(path))
     run = Cluster(2).run(LaunchedScript(str(script), ()))

@@ -1,6 +1,6 @@
 """The checks of all labs: each wrong answer fails with its hint, each right one passes.
 
-The answers are in tests/labs/labNN. The answers of one lab are for one worker (tests/order.py).
+tests/labs/labNN has the answers. One worker runs all answers of a lab (tests/order.py).
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from ddpkit.grade.score import score
 from tests.grade.outside import Recorded
 from tests.labs.answers import Wrong, hints_of, labs, right_answers, run, wrong_answers
 
-MOST_LINES = 15  # of a check's text
+MOST_LINES = 15  # lines of a check's text
 
 
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An answer to lab 06 that walks each path computes for as long as it may."""
+    """Shorten the limit for an answer to lab 06 that walks each path and never ends."""
     monkeypatch.setattr(graphs, "FOR_EVER", 5)
 
 
@@ -34,7 +34,7 @@ WRONG = [pytest.param(each, id=f"{lab}-{each}") for lab in labs() for each in wr
 def test_a_wrong_answer_fails_with_its_hint(answer: Wrong) -> None:
     """`check` and the grader refuse the answer, with the same hint."""
     exercise = find(answer.exercise)
-    recorded = Recorded(exercise, whole=False)  # most are known by the first case that fails
+    recorded = Recorded(exercise, whole=False)  # the first case that fails reveals most answers
     verdict = run(answer, recorded.recording())
     if not _is_met(answer, verdict):
         recorded = Recorded(exercise)
@@ -72,7 +72,7 @@ def _grader_agrees(exercise: Exercise, recorded: Recorded, verdict: Verdict) -> 
 def test_every_hint_has_a_wrong_answer(lab: str) -> None:
     """No hint of the lab's exercises lacks a wrong answer; a shared hint needs one exercise."""
     met = {(each.exercise, each.hint) for each in wrong_answers(lab)}
-    users: dict[int, set[str]] = defaultdict(set)  # by identity of a hint: its exercises
+    users: dict[int, set[str]] = defaultdict(set)  # id of a hint -> its exercises
     found = {name: hints_of(each) for name, each in exercises().items() if each.lab == lab}
     for name, hints in found.items():
         for hint in hints:

@@ -1,9 +1,9 @@
-"""Executes a lesson, and repeats each run on a modelled machine without values.
+"""Execute a lesson, and repeat each run on a modelled machine without values.
 
-    python -m tests.labs.twice solutions/06_overlap.py
+python -m tests.labs.twice solutions/06_overlap.py
 
-Prints a line of JSON for each `Cluster.run`: the function, the cell's line, the first unequal
-spans, and True or False for equal spans and equal levels of memory. Checks are left out.
+The command prints a line of JSON for each `Cluster.run`: the function, the cell's line, the first
+unequal spans, and True or False for equal spans and equal levels of memory. It leaves checks out.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from ddpkit import RunFailed
 from ddpkit.cluster import Cluster
 from ddpkit.protocol import not_computed
 
-# Values of short messages, and lines: calls by the code of the kit get the line of `with_few`.
+# values of short messages, and lines: calls by the kit's code get the line of `with_few`
 UNCOMPARED = ("holds", "line")
 FEW = 64  # elements up to which a rank computes: the lessons' models are small
 
@@ -83,7 +83,7 @@ def _spans(run: Any) -> list[str]:
 
 
 def _copy() -> Path:
-    """Return a copy of a lesson's folders: its own, and those that it made: "lab10-...\"."""
+    """Return a copy of a lesson's folders: its own folder, and those that it made: "lab10-..."."""
     copy, here = Path(tempfile.mkdtemp()), Path(tempfile.gettempdir())
     for each in here.glob("lab*"):
         shutil.copytree(each, copy / each.name)
@@ -91,7 +91,7 @@ def _copy() -> Path:
 
 
 def _put(copy: Path) -> None:
-    """Let a lesson's folders have the content of a copy."""
+    """Give a lesson's folders the content of a copy."""
     here = Path(tempfile.gettempdir())
     for folder in here.glob("lab*"):
         for each in folder.iterdir():

@@ -89,7 +89,7 @@ def test_a_whole_docstring_is_left_alone(source: str):
 
 
 def exported() -> dict[str, Any]:
-    """Return the classes and functions of ddpkit's `__all__`s, and Link and Links, by dotted name."""
+    """Return the classes and functions of all `__all__`s, and Link and Links, by dotted name."""
     rooms = {name: importlib.import_module(name).__all__ for name in PUBLIC}
     rooms["ddpkit.link"] = LINK
     found = {

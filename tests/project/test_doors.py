@@ -1,4 +1,4 @@
-"""Devcontainer, Binder and docs/where.md: their commands exist, and their versions agree with ours."""
+"""Devcontainer, Binder and docs/where.md: commands exist, versions agree with ours."""
 
 import json
 import os

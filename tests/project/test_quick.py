@@ -1,4 +1,4 @@
-"""`make quick` runs the tests that start no process, and detects tests that start one all the same."""
+"""`make quick` runs the tests that start no process, and detects tests that start one."""
 
 import re
 import subprocess

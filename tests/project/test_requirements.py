@@ -116,7 +116,7 @@ def _make_installs() -> str:
 
 
 def test_every_import_is_declared():
-    """A library that the package imports is a direct dependency, not only a dependency of another."""
+    """A library that the package imports is a direct dependency, not only an indirect one."""
     owners = importlib.metadata.packages_distributions()
     declared = {canonicalize_name(r.name) for r in map(Requirement, PROJECT["dependencies"])}
     used = {found.imported.split(".")[0] for found in imports()}

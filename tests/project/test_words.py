@@ -7,7 +7,7 @@ from tests.project.source import modules
 
 
 def classes() -> dict[str, list[str]]:
-    """Return class name -> modules that define the class, without the answers, which are students'."""
+    """Return class name -> modules that define the class, without the students' answers."""
     found: dict[str, list[str]] = defaultdict(list)
     for module, path in modules().items():
         if module.startswith("ddpkit.answers"):

@@ -1,4 +1,4 @@
-"""Programs of hosts that launch on devices, written as they would be in torch. Times in us."""
+"""Programs of hosts that launch on devices, written as in torch. Times are in us."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from ddpkit.simulate.engine.operations import schedule_of
 from ddpkit.simulate.engine.program import Action
 from ddpkit.simulate.engine.queues import DEFAULT
 
-Times = tuple[float, float]  # of an item: its start and its end
+Times = tuple[float, float]  # start and end of an item
 BYTES = "1 GB/s"  # a link that moves 1 kB in 1 us
 
 
 class Host:
-    """A rank's host. Each call takes ``launch`` us of the host; names tell items apart."""
+    """A rank's host. Each call takes ``launch`` us of the host; items are known by names."""
 
     def __init__(self, rank: int = 0, ranks: int = 1, launch: float = 10) -> None:
         self.rank, self.ranks, self.queues = rank, ranks, Queues[str]()
@@ -34,7 +34,7 @@ class Host:
         self._launch_ns, self._seqs = round(launch * 1000), dict[str, int]()
 
     def launch(self) -> None:
-        """Spend what a launch costs the host."""
+        """Spend the host's time for a launch."""
         self.steps.append(Work(self._launch_ns, ""))
 
     def kernel(
@@ -58,10 +58,10 @@ class Host:
         group: str = "",
         members: tuple[int, ...] | None = None,
     ) -> str:
-        """Post a collective of NCCL's; ``nbytes`` is what this rank hands in.
+        """Post a collective of NCCL's; ``nbytes`` are the bytes that this rank hands in.
 
         On two ranks and a link of `BYTES`, an all_reduce or an all_gather of 1 kB takes 1 us, a
-        reduce_scatter half of that.
+        reduce_scatter half of this time.
         """
         members = tuple(range(self.ranks)) if members is None else members
         self.launch()
@@ -92,11 +92,11 @@ class Host:
         return name
 
     def follow(self, *items: str, stream: str = DEFAULT) -> None:
-        """Let a stream wait for items, as an event or a Work lets it."""
+        """Let a stream wait for items, as torch does for an event or a Work."""
         self.queues.follow(items, stream)
 
     def wait(self, *items: str) -> None:
-        """Let the host wait."""
+        """Let the host wait for items."""
         self.steps.append(After(items))
 
     def synchronize(self) -> None:
@@ -105,7 +105,7 @@ class Host:
 
 
 class Ran:
-    """Times of a program: ``host[rank]``, and of a rank's items by name."""
+    """Times of a played program: ``host[rank]``, and items by their names."""
 
     def __init__(self, played: Played) -> None:
         self.played, self.host = played, [ns / 1000 for ns in played.ends_ns]
@@ -124,12 +124,12 @@ class Ran:
         return [self.of(0, name) for name in names]
 
     def of(self, rank: int, name: str) -> Times:
-        """The start and the end of a rank's item."""
+        """Return the start and the end of a rank's item."""
         return self._of[rank, name]
 
     @property
     def unended(self) -> set[object]:
-        """The names of those that never end."""
+        """Return the names of the items that never end."""
         return {each.step.handle for each in self.played.unended}  # type: ignore[union-attr]
 
 

@@ -1,4 +1,4 @@
-"""Buckets against torch's own assignment."""
+"""Buckets, compared with torch's own assignment."""
 
 import pytest
 from hypothesis import given
@@ -27,7 +27,7 @@ def test_a_bucket_closes_when_it_reaches_its_cap() -> None:
 
 
 def test_the_default_begins_with_a_small_bucket() -> None:
-    """As torch's: 1 MB, then 25 MB; a cap that is given holds for the first bucket too."""
+    """The default is torch's: 1 MB, then 25 MB; an explicit cap applies to the first bucket too."""
     many = gradients([MB] * 60)
     assert [len(b) for b in indices(assign_buckets(many))] == [1, 25, 25, 9]
     assert [len(b) for b in indices(assign_buckets(many, 25))] == [25, 25, 10]
@@ -56,7 +56,7 @@ PARAMETERS = KINDS.flatmap(
     cap=st.sampled_from((0.05, 0.1, 0.5)),
 )
 def test_the_rule_is_torchs(parameters: list[tuple[int, str]], first: float, cap: float) -> None:
-    """`compute_bucket_assignment_by_size` fixes no order among buckets of several dtypes."""
+    """`compute_bucket_assignment_by_size` fixes no order among buckets of different dtypes."""
     torch = pytest.importorskip("torch")
     import torch.distributed as dist
 

@@ -1,4 +1,4 @@
-"""The closed forms against the events, against the textbooks, and against each other."""
+"""Closed forms, compared with simulated events, with textbooks, and with each other."""
 
 import random
 
@@ -18,7 +18,7 @@ from ddpkit.simulate import (
 )
 from tests.properties import examples
 
-LATENCIES = (0.0, 1e-9, 1e-6, 3e-5, 1e-4, 2e-4, 1e-3)  # seconds; the vector takes 100 us
+LATENCIES = (0.0, 1e-9, 1e-6, 3e-5, 1e-4, 2e-4, 1e-3)  # seconds; the vector itself takes 100 us
 
 
 def test_every_algorithm_has_a_formula_and_a_source() -> None:
@@ -32,7 +32,7 @@ def test_closed_form_is_what_the_events_take(algorithm: str) -> None:
         nbytes, plan = 240 * n, schedule(algorithm, n, 60 * n)
         for latency in LATENCIES:
             link = Link(latency, nbytes / 1e-4)
-            rounding = 1 + plan.rounds + n  # half a ns a message of the longest chain
+            rounding = 1 + plan.rounds + n  # half a ns for each message of the longest chain
             assert time_of(plan, link).end_ns == pytest.approx(
                 cost(algorithm, n, nbytes, link), abs=rounding
             )
@@ -62,7 +62,7 @@ def test_powers_of_two_cost_what_the_textbook_says(n: int) -> None:
 
 
 def test_never_more_than_the_textbook() -> None:
-    """Rounds one after the other, α + t each, are an upper bound."""
+    """An upper bound: rounds one after the other, each α + t."""
     for n in range(2, 70):
         for latency in LATENCIES:
             link, nbytes = Link(latency, 1e9), 100_000
@@ -77,7 +77,7 @@ def test_never_more_than_the_textbook() -> None:
 
 
 def test_the_measured_example_of_the_design() -> None:
-    """16 MiB over 4 ranks at 50 MB/s: formula 509 ms for a ring (here 503 without its latency)."""
+    """16 MiB over 4 ranks at 50 MB/s: 509 ms by the formula for a ring, 503 ms without latency."""
     assert cost("ring", 4, 2**24, "50 MB/s") / 1e6 == pytest.approx(503.3, abs=0.1)
     assert cost("master_worker", 4, 2**24, "50 MB/s") / 1e6 == pytest.approx(2013.3, abs=0.1)
 
@@ -89,7 +89,7 @@ def test_butterfly_wins_when_small_and_ring_when_large() -> None:
 
 
 def test_a_ring_is_as_good_as_bandwidth_allows() -> None:
-    """No all_reduce moves less than 2(n-1)/n of the vector over each link: busbw = β."""
+    """An all_reduce moves at least 2(n-1)/n of the vector over each link: busbw = β at best."""
     for n in range(2, 9):
         for algorithm in ("ring", "tree", "butterfly", "all_to_all", "master_worker"):
             ns = cost(algorithm, n, 840 * 10**6, "1 GB/s")
@@ -126,12 +126,12 @@ def unequal(latencies: tuple[float, ...]) -> st.SearchStrategy[list[Link]]:
 @examples(40)
 @given(each=unequal((1e-6,)) | unequal((1e-6, 1e-3)))
 def test_a_ring_on_unequal_links_goes_at_the_pace_of_the_slowest(each: list[Link]) -> None:
-    """By which `replay` and the emulated link's own all_reduce go."""
+    """`replay` and the all_reduce of the emulated link use the slowest link's formula."""
     n, links = len(each), Links(tuple(each))
     far = len({link.latency_ns for link in each}) > 1
     ns = time_of(schedule("ring", n, 25_000 * n), links).end_ns
     bound = cost("ring", n, 100_000 * n, links.slowest)
-    # Unequal latencies are paid once per distant link, not in every round.
+    # unequal latencies are paid once per distant link, not in every round
     assert (0.3 if far else 0.99) * bound <= ns <= bound + 2 * n
 
 
@@ -144,7 +144,7 @@ def test_unknown_algorithms_and_no_ranks_are_refused() -> None:
 
 @pytest.mark.parametrize("n", [1, 2, 3, 4, 8])
 def test_an_operation_costs_what_its_bytes_need(n: int) -> None:
-    """Of what one rank hands in, counted by hand: so many latencies, so many times its bytes."""
+    """The factors of latency and of bytes, from one rank's input, are counted by hand."""
     links, nbytes, log2 = Links.parse("1 GB/s, 7 us", n), 840_000, (n - 1).bit_length()
     expected = {
         "all_reduce": (2 * (n - 1), 2 * (n - 1) / n),

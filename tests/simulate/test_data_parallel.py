@@ -1,4 +1,4 @@
-"""Replayed steps against an oracle that goes from nanosecond to nanosecond."""
+"""Replayed steps, compared with a simulation of every nanosecond."""
 
 import time
 
@@ -34,18 +34,15 @@ def a_step(draw: st.DrawFn, names: list[str]) -> Step:
 
 @st.composite
 def steps_of(draw: st.DrawFn, ranks: tuple[int, int], gradients: tuple[int, int]) -> list[Step]:
-    """A step of each rank; as many ranks, and gradients, as between two bounds."""
+    """Draw a step for each rank; the numbers of ranks and of gradients lie between two bounds."""
     names = [f"p{i}" for i in range(draw(st.integers(*gradients)))]
     return draw(st.lists(a_step(names), min_size=ranks[0], max_size=ranks[1]))
 
 
 def tick_by_tick(steps: list[Step], buckets: list[Bucket], link: Link) -> list[int]:
-    """When each rank is through: all of them watched at every nanosecond.
-
-    Returns, per rank, the ns of the end of its step.
-    """
+    """Return the end of each rank's step in ns, by looking at all ranks in every nanosecond."""
     n, now = len(steps), 0
-    posted = [0] * n  # how many buckets each rank has posted
+    posted = [0] * n  # number of buckets that each rank has posted
     reduced, running_until = 0, None
     ends: list[int | None] = [None] * n
     left = [step.finish_ns + step.optimizer_ns for step in steps]
@@ -88,13 +85,13 @@ def test_agrees_with_the_oracle(
 
 
 def usual() -> Step:
-    """A backward of 64 ms with 128 MB of gradients."""
+    """Return a step with a backward of 64 ms and 128 MB of gradients."""
     some = [Gradient(f"p{i}", 2 * MB, (i + 1) * 1_000_000) for i in range(64)]
     return Step(30_000_000, tuple(some), 3_000_000, 500_000, 1_000_000)
 
 
 def test_all_is_hidden_but_the_last_bucket() -> None:
-    """Communication as fast as compute: with small buckets only the last one is exposed."""
+    """Communication is as fast as compute: with small buckets only the last bucket is exposed."""
     step = usual()
     each = cost("ring", 4, 2 * MB, "40 Gbit/s, 10 us")
     done = replay(step, 4, "40 Gbit/s, 10 us", assign_buckets(step.gradients, 0))
@@ -197,7 +194,7 @@ def test_a_trace_of_the_first_ranks_says_so() -> None:
 
 
 def test_4096_ranks() -> None:
-    """Printed, not asserted: a busy machine is no failure."""
+    """The time is printed, not asserted, because a busy machine is no failure."""
     start = time.perf_counter()
     done = replay(usual(), 4096, "100 Gbit/s, 5 us", slow={17: 1.2})
     done.trace(8)

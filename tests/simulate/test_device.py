@@ -1,9 +1,9 @@
-"""Devices: what a host launches runs later, first ready first served, to the nanosecond.
+"""Devices: work runs after its launch, in the order in which it becomes ready, to the nanosecond.
 
-The programs of the first part are the vectors of the specification, with their numbers. "L" is what
-a launch costs the host, 10 us unless the test says otherwise; K(100) is a kernel of 100 us. On two
+The programs of the first part are the examples of the specification, with their numbers. "L" is the
+host's time for a launch, 10 us unless the test says otherwise; K(100) is a kernel of 100 us. On two
 ranks and a link of 1 GB/s, an all_reduce of 1 kB takes 1 us (two halves), an all_gather of 1 kB
-from each rank 1 us, a reduce_scatter of 1 kB half of that.
+from each rank takes 1 us, and a reduce_scatter of 1 kB takes half of that.
 """
 
 import pytest
@@ -17,7 +17,7 @@ from tests.simulate.hosts import Host, Ran, ran
 
 
 def alike(write, launch: float = 10, link: str = "1 GB/s") -> Ran:
-    """Play one program on two ranks that are alike."""
+    """Play one program on two equal ranks."""
     hosts = [Host(rank, 2, launch) for rank in range(2)]
     for host in hosts:
         write(host)
@@ -25,7 +25,7 @@ def alike(write, launch: float = 10, link: str = "1 GB/s") -> Ran:
 
 
 def test_01_a_loop_that_the_launches_limit() -> None:
-    """K_i is launched at 10 i and is done 2 later: the device waits for the host."""
+    """K_i is launched at 10 i and ends 2 later: the device waits for the host."""
     host = Host()
     for i in range(1, 101):
         host.kernel(f"K{i}", 2)
@@ -36,7 +36,8 @@ def test_01_a_loop_that_the_launches_limit() -> None:
 
 
 def test_02_a_loop_that_the_device_limits() -> None:
-    """L = 2: K1 begins at 2, each next one when the one before is done: K_i ends at 2 + 10 i."""
+    """L = 2: K1 begins at 2, and each next kernel at the end of the one before: K_i ends at 2 +
+    10 i."""
     host = Host(launch=2)
     for i in range(1, 101):
         host.kernel(f"K{i}", 10)
@@ -47,7 +48,7 @@ def test_02_a_loop_that_the_device_limits() -> None:
 
 
 def test_03_the_host_reads_a_number_in_each_turn() -> None:
-    """Nothing overlaps: launch 10, kernel 30, copy 5, launched meanwhile: 45 a turn."""
+    """Nothing overlaps: a launch of 10, a kernel of 30 and a copy of 5 take 45 a turn."""
     host = Host()
     for i in "123":
         host.kernel("K" + i, 30)
@@ -60,7 +61,7 @@ def test_03_the_host_reads_a_number_in_each_turn() -> None:
 
 
 def test_04_two_streams_share_the_device() -> None:
-    """A2 follows A1, so it is ready at 110, later than B1 (20), which was ready first."""
+    """A2 follows A1 and is ready at 110; B1 was ready first, at 20."""
     host = Host()
     host.kernel("A1", 100, "a")
     host.kernel("B1", 50, "b")
@@ -71,7 +72,7 @@ def test_04_two_streams_share_the_device() -> None:
 
 
 def test_05_a_stream_waits_for_a_copy() -> None:
-    """The copy engine works beside K1; K2 waits for the copy's event, at 170."""
+    """The copy engine works beside K1; K2 waits for the copy's event at 170."""
     host = Host()
     host.kernel("K1", 100)
     host.follow(host.kernel("C", 150, "b", UP))
@@ -80,7 +81,7 @@ def test_05_a_stream_waits_for_a_copy() -> None:
 
 
 def test_06_an_event_is_recorded_again_and_another_one_never() -> None:
-    """L = 0. Stream b waits for what the event holds at that call: A1 alone; c for A2 too."""
+    """L = 0. Stream b waits for the event's content at the call, A1; stream c waits for A2 too."""
     host = Host(launch=0)
     host.kernel("A1", 100)
     host.follow(*host.queues.tail(), stream="b")
@@ -94,7 +95,7 @@ def test_06_an_event_is_recorded_again_and_another_one_never() -> None:
 
 @pytest.mark.parametrize("blocking", [True, False])
 def test_07_a_collective_on_a_side_stream(blocking: bool) -> None:
-    """The links work from 10 to 510 beside K1 to K3; K4 waits for them, said either way."""
+    """The links work from 10 to 510 beside K1 to K3; K4 waits for them, in two ways to say so."""
 
     def write(host: Host) -> None:
         work = host.collective("R", "all_reduce", 500_000, blocking=blocking, on="side")
@@ -109,7 +110,10 @@ def test_07_a_collective_on_a_side_stream(blocking: bool) -> None:
 
 
 def test_08_a_blocking_collective_holds_its_own_stream() -> None:
-    """K1 follows the all_reduce on the default stream: 510. The host is done after 4 launches."""
+    """K1 follows the all_reduce on the default stream, at 510.
+
+    The host is done after 4 launches.
+    """
 
     def write(host: Host) -> None:
         host.collective("R", "all_reduce", 500_000)
@@ -122,7 +126,7 @@ def test_08_a_blocking_collective_holds_its_own_stream() -> None:
 
 
 def test_09_an_asynchronous_collective_is_waited_for_late() -> None:
-    """It is behind K0, 110; K1 runs beside it; K2 follows the wait, 610."""
+    """The all_reduce follows K0 (110); K1 runs beside it; K2 follows the wait (610)."""
 
     def write(host: Host) -> None:
         host.kernel("K0", 100)
@@ -136,9 +140,9 @@ def test_09_an_asynchronous_collective_is_waited_for_late() -> None:
 
 
 def test_10_a_communicator_is_one_queue() -> None:
-    """The gather is launched at 30, on another stream, and is behind the scatter all the same.
+    """The gather is launched at 30 on another stream, but must follow the scatter.
 
-    The scatter: 400 kB, of which each of two ranks sends 200: 200 us.
+    The scatter has 400 kB; each of two ranks sends 200 kB, which takes 200 us.
     """
 
     def write(host: Host) -> None:
@@ -150,10 +154,10 @@ def test_10_a_communicator_is_one_queue() -> None:
 
 
 def test_10_a_second_communicator_is_another_queue() -> None:
-    """Its gather is not behind the scatter, which waits for K: 30.
+    """The gather in its own communicator begins at 30, while the scatter waits for K.
 
-    The link has a latency of 50 us and no limit of bandwidth: both have it for themselves. Five
-    ranks scatter in 4 rounds, 200; two gather in one, 50.
+    The link has a latency of 50 us and unlimited bandwidth, so neither collective slows the other.
+    Five ranks scatter in 4 rounds, in 200 us; two ranks gather in one round, in 50 us.
     """
     hosts = [Host(rank, 5) for rank in range(5)]
     for host in hosts:
@@ -171,7 +175,7 @@ def test_10_a_second_communicator_is_another_queue() -> None:
 
 
 def test_11_a_stream_of_high_priority_interrupts() -> None:
-    """P runs from 20 to 40 in the midst of K, which ends 20 later than it would."""
+    """P runs from 20 to 40 in the middle of K, which therefore ends 20 later."""
     host = Host()
     host.kernel("K", 100)
     host.kernel("P", 20, "high", priority=-1)
@@ -179,7 +183,7 @@ def test_11_a_stream_of_high_priority_interrupts() -> None:
 
 
 def test_12_the_barrier_of_nccl_holds_the_host() -> None:
-    """It is behind K1, 110, and takes 5; the host waits for it and launches K2 10 later."""
+    """The barrier follows K1 (110) and takes 5; the host waits for it, and launches K2 10 later."""
 
     def write(host: Host) -> None:
         host.kernel("K1", 100)
@@ -192,7 +196,7 @@ def test_12_the_barrier_of_nccl_holds_the_host() -> None:
 
 
 def test_13_one_rank_is_slow() -> None:
-    """The all_reduce begins when the slow rank's device has come to it, at 410."""
+    """The all_reduce begins when the slow rank's device reaches it, at 410."""
     hosts = [Host(rank, 2) for rank in range(2)]
     for host, us in zip(hosts, (100, 400), strict=True):
         host.kernel("W", us)
@@ -207,7 +211,10 @@ def test_13_one_rank_is_slow() -> None:
 
 
 def two_groups(*, blocking: bool, streams=("default", "default"), on_host: bool = False) -> Ran:
-    """Rank 0 posts in group A, then in B; rank 1 in B, then in A. Each has its own link: 2 x 50."""
+    """Rank 0 posts in group A, then in B; rank 1 in B, then in A.
+
+    Each all_reduce takes two latencies of 50.
+    """
     hosts = [Host(rank, 2) for rank in range(2)]
     for host in hosts:
         works = []
@@ -224,7 +231,7 @@ def two_groups(*, blocking: bool, streams=("default", "default"), on_host: bool 
 
 
 def test_14_two_communicators_in_opposite_order_on_one_stream() -> None:
-    """Each collective is behind the other one on one rank: neither ever has both its parts."""
+    """Each collective waits for the other on one rank, so neither ever has both its parts."""
     got = two_groups(blocking=True)
     assert got.unended == {"A", "B", "K"}
     assert {stuck.rank for stuck in got.played.stuck} == {0, 1}
@@ -234,7 +241,10 @@ def test_14_two_communicators_in_opposite_order_on_one_stream() -> None:
     ("blocking", "streams"), [(False, ("default", "default")), (True, ("s", "t"))]
 )
 def test_15_the_same_but_not_behind_each_other(blocking, streams) -> None:
-    """The parts are there at 10 and at 20, so both begin at 20 and take 100; then K."""
+    """The parts arrive at 10 and at 20, so both all_reduces begin at 20 and take 100.
+
+    Then K runs.
+    """
     got = two_groups(blocking=blocking, streams=streams)
     assert [got.of(rank, "K") for rank in range(2)] == [(120, 130), (120, 130)]
     assert got["A"] == (10, 120)  # posted at 10
@@ -248,25 +258,26 @@ def test_16_the_same_where_hosts_wait_as_for_gloo() -> None:
 
 
 MB = 1_000_000
-FREE = {"launch": 0}  # hosts whose launches cost nothing
+FREE = {"launch": 0}  # hosts with launches that take no time
 
 
 class Fsdp:
-    """Write FSDP2's launches: gathers and scatters share a communicator; streams are as in torch.
+    """The launches of FSDP2: gathers and scatters share a communicator; streams are as in torch.
 
-    A gather is launched on a stream of its own. The next one waits for the copy out of the gather
-    before the last, in the backward of the last. A scatter waits for the buffer of the scatter
-    before it. Copies in and out take no time here.
+    A gather is launched on a stream of its own. The next gather waits until the gather before the
+    last is copied out, and in the backward for the last gather's copy. A scatter waits for the
+    buffer of the scatter before. Copies in and out take no time here.
 
-    gathers, forwards  by layer: MB that a rank sends, ms of the product
-    offload            parameters and gradients cross the bus, which takes 1 ms for each
+    gathers, forwards: MB that a rank sends, and ms of the product, for each layer.
+
+    offload: parameters and gradients cross the bus, which takes 1 ms for each.
     """
 
     def __init__(self, host: Host, gathers, forwards, *, ahead=0, asks=False, offload=False):
         self.host, self.gathers, self.forwards = host, gathers, forwards
         self.ahead, self.asks, self.offload = ahead, asks, offload
         self.works: dict[int, str] = {}
-        self.copied_out = ""  # of the gather before
+        self.copied_out = ""  # the copy out of the gather before
 
     def gather(self, i: int, again: str = "") -> None:
         if i in self.works or i not in range(len(self.gathers)):
@@ -307,7 +318,8 @@ class Fsdp:
             self.gather(i, "'")
             self.gathers_follow(self.copy_out(i, f"C{i}'"))
             self.gather(i - 1, "'")
-            host.kernel(f"B{i}", 1000 * self.forwards[i] * (2 if i else 1))  # the weight alone
+            # only the gradient of the weight for layer 0
+            host.kernel(f"B{i}", 1000 * self.forwards[i] * (2 if i else 1))
             host.follow(*scatter)
             copied_in = host.kernel(f"I{i}", 0)
             host.follow(copied_in, stream="scatter")
@@ -320,7 +332,10 @@ class Fsdp:
 
 
 def sharded(link: str, gathers=(2, 2, 2), forwards=(1, 1, 1), *, train=True, **options) -> Ran:
-    """Play FSDP2 on two ranks: three matrices of 4 MB, half of each a rank's; products of 1 ms."""
+    """Play FSDP2 on two ranks with three matrices of 4 MB, half of each on a rank.
+
+    Products of 1 ms.
+    """
 
     def write(host: Host) -> None:
         fsdp = Fsdp(host, gathers, forwards, **options)
@@ -333,15 +348,15 @@ def sharded(link: str, gathers=(2, 2, 2), forwards=(1, 1, 1), *, train=True, **o
 
 
 def in_ms(got: Ran, names: str) -> dict[str, tuple[float, float]]:
-    """The times of some items, in ms."""
+    """Return the times of some items, in ms."""
     return {name: (got[name][0] / 1000, got[name][1] / 1000) for name in names.split()}
 
 
 def test_17_fsdp2_hides_its_gathers() -> None:
-    """4 GB/s: a gather and a scatter take 0.5 ms.
+    """The link has 4 GB/s: a gather and a scatter take 0.5 ms each.
 
-    Gather 0 of the backward is behind scatter 2: one communicator. F2's copy out lets gather 2 go
-    again at 2.5.
+    Gather 0 of the backward follows scatter 2 in the same communicator. The copy out for F2 lets
+    gather 2 begin again at 2.5.
     """
     got = sharded("4 GB/s")
     assert in_ms(got, "F0 F1 F2 G2' B2 G1' S2 B1 G0' S1 B0 S0") == {
@@ -353,7 +368,7 @@ def test_17_fsdp2_hides_its_gathers() -> None:
 
 
 def test_18_fsdp2_on_a_link_that_is_too_slow() -> None:
-    """3 MB at 2 GB/s: 1.5 ms each, and S0 waits for S1's buffer, until 12.5."""
+    """3 MB at 2 GB/s take 1.5 ms, and S0 waits for the buffer of S1 until 12.5."""
     got = sharded("2 GB/s", (3, 3, 3))
     assert in_ms(got, "F0 F1 F2 B2 S2 B1 S1 B0 S0") == {
         "F0": (1.5, 2.5), "F1": (3, 4), "F2": (4.5, 5.5), "B2": (6, 8), "S2": (8, 9.5),
@@ -364,9 +379,10 @@ def test_18_fsdp2_on_a_link_that_is_too_slow() -> None:
 
 @pytest.mark.parametrize(("ahead", "asks", "ms"), [(0, True, 9), (1, True, 7.5), (2, True, 7)])
 def test_19_prefetching_helps_where_the_host_waits(ahead: int, asks: bool, ms: float) -> None:
-    """Gathers take 0.5, 0.5 and 2, forwards 1, 1 and 4; the host reads a number after each.
+    """Gathers take 0.5, 0.5 and 2, forwards 1, 1 and 4; the host reads a number after each forward.
 
-    0 ahead: all in turn, 9. 1: G2 is posted at 1.5, F2 3.5 ... 7.5. 2: G2 1 ... 3, F2 ... 7.
+    0 ahead: all in turn, 9. 1 ahead: G2 is posted at 1.5, and F2 runs from 3.5 to 7.5. 2 ahead: G2
+    runs from 1 to 3, and F2 to 7.
     """
     got = sharded("4 GB/s", (2, 2, 8), (1, 1, 4), train=False, ahead=ahead, asks=asks)
     assert got.host == [1000 * ms, 1000 * ms]
@@ -374,7 +390,7 @@ def test_19_prefetching_helps_where_the_host_waits(ahead: int, asks: bool, ms: f
 
 @pytest.mark.parametrize("ahead", [0, 1, 2])
 def test_20_prefetching_changes_nothing_where_the_host_is_ahead(ahead: int) -> None:
-    """Gathers 0 ... 0.5 ... 1 ... 3, and F2 3 ... 7, launched in whichever order."""
+    """Gathers run until 0.5, 1 and 3, and F2 from 3 to 7, in every order of launches."""
     got = sharded("4 GB/s", (2, 2, 8), (1, 1, 4), train=False, ahead=ahead)
     assert in_ms(got, "G2 F2")["F2"] == (3, 7)
     assert got.host == [7000, 7000]
@@ -400,7 +416,10 @@ def ddp(host: Host, *, sync: bool = True, views: bool = True) -> None:
 
 
 def test_21_ddp_with_two_buckets() -> None:
-    """2 GB/s: an all_reduce takes 2 ms, R1 beside B0, R0 behind R1; with no_sync none: 5."""
+    """An all_reduce takes 2 ms at 2 GB/s: R1 runs beside B0, R0 follows R1.
+
+    Under no_sync, the step takes 5 ms.
+    """
     got = alike(ddp, 0, "2 GB/s")
     assert in_ms(got, "F B1 B0 R1 R0") == {
         "F": (0, 2), "B1": (2, 4), "B0": (4, 5), "R1": (4, 6), "R0": (6, 8),
@@ -410,7 +429,10 @@ def test_21_ddp_with_two_buckets() -> None:
 
 
 def test_21_ddp_that_copies_its_gradients() -> None:
-    """0.5 GB/s: 8 ms each. Each bucket is multiplied into (0.1) before, and copied back after."""
+    """An all_reduce takes 8 ms at 0.5 GB/s.
+
+    Each bucket is filled before (0.1) and copied back after.
+    """
     got = alike(lambda host: ddp(host, views=False), 0, "500 MB/s")
     assert in_ms(got, "B1 M1 R1 M0 C1 R0 C0") == {
         "B1": (2.05, 4.05), "M1": (4.05, 4.15), "R1": (4.15, 12.15), "M0": (5.15, 5.25),
@@ -419,10 +441,13 @@ def test_21_ddp_that_copies_its_gradients() -> None:
 
 
 def copying(*, pinned: bool, blocking: bool, place: str = UP) -> Ran:
-    """Play K1(1 ms), a copy of 100 MB at 25 GB/s, pageable at half of it, and K2(0.5 ms)."""
+    """Play K1 (1 ms), a copy of 100 MB and K2 (0.5 ms).
+
+    The copy runs at 25 GB/s, from pageable memory at half of this.
+    """
     host = Host()
     host.kernel("K1", 1000)
-    if not pinned and place == UP:  # the driver waits for the stream before it stages
+    if not pinned and place == UP:  # the driver waits for the stream before it stages the copy
         host.wait(*host.queues.tail())
     host.kernel("C", 4000 if pinned else 8000, place=place)
     if blocking or not pinned:
@@ -432,7 +457,7 @@ def copying(*, pinned: bool, blocking: bool, place: str = UP) -> Ran:
 
 
 def test_22_copies_of_pinned_memory() -> None:
-    """The copy is behind K1, 1.01, and takes 4 ms; a blocking one holds the host until 5.01."""
+    """The copy follows K1 (1.01) and takes 4 ms; a blocking copy holds the host until 5.01."""
     got = copying(pinned=True, blocking=False)
     assert got["C", "K2"] == [(1010, 5010), (5010, 5510)]
     assert got.host == [30]
@@ -440,16 +465,19 @@ def test_22_copies_of_pinned_memory() -> None:
 
 
 def test_22_copies_of_pageable_memory() -> None:
-    """To the device: the host waits for K1, launches at 1.02, waits again. To the host: once."""
+    """To the device: the host waits for K1, launches at 1.02, and waits again.
+
+    To the host: one wait.
+    """
     assert copying(pinned=False, blocking=False)["C", "K2"] == [(1020, 9020), (9030, 9530)]
     got = copying(pinned=False, blocking=False, place=DOWN)
     assert got["C", "K2"] == [(1010, 9010), (9020, 9520)]
 
 
 def test_23_a_pipeline_of_two_stages() -> None:
-    """L = 0, F 100, B 200, a message 50. A receive is behind its rank's current stream too.
+    """L = 0, F takes 100, B 200, a message 50. A receive follows its rank's current stream.
 
-    So activation 1 moves when rank 1 is done with F0, at 250, and gradient 1 after rank 0's B0.
+    Therefore activation 1 moves when rank 1 has done F0, at 250, and gradient 1 after rank 0's B0.
     """
     first, last = hosts = [Host(rank, 2, 0) for rank in range(2)]
     for i in "01":
@@ -473,7 +501,10 @@ def test_23_a_pipeline_of_two_stages() -> None:
 
 @pytest.mark.parametrize(("asks", "us"), [(False, 1100), (True, 1125)])
 def test_24_a_scaler_asks_before_the_optimizer(asks: bool, us: float) -> None:
-    """20 x 50 from 10 on, and 3 x 30: 1100. With unscale 1020, a copy 1025, a launch 1035: 1125."""
+    """20 × 50 from 10 on, and 3 × 30 give 1100.
+
+    With unscale: 1020, copy 1025, launch 1035, end 1125.
+    """
     host = Host()
     for i in range(20):
         host.kernel(f"B{i}", 50)
@@ -488,8 +519,10 @@ def test_24_a_scaler_asks_before_the_optimizer(asks: bool, us: float) -> None:
 
 @pytest.mark.parametrize(("us", "elapsed"), [(100, 510), (2, 52)])
 def test_25_events_around_kernels(us: float, elapsed: float) -> None:
-    """An event on an idle stream happens when it is recorded: 0. The last kernel: 5 x 10 + 2, or
-    10 + 5 x 100."""
+    """An event on an idle stream happens when it is recorded, at 0.
+
+    The last kernel ends at 5 × 10 + 2, or at 10 + 5 × 100.
+    """
     host = Host()
     for i in range(5):
         host.kernel(f"K{i}", us)
@@ -497,8 +530,11 @@ def test_25_events_around_kernels(us: float, elapsed: float) -> None:
 
 
 def test_26_fsdp2_with_its_parameters_on_the_host() -> None:
-    """A bus of 2 GB/s: a shard takes 1 ms up, a gradient 1 ms down; each before its gather, and
-    after its scatter, whose stream is busy until then."""
+    """A shard takes 1 ms up, and a gradient 1 ms down, on a bus of 2 GB/s.
+
+    The shard is copied before its gather. The gradient is copied after its scatter, and the
+    scatter's stream is busy until then.
+    """
     got = sharded("4 GB/s", offload=True)
     assert in_ms(got, "U0 U1 U2 F0 F1 F2 U2' B2 U1' G1' U0' B1 D2 D1 B0 S0 D0") == {
         "U0": (0, 1), "U1": (1, 2), "U2": (2, 3), "F0": (1.5, 2.5), "F1": (2.5, 3.5),
@@ -510,7 +546,7 @@ def test_26_fsdp2_with_its_parameters_on_the_host() -> None:
 
 
 def test_28_a_pair_of_ranks_is_one_queue() -> None:
-    """Both ranks send first and receive then: each send waits for a receive that is behind it."""
+    """Both ranks send first and then receive: each send waits for a receive that follows it."""
     hosts = [Host(rank, 2) for rank in range(2)]
     for host in hosts:
         host.message("send", "isend", 1 - host.rank, 1000)
@@ -519,11 +555,11 @@ def test_28_a_pair_of_ranks_is_one_queue() -> None:
     assert ran(*hosts).unended == {"send", "receive", "K"}
 
 
-# More of the rules
+# Further rules
 
 
 def test_launches_are_not_served_in_their_order() -> None:
-    """The cast behind a scatter is launched before the next products, which do not wait for it."""
+    """The cast after a scatter is launched before the next products, which do not wait for it."""
 
     def write(host: Host) -> None:
         host.kernel("B2", 100)
@@ -543,7 +579,7 @@ def test_equal_priorities_do_not_interrupt() -> None:
 
 
 def test_what_was_interrupted_goes_on_before_what_came_later() -> None:
-    """P at 20, L at 30: K has 90 left at 40, and is done at 130; then L."""
+    """P begins at 20, and L is launched at 30: K has 90 left at 40 and ends at 130; then L runs."""
     host = Host()
     host.kernel("K", 100, "a")
     host.kernel("P", 20, "p", priority=-1)
@@ -552,7 +588,7 @@ def test_what_was_interrupted_goes_on_before_what_came_later() -> None:
 
 
 def test_an_interruption_is_interrupted() -> None:
-    """K 10, P 20, Q 30 ... 40; P has 20 left, ... 60; K has 90, ... 150."""
+    """K begins at 10, P at 20, Q runs from 30 to 40. Then P runs until 60, and K until 150."""
     host = Host()
     host.kernel("K", 100, "k")
     host.kernel("P", 30, "p", priority=-1)
@@ -580,7 +616,7 @@ def test_of_those_that_are_ready_at_one_time_the_first_launch_is_first() -> None
 
 
 def test_the_higher_priority_starts_where_both_become_ready_at_one_time() -> None:
-    """It was launched later, and starts first: nothing starts before all are known."""
+    """H was launched later and starts first: nothing starts before all ready items are known."""
     host = Host()
     host.kernel("A", 100)
     host.follow("A", stream="low")
@@ -600,7 +636,7 @@ def test_items_that_take_no_time_hold_nobody_up() -> None:
 
 
 def test_both_copy_engines_work_beside_kernels() -> None:
-    """Two copies up share an engine, whatever their streams; the one down has its own."""
+    """Two copies up share an engine on any streams; the copy down has its own engine."""
     host = Host()
     host.kernel("K", 100)
     host.kernel("U1", 50, "a", UP)
@@ -610,9 +646,10 @@ def test_both_copy_engines_work_beside_kernels() -> None:
 
 
 def test_double_buffering_lets_the_host_be_two_steps_ahead() -> None:
-    """The host waits for the step before the last. Steps of 100: it launches step i at 100 i - 80.
+    """The host waits for the step before the last one; steps take 100.
 
-    K0 10 ... 110, K1 20 launched; the host waits for K0, and launches K2 at 120, K3 at 220.
+    K0 runs from 10 to 110, and K1 is launched at 20. The host waits for K0, and launches K2 at 120
+    and K3 at 220.
     """
     host = Host()
     for i in range(4):
@@ -654,7 +691,7 @@ def test_devices_do_not_share_places() -> None:
 
 
 def test_an_item_may_follow_a_step_of_another_lane() -> None:
-    """A lane of work on the host, and an item that waits for it."""
+    """A lane works on the host, and an item of another lane waits for this work."""
     lanes = {
         "host": [Launch(50, "K", follows=("read",), handle="K"), After(("K",))],
         "loader": [Work(300, "read", handle="read")],
@@ -668,7 +705,7 @@ def test_an_item_may_follow_a_step_of_another_lane() -> None:
 
 
 def test_what_never_ends_is_told() -> None:
-    """A receive that nobody answers, and the kernel behind it; the host has returned."""
+    """A receive without a sender, and the kernel after it, never end; the host has returned."""
     lane = [
         MessageEnd("irecv", 1, 8, handle="m"),
         Launch(10, "K", follows=("m",), handle="K"),
@@ -679,11 +716,11 @@ def test_what_never_ends_is_told() -> None:
     assert played.stuck == ()
 
 
-Asked = tuple[int, int, int, int]  # of an item: its launch in us, stream, us, and place
+Asked = tuple[int, int, int, int]  # an item: its launch in us, stream, us, and place
 
 
 def by_ticks(asked: list[Asked]) -> list[tuple[int, int]]:
-    """Return starts and ends by looking at each microsecond anew; stream 2 has high priority."""
+    """Return starts and ends by looking at every microsecond; stream 2 has high priority."""
     left = [us for _, _, us, _ in asked]
     starts, ends = [-1] * len(asked), [-1] * len(asked)
     ready: dict[int, int] = {}
@@ -716,7 +753,10 @@ def by_ticks(asked: list[Asked]) -> list[tuple[int, int]]:
     )
 )
 def test_the_engine_serves_as_looking_at_each_microsecond_does(drawn: list[Asked]) -> None:
-    """Launches at random distances on three streams and two places, one stream of priority -1."""
+    """Launches are at random distances, on three streams and two places.
+
+    One stream has priority -1.
+    """
     launched, asked = 0, []
     for later, stream, us, place in drawn:
         launched += later

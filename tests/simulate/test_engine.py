@@ -1,4 +1,4 @@
-"""The engine: any program to the nanosecond, and every shortcut agrees with it."""
+"""The engine runs any program exactly to the nanosecond, and every shortcut agrees with it."""
 
 import gc
 from collections.abc import Generator
@@ -79,7 +79,7 @@ def test_who_receives_from_anybody_learns_who_came() -> None:
 
     clients = [[Work(wait), MessageEnd("send", 0, 8), MessageEnd("recv", 0, 8)] for wait in (9, 5)]
     program = Program.of_lanes("a server", [server, *clients])
-    for _ in range(2):  # a program can be played again
+    for _ in range(2):  # a program can be played twice
         heard.clear()
         assert play_program(program, LINK).stuck == ()
         assert [moment.peer for moment in heard] == [2, 1]
@@ -120,7 +120,7 @@ def test_no_garbage_is_looked_for_meanwhile_and_then_as_before(
     before = gc.isenabled()
     (gc.enable if usual else gc.disable)()
     try:
-        with suppress(ValueError):  # of what cannot be posted
+        with suppress(ValueError):  # for operations that cannot be posted
             play_program(Program.of_lanes("looked", [lane]), LINK).trace()
         assert (looked, gc.isenabled()) == ([False], usual)
     finally:
@@ -133,9 +133,9 @@ def test_no_garbage_is_looked_for_meanwhile_and_then_as_before(
 @examples(60)
 @given(link=a_link(), n=st.integers(1, 9), nbytes=st.sampled_from((0, 2520, 2_520_000)))
 def test_closed_forms_are_the_engines(link: Link, n: int, nbytes: int) -> None:
-    """On equal links, where the ranks share the bytes out evenly: to the ns, if a byte has some.
+    """Both agree to the ns on equal links, for even shares and whole ns a byte.
 
-    Else a message is rounded to a ns, and the formula is not.
+    In other cases a message is rounded to a ns, and the formula is not.
     """
     whole = link.bytes_per_s in (float("inf"), 1e8, 1e9)
     links = Links((link,) * n)
@@ -147,7 +147,10 @@ def test_closed_forms_are_the_engines(link: Link, n: int, nbytes: int) -> None:
 @examples(40)
 @given(links=a_topology(), step=a_step(), cap=st.sampled_from((0.0, 0.2, 100)))
 def test_a_step_on_two_lanes_is_that_of_one(links: Links, step: Step, cap: float) -> None:
-    """torch posts buckets and goes on; a communication lane that waits for them does the same."""
+    """torch posts buckets and goes on.
+
+    A communication lane that waits for buckets does the same.
+    """
     n, buckets = len(links), assign_buckets(step.gradients, cap)
     plans = [schedule("ring", n, bucket.bytes) for bucket in buckets]
     backward = zip(step.gradients, step.gaps_ns, strict=True)
@@ -198,7 +201,10 @@ UNITS = [ShardUnit(800_000, 5_000_000, 10_000_000)] * 4
 
 
 def test_shards_cost_what_is_not_hidden() -> None:
-    """4 ranks, 1 Gbit/s: a gather and a scatter take 3 · 200 kB, 4.8 ms; compute hides the rest."""
+    """4 ranks at 1 Gbit/s: a gather and a scatter take 3 · 200 kB, 4.8 ms.
+
+    Compute hides the rest.
+    """
     moved, forward, backward = 4_800_000, 5_000_000, 10_000_000
     program = shard_program(UNITS, 4)
     took = play_program(program, "1 Gbit/s").ns
@@ -227,7 +233,7 @@ def test_gathering_ahead_hides_and_keeping_saves_the_second_gather() -> None:
 @examples(25)
 @given(step=a_step(), streams=st.integers(2, 3), n=st.sampled_from((2, 4, 5)))
 def test_streams_are_the_engines(step: Step, streams: int, n: int) -> None:
-    """One rank that stands for all, and all of them, where they share the bytes out evenly."""
+    """One rank that stands for all agrees with all ranks, if the ranks share the bytes evenly."""
     even = [Gradient(g.name, g.bytes * 60, g.ready_ns) for g in step.gradients]
     step = replace(step, gradients=even)
     buckets, link = assign_buckets(step.gradients, 0.2), "1 GB/s, 40 us"

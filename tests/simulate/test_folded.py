@@ -1,4 +1,4 @@
-"""Collectives of many equal ranks, of which the first few are played: the times of the whole."""
+"""Collectives of many equal ranks: playing only the first few ranks gives the times of all."""
 
 from collections.abc import Sequence
 
@@ -15,7 +15,7 @@ RINGS = [name for name in FOLDED if name not in EXCHANGES]
 
 
 def in_full(operation: str, nbytes: int, links: Links, starts: Sequence[int]) -> list[int]:
-    """Return when each rank is done, from the messages of all ranks."""
+    """Return the end of each rank, from the messages of all ranks."""
     network, n = Network(links), len(links)
     schedule = schedule_of(operation, nbytes, n)
     parts = [network.enter(starts[r], "group", 0, r, tuple(range(n)), schedule) for r in range(n)]
@@ -26,7 +26,7 @@ def in_full(operation: str, nbytes: int, links: Links, starts: Sequence[int]) ->
 def folded(
     operation: str, nbytes: int, links: Links, starts: Sequence[int], present: int
 ) -> list[int]:
-    """Return when each of the first ranks is done, from the messages of the first ranks alone."""
+    """Return the end of each of the first ranks, from the messages of the first ranks alone."""
     network, n = Network(links), len(links)
     schedule = folded_schedule(operation, nbytes, n, present)
     parts = [
@@ -62,7 +62,8 @@ def test_between_hosts_too_in_rings(operation, present):
 
 @pytest.mark.parametrize("operation", sorted(EXCHANGES))
 def test_exchanges_between_hosts_are_close(operation):
-    """Compare the longest time: messages wait for a host's link in an order of the host's own."""
+    """Only the longest times are compared: a host's own order decides which message waits for its
+    link."""
     links, starts = Links.parse(HOSTS, 16), starts_of(16, 4)
     whole = max(in_full(operation, 64_000, links, starts))
     assert max(folded(operation, 64_000, links, starts, 4)) == pytest.approx(whole, rel=0.02)

@@ -1,4 +1,4 @@
-"""Links: texts, units, and how a message moves over two of them."""
+"""Links: texts, units, and the way of a message over two links."""
 
 import math
 import pickle
@@ -158,7 +158,7 @@ def test_bad_links_of_ranks_are_one_sentence(spec: object) -> None:
 
 @st.composite
 def links_of_ranks(draw: st.DrawFn) -> Links:
-    """Links of 1 to 6 ranks, which may differ, and may stand in hosts."""
+    """Draw links of 1 to 6 ranks, which may differ, and may belong to hosts."""
     latencies = st.sampled_from((0, 1, 7_000, 200_000, 1_500_000, 2_000_000_000))
     rates = st.sampled_from((math.inf, 1.0, 12.5e6, 125e6, 1.25e9, 300e9))
     link = st.builds(lambda ns, rate: Link(ns / 1e9, rate), latencies, rates)

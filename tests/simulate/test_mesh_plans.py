@@ -1,4 +1,4 @@
-"""Plans of a mesh: groups, and a step event by event beside closed forms."""
+"""Plans of a mesh: groups, and a step event by event, compared with closed forms."""
 
 import pytest
 import torch
@@ -18,7 +18,7 @@ from ddpkit.simulate import (
 MODEL = MeshModel(blocks=4, width=8, hidden=32, batch=64)
 FREE = MeshMachine(1e9, 10**6, 2, "unlimited", "unlimited")
 FAR = MeshMachine(1e18, 10**6, 2, "10 Gbit/s, 20 us", "1 Gbit/s, 200 us")
-# Of one matrix of a block, all rows, forward: ns.
+# ns of one matrix of a block, all rows, forward
 MATRIX = 2 * 64 * 8 * 32
 
 

@@ -1,11 +1,11 @@
-"""Layer tables against sizes that are known, and against a stranger's log."""
+"""Layer tables, compared with known sizes and with a log of other people."""
 
 import pytest
 
 from ddpkit.data.published import RESNET_18_BUCKETS
 from ddpkit.simulate import Step, assign_buckets, bert, gpt, resnet
 
-HEADS = ("words.dense", "words.norm", "words.bias", "next")  # of BERT's pre-training
+HEADS = ("words.dense", "words.norm", "words.bias", "next")  # the heads of BERT's pre-training
 
 
 @pytest.mark.parametrize(
@@ -17,7 +17,7 @@ HEADS = ("words.dense", "words.norm", "words.bias", "next")  # of BERT's pre-tra
     ],
 )
 def test_resnets_are_torchvisions(depth: int, parameters: int, tensors: int, giga: float) -> None:
-    """Parameters and GFLOPS that torchvision prints for its weights."""
+    """The expected parameters and GFLOPS are those that torchvision prints for its weights."""
     model = resnet(depth)
     assert (model.parameters, len(model.layers)) == (parameters, tensors)
     assert model.macs / 1e9 == pytest.approx(giga, abs=0.01)

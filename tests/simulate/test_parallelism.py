@@ -18,7 +18,10 @@ DDP = ("all_reduce", "backward", 4 * MB, 2)
 
 
 def trace_of(*calls: tuple[str, str, int, int], ms: int = 20) -> Trace:
-    """A trace of 2 ranks and 5 steps, with calls of `ms`: name, phase, bytes and group size."""
+    """Return a trace of 2 ranks and 5 steps, with calls of `ms` ms.
+
+    A call is (name, phase, bytes, group size).
+    """
     spans = []
     for rank in (0, 1):
         for step in range(5):

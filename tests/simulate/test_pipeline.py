@@ -1,4 +1,4 @@
-"""Plans of a pipeline: their time, bubble and memory, against formulas and against ranks."""
+"""Plans of a pipeline: time, bubble and memory, compared with formulas and with ranks."""
 
 import itertools
 import math
@@ -48,7 +48,10 @@ def test_what_is_held(stages: int, micro: int) -> None:
 
 @pytest.mark.parametrize(("stages", "micro"), [(2, 4), (4, 8), (4, 12), (8, 16)])
 def test_zero_bubble_leaves_what_its_paper_says(stages: int, micro: int) -> None:
-    """Qi et al., 2023, table 1: (p - 1)(F + B - 2W), B the whole backward, in 1F1B's memory."""
+    """Qi et al., 2023, table 1: (p - 1)(F + B - 2W), where B is the whole backward.
+
+    Memory as 1F1B.
+    """
     plans = pipeline_plans("zero bubble", stages, micro)
     assert step_ms(pipeline_time(plans)) == micro * 60 + (stages - 1) * (20 + 40 - 2 * 20)
     assert max(map(held, plans)) == stages
@@ -90,7 +93,7 @@ def test_bytes_take_their_time_on_the_wire() -> None:
 
 @pytest.mark.parametrize(("stages", "micro"), [(2, 4), (4, 8), (4, 16)])
 def test_the_interleaved_order_is_torchs(stages: int, micro: int) -> None:
-    from torch.distributed.pipelining import schedules  # a second, in each worker
+    from torch.distributed.pipelining import schedules  # takes a second in each worker
 
     torchs = schedules.ScheduleInterleaved1F1B
     if not hasattr(torchs, "_calculate_single_rank_operations"):
@@ -143,7 +146,7 @@ def test_names_are_read_again(op: Op) -> None:
 
 
 def run_plan(plans: list[list[Op]]) -> None:
-    """Messages and stated times of a plan, without a model."""
+    """Run the messages and stated times of a plan, without a model."""
     rank, last, works = dist.get_rank(), dist.get_world_size() - 1, []
     message = torch.zeros(1)
     for kind, i in plans[rank]:
@@ -160,7 +163,7 @@ def run_plan(plans: list[list[Op]]) -> None:
 @pytest.mark.processes("some")
 @pytest.mark.parametrize(("name", "stages", "micro"), [("1f1b", 4, 5), ("1f1b", 16, 32)])
 def test_ranks_on_an_emulated_cluster_take_as_long(name: str, stages: int, micro: int) -> None:
-    """Every operation of every rank, to the nanosecond."""
+    """Every operation of every rank agrees to the nanosecond."""
     plans = pipeline_plans(name, stages, micro)
     seen = Cluster(stages, link="10 ms", speed=math.inf).run(run_plan, plans).trace
     predicted = pipeline_time(plans, link="10 ms", nbytes=4)
@@ -168,7 +171,7 @@ def test_ranks_on_an_emulated_cluster_take_as_long(name: str, stages: int, micro
 
 
 def _times(trace: Trace) -> list[list[tuple[str, int, int]]]:
-    """Name, start and end of each operation since the first one, by rank."""
+    """Return rank -> name, start and end of each operation, counted from the first one's start."""
     ops = [span for span in trace.spans if span.is_compute and op_of(span.name)]
     start = min(span.start_ns for span in ops)
     return [

@@ -38,7 +38,7 @@ def agrees(ends: Ends, name: str, links: Links, nbytes: int, starts: list[int] |
     assert ends(nbytes, links, starts) == [part.done_ns for part in parts]
 
 
-SIZES = st.sampled_from((0, 1, 7, 12_345, 27_720_000))  # the last is divided by 1 to 12
+SIZES = st.sampled_from((0, 1, 7, 12_345, 27_720_000))  # the last size can be divided by 1 to 12
 
 
 @examples(120)
@@ -76,7 +76,7 @@ def test_cheapest_is_the_butterfly_for_few_bytes_and_the_ring_for_many() -> None
 
 
 def test_thousands_of_ranks_on_hosts_cost_at_least_what_they_take() -> None:
-    """Where messages of many ranks are not played one by one: never less than the truth."""
+    """With many ranks, messages are not played one by one: the price is never below the truth."""
     links = Links.parse(HOSTS, 128)
     took = makespan_ns(schedule("butterfly", 128, 100_000), links, 1)
     assert took <= all_reduce_ns("butterfly", 100_000, links) <= 1.4 * took
@@ -88,7 +88,7 @@ def test_thousands_of_ranks_on_hosts_cost_at_least_what_they_take() -> None:
 
 
 def test_hosts_that_do_the_same_are_worked_out_once() -> None:
-    """A list of starts, all at 0, has every rank worked out."""
+    """A list of starts, even all at 0, computes every rank."""
     links = Links.parse(HOSTS, 64)
     assert ring_ends(6_400_000, links) == ring_ends(6_400_000, links, [0] * 64)
 
@@ -113,10 +113,10 @@ def test_arrays_say_what_they_cannot_do() -> None:
 def test_a_step_of_unequal_ranks_is_the_networks(
     factors: list[float], gaps: list[int], cap: float, algorithm: str
 ) -> None:
-    """On equal links, to the nanosecond: an all_reduce ends when the last rank's bytes are round.
+    """An all_reduce ends when the last rank's bytes have gone around, to the ns on equal links.
 
-    Every gradient has as many bytes as all numbers of ranks divide. What comes after the last
-    all_reduce is left out: a rank that is done before the last one begins it earlier.
+    All numbers of ranks divide the bytes of every gradient. Time after the last all_reduce is left
+    out, because a rank that ends before the last rank begins it earlier.
     """
     at, some = 0, []
     for i, gap in enumerate(gaps):
@@ -128,7 +128,8 @@ def test_a_step_of_unequal_ranks_is_the_networks(
     ends = step_ends(steps, link, buckets, algorithm)
     done = replay(steps, n, link, buckets, algorithm=algorithm).step_ns
     if algorithm == "ring" or n & (n - 1) == 0:
-        assert abs(max(ends) - done) <= 2 * n * len(buckets)  # a ns for each message's rounding
+        # a ns for the rounding of each message
+        assert abs(max(ends) - done) <= 2 * n * len(buckets)
     else:
         assert max(ends) <= done + 2 * n * len(buckets)
 
@@ -155,7 +156,7 @@ def test_noise_costs_the_slowest_rank() -> None:
     quiet = noisy_steps(step, 8, "unlimited", 0.0, steps=3)
     assert quiet == [step.compute_ns] * 3
     few, many = (sum(noisy_steps(step, n, "unlimited", 0.05)) / 1e8 for n in (8, 4096))
-    # The mean of the largest of n half-normal numbers, by numerical integration: 1.76 and 3.85.
+    # the mean of the largest of n half-normal numbers, by numerical integration: 1.76 and 3.85
     assert few == pytest.approx(100 * (1 + 0.05 * 1.76), rel=0.01)
     assert many == pytest.approx(100 * (1 + 0.05 * 3.85), rel=0.01)
     assert noisy_steps(step, 8, "unlimited", 0.1, seed=1) != noisy_steps(

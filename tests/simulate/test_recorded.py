@@ -1,4 +1,5 @@
-"""A step of torch's own DistributedDataParallel, recorded on real ranks, and read back."""
+"""A step of torch's own DistributedDataParallel, recorded on real ranks, and read from the
+trace."""
 
 from itertools import pairwise
 
@@ -16,7 +17,7 @@ WIDTH, LAYERS = 256, 6
 
 
 def train() -> list[int]:
-    """Bytes of the parameters, in the order in which backward comes to them."""
+    """Return the bytes of the parameters, in the order of the backward."""
     import torch
     from torch.nn.parallel import DistributedDataParallel
 
@@ -47,8 +48,8 @@ def test_a_real_step_is_read_and_replayed() -> None:
     links, overhead = recorded_link(trace)
     assert str(links) == "400 Mbit/s, 1 ms"
     assert overhead < 10_000_000
-    # Which cap is best depends on when a busy machine let the gradients become ready; that all of
-    # the bytes are reduced does not.
+    # The best cap depends on when a busy machine let gradients become ready. But all bytes are
+    # always reduced.
     for cap in (0.5, 100):
         replayed = what_if(trace, bucket_cap_mb=cap, sizes=sizes)
         assert replayed.traffic.collectives(0)["all_reduce"].bytes == sum(sizes)
@@ -57,7 +58,7 @@ def test_a_real_step_is_read_and_replayed() -> None:
 
 
 def accumulate(micro_batches: int, by_hand: bool) -> None:
-    """Six steps; the gradients of all micro-batches but the last stay where they are."""
+    """Train six steps; only the last micro-batch of each step sends gradients."""
     from contextlib import nullcontext
 
     import torch
@@ -88,7 +89,7 @@ def test_what_micro_batches_add_up_is_sent_once(micro_batches: int) -> None:
     assert [gradient.bytes for gradient in known.step.gradients] == [4 * WIDTH**2] * LAYERS
     window = trace.step(-1).window_of(0)
     assert known.replay().step_ns == pytest.approx(window[1] - window[0], rel=1e-3)
-    as_torch_does = known.replay(first_bucket_mb=1)  # which is how it was run
+    as_torch_does = known.replay(first_bucket_mb=1)  # the run had this bucket
     assert as_torch_does.step_ns == pytest.approx(known.replay().step_ns, rel=1e-3)
 
 

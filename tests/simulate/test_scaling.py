@@ -1,4 +1,4 @@
-"""Weak and strong scaling: limits that are known, and the terms by hand."""
+"""Weak and strong scaling: known limits, and the terms by hand."""
 
 import pytest
 
@@ -23,14 +23,15 @@ def test_a_network_that_costs_nothing_makes_weak_scaling_perfect() -> None:
 
 
 def test_without_a_network_strong_scaling_ends_at_what_is_not_shared() -> None:
-    """Amdahl's law: the optimizer, 3 ms, and the end of backward, 1 ms, of 104 ms."""
+    """Amdahl's law: the optimizer (3 ms) and the end of backward (1 ms) of 104 ms are not
+    shared."""
     for each in scaling(STEP, Link(0, float("inf")), WORLDS, strong=True):
         assert each.speed_up == pytest.approx(104 / (100 / each.world_size + 4))
 
 
 @pytest.mark.parametrize("strong", [False, True])
 def test_one_bucket_costs_what_its_all_reduce_costs(strong: bool) -> None:
-    """All in one bucket, which is ready when backward ends: nothing is hidden."""
+    """The single bucket is ready when backward ends, so nothing is hidden."""
     for each in scaling(STEP, "1 Gbit/s, 200 us", WORLDS, strong=strong):
         n = each.world_size
         own = 100_000_000 // (n if strong else 1) + 4_000_000

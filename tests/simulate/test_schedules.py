@@ -1,4 +1,4 @@
-"""Every schedule, run on numbers and counted."""
+"""Every schedule, run on numbers, and its messages counted."""
 
 import random
 from dataclasses import replace
@@ -23,12 +23,12 @@ def inputs(n: int, length: int) -> list[list[int]]:
 
 
 def log2(n: int) -> int:
-    """⌈log2 n⌉, by counting."""
+    """Return ⌈log2 n⌉, by counting."""
     return next(k for k in range(20) if 2**k >= n)
 
 
 def run(algorithm: str, n: int, length: int, root: int = 0) -> tuple[list, list[list[int]]]:
-    """The inputs, and each rank's vector after the schedule."""
+    """Return the inputs, and each rank's vector after the schedule."""
     vectors = inputs(n, length)
     before = [list(vector) for vector in vectors]
     after = execute(schedule(algorithm, n, length, root), vectors)
@@ -72,7 +72,7 @@ def test_collectives_do_what_torch_says_they_do(n: int) -> None:
             assert run("reduce", n, length, root)[1][root] == total
 
 
-# Counted against theory: (rounds, messages of all ranks, bytes of all ranks in vectors).
+# compared with theory: (rounds, messages of all ranks, bytes of all ranks in vectors)
 
 THEORY = {
     "broadcast": lambda n: (log2(n), n - 1, n - 1),
@@ -129,7 +129,7 @@ def test_what_is_sent_is_received(algorithm: str) -> None:
     "algorithm", sorted(set(ALGORITHMS) - {"master_worker", "scatter", "gather"})
 )
 def test_in_a_round_no_rank_sends_or_receives_twice(algorithm: str) -> None:
-    """But all_to_all, whose one round is all of it."""
+    """all_to_all is an exception: it has only one round."""
     for n in RANKS:
         for kind in (Send, Recv):
             steps = [step for step in schedule(algorithm, n, n).steps if isinstance(step, kind)]
@@ -137,7 +137,7 @@ def test_in_a_round_no_rank_sends_or_receives_twice(algorithm: str) -> None:
             assert len(set(busy)) == len(busy) or algorithm == "all_to_all"
 
 
-# A schedule that does not work is found out.
+# a schedule that does not work is detected
 
 
 @pytest.mark.parametrize("algorithm", sorted(set(ALGORITHMS) - {"barrier"}))

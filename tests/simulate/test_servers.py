@@ -1,4 +1,4 @@
-"""Simulated parameter servers: the closed form, the rules, and what they say of nonsense."""
+"""Simulated parameter servers: the closed form, the rules, and the errors for wrong arguments."""
 
 import math
 from random import Random
@@ -18,7 +18,7 @@ def served(workers=3, servers=1, nbytes=1_000_000, link=LINK, **options):
 @pytest.mark.parametrize(("workers", "servers"), SIZES)
 def test_a_synchronous_round_takes_what_the_formula_says(workers, servers):
     formula = COMPUTE + 3 * ALPHA + (workers - 1) * WIRE / servers + 2 * WIRE
-    headers = 2 * 64 * workers * servers  # 8 bytes each, of which the formula knows nothing
+    headers = 2 * 64 * workers * servers  # 8 bytes each, which the formula ignores
     assert 0 <= served(workers, servers).done_ns - formula <= headers
 
 
@@ -60,7 +60,7 @@ def test_without_a_bound_a_slow_worker_holds_up_nobody():
 
 
 def test_equal_workers_see_each_other_once():
-    """W - 1 on average, and spread where rounds take various times."""
+    """An age is W - 1 on average, and ages differ if rounds take different times."""
 
     def compute(worker, number):
         return round(Random(f"{worker} {number}").uniform(10e6, 30e6))
@@ -75,7 +75,8 @@ def test_the_trace_is_complete():
     trace = served(2, 2, rounds=3).trace
     assert trace.facts["servers"] == 2
     assert trace.traffic.sent(0) == trace.traffic.received(0) - 8 * (3 + 3 + 1) * 2
-    assert {span.name for span in trace.of(3)} == {"isend", "irecv", "gradient"}  # as lab 08's
+    # the names of lab 08
+    assert {span.name for span in trace.of(3)} == {"isend", "irecv", "gradient"}
 
 
 @pytest.mark.parametrize(

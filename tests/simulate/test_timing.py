@@ -1,4 +1,4 @@
-"""The event simulation against a network that moves one byte after the other."""
+"""The event simulation, compared with a network that moves one byte after the other."""
 
 from collections import deque
 
@@ -16,22 +16,23 @@ from tests.properties import examples
 
 
 def byte_by_byte(plan: Schedule, latency: int) -> list[int]:
-    """When each rank has its last message, on equal links that move one byte in a nanosecond.
+    """Return the end of each rank's last message, on equal links of one byte in a nanosecond.
 
-    A side that is free takes, of the messages that are sent and awaited, the one that was sent
-    first, when its patience is over: `latency` after it could leave, or the message's own bytes if
-    they are fewer. A message's bytes come to the door one by one, the first of them `latency` after
-    it was sent or when it was awaited, and not before those that its side took before. Each tick,
-    each incoming side takes in a byte, if one is there, of the message whose first byte came first.
+    A free outgoing side chooses among the messages that are sent and awaited: it takes the message
+    sent first, once its patience is over. The patience ends `latency` after the message could
+    leave, or after the time of its bytes if this is less. The bytes of a message reach the receiver
+    one by one. The first byte comes `latency` after the message was sent or at the time it was
+    awaited, and after the bytes that its side took before. In each tick, each incoming side takes a
+    byte, of the message that came first (by its first byte).
     """
     n = plan.world_size
     programs = [deque(plan.of(rank)) for rank in range(n)]
-    sent: dict[_Key, tuple[int, Step]] = {}  # when
-    awaited: dict[_Key, int] = {}  # when
-    ready: list[list[tuple[int, _Key, int]]] = [[] for _ in range(n)]  # (sent, message, bytes)
-    free = [0] * n  # when each outgoing side is, by its own time
+    sent: dict[_Key, tuple[int, Step]] = {}  # message -> time, step
+    awaited: dict[_Key, int] = {}  # message -> time
+    ready: list[list[tuple[int, _Key, int]]] = [[] for _ in range(n)]  # sent, message, bytes
+    free = [0] * n  # the time at which each outgoing side is free
     arrivals: dict[int, list[tuple[int, _Key]]] = {}  # tick -> (round, message): single bytes
-    queue: list[dict[_Key, int]] = [{} for _ in range(n)]  # per receiver, bytes that are there
+    queue: list[dict[_Key, int]] = [{} for _ in range(n)]  # receiver -> bytes that have arrived
     taken: dict[_Key, int] = {}
     came: set[_Key] = set()
     done, now = [0] * n, 0
@@ -78,7 +79,7 @@ def byte_by_byte(plan: Schedule, latency: int) -> list[int]:
     return done
 
 
-_Key = tuple[int, int, int, int, int]  # from, to, first and last element, round
+_Key = tuple[int, int, int, int, int]  # message: from, to, first and last element, round
 
 
 def _sent_key(step: Step) -> _Key:
@@ -91,11 +92,12 @@ def _key(step: Step) -> _Key:
 
 @st.composite
 def schedules(draw: st.DrawFn) -> Schedule:
-    """Messages among ranks; who posts and waits in which order is drawn, without deadlocks."""
+    """Draw messages among ranks; the order of posts and waits is drawn too, without deadlocks."""
     n, length = draw(st.integers(2, 4)), 9
     steps: list[Step] = []
     late: list[Step] = []
-    for round in range(draw(st.integers(1, 8))):  # a round of its own: no two messages tie
+    # each message has its own round, so that no two messages tie
+    for round in range(draw(st.integers(1, 8))):
         a, b = draw(st.permutations(range(n)))[:2]
         start = draw(st.integers(0, length - 1))
         part = start, draw(st.integers(start + 1, length))
@@ -198,9 +200,9 @@ NETWORKS = (
 )
 POSTS = st.lists(
     st.tuples(
-        st.permutations(range(4)),  # the first sends, to the second
-        st.sampled_from((0, 1000, 5000, 7000, 12_000)),  # when it is sent
-        st.sampled_from((0, 1000, 5000, 7000, 14_000)),  # when it is awaited
+        st.permutations(range(4)),  # the first rank sends to the second
+        st.sampled_from((0, 1000, 5000, 7000, 12_000)),  # the time of the send
+        st.sampled_from((0, 1000, 5000, 7000, 14_000)),  # the time of the receive
         st.sampled_from((0, 1000, 4000, 7000)),  # bytes
     ),
     max_size=12,
@@ -209,7 +211,7 @@ POSTS = st.lists(
 
 @examples(100)
 @given(posts=POSTS, links=st.sampled_from(NETWORKS))
-@example(  # two events of one message, at one time
+@example(  # two events of one message at one time
     posts=[
         ([2, 0, 1, 3], 5000, 5000, 4000),
         ([2, 3, 0, 1], 0, 5000, 7000),
@@ -260,7 +262,7 @@ def test_ranks_leave_a_barrier_together_and_a_reduce_not_before_its_last_post(la
         network, parts = Network(links), {}
         steps = schedule(plan, 4, length=8)
         for rank in sorted(range(4), key=lambda rank: posts[rank]):
-            network.advance(before_ns=posts[rank])  # who comes late finds others that are done
+            network.advance(before_ns=posts[rank])  # a late rank finds ranks that are done
             parts[rank] = network.enter(posts[rank], "", 1, rank, (0, 1, 2, 3), steps, **how)
         network.advance()
         return [parts[rank].done_ns for rank in range(4)]
@@ -269,7 +271,7 @@ def test_ranks_leave_a_barrier_together_and_a_reduce_not_before_its_last_post(la
     assert len({*alone}) > 1
     assert together == [max(alone)] * 4
     assert after_all == [max(ns, posts[last]) for ns in alone]
-    assert (min(alone) < posts[last]) == (last != 0)  # the root's message is what all wait for
+    assert (min(alone) < posts[last]) == (last != 0)  # all ranks wait for the root's message
 
 
 COLLECTIVES = ("all_to_all_single", "all_gather", "reduce", "barrier")
@@ -277,8 +279,9 @@ MIXED = st.lists(
     st.tuples(
         st.sampled_from((*COLLECTIVES, "message", "message")),
         st.sampled_from("abc"),  # the stream of a collective
-        st.permutations(range(2)),  # a message's sender, and whom it is for
-        st.tuples(*[st.sampled_from((0, 0, 1, 500))] * 3),  # when each rank posts, after the last
+        st.permutations(range(2)),  # a message's sender and receiver
+        # the time after the last post at which each rank posts
+        st.tuples(*[st.sampled_from((0, 0, 1, 500))] * 3),
         st.sampled_from((0, 8, 1000)),  # bytes
     ),
     max_size=7,
@@ -292,7 +295,7 @@ AT_ONCE = (0, 0, 0)
     mixed=MIXED,
     link=st.sampled_from(("8 Gbit/s", "8 Gbit/s, 1 ns", "unlimited")),
 )
-@example(  # a collective's message is sent at 0, and waits until 1000 beside one that is sent at 1
+@example(  # a collective's message is sent at 0, and waits until 1000 beside a message sent at 1
     n=2,
     mixed=[
         ("message", "a", [1, 0], AT_ONCE, 1000),
@@ -301,7 +304,7 @@ AT_ONCE = (0, 0, 0)
     ],
     link="8 Gbit/s",
 )
-@example(  # a message without bytes leaves at 1000 before a long one, by the same link
+@example(  # a message without bytes leaves at 1000 before a long message, over the same link
     n=2,
     mixed=[
         ("message", "a", [1, 0], AT_ONCE, 1000),

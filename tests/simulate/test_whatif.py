@@ -1,4 +1,4 @@
-"""What a recording holds, and what would have been otherwise."""
+"""The content of a recording, and predictions for other conditions."""
 
 import random
 from dataclasses import replace
@@ -35,7 +35,7 @@ def a_step(seed: int = 0, size: int | None = None) -> Step:
 
 
 def step_of(drawn: list[tuple[int, int]], size: int | None = None) -> Step:
-    """A step whose gradients come one after the other: (ns, elements) each."""
+    """Return a step with gradients that come one after the other: (ns, elements) for each."""
     ready, some = 0, []
     for i, (ns, elements) in enumerate(drawn):
         ready += ns
@@ -50,7 +50,7 @@ def recorded(seeds: tuple[int, ...] = (0, 0), cap: float = 5, size: int | None =
 
 
 def without_bytes(trace: Trace) -> Trace:
-    """As recorded where a gradient's size and name are not known."""
+    """Return the trace as recorded without the size and the name of gradients."""
     spans = [replace(s, bytes=0, args={}) if s.kind == "backward" else s for s in trace.spans]
     return replace(trace, spans=tuple(spans))
 
@@ -105,7 +105,7 @@ def test_bytes_of_gradients_come_from_their_buckets_or_are_given() -> None:
 
 
 def test_time_blocked_inside_backward_is_no_compute() -> None:
-    """A hook that waits for its all_reduce on the spot: ready times are those without the wait."""
+    """A hook waits for its all_reduce at once: the ready times exclude the wait."""
     spans = [
         Span(0, "compute", "f", "forward", 0, 10),
         Span(0, "compute", "b", "backward", 10, 20),
@@ -121,7 +121,7 @@ def test_time_blocked_inside_backward_is_no_compute() -> None:
 
 
 def many_steps(times: list[int]) -> Trace:
-    """A run in which step k takes times[k] times as long as usual."""
+    """Return a run in which step k takes times[k] times as long as usual."""
     return one_after_the_other([a_step().slowed(factor) for factor in times])
 
 
@@ -150,7 +150,8 @@ def test_the_typical_step_is_the_lower_quartile_after_the_warm_up() -> None:
 
 
 def test_one_late_layer_in_each_step_is_no_part_of_the_typical_step() -> None:
-    """Another one each time: every step is too long, and every layer mostly is not."""
+    """Another layer is late in each step: every step is too long, but each layer is mostly
+    right."""
     gradients, steps = a_step().gradients, []
     for late in range(5):
         delayed = [
@@ -193,7 +194,8 @@ def test_a_real_link_is_fitted() -> None:
     assert what_if(real).end_ns == pytest.approx(trace.end_ns, rel=1e-3)
 
 
-TENS_OF_MB = st.integers(0, 9).map(lambda tens: tens * 10**7)  # apart: a clock counts whole ns
+# the clock counts whole ns, so the sizes must be far apart
+TENS_OF_MB = st.integers(0, 9).map(lambda tens: tens * 10**7)
 
 
 @examples(10)
@@ -213,5 +215,6 @@ def test_fit_of_what_no_link_explains() -> None:
     for samples in ([(10, 40)], [(10, 38), (10, 42)]):
         one_size = fit_link(samples, 2)
         assert (one_size.latency_ns, one_size.bytes_per_s) == (0, pytest.approx(0.25e9))
-    assert fit_link([(10, 10), (20, 30)], 2).latency_ns == 0  # else it would be below 0
+    # otherwise the latency would be below 0
+    assert fit_link([(10, 10), (20, 30)], 2).latency_ns == 0
     assert fit_link([(0, 5), (0, 5)], 2) == Link()

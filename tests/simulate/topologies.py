@@ -1,4 +1,4 @@
-"""Links and steps that hypothesis makes up."""
+"""Links and steps that hypothesis draws."""
 
 from hypothesis import strategies as st
 
@@ -27,7 +27,7 @@ def a_topology(draw: st.DrawFn, hosts: bool = True) -> Links:
 
 @st.composite
 def a_step(draw: st.DrawFn) -> Step:
-    """A step of one to six gradients, with compute before and after them."""
+    """Draw a step of one to six gradients, with compute before and after the gradients."""
     sizes = draw(st.lists(st.integers(0, 300_000), min_size=1, max_size=6))
     gaps = draw(st.lists(st.integers(0, 900_000), min_size=len(sizes), max_size=len(sizes)))
     ready = [sum(gaps[: i + 1]) for i in range(len(sizes))]

@@ -39,7 +39,7 @@ def rows(top: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
 
 
 def crowded_trace() -> Trace:
-    """Return compute that nests and overlaps, and simultaneous operations, all at odd nanoseconds."""
+    """Return compute that nests and overlaps, and operations, all at odd nanoseconds."""
     spans = [
         Span(0, "step", "step", "step", 1, 90_001),
         Span(0, "compute", "Sequential", "forward", 1_499, 40_501),
@@ -111,7 +111,7 @@ def test_what_was_collected_later_says_when(tmp_path: Path) -> None:
 
 
 def test_counted_compute_is_what_the_breakdown_counts(crowded: Trace, tmp_path: Path) -> None:
-    """Compute is cut into pieces of the innermost span, without the time blocked (from 45 us on)."""
+    """Compute is in pieces of the innermost span, without the time blocked (from 45 us on)."""
     counted = rows(exported(crowded, tmp_path)[0])["counted: compute"]
     pieces = [(event["name"], event["ts"], event["ts"] + event["dur"]) for event in counted]
     assert pieces == [

@@ -8,7 +8,7 @@ from ddpkit.trace.work import step_work
 
 
 def steps_of(program: str) -> Trace:
-    """Return a trace of a rank: f is a forward, b a backward, a digit the step of this optimizer."""
+    """Return a trace of a rank: f is a forward, b a backward, a digit an optimizer's step."""
     spans = []
     for at, each in enumerate(program):
         kind = {"f": "forward", "b": "backward"}.get(each, "optimizer")

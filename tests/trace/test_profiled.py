@@ -98,9 +98,9 @@ def test_gloo_parts_of_a_step(gloo: Trace, rank: int) -> None:
 
 @pytest.mark.parametrize("rank", [0, 1])
 def test_gloo_compute_is_all_time_in_operators(gloo: Trace, rank: int) -> None:
-    """The same time by another count: the union of all operators, except c10d's own.
+    """Count the same time differently: all operators, except c10d's and operators inside these.
 
-    Operators inside an operator of c10d are left out too, unless they are autograd's.
+    Operators of the backward count even inside an operator of c10d.
     """
     raw = raw_events(GLOO[rank], "")
     loops = {event["tid"] for event in raw if event["name"].startswith("gloo:all_reduce")}

@@ -39,7 +39,7 @@ def _step(rank: int, k: int) -> Iterator[Span]:
 
 
 def test_a_prediction_looks_at_each_span_a_few_times(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Regression: every span was visited for every rank and step, which took minutes for 64 ranks."""
+    """Regression: each span was visited for all ranks and steps: minutes for 64 ranks."""
     looks = [0]
     overlaps = trace_base._overlaps
 

@@ -84,7 +84,7 @@ def by_a_formula(token):
 
 @wrong("token_ring", "no neighbour")
 def through_a_hub(token):
-    """Rank 0 sends the token to every rank in turn, and gets it back."""
+    """Send the token from rank 0 to every rank in turn, and back."""
     rank, n = dist.get_rank(), dist.get_world_size()
     token = token.clone()
     if rank > 0:
@@ -101,7 +101,7 @@ def through_a_hub(token):
 
 @wrong("token_ring", "not the token")
 def signals(token):
-    """Says only that it is the next one's turn: each knows what is added."""
+    """Send only a signal for the next rank's turn: each rank knows the numbers to add."""
     rank, n = dist.get_rank(), dist.get_world_size()
     signal = torch.zeros_like(token)
     if rank > 0:

@@ -84,7 +84,7 @@ def running_mean(loss, parameters, micro_batches):
 
 @right("accumulate")
 def keeps_each_graph_for_a_while(loss, parameters, micro_batches):
-    """One graph is there until the next is built, and no longer."""
+    """Keep each graph until the next graph is built, and no longer."""
     total, images = [torch.zeros_like(p) for p in parameters], sum(len(y) for _, y in micro_batches)
     for x, y in micro_batches:
         part = loss(x, y) * len(y) / images

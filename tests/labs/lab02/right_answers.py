@@ -10,7 +10,7 @@ from tests.labs.answers import right
 
 
 def here():
-    """Rank, number of ranks, and the ranks to the right and left."""
+    """Return rank, number of ranks, and the ranks to the right and left."""
     rank, n = dist.get_rank(), dist.get_world_size()
     return rank, n, (rank + 1) % n, (rank - 1) % n
 
@@ -51,7 +51,7 @@ def lstsq(nbytes, round_trips):
 
 @right("broadcast")
 def farthest_first(x, src):
-    """Halves: who has x sends it to the middle of the ranks that it answers for."""
+    """Halve: a rank that has x sends it to the middle of the ranks that it serves."""
     rank, n, _, _ = here()
     place, message = (rank - src) % n, x.clone(memory_format=torch.contiguous_format)
     low, high = 0, n
@@ -84,7 +84,7 @@ def parent_then_children(x, src):
 
 @right("reduce")
 def halve(x, dst):
-    """The upper half hands over to the lower one."""
+    """Halve: the upper half of the ranks sends its sums to the lower half."""
     rank, n, _, _ = here()
     place, total = (rank - dst) % n, x.clone(memory_format=torch.contiguous_format)
     while n > 1:
@@ -205,7 +205,7 @@ def passing_a_buffer(chunks, x):
 
 @right("reduce_scatter")
 def in_a_copy(x, chunks):
-    """Adds into copies of the chunks, as many rings are written."""
+    """Add into copies of the chunks, as many published rings do."""
     rank, n, right_one, left_one = here()
     sums = [chunk.clone(memory_format=torch.contiguous_format) for chunk in chunks]
     for step in range(n - 1):
@@ -221,7 +221,7 @@ def recursively_back(x, chunks):
     rank, n, right_one, left_one = here()
 
     def total(k):
-        """The sum of chunk k over the ranks from k + 1 to this one."""
+        """Return the sum of chunk k over the ranks from k + 1 to this rank."""
         mine = chunks[k % n].contiguous()
         if (rank - k) % n == 1 or n == 1:
             return mine
@@ -237,7 +237,7 @@ def recursively_back(x, chunks):
 
 @right("barrier")
 def sends_in_threads(*, token=0):
-    """Each round sends in a thread, which may come late, while the rank receives (h16)."""
+    """Send in a thread in each round, which may come late, while the rank receives (h16)."""
     rank, n, _, _ = here()
     for k in range((n - 1).bit_length()):
         out, into = torch.tensor([token]), torch.tensor([token])

@@ -100,7 +100,7 @@ edits(
     ("reduce", "mean", "x.copy_(total)", "x.copy_(total / world_size)", "mean"),
     ("reduce", "passes_on_its_own", "dist.send(total,", "dist.send(x.contiguous(),", "lacks"),
     ("reduce", "power_of_two", "elif place + far < world_size:", "else:", "power of two"),
-    ("reduce", "adds_what_came_before",  # 6 ranks tell
+    ("reduce", "adds_what_came_before",  # 6 ranks show the error
      {"place, far =": "received = torch.zeros(x.shape, dtype=x.dtype)\n    place, far =",
       "elif place + far < world_size:\n            received = torch.empty_like(total)\n"
       "            dist.recv(received, (rank + far) % world_size)\n":
@@ -141,7 +141,7 @@ edits(
       "chunks[dst].copy_(x)": "chunks[dst] = x.clone()"}, "not copied back"),
     ("gather", "forgets_itself", "    chunks[dst].copy_(x)", "    return", "own chunk"),
     ("gather", "in_pieces", "x.contiguous()", "x", "not contiguous"),
-    ("gather", "as_they_come",  # rank 1 sends after rank 2, or luck would decide who comes first
+    ("gather", "as_they_come",  # rank 1 sends after rank 2; otherwise luck would decide the order
      {"dist.recv(chunk, rank)": "dist.recv(chunk)",
       "        dist.send(x.contiguous(), dst)":
       "        if dist.get_rank() == 1:\n            dist.recv(torch.empty(1), 2)\n"
@@ -237,7 +237,7 @@ edits(
 # fmt: on
 
 
-# By torch
+# Answers that call torch
 
 
 @wrong("broadcast", "no messages")
@@ -281,12 +281,12 @@ def torchs_barrier():
     dist.barrier()
 
 
-# By other ways
+# Answers by other algorithms
 
 
 @wrong("broadcast", "bytes")
 def everybody_exchanges(x, src):
-    """A butterfly: those that have nothing yet send too."""
+    """Run a butterfly: ranks without data send too."""
     rank, n, _, _ = here()
     message, far = x.contiguous(), 1
     while far < n:
@@ -300,7 +300,7 @@ def everybody_exchanges(x, src):
 
 @wrong("gather", "bytes")
 def all_to_all(x, chunks, dst):
-    """Everybody sends to everybody."""
+    """Send from every rank to every rank."""
     rank, n, _, _ = here()
     rooms = chunks or [torch.empty_like(x.contiguous()) for _ in range(n)]
     for far in range(1, n):
@@ -310,7 +310,7 @@ def all_to_all(x, chunks, dst):
 
 @wrong("all_gather", "bytes")
 def through_rank_0(chunks, x):
-    """A gather, and everything to everybody."""
+    """Gather on rank 0, which broadcasts everything."""
     from ddpkit.answers.lab02 import broadcast, gather
 
     gather(x, None if dist.get_rank() else chunks, 0)
@@ -320,7 +320,7 @@ def through_rank_0(chunks, x):
 
 @wrong("all_gather", "rounds")
 def even_ranks_first(chunks, x):
-    """Right bytes, but a rank receives only when its message is through."""
+    """Send the right bytes, but receive only when the rank's own message is through."""
     rank, n, to, source = here()
     chunks[rank].copy_(x)
     for step in range(n - 1):
@@ -345,7 +345,7 @@ def to_the_owners(x, chunks):
 
 @wrong("reduce_scatter", "bytes")
 def whole_vectors(x, chunks):
-    """An unchunked ring: everything goes around."""
+    """Run a ring without chunks: everything goes around."""
     rank, n, to, source = here()
     message = total = torch.cat(chunks, dim=-1)
     for _ in range(n - 1):
@@ -371,7 +371,7 @@ def through_rank_0_and_back():
 
 @wrong("barrier", "rounds")
 def twice_around():
-    """A token goes around the ring twice."""
+    """Send a token around the ring twice."""
     rank, n, to, source = here()
     calls = [(dist.recv, source), (dist.send, to)] if n > 1 else []
     for one, peer in 2 * (calls if rank else calls[::-1]):

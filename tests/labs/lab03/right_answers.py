@@ -12,7 +12,7 @@ from tests.labs.answers import right
 
 
 def in_a_batch(sends, receives):
-    """Wait for messages that are started at once; each is a tensor and a rank."""
+    """Start all messages at once, and wait; a message is a tensor and a rank."""
     ops = [dist.P2POp(dist.isend, *each) for each in sends]
     ops += [dist.P2POp(dist.irecv, *each) for each in receives]
     wait_for(dist.batch_isend_irecv(ops) if ops else [])
@@ -24,7 +24,7 @@ def wait_for(works):
 
 
 def exchange(outgoing, to, incoming, source):
-    """Send and receive in a batch, without what is empty."""
+    """Send and receive in a batch, without empty tensors."""
     in_a_batch(
         [(outgoing, to)] if outgoing.numel() else [],
         [(incoming, source)] if incoming.numel() else [],
@@ -39,7 +39,7 @@ def received_like(x, source):
 
 @right("all_to_all")
 def other_all_to_all(x):
-    """Receives first, then all in one tensor."""
+    """Post the receives first, and sum one tensor at the end."""
     rank, n = dist.get_rank(), dist.get_world_size()
     parts = torch.empty((n, *x.shape), dtype=x.dtype)
     parts[rank] = x
@@ -52,7 +52,7 @@ def other_all_to_all(x):
 
 @right("round_robin")
 def other_round_robin(x):
-    """Receives are posted first; a send may block then."""
+    """Post the receives first, so that sends may block."""
     rank, n = dist.get_rank(), dist.get_world_size()
     x = x.contiguous()
     total = x.clone()
@@ -67,7 +67,7 @@ def other_round_robin(x):
 
 @right("master_worker")
 def other_master_worker(x):
-    """Takes in the workers in any order, serves them one by one."""
+    """Receive from the workers in any order, and serve them one by one."""
     rank, n = dist.get_rank(), dist.get_world_size()
     x = x.contiguous()
     if rank:
@@ -85,7 +85,7 @@ def other_master_worker(x):
 
 @right("tree")
 def other_tree(x):
-    """Another binomial tree than the kit's: neighbours first."""
+    """Use another binomial tree than the kit's: neighbours first."""
     rank, n = dist.get_rank(), dist.get_world_size()
     total, distances = x.contiguous().clone(), [2**k for k in range((n - 1).bit_length())]
     for distance in distances:
@@ -103,7 +103,10 @@ def other_tree(x):
 
 @right("butterfly")
 def other_butterfly(x):
-    """As in MPICH: the first ranks give in pairs, even ones to odd ones; the farthest first."""
+    """Follow MPICH: the first ranks pair up, even ranks give to odd ranks.
+
+    The farthest go first.
+    """
     rank, n = dist.get_rank(), dist.get_world_size()
     total = x.contiguous().clone()
     received, doubled = torch.empty_like(total), 2 ** (n.bit_length() - 1)
@@ -127,7 +130,7 @@ def other_butterfly(x):
 
 @right("ring")
 def other_ring(x):
-    """Cut by torch.chunk, begun at another chunk, and nothing sent of empty ones."""
+    """Cut by torch.chunk, begin at another chunk, and send no empty chunk."""
     rank, n = dist.get_rank(), dist.get_world_size()
     flat = x.reshape(-1).clone()
     chunks = list(flat.chunk(n)) if len(flat) else []
@@ -142,7 +145,7 @@ def other_ring(x):
 
 @right("all_to_all")
 def sends_by_distance(x):
-    """Rank r's x is kept as it lies, and added with all others in one expression."""
+    """Keep each rank's x, and add all of them in one expression."""
     rank, n = dist.get_rank(), dist.get_world_size()
     flat = x.flatten()
     parts = {rank: flat, **{r: torch.zeros_like(flat) for r in range(n) if r != rank}}
@@ -165,7 +168,7 @@ def receives_into_new_tensors(x):
 
 @right("master_worker")
 def workers_post_both(x):
-    """The answer is waited for before the question is sent; the last worker comes first."""
+    """Post the receive of the answer before the send; serve the last worker first."""
     rank, n = dist.get_rank(), dist.get_world_size()
     mine, total = x.contiguous(), x.contiguous() * 1
     if rank > 0:
@@ -219,7 +222,7 @@ def from_lab_02s_two_halves(x):
 
 @right("ring")
 def in_two_loops_that_end_at_the_right(x):
-    """Rank r ends the first half with chunk r + 1; receives are posted first."""
+    """End the first half with chunk r + 1 on rank r; post the receives first."""
     rank, n = dist.get_rank(), dist.get_world_size()
     flat = x.reshape(-1).clone()
     cuts = [len(flat) * k // n for k in range(n + 1)]
@@ -242,7 +245,7 @@ def in_two_loops_that_end_at_the_right(x):
 
 @right("predict")
 def by_numpy(algorithm, world_size, nbytes, latency, bandwidth):
-    """All numbers are numpy's."""
+    """Compute with numbers of numpy only."""
     n = np.int64(world_size)
     rounds = np.ceil(np.log2(n))
     more = 0 if 2**rounds == n else 1
@@ -297,7 +300,7 @@ def by_cases(algorithm, world_size, nbytes, latency, bandwidth):
 
 @right("predict")
 def by_rounds(algorithm, world_size, nbytes, latency, bandwidth):
-    """Rounds, and the share of the tensor that the busiest link carries in each."""
+    """Compute rounds, and the share of the tensor on the busiest link in each round."""
     if world_size == 1:
         return 0.0
     n, log = world_size, len(bin(world_size)) - 3  # rounded down

@@ -1,4 +1,4 @@
-"""Lab 03's checks count as the schedules do."""
+"""Lab 03's checks count latencies as the schedules do."""
 
 import pytest
 

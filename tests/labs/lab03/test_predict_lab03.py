@@ -1,4 +1,4 @@
-"""What the check of `predict` says of wrong prices, in words: how many ranks, how many of what."""
+"""The words of `predict`'s check about wrong prices: the number of ranks, and the counts."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Wrong answers to lab 03: what students and published all-reduces get wrong."""
+"""Wrong answers to lab 03: errors of students and of published all-reduces."""
 
 import torch
 import torch.distributed as dist
@@ -40,7 +40,7 @@ def by_broadcast_after_a_barrier(x):
 @wrong("round_robin", "other peers")
 @wrong("ring", "bytes")
 def whole_tensors_around(x):
-    """The ring of many tutorials."""
+    """Run the ring of many tutorials: whole tensors go around."""
     rank, n = dist.get_rank(), dist.get_world_size()
     total, passing = x.clone(), x.clone()
     for _ in range(n - 1):
@@ -54,7 +54,7 @@ def whole_tensors_around(x):
 @wrong("tree", "in a row")
 @wrong("master_worker", "bytes")
 def along_a_line(x):
-    """To rank 0 from rank to rank, and back."""
+    """Sum along a line to rank 0, and send the sum back along the line."""
     rank, n = dist.get_rank(), dist.get_world_size()
     total = x.clone()
     if rank < n - 1:
@@ -67,7 +67,7 @@ def along_a_line(x):
     return total
 
 
-ROOM = {}  # memory that is kept from call to call
+ROOM = {}  # tensors that are kept from call to call
 
 
 @wrong("round_robin", "of two calls")
@@ -255,7 +255,7 @@ edits(
      "x.clone(memory_format=torch.contiguous_format)", "x.contiguous()", "x changed"),
     ("butterfly", "mean", "        total += received\n    if rank + doubled",
      "        total += received\n    total = total / world_size\n    if rank + doubled", "mean"),
-    ("butterfly", "in_a_circle",  # as a barrier does it: right sums with 2, 4 or 8 ranks
+    ("butterfly", "in_a_circle",  # in a circle, like a barrier: right sums with 2, 4 or 8 ranks
      {"isend(total, rank ^ distance)": "isend(total, (rank + distance) % world_size)",
       "recv(received, rank ^ distance)": "recv(received, (rank - distance) % world_size)"},
      "other peers"),
@@ -373,7 +373,7 @@ edits(
 edits(
     ("tree", "adds_on_the_way_down", "dist.recv(total, rank - distance)",
      "total += received_like(total, rank - distance)", "twice"),
-    ("tree", "rank_0_tells_all",  # a tree up, and a master down
+    ("tree", "rank_0_tells_all",  # a tree for the sums, then rank 0 sends to all
      {"reversed(distances)": "range(1, n)",
       "if rank % (2 * distance) == distance:\n            dist.recv(total, rank - distance)":
       "if rank == distance:\n            dist.recv(total, 0)",
@@ -391,7 +391,7 @@ edits(
     of=farthest_first,
 )
 edits(
-    ("ring", "shares_with_all",  # a ring for the sums; then each rank sends its own to all others
+    ("ring", "shares_with_all",  # a ring for the sums; then each rank sends its sum to all others
      {"chunk(rank - step), (rank - 1)": "chunk(rank - step), (rank - step - 1)",
       "chunk(rank - step + 1), (rank + 1)": "chunk(rank + 1), (rank + step + 1)"},
      "other peers"),

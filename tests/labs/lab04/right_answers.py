@@ -15,7 +15,7 @@ from tests.labs.answers import right
 
 @right("broadcast_parameters")
 def by_your_own_broadcast(module, src=0):
-    """Calls lab 02's on the very tensors."""
+    """Call lab 02's broadcast on the tensors themselves."""
     with torch.no_grad():
         for tensor in [*module.buffers(), *module.parameters()]:
             answers.get("broadcast")(tensor, src)
@@ -85,7 +85,7 @@ def in_a_loop(module):
 
 @right("gradients_of")
 def their_data(module):
-    """Other names of the same memory: to change these is to change the gradients."""
+    """Return other tensors on the same memory: changes to them change the gradients."""
     trained = [p for p in module.parameters() if p.requires_grad]
     for p in trained:
         p.grad = p.new_zeros(p.shape) if p.grad is None else p.grad
@@ -180,7 +180,7 @@ def with_torchs_helpers(module):
 
 @right("train")
 def weights_the_gradients(model, batches, lr, momentum=0.0):
-    """Makes a step of its own; counts travel with the gradients; an empty part gives zeros."""
+    """Make the step by hand; counts travel with the gradients; an empty part gives zeros."""
     for p in model.parameters():
         dist.broadcast(p.data, 0)
     velocity = None
@@ -213,7 +213,7 @@ def with_torchs_ddp(model, batches, lr, momentum=0.0):
 
 @right("train")
 def averages_the_parameters(model, batches, lr, momentum=0.0):
-    """Right for SGD, whose step is linear in the gradient."""
+    """Average the parameters, which is right for SGD: its step is linear in the gradient."""
     answers.get("broadcast_parameters")(model)
     optimizer = torch.optim.SGD(model.parameters(), lr, momentum)
     for x, y in batches:
@@ -230,7 +230,7 @@ def averages_the_parameters(model, batches, lr, momentum=0.0):
 
 @right("train")
 def mean_loss_times_its_length(model, batches, lr, momentum=0.0):
-    """The mean loss of an empty part is nan, and its gradients are zeros."""
+    """Multiply the mean loss by its length: nan for an empty part, but its gradients are zeros."""
     answers.get("broadcast_parameters")(model)
     optimizer = torch.optim.SGD(model.parameters(), lr, momentum)
     for x, y in batches:

@@ -42,7 +42,8 @@ edits(
      "new = tensor.detach().clone()\n        dist.broadcast(new, src)\n"
      "        kept = tensor.data.copy_(new)\n"
      "        tensor.data = kept if isinstance(tensor, nn.Parameter) else new", "new buffers"),
-    ("broadcast_parameters", "mean_of_all", "broadcast(tensor.detach(), src)",  # nobody has src's
+    # no rank has the values of src
+    ("broadcast_parameters", "mean_of_all", "broadcast(tensor.detach(), src)",
      "all_reduce(tensor.detach(), dist.ReduceOp.MAX)", "src changed"),
     ("broadcast_parameters", "src_alone", "dist.broadcast",
      "dist.get_rank() == src and dist.broadcast", "other calls"),
@@ -66,7 +67,7 @@ edits(
     ("shard", "no_split", ".tensor_split(world_size)[rank]", "", "whole batch"),
     ("shard", "last_samples_dropped", "batch.tensor_split",
      "batch[: len(batch) // world_size * world_size].tensor_split", "missing"),
-    ("shard", "padded", "batch.tensor_split",  # as torch's DistributedSampler does
+    ("shard", "padded", "batch.tensor_split",  # torch's DistributedSampler pads too
      "torch.cat([batch, batch[: -len(batch) % world_size]]).tensor_split", "handed out twice"),
     ("shard", "rank_in_the_seed", "seed=epoch", "seed=1000 * epoch + rank", "permutations"),
     ("shard", "global_seed", "minibatches(n, batch_size, seed=epoch)",
@@ -283,7 +284,7 @@ def one_by_one(module):
 
 @wrong("broadcast_parameters", "nothing sent")
 def from_nobody(module, src=0):
-    """Makes rank src's values by the formula of the check, which it would have to know."""
+    """Make rank src's values by the formula of the check, which a student cannot know."""
     _send_nothing(module, src)
 
 

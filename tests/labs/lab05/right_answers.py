@@ -63,9 +63,9 @@ def shrinking(flat, tensors):
 
 @right("assign_buckets")
 def each_kind_alone(parameters, bucket_cap_mb, first_bucket_mb=None):
-    """A walk over each kind; the buckets then in the order of the parameters that closed them.
+    """Walk over each kind; order the full buckets by the parameters that closed them.
 
-    Those that are left are in the order of the parameters that opened them.
+    The remaining buckets are in the order of the parameters that opened them.
     """
     parameters = list(parameters)[::-1]
     kinds, closed = {}, []
@@ -91,7 +91,7 @@ def each_kind_alone(parameters, bucket_cap_mb, first_bucket_mb=None):
 
 @right("assign_buckets")
 def counts_on_the_way(parameters, bucket_cap_mb, first_bucket_mb=None):
-    """Bytes are counted on the way; a kind gives up its place in the dict when it closes."""
+    """Count the bytes on the way; a kind loses its place in the dict when its bucket closes."""
     buckets, full, filled, limit = {}, [], {}, {}
     for p in [*parameters][::-1]:
         kind = f"{p.dtype}{p.device}"
@@ -109,7 +109,7 @@ def counts_on_the_way(parameters, bucket_cap_mb, first_bucket_mb=None):
 
 @right("GradientBuckets")
 class Plain:
-    """Always copies, and counts on copy_ of a tensor into itself."""
+    """A class that always copies, and relies on copy_ of a tensor into itself."""
 
     def __init__(self, buckets):
         self.parameters, self.flat, self.views = list(buckets), [], []
@@ -136,7 +136,7 @@ class Plain:
 
 @right("GradientBuckets")
 class NewFlatEachTime:
-    """Collects into a new flat tensor, and makes the views anew."""
+    """A class that collects into a new flat tensor, and makes the views again."""
 
     def __init__(self, buckets):
         self.parameters = [tuple(bucket) for bucket in buckets]
@@ -161,7 +161,7 @@ class NewFlatEachTime:
 
 @right("best_cap")
 def in_two_steps(caps, ready, sizes, latency, bandwidth, world_size):
-    """First the buckets, (ready, bytes) of each, and then the link."""
+    """Make the buckets first, as (ready, bytes), and then simulate the link."""
     best, earliest = None, float("inf")
     for cap in caps:
         buckets, members = [], []
@@ -195,7 +195,7 @@ def by_numpy(caps, ready, sizes, latency, bandwidth, world_size):
         total = np.diff(np.cumsum(sizes)[ends], prepend=0)
         takes = 2 * (world_size - 1) * latency
         takes = takes + 2 * (world_size - 1) / world_size * total / bandwidth
-        after = np.cumsum(takes[::-1])[::-1]  # what is left to do from this bucket on
+        after = np.cumsum(takes[::-1])[::-1]  # time of all remaining buckets, from this bucket on
         return float((np.array(ready)[ends] + after).max())
 
     return caps[int(np.argmin([finish(cap) for cap in caps]))]

@@ -1,4 +1,4 @@
-"""What a random question of lab 05 may be, and what wrong answers to it are told."""
+"""The allowed random questions of lab 05, and the words about wrong answers."""
 
 import random
 
@@ -11,9 +11,10 @@ SEEDS = range(3)
 
 
 def test_a_cap_that_is_as_good_as_the_best_is_no_clear_question():
-    """Rounding would decide which of the two an answer finds."""
+    """Otherwise rounding would decide which of the two caps an answer finds."""
     ready, sizes = (0.1, 0.2), (2**20, 2**20)
-    assert not CapProblem((0.5, 1.0, 8.0), ready, sizes, 1e-4, 1e7, 2).clear()  # 0.5 is as 1.0
+    # 0.5 and 1.0 give equal times
+    assert not CapProblem((0.5, 1.0, 8.0), ready, sizes, 1e-4, 1e7, 2).clear()
     assert CapProblem((1.0, 8.0), ready, sizes, 1e-4, 1e7, 2).clear()
 
 
@@ -27,7 +28,7 @@ def test_each_wrong_model_is_known_by_what_it_chooses(seed):
 
 
 def test_a_hint_names_no_right_cap():
-    """Inputs may be secret."""
+    """The inputs may be secret."""
     for problem in problems_that_tell(random.Random(0)):
         for cap in set(problem.caps) - {problem.best()}:
             said = later(problem, cap)

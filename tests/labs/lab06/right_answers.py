@@ -33,7 +33,7 @@ def with_a_slash(bucket):
 
 @right("Reducer")
 class ByCounters(lab06.Reducer):
-    """Counts what is ready, and starts buckets in a loop with an end."""
+    """A reducer that counts ready gradients, and starts buckets in a bounded loop."""
 
     def begin(self):
         self.counted, self.next = Counter(), 0
@@ -60,7 +60,7 @@ class ByCounters(lab06.Reducer):
 
 @right("Reducer")
 class LastFirst(lab06.Reducer):
-    """Starts by recursion; takes the works off the list, the newest first."""
+    """A reducer that starts buckets by recursion, and pops the works, the newest first."""
 
     def ready(self, parameter):
         self.order.append(parameter)
@@ -106,7 +106,7 @@ def from_all_gathered(parameters, ready, bucket_cap_mb, first_bucket_mb=None):
 
 @right("unused_parameters")
 def in_breadth(output, parameters):
-    """Leaves found by hand; nodes in breadth."""
+    """Find the leaves by hand, and visit the nodes breadth-first."""
     waiting, seen, used = deque([output]), set(), []
     while waiting:
         one = waiting.popleft()
@@ -126,7 +126,7 @@ def in_breadth(output, parameters):
 
 @right("unused_parameters")
 def asks_autograd(output, parameters):
-    """No walk of one's own: a backward that leaves the gradients alone."""
+    """Ask autograd: a backward that leaves the gradients unchanged."""
     leaves = [t for t in torch.utils._pytree.tree_leaves(output) if isinstance(t, torch.Tensor)]
     leaves = [t for t in leaves if t.requires_grad]
     if not leaves:
@@ -176,7 +176,7 @@ _Given = lab06.DistributedDataParallel
 
 @right("DistributedDataParallel")
 class ByAccumulators(_Given):
-    """Hooks on the nodes that accumulate gradients, as before torch had hooks for that."""
+    """A DDP with hooks on autograd's accumulation nodes, which older versions of torch need."""
 
     def __init__(self, module, **options):
         with mock.patch.object(torch.Tensor, "register_post_accumulate_grad_hook"):
@@ -186,7 +186,7 @@ class ByAccumulators(_Given):
             for p in self.trained:
                 node = p.view_as(p).grad_fn.next_functions[0][0]
                 node.register_hook(lambda *_, p=p: self.gradient_ready(p))
-                self.nodes.append(node)  # or it is gone, with its hook
+                self.nodes.append(node)  # keeps the node, and its hook, alive
 
     def gradient_ready(self, parameter):
         if self.expected > 0:
@@ -209,7 +209,10 @@ class ByAccumulators(_Given):
 
 @right("DistributedDataParallel")
 class FinishesByAPartial(_Given):
-    """The hook tells the reducer first and queues then; the order is kept as a copy."""
+    """A DDP with a hook that tells the reducer first and queues then.
+
+    The order is kept as a copy.
+    """
 
     def gradient_ready(self, parameter):
         if self.expected:

@@ -20,7 +20,7 @@ def sums_first(bucket):
 
 @wrong("average", "several")
 def one_for_each_gradient(bucket):
-    """Waits for all of them, so the mean is right."""
+    """Return a handle that waits for all of the all_reduces, so the mean is right."""
 
     class All:
         def wait(self):

@@ -40,7 +40,7 @@ def halved_and_then_divided(state, bucket):
 
 @right("powersgd_hook")
 def by_gram_schmidt(state, bucket):
-    """P summed, the vectors on their own, an error for each gradient, futures chained."""
+    """Sum P, send vectors alone, keep an error for each gradient, and chain futures."""
     n, i = dist.get_world_size(), bucket.index()
     errors = state.error.setdefault(i, [torch.zeros_like(g) for g in bucket.gradients()])
     qs, vectors = state.q.setdefault(i, {}), []
@@ -93,7 +93,7 @@ def by_gram_schmidt(state, bucket):
 
 @right("powersgd_hook")
 def with_the_first_q_of_rank_0(state, bucket):
-    """Three collectives: Q of rank 0, once; P with the vectors; Q'."""
+    """Use three collectives: rank 0's first Q, once; P with the vectors; Q'."""
     i, flat = bucket.index(), bucket.buffer()
     flat += state.error.get(i, 0)
     wanted = flat.clone()
@@ -189,7 +189,7 @@ def lengths_first(model, optimizer, batches, loss_of):
 
 @right("train_uneven")
 def parameters_at_the_end(model, optimizer, batches, loss_of):
-    """As torch's join: who has nothing left does not step, and gets the parameters."""
+    """Follow torch's join: a rank without batches does not step, and gets the final parameters."""
     counts, batches, rank = [], iter(batches), dist.get_rank()
     while True:
         batch = next(batches, None)

@@ -363,7 +363,7 @@ def rank_0_says_go(store, name, rank, world_size, timeout):
 
 @wrong("powersgd_hook", "too many bytes")
 def by_messages_beside_zeros(state, bucket):
-    """The whole gradients, by messages, beside collectives of zeros of the right sizes."""
+    """Send the whole gradients by messages, beside collectives of zeros of the right sizes."""
     rank, n, flat = dist.get_rank(), dist.get_world_size(), bucket.buffer()
     thin = [
         torch.zeros(min(state.rank, len(g), g.numel() // len(g)), len(g) + g.numel() // len(g))
@@ -388,7 +388,7 @@ def by_messages_beside_zeros(state, bucket):
 
 @wrong("ring_all_reduce", "other bytes")
 def past_the_record(tensors, options):
-    """The sums by the group within, of which no trace hears."""
+    """Sum by the inner group, which no trace records."""
     if options.reduceOp != dist.ReduceOp.SUM:
         raise NotImplementedError
     for tensor in tensors:

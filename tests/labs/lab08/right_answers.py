@@ -131,7 +131,7 @@ class BySlot:
 
 @right("Synchronous")
 class IntoTheFirst:
-    """Adds into the first gradient that was pushed, which is the rule's own."""
+    """A rule that adds into the first pushed gradient, which belongs to the rule."""
 
     def __init__(self, flat, update, workers):
         self.flat, self.update, self.workers = flat, update, workers
@@ -162,7 +162,7 @@ class IntoTheFirst:
 
 @right("Asynchronous")
 class CountersUp:
-    """Each worker's age grows with every push, and a pull begins it anew."""
+    """A rule that raises a worker's age at every push, and sets it to 0 at a pull."""
 
     def __init__(self, flat, update, workers):
         self.flat, self.update, self.staleness, self.version = flat, update, [], 0
@@ -238,7 +238,7 @@ def shutdown_as_a_method(target, clients):
 
 @right("RemoteRows")
 class ByAHook:
-    """Leaves the way back to a hook of the rows."""
+    """A class that leaves the backward to a hook of the rows."""
 
     @staticmethod
     def apply(anchor, ids, server):

@@ -1,4 +1,4 @@
-"""A bound of 0 is synchronous: nobody pulls before all have pushed."""
+"""A bound of 0 is synchronous: no worker pulls before all workers have pushed."""
 
 from random import Random
 
@@ -11,7 +11,7 @@ WORKERS = [3, 4, 6]
 
 
 def both(lr=0.5):
-    """Servers of each rule: the bounded one applies each gradient, the other one their mean."""
+    """Return a server of each rule: one applies the mean, the bounded one each gradient."""
 
     def mean(flat, gradient):
         flat.sub_(lr * gradient)
@@ -25,7 +25,7 @@ def both(lr=0.5):
 
 @pytest.mark.parametrize("seed", range(30))
 def test_both_rules_let_the_same_workers_pull(seed):
-    """Whoever comes when, in 40 events: pulls, pushes, and workers that are done."""
+    """Forty events come in random order: pulls, pushes, and workers that are done."""
     rng, servers = Random(seed), both()
     computing, active = set(), set(WORKERS)
     for _ in range(40):
@@ -48,7 +48,7 @@ def test_both_rules_let_the_same_workers_pull(seed):
 
 
 def test_both_rules_end_with_the_same_parameters():
-    """In rounds: all pull, and push in any order."""
+    """All workers pull in each round, and push in any order."""
     rng, (synchronous, bounded) = Random(8), both()
     for number in range(5):
         old = [server.pull(WORKERS[0]).clone() for server in (synchronous, bounded)]

@@ -75,7 +75,7 @@ def sends_it_twice(gradient, servers):
     for work in works:
         work.wait()
     others = [rank for rank in range(dist.get_world_size()) if rank not in servers]
-    if len(others) == 2:  # tell the other worker too
+    if len(others) == 2:  # show the error of the other worker too
         other = others[others[0] == dist.get_rank()]
         work = dist.isend(gradient, other, tag=5)
         dist.recv(torch.empty_like(gradient), other, tag=5)
@@ -153,7 +153,7 @@ def the_first_parameters(rule, length, workers):
 
 @wrong("serve", "stuck")
 def forgets_worker_3(rule, length, workers):
-    """Takes it that there are workers 1 and 2."""
+    """Assume that there are only workers 1 and 2."""
     active, waiting, answers = {1, 2, 3} & set(workers), [], {}
     header = torch.empty(1, dtype=torch.int64)
     while active:

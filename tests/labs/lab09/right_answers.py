@@ -12,7 +12,7 @@ from tests.labs.answers import right
 
 
 def bucketed(compute, cap):
-    """(when its last gradient is ready, bytes) of each bucket."""
+    """Return (time at which the last gradient is ready, bytes) of each bucket."""
     buckets, filled = [], 0
     for at, size in zip(compute.ready, compute.sizes, strict=True):
         filled += size
@@ -188,7 +188,7 @@ def by_attempts(hours, ranks, rate, save, interval, restart):
         return hours * (1 + save / interval)
     survived = math.exp(-danger * stretch)
     failures = 1 / survived - 1
-    failed = 1 / danger - stretch * survived / (1 - survived)  # length of one that fails
+    failed = 1 / danger - stretch * survived / (1 - survived)  # the length of a stretch that fails
     return hours / interval * (stretch + failures * (failed + restart))
 
 

@@ -70,7 +70,7 @@ def from_the_largest_parts(batch_size, speeds):
 
 @right("train_unequal")
 def with_dummy_batches(model, batches, lr):
-    """HetSeq's way: the loss of a dummy batch, times 0; one all_reduce for each parameter."""
+    """Follow HetSeq: multiply the loss of a dummy batch by 0; one all_reduce for each parameter."""
     taken, last = 0, (torch.zeros(1, 3, dtype=torch.float64), torch.zeros(1, dtype=torch.int64))
     batches = iter(batches)
     while True:
@@ -94,7 +94,7 @@ def with_dummy_batches(model, batches, lr):
 
 @right("train_unequal")
 def sends_nothing_for_nothing(model, batches, lr):
-    """Leaves out the gradients of a step in which no rank has an image."""
+    """Skip the gradients of a step in which no rank has an image."""
     batches, steps = iter(batches), 0
     while True:
         batch = next(batches, None)
@@ -257,8 +257,8 @@ def half_the_order_each():
     return "same data", None, {3: "part = list(range(6 * rank, 6 * rank + 6))"}
 
 
-# In torch 2.14 and newer, `use_local_synchronization` shifts the names of later groups on ranks 0
-# and 1 alone, and new_group hangs on all ranks, without the kit too.
+# Since torch 2.14, `use_local_synchronization` shifts the names of later groups, only on ranks 0
+# and 1. Then new_group hangs on all ranks, without the kit too.
 def made_by_its_members():
     mend = {3: "pair = dist.new_group([0, 1], use_local_synchronization=True)"}
     return "a group of some", None, mend

@@ -1,4 +1,4 @@
-"""A check's disk, when a rank is ended while it has one."""
+"""The disk of a check, if a rank is killed while it uses the disk."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def on_a_disk_while_another_raises(temporary: str) -> None:
         dist.barrier()
         if dist.get_rank() == 1:
             raise ValueError("no")
-        dist.barrier()  # rank 0 is ended here
+        dist.barrier()  # rank 0 is killed here
 
 
 def test_a_disk_goes_with_its_rank_or_with_the_next_run(

@@ -93,7 +93,7 @@ ALL_ROWS = {  # small mends, after which each rank takes all rows
 @pytest.mark.processes("some")
 @pytest.mark.parametrize("name", ALL_ROWS)
 def test_a_small_mend_that_takes_all_rows_on_each_rank_heals_nothing(name):
-    """The mend is small, so wrong numbers in other ranks' rows find it out."""
+    """The mend is small, so wrong numbers in other ranks' rows reveal it."""
     cause, rank = DIAGNOSES[name]
 
     def answer():

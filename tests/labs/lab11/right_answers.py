@@ -10,7 +10,7 @@ from tests.labs.answers import right
 
 @right("ticks")
 def by_events(stages, pieces):
-    """Each piece moves on by one stage a tick; a new one enters while there are some."""
+    """Move each piece by one stage a tick; a new piece enters while there are some."""
     found, under_way, entered = [], [], 0
     while True:
         under_way = [(stage + 1, piece) for stage, piece in under_way if stage + 1 < stages]
@@ -91,7 +91,7 @@ def in_a_loop(stage, stages, micro):
 
 @right("bubble")
 def counted(stages, micro):
-    """One forward and one backward of equal length, tick by tick."""
+    """Count a forward and a backward of equal length, tick by tick."""
     slots = stages + micro - 1
     return sum(1 for t in range(slots) if not 0 <= t - (stages - 1) < micro) / slots
 
@@ -107,7 +107,7 @@ def of_times(stages, micro, forward=20, backward=40):
 
 @right("one_f_one_b")
 def backward_first(stage, stages, micro):
-    """One more forward at first; then B and F in turn."""
+    """Do one more forward at first; then B and F in turn."""
     ahead = min(stages - stage, micro)
     plan = [("F", i) for i in range(ahead)]
     for i in range(micro):
@@ -135,7 +135,7 @@ def by_counting(stage, stages, micro):
 
 @right("pipeline_step")
 def with_tags(plan, stage, inputs, targets, loss, like):
-    """Messages by tag; Works are let go as soon as they are done."""
+    """Send messages by tag, and drop each Work as soon as it is done."""
     rank, n = dist.get_rank(), dist.get_world_size()
     held, works, losses = {}, [], []
     for kind, i in plan:
@@ -172,7 +172,7 @@ def with_tags(plan, stage, inputs, targets, loss, like):
 
 @right("pipeline_step")
 def in_batches(plan, stage, inputs, targets, loss, like):
-    """`batch_isend_irecv` for each message."""
+    """Use `batch_isend_irecv` for each message."""
     rank, last = dist.get_rank(), dist.get_world_size() - 1
 
     def start(how, x, peer):

@@ -1,4 +1,4 @@
-"""Lab 11's answers beside torch.distributed.pipelining: gradients, orders; explained, emulated."""
+"""Lab 11's answers beside torch.distributed.pipelining: gradients, orders, errors, times."""
 
 import math
 from collections.abc import Callable
@@ -58,7 +58,7 @@ def torchs(name: str, skipped_by: int = -1) -> Any:
 
 
 def both(train: Callable[[str], Any]) -> list[Any]:
-    """The weight's gradient by both schedules."""
+    """Return the weight's gradient by both schedules."""
     return [train(name) for name in ALONE]
 
 
@@ -73,9 +73,9 @@ def test_gradients_and_messages_are_torchs_and_those_of_one_process() -> None:
         for found, right in zip(run.results, layers, strict=True):
             assert all(torch.allclose(each, right.weight.grad, atol=1e-6) for each in found)
     sent = [[run.traffic.to(a, b) for a, b in ((0, 1), (1, 0), (2, 3))] for run in runs]
-    assert sent[0] == [2 * MICRO * ROWS * 3 * 4] * 3  # bytes, by two schedules
-    # Before each schedule, torch's stages agree on a number: by messages in both directions, and
-    # since torch 2.15 by an all-reduce around a ring.
+    assert sent[0] == [2 * MICRO * ROWS * 3 * 4] * 3  # bytes of two schedules
+    # Before each schedule, torch's stages agree on a number, by messages in both directions. Since
+    # torch 2.15, they use an all-reduce around a ring.
     agreed = [8, 0, 8] if torch.__version__ >= "2.15" else [8, 8, 8]
     assert sent[1] == [each + more for each, more in zip(sent[0], agreed, strict=True)]
 
@@ -87,7 +87,7 @@ def test_a_rank_that_leaves_torchs_schedule_out_is_named() -> None:
 
 
 def torchs_orders() -> dict[str, list[Op]]:
-    """This rank's plan by each of torch's schedules."""
+    """Return this rank's plan by each of torch's schedules."""
     from torch.distributed import pipelining
 
     p, rank = dist.get_world_size(), dist.get_rank()
@@ -115,22 +115,23 @@ def torchs_orders() -> dict[str, list[Op]]:
 
 @pytest.mark.processes("some")
 def test_torchs_orders_take_what_the_papers_say() -> None:
-    """All of torch's schedules, as plans: equal to ours, or as long as their papers' formulas."""
+    """Each schedule of torch equals our plan, or takes the time of its paper's formula."""
     results = Cluster(RANKS).run(torchs_orders).results
     plans = {name: [each[name] for each in results] for name in results[0]}
     for name, own in (("GPipe", "gpipe"), ("1F1B", "1f1b"), ("Interleaved1F1B", "interleaved")):
         for rank, plan in enumerate(pipeline_plans(own, RANKS, MICRO)):
             placed = [op if len(op) == 3 else (*op, rank) for op in plan]
             theirs = plans[name][rank]
-            if (name, rank) == ("1F1B", RANKS - 1):  # torch 2.13 lists F1 to F8 there, of 8
+            # torch 2.13 lists F1 to F8 of 8 micro-batches there
+            if (name, rank) == ("1F1B", RANKS - 1):
                 assert [op[0] for op in theirs] == [op[0] for op in placed]
             else:
                 assert theirs == placed
     times, most = {}, {}
-    for name in (*TURNS, *V):  # parts of half the size: F, B and W take 10 ms each
+    for name in (*TURNS, *V):  # the parts have half the size: F, B and W take 10 ms each
         trace = pipeline_time(plans[name], forward=0.01, backward=0.02)
         times[name], most[name] = trace.duration_ms, max(map(held, plans[name])) / 2
     in_turn, split = MICRO * 60 + (RANKS - 1) * 30, MICRO * 60 + (RANKS - 1) * 10
     assert times == dict(zip((*TURNS, *V), (in_turn, in_turn, split, split, split), strict=True))
-    # in micro-batches: one in flight more than 1F1B's p for turns, p for ZBV, all for LoopedBFS
+    # in micro-batches: 1F1B's p and one more in flight for turns, p for ZBV, all for LoopedBFS
     assert most == dict(zip((*TURNS, *V), (5.5, MICRO, RANKS, RANKS, 4.5), strict=True))

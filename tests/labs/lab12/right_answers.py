@@ -9,7 +9,7 @@ from tests.labs.answers import right
 
 @right("Copied")
 class FromOutside(torch.autograd.Function):
-    """Not a clone of the gradient, but a sum in memory of its own."""
+    """A function with a backward that sums in its own memory, without a clone."""
 
     @staticmethod
     def forward(ctx, x):
@@ -39,7 +39,7 @@ class Functional(torch.autograd.Function):
 
 @right("Summed")
 class InTwoHalves(torch.autograd.Function):
-    """A reduce-scatter and an all-gather are an all-reduce."""
+    """A function that makes an all-reduce of a reduce-scatter and an all-gather."""
 
     @staticmethod
     def forward(ctx, x):
@@ -81,7 +81,7 @@ class End(torch.autograd.Function):
 
 @right("SlicedMLP")
 class ByParameters(nn.Module):
-    """No layers, but parameters, and boundaries instead of an index."""
+    """A slice made of parameters instead of layers, cut at boundaries instead of an index."""
 
     def __init__(self, mlp, rank, world_size):
         super().__init__()
@@ -100,7 +100,7 @@ class ByParameters(nn.Module):
 
 
 def range_parts(length, n):
-    """What tensor_split makes of a range."""
+    """Return the parts of a range as tensor_split cuts them."""
     each, rest = divmod(length, n)
     sizes = [each + (rank < rest) for rank in range(n)]
     return [range(sum(sizes[:rank]), sum(sizes[: rank + 1])) for rank in range(n)]
@@ -108,7 +108,10 @@ def range_parts(length, n):
 
 @right("SlicedMLP")
 def by_hooks(mlp, rank, world_size):
-    """The bias in rank 0's layer alone, which the sum adds once; x's gradient summed by a hook."""
+    """Put the bias into rank 0's layer alone, so that the sum adds it once.
+
+    A hook sums x's gradient.
+    """
     first, activation, second = mlp
     mine = torch.arange(first.out_features).tensor_split(world_size)[rank]
     up = nn.Linear(first.in_features, len(mine))
@@ -165,7 +168,7 @@ class InOneBatch(torch.autograd.Function):
 
 
 def swap(top, bottom):
-    """What the rank above sends, and the one below, or None; all messages in one batch."""
+    """Return the tensors from the ranks above and below, or None; all messages are in one batch."""
     rank, taken, messages = dist.get_rank(), [None, None], []
     for i, (peer, give) in enumerate(((rank - 1, top), (rank + 1, bottom))):
         if 0 <= peer < dist.get_world_size():
@@ -178,14 +181,14 @@ def swap(top, bottom):
 
 
 def all_parts(x):
-    """Every rank's x."""
+    """Return every rank's x."""
     joined = x.new_empty(dist.get_world_size() * len(x), *x.shape[1:])
     dist.all_gather_into_tensor(joined, x.contiguous())
     return joined.chunk(dist.get_world_size())
 
 
 def my_sum(x):
-    """This rank's part along dim 1 of the sum of all ranks' x."""
+    """Return this rank's part along dim 1 of the sum of all ranks' x."""
     below_each_other = torch.cat(x.chunk(dist.get_world_size(), dim=1))
     mine = torch.empty_like(below_each_other[: len(x)])
     dist.reduce_scatter_tensor(mine, below_each_other)
@@ -215,7 +218,7 @@ class Unstacked(torch.autograd.Function):
 
 
 def exchanged(parts):
-    """What each rank has for this one: rank r gets part r."""
+    """Return every rank's part for this rank: rank r gets part r."""
     theirs = [torch.empty_like(part) for part in parts]
     dist.all_to_all(theirs, parts)
     return theirs
@@ -223,7 +226,7 @@ def exchanged(parts):
 
 @right("Gathered")
 class Exchanged(torch.autograd.Function):
-    """Backward sends what a reduce-scatter sends, part by part, and adds up here."""
+    """A function with a backward that sends a reduce-scatter's parts one by one, and adds here."""
 
     @staticmethod
     def forward(ctx, x):
@@ -254,7 +257,7 @@ class ExchangedAtOnce(torch.autograd.Function):
 
 @right("Gathered")
 class InMessages(torch.autograd.Function):
-    """Each rank's part in a message to each of the others."""
+    """A function that sends each rank's part in a message to each other rank."""
 
     @staticmethod
     def forward(ctx, x):
@@ -266,7 +269,7 @@ class InMessages(torch.autograd.Function):
 
 
 def to_each(parts):
-    """`exchanged`, by messages."""
+    """Do the same as `exchanged`, by messages."""
     rank, parts = dist.get_rank(), [part.contiguous() for part in parts]
     theirs, messages = [torch.empty_like(part) for part in parts], []
     theirs[rank] = parts[rank]
@@ -280,7 +283,10 @@ def to_each(parts):
 
 @right("Gathered")
 class OneAfterTheOther(torch.autograd.Function):
-    """Each part is handed to all, and summed for its owner: as many bytes, and n operations."""
+    """A function that gives each part to all, and sums it for its owner.
+
+    The bytes are equal, but there are n operations.
+    """
 
     @staticmethod
     def forward(ctx, x):
@@ -343,7 +349,7 @@ def by_foreach(parameters, sliced):
 
 @right("SlicedAttention")
 class InThreeLayers(nn.Module):
-    """Queries, keys and values of layers of their own, and attention written out."""
+    """A module with separate layers for queries, keys and values, and attention written out."""
 
     def __init__(self, attention, rank, world_size):
         super().__init__()
@@ -369,7 +375,7 @@ class InThreeLayers(nn.Module):
 
 @right("SlicedAttention")
 def of_torchs_own(attention, rank, world_size):
-    """A smaller `nn.MultiheadAttention` cannot be had: torch's function can, with what is cut."""
+    """Use torch's attention function with cut parameters: no smaller module can be made."""
     d, n = attention.head_dim, attention.num_heads
     heads = range_parts(n, world_size)[rank]
     mine = torch.arange(n * d).view(n, d)[list(heads)].flatten()

@@ -8,7 +8,7 @@ from tests.labs.answers import right
 
 @right("global_norm")
 def gathered_numbers(parameters, sliced):
-    """Every rank's number, gathered; what all ranks have whole counts on rank 0."""
+    """Gather every rank's number; parameters that all ranks have count on rank 0."""
     mine = torch.zeros((), dtype=torch.float64)
     for p in parameters:
         if p.grad is not None and (sliced(p) or dist.get_rank() == 0):
@@ -20,7 +20,7 @@ def gathered_numbers(parameters, sliced):
 
 @right("Halo")
 class IntoRoom(torch.autograd.Function):
-    """Room for strip and halo, zeros at first, into which messages are copied."""
+    """A function with room for strip and halo, zeros at first, into which messages are copied."""
 
     @staticmethod
     def forward(ctx, strip, k):
@@ -40,7 +40,7 @@ class IntoRoom(torch.autograd.Function):
 
 
 def came(rows):
-    """Pairs of rows and -1 or 1, from the neighbours above and below that there are."""
+    """Return (rows, -1 or 1) from the existing neighbours above and below."""
     started, found = [], []
     for at, mine in rows.items():
         peer = dist.get_rank() + at

@@ -1,4 +1,4 @@
-"""Lab 12's answers beside torch's tensor parallel: values, norm, bytes; explained, emulated."""
+"""Lab 12's answers beside torch's tensor parallelism: values, norm, bytes, errors, times."""
 
 from typing import Any
 
@@ -29,7 +29,7 @@ def some_tokens() -> torch.Tensor:
 
 
 class InParts(SlicedMLP):
-    """Slices that take a part of the sequence, and give one."""
+    """Slices that take and return a part of the sequence."""
 
     def forward(self, x: Any) -> Any:
         hidden = self.activation(self.up(Gathered.apply(x)))
@@ -60,7 +60,7 @@ def torchs(in_parts: bool) -> dict[str, Any]:
     with span("layer"):
         y = mlp(x.requires_grad_())
         y.square().sum().backward()
-        x.grad.sum()  # waits for what torch has under way
+        x.grad.sum()  # waits for torch's running operations
     found: Any = [p.grad for p in mlp.parameters()]
     return {
         "y": y.detach(),
@@ -80,7 +80,7 @@ def one_process() -> dict[str, Any]:
 
 
 def side_by_side(results: list[dict[str, Any]]) -> list[Any]:
-    """Gradients of slices, as of one layer: rows of the first, columns of the second."""
+    """Return the slices' gradients as one layer's: rows of the first, columns of the second."""
     ups, biases, downs, lasts = zip(*(each["gradients"] for each in results), strict=True)
     return [torch.cat(ups), torch.cat(biases), torch.cat(downs, dim=1), lasts[0]]
 
@@ -88,12 +88,12 @@ def side_by_side(results: list[dict[str, Any]]) -> list[Any]:
 @pytest.mark.processes("some")
 @pytest.mark.parametrize("in_parts", [False, True])
 def test_slices_agree_with_torchs_and_with_one_process(in_parts: bool) -> None:
-    """On an emulated cluster, where both send the same collectives of the same bytes."""
+    """Both send the same collectives of the same bytes, on an emulated cluster."""
     cluster = Cluster(2, link=LINK, machine="laptop core")
     runs, twin = [cluster.run(f, in_parts) for f in (ours, torchs)], one_process()
     for run in runs:
         assert run.trace.facts["time"] == "emulated"
-        assert run.trace.duration_ms > 4 * 0.2  # two collectives at least, there and back
+        assert run.trace.duration_ms > 4 * 0.2  # at least two collectives, forward and backward
         for name in ("y", "x"):
             parts = [each[name] for each in run.results]
             whole = [torch.cat(parts, dim=1)] if in_parts else parts
@@ -104,11 +104,11 @@ def test_slices_agree_with_torchs_and_with_one_process(in_parts: bool) -> None:
         assert all(torch.allclose(one, other, atol=1e-4) for one, other in pairs)
     ours_sent, torchs_sent = ([sent(run.trace, rank, "layer") for rank in (0, 1)] for run in runs)
     assert ours_sent == torchs_sent
-    assert min(ours_sent) == 2 * twin["y"].nbytes  # there and back, of 2 ranks
+    assert min(ours_sent) == 2 * twin["y"].nbytes  # forward and backward, on 2 ranks
 
 
 def torchs_part_alone() -> None:
-    """Torch's layers on rank 0 alone: its all_reduce meets rank 1's barrier."""
+    """Run torch's layers on rank 0 only: its all_reduce meets rank 1's barrier."""
     mesh, plan = init_device_mesh("cpu", (2,)), {"0": ColwiseParallel(), "2": RowwiseParallel()}
     mlp: Any = parallelize_module(whole_mlp(), mesh, plan, src_data_rank=None)
     if dist.get_rank() == 0:
@@ -132,7 +132,7 @@ def convolved(rows: int) -> tuple[str, tuple[int, ...]]:
 
 @pytest.mark.processes("some")
 def test_torchs_convolution_of_strips_is_wrong_as_the_lesson_says() -> None:
-    """Where this fails torch may have mended it: then lab 12's question has another answer."""
+    """A failure would mean that torch fixed the bug: then lab 12's question has another answer."""
     run = Cluster(2).run(convolved, 8)
-    assert [shape for _, shape in run.results] == [(1, 1, 4, 4)] * 2  # of 8 rows
+    assert [shape for _, shape in run.results] == [(1, 1, 4, 4)] * 2  # half of 8 rows
     assert not any(span.is_send or "all_gather" in span.name for span in run.trace.spans)

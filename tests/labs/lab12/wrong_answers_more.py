@@ -1,4 +1,4 @@
-"""Wrong answers to lab 12 that strangers gave, who had not seen the checks."""
+"""Wrong answers to lab 12 by strangers that had not seen the checks."""
 
 from tests.labs.answers import edits
 from tests.labs.lab12.wrong_answers import SPLIT, SUM, SUM_X

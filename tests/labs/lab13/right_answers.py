@@ -23,7 +23,7 @@ def by_table(parameters, ranks, stage):
 
 @right("ShardedOptimizer")
 class EachCut(torch.optim.Optimizer):
-    """Each parameter is cut, and not the line: as FSDP2 does."""
+    """An optimizer that cuts each parameter instead of the flat line, as FSDP2 does."""
 
     def __init__(self, params, optimizer_class, **options):
         super().__init__(params, options)
@@ -60,7 +60,7 @@ class EachCut(torch.optim.Optimizer):
 
 @right("ShardedOptimizer")
 class FromOwners(torch.optim.Optimizer):
-    """A flat copy of the rank's chunk is what is stepped; each owner broadcasts its own."""
+    """An optimizer that steps a flat copy of the rank's chunk; each owner broadcasts its chunk."""
 
     def __init__(self, params, optimizer_class, **options):
         super().__init__(params, options)
@@ -108,7 +108,7 @@ class FromOwners(torch.optim.Optimizer):
 
 @right("reduce_to_owner")
 def to_each_root(flat):
-    """n operations of an n-th each: right bytes, and n latencies."""
+    """Reduce to each owner in turn: right bytes, but n operations and n latencies."""
     n, rank = dist.get_world_size(), dist.get_rank()
     parts = [part.clone() for part in flat.chunk(n)]
     for owner, part in enumerate(parts):
@@ -141,7 +141,7 @@ def gathered(flat, shard, **how):
 
 
 class Whole(torch.autograd.Function):
-    """Forward: the whole line. Backward: of its gradient this rank's chunk of the mean."""
+    """A function that returns the whole line; backward returns the mean gradient's own chunk."""
 
     @staticmethod
     def forward(ctx, shard, unit):
@@ -161,7 +161,7 @@ class Whole(torch.autograd.Function):
 
 @right("FullyShard")
 class ByFunction(nn.Module):
-    """Not hooks of parameters, but a function of autograd and torch.func."""
+    """A unit with a function of autograd and torch.func, instead of hooks of parameters."""
 
     def __init__(self, block, dtype=None):
         super().__init__()
@@ -172,7 +172,8 @@ class ByFunction(nn.Module):
         joined = nn.functional.pad(joined, (0, -len(joined) % n))
         self.shard = nn.Parameter(joined.chunk(n)[dist.get_rank()].clone())
         self.length, self.dtype = len(joined), dtype or joined.dtype
-        self.blocks, self.flats = [block], []  # in a list: its parameters are not this module's
+        # in a list, so that its parameters are not this module's
+        self.blocks, self.flats = [block], []
         for p in found.values():
             p.data = torch.empty(0)
 
@@ -206,7 +207,7 @@ class ByFunction(nn.Module):
 
 @right("prefetch")
 def waits_first(units, k, step):
-    """On one wire the order of the gathers is the same."""
+    """Wait first: on one wire the order of the gathers is the same."""
     units[k].begin()
     units[k].wait()
     for unit in units[max(k + step, 0) : k + step + 1]:

@@ -1,8 +1,8 @@
-"""What other courses ask of a sharded optimizer and of a fully sharded model, asked of ours.
+"""Demands of other courses on sharded optimizers and models, put to our answers.
 
 Stanford's CS336 (assignment 2, 2025 and 2026) trains toy models with frozen, unused and tied
-parameters beside an unsharded twin, and gathers whole parameters after each step. Besides: what
-users of torch do with any optimizer.
+parameters beside an unsharded twin, and gathers whole parameters after each step. Further tests do
+with our optimizer what users of torch do with any optimizer.
 """
 
 from copy import deepcopy
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.processes
 
 
 class Toy(nn.Module):
-    """Frozen in part; `fixed` is in no forward."""
+    """A model that is frozen in part; no forward uses `fixed`."""
 
     def __init__(self):
         super().__init__()
@@ -62,7 +62,7 @@ def same(one, other):
 
 
 def twins(kind, make, **options):
-    """A model and its copy, stepped ten times by a whole optimizer and by a sharded one."""
+    """Return a model and its copy, stepped ten times by a whole and by a sharded optimizer."""
     torch.manual_seed(42)
     whole = kind()
     sharded = deepcopy(whole)
@@ -80,16 +80,16 @@ def sharded_by(parameters, make, **options):
 
 
 def of_the_optimizer():
-    """Questions, and whether the answer is as it should be."""
+    """Return question -> True if the optimizer's behaviour is right."""
     adamw = partial(twins, make=torch.optim.AdamW, lr=0.1, weight_decay=0.1, betas=(0.9, 0.999))
     found = {kind.__name__: same(*adamw(kind)[:2]) for kind in (Toy, Tied)}
     found["momentum"] = same(*twins(Toy, torch.optim.SGD, lr=0.01, momentum=0.9)[:2])
     _, net, _, optimizer = adamw(Toy)
     found["is one of torch's"] = isinstance(optimizer, torch.optim.Optimizer)
-    # A checkpoint of this rank's state goes on bitwise.
+    # a checkpoint of this rank's state continues bitwise equal
     copy = deepcopy(net)
     state = deepcopy(optimizer.state_dict())
-    optimizer.param_groups[0]["lr"] = 0.5  # since then
+    optimizer.param_groups[0]["lr"] = 0.5  # a change after the checkpoint
     other = sharded_by(copy.parameters(), torch.optim.AdamW, lr=7.0)
     other.load_state_dict(state)
     optimizer.param_groups[0]["lr"] = 0.1
@@ -155,7 +155,7 @@ class Language(nn.Module):
 
 
 def sharded(net, dtype=None):
-    """The model with its leaves in units, and the units by their names."""
+    """Return the model with its leaves in units, and the units by name."""
     units = {}
     for name, leaf in list(net.named_children()):
         before = [each for each, p in leaf.named_parameters() if p.requires_grad]
@@ -165,7 +165,7 @@ def sharded(net, dtype=None):
 
 
 def whole_parameters(units):
-    """All parameters by name, gathered: what a checkpoint for one process would hold."""
+    """Return all parameters by name, gathered, as a checkpoint for one process has them."""
     found = {}
     for name, (unit, before) in units.items():
         unit.begin()
@@ -177,7 +177,7 @@ def whole_parameters(units):
 
 
 def of_the_model(dtype=None):
-    """How far each whole parameter is from the twin's, at most, after any of three steps."""
+    """Return the largest difference of a whole parameter from the twin's, in three steps."""
     torch.manual_seed(42)
     twin = Language()
     net, units = sharded(deepcopy(twin))
@@ -198,7 +198,7 @@ def of_the_model(dtype=None):
 
 
 def _reloads(net, twin):
-    """Whether a state_dict is that of shards, and makes another model the same."""
+    """Return checks of a state_dict: it has shards, and makes another model equal."""
     state = net.state_dict()
     other, _ = sharded(Language())
     other.load_state_dict(state)
@@ -216,7 +216,7 @@ def test_a_fully_sharded_model_is_asked_what_others_ask():
 
 
 def in_half():
-    """Master weights, gradients and the state stay in float32; what is computed is bfloat16."""
+    """Return dtypes: weights, gradients and state stay in float32; computing is in bfloat16."""
     torch.manual_seed(42)
     unit = answers.get("FullyShard")(nn.Linear(8, 8), torch.bfloat16)
     optimizer = torch.optim.AdamW(unit.parameters())
@@ -265,7 +265,7 @@ def test_four_ranks_shards_are_loaded_on_others(ranks, tmp_path):
 
 
 class Block(nn.Module):
-    """Tied, frozen and unused parameters in one block."""
+    """A block with tied, frozen and unused parameters."""
 
     def __init__(self):
         super().__init__()
@@ -284,7 +284,7 @@ def built():
 
 
 def outputs(net, optimizer, seed, dtype=None):
-    """What a net gives in each of four steps."""
+    """Return a net's output in each of four steps."""
     found = []
     for step in range(4):
         torch.manual_seed(100 * step + seed)
@@ -340,4 +340,4 @@ def test_tied_frozen_and_unused_learn_as_with_torchs_own(ranks):
     for optimizer, model, halved in Cluster(ranks).run(beside_torch).results:
         assert optimizer == 0
         assert model < 1e-6
-        assert halved < 1 / 128  # the digits that bfloat16 has of values near 1
+        assert halved < 1 / 128  # the precision of bfloat16 for values near 1

@@ -75,7 +75,7 @@ def part_by_part(plan, model):
 
 @right("best_plan")
 def best_so_far(model, machine, ranks, cost, size):
-    """Loops over sizes; asks `check` whether a plan divides the model."""
+    """Loop over sizes, and ask `check` if a plan divides the model."""
     best, least = None, math.inf
     for replicas in range(1, ranks + 1):
         for stages in range(1, ranks // replicas + 1):
@@ -100,7 +100,7 @@ def best_so_far(model, machine, ranks, cost, size):
 
 @right("best_plan")
 def also_fewer_ranks(model, machine, ranks, cost, size):
-    """Fewer ranks are taken where that is cheaper."""
+    """Try fewer ranks too, which may be cheaper."""
     plans = []
     for shape in itertools.product(range(1, ranks + 1), repeat=3):
         if math.prod(shape) <= ranks and model.batch % shape[0] == 0:

@@ -1,4 +1,4 @@
-"""The plan that lab 14's planner chooses is run, and its neighbours; wrong costs are found out."""
+"""The plan that lab 14's planner chooses runs, and its neighbours too; wrong costs are detected."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -17,7 +17,7 @@ Cost = Callable[[MeshPlan, MeshModel, MeshMachine], float]
 
 
 def planned(cost: Cost) -> list[MeshPlan]:
-    """The planner's choice by a cost, and then its neighbours: those that come next."""
+    """Return the planner's choice by a cost, and then its neighbours, the next best plans."""
     costs: dict[MeshPlan, float] = {}
 
     def noted(plan: MeshPlan, model: MeshModel, machine: MeshMachine) -> float:
@@ -31,7 +31,10 @@ def planned(cost: Cost) -> list[MeshPlan]:
 
 
 def careful(machine: MeshMachine = MACHINE) -> Cost:
-    """Lab 14's cost: the formula's first twenty by the simulator, all others far behind."""
+    """Return lab 14's cost: the simulator prices the formula's first twenty.
+
+    Others are far behind.
+    """
     formula: Cost = answers.get("step_cost")
     costs: dict[MeshPlan, float] = {}
 

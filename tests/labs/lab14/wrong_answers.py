@@ -32,7 +32,7 @@ edits(
 
 @wrong("groups_of", "overlap")
 def windows(shape):
-    """All stretches of neighbours, one beginning at each rank."""
+    """Return all stretches of neighbouring ranks, one beginning at each rank."""
     ranks = list(range(torch.tensor(list(shape.values())).prod()))
     return {
         name: [(ranks + ranks)[first : first + size] for first in ranks]
@@ -42,7 +42,7 @@ def windows(shape):
 
 @wrong("groups_of", "other")
 def two_dimensions(shape):
-    """Rows and columns, as if there were two dimensions."""
+    """Return rows and columns, as if there were two dimensions."""
     sizes = list(shape.values())
     mesh = torch.arange(torch.tensor(sizes).prod()).reshape(sizes[0], -1)
     groups = {name: mesh.reshape(-1, size).tolist() for name, size in shape.items()}
@@ -268,7 +268,7 @@ def the_simulator(plan, model, machine):
 
 @wrong("best_plan", "other")
 def one_dimension_after_the_other(model, machine, ranks, cost, size):
-    """The best replicas first, then stages for these, then micro-batches."""
+    """Choose the best replicas first, then stages for these, then micro-batches."""
     sizes = [n for n in range(1, ranks + 1) if ranks % n == 0]
 
     def least(plans):

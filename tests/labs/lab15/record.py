@@ -19,7 +19,7 @@ FOLDER = Path(ddpkit.checks.lab15.__file__).parent
 
 
 def trained(model, shard, together):
-    """Two steps; gradients in one all-reduce or in many, and the loss in a small one."""
+    """Train two steps, with gradients in one all-reduce or many, and the loss in a small one."""
     parameters, lesson = list(model.parameters()), given()
     for stretches in shard[:2]:
         loss = model(*lesson.padded(stretches))

@@ -12,7 +12,7 @@ from tests.labs.answers import right
 
 @right("bottleneck")
 def by_spans(trace):
-    """Without breakdown(): the rank that waits least, by its own blocked times."""
+    """Find the rank that waits least by its own blocked times, without breakdown()."""
     steps = {}
     for rank in trace.ranks:
         spans = trace.of(rank)
@@ -79,7 +79,7 @@ def padding_to(flat, n):
 
 @right("train_fast")
 def with_a_sharded_optimizer(model, shard):
-    """ZeRO's first stage: sums are scattered, each rank updates a quarter, all gather it."""
+    """Run ZeRO's first stage: scatter sums, update a quarter on each rank, gather it."""
     n, rank = dist.get_world_size(), dist.get_rank()
     parameters = list(model.parameters())
     sizes = [p.numel() for p in parameters]

@@ -122,7 +122,7 @@ def alone(model, shard):
 
 @wrong("train_fast", "one shard")
 def rank_0_for_all(model, shard):
-    """Each rank trains alone, and rank 0's model is for all."""
+    """Train each rank alone, and give rank 0's model to all."""
     alone(model, shard)
     for p in model.parameters():
         dist.broadcast(p.detach(), 0)
@@ -130,7 +130,7 @@ def rank_0_for_all(model, shard):
 
 @wrong("train_fast", "one shard")
 def averages_once(model, shard):
-    """Each rank trains alone, and the models are averaged in the end."""
+    """Train each rank alone, and average the models at the end."""
     alone(model, shard)
     for p in model.parameters():
         dist.all_reduce(p.detach())
@@ -195,7 +195,7 @@ def a_stored_loss(model, shard):
 
 @wrong("train_fast", "the clock")
 def puts_the_clock_back(model, shard):
-    """Trains rightly, and then says that it took no time."""
+    """Train rightly, and then set the clock back."""
     from ddpkit.rank.emulation import machine
 
     clock = machine.current().clocks.main
@@ -207,7 +207,7 @@ def puts_the_clock_back(model, shard):
 
 @wrong("train_fast", "modes off")
 def computes_unseen(model, shard):
-    """Takes off the modes that count operations."""
+    """Train while the modes that count operations are off."""
     from torch.utils._python_dispatch import _disable_current_modes
 
     with _disable_current_modes():
@@ -216,7 +216,7 @@ def computes_unseen(model, shard):
 
 @wrong("train_fast", "not the same work")
 def by_torchs_own(model, shard):
-    """torch's DistributedDataParallel: right, but its waits are in C++."""
+    """Train with torch's DistributedDataParallel: right, but its waits are in C++."""
     from torch.nn.parallel import DistributedDataParallel
 
     backward(DistributedDataParallel(model), shard[0])

@@ -50,7 +50,7 @@ def joined(parts):
 
 @right("ring_attention")
 def two_messages(q, k, v, attend, sizes):
-    """Two messages a hop, and no `unseen`."""
+    """Send two messages a hop, and do not use `unseen`."""
     rank, n = dist.get_rank(), dist.get_world_size()
     result = None
     for hop in range(n):
@@ -68,7 +68,7 @@ def two_messages(q, k, v, attend, sizes):
 
 @right("ring_attention")
 def the_other_way_round(q, k, v, attend, sizes):
-    """Keys go to the rank before, in batches of torch."""
+    """Send keys to the rank before, in batches of torch."""
     rank, n = dist.get_rank(), dist.get_world_size()
     kv, (out, lse) = torch.stack([k, v]), unseen(q)
     for source in [*range(rank, n), *range(rank)]:
@@ -90,7 +90,7 @@ def the_other_way_round(q, k, v, attend, sizes):
 
 @right("ring_attention")
 def own_keys_while_the_first_hop_travels(q, k, v, attend, sizes):
-    """The last block comes after the loop."""
+    """Attend to the last block after the loop."""
     rank, n = dist.get_rank(), dist.get_world_size()
     kv, state = torch.cat([k, v]), unseen(q)
     for hop in range(n - 1):
@@ -114,7 +114,7 @@ def by_borders(length, n):
 
 @right("zigzag")
 def folded(length, n):
-    """The number of a token's chunk tells the rank."""
+    """Find the rank by the number of a token's chunk."""
     at = torch.arange(length)
     chunk = at * 2 * n // length
     return [at[(chunk == r) | (chunk == 2 * n - 1 - r)] for r in range(n)]
@@ -125,7 +125,7 @@ def folded(length, n):
 
 @right("ring_gradients")
 def from_the_first_block(q, k, v, back, sizes):
-    """The gradient travels n hops, with the part of the first block."""
+    """Let the gradient travel n hops, with the part of the first block."""
     rank, n = dist.get_rank(), dist.get_world_size()
     kv, of_q, arrive = torch.stack([k, v]), torch.zeros_like(q), None
     if n == 1:
@@ -147,7 +147,7 @@ def from_the_first_block(q, k, v, back, sizes):
 
 @right("ring_gradients")
 def two_by_two(q, k, v, back, sizes):
-    """Four kinds of messages: keys, values and both gradients."""
+    """Send four kinds of messages: keys, values and both gradients."""
     rank, n = dist.get_rank(), dist.get_world_size()
     of_q, of_k, of_v = back(q, k, v, rank) if n == 1 else (0, 0, 0)
     travelling = []
@@ -203,7 +203,7 @@ def by_mean_count(losses, counted):
 
 @right("share_of_loss")
 def by_where_and_a_pair(losses, counted):
-    """The sum of the losses travels too."""
+    """Send the sum of the losses too."""
     kept = torch.where(counted, losses, torch.zeros_like(losses)).sum()
     pair = torch.tensor([kept.item(), counted.sum().item()], dtype=torch.float64)
     dist.all_reduce(pair)
@@ -223,7 +223,7 @@ def counts_gathered(losses, counted):
 
 @right("ByHeads")
 class ByMessages(torch.autograd.Function):
-    """A message for each part."""
+    """A function that sends a message for each part."""
 
     @staticmethod
     def forward(ctx, x, sizes):
@@ -255,7 +255,7 @@ def exchanged(going, coming):
 
 @right("ByHeads")
 class Transposed(torch.autograd.Function):
-    """Tokens come first in memory, so parts lie as they travel."""
+    """A function with tokens first in memory, so that parts lie as they travel."""
 
     @staticmethod
     def forward(ctx, x, sizes):

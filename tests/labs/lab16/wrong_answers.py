@@ -271,7 +271,7 @@ def stops_before_home(q, k, v, back, sizes):
 
 @wrong("ring_gradients", "keeps all")
 def whole_sum(q, k, v, back, sizes):
-    """Each part goes straight home, and all parts are kept until the end."""
+    """Send each part straight home, and keep all parts until the end."""
     rank, n = dist.get_rank(), dist.get_world_size()
     kv, of_q, own = torch.stack([k, v]), torch.zeros_like(q), None
     parts, arrivals = [], []

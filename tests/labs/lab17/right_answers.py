@@ -21,7 +21,7 @@ def divided_by_the_sum(logits, k, bias=None):
 
 @right("route")
 def hidden_by_infinity(logits, k, bias=None):
-    """A softmax over all experts, -inf for experts that are not chosen; smallest choice first."""
+    """Take a softmax over all experts, with -inf for others; the smallest choice comes first."""
     biased = logits if bias is None else logits + bias
     chosen = biased.topk(k, dim=-1).indices.sort(-1).values
     hidden = torch.full_like(logits, -torch.inf).scatter(1, chosen, logits.gather(1, chosen))
@@ -44,7 +44,7 @@ def token_by_token(logits, k, bias=None):
 
 
 class There(torch.autograd.Function):
-    """An exchange of rows by lists."""
+    """A function that exchanges rows by lists."""
 
     @staticmethod
     def forward(ctx, rows, sends, takes, group):
@@ -60,7 +60,7 @@ class There(torch.autograd.Function):
 
 @right("dispatch")
 def last_token_first(x, chosen, per_rank, group=None):
-    """Another order within an expert, by lists of places."""
+    """Use another order within an expert, by lists of places."""
     n, k = dist.get_world_size(group), chosen.shape[1]
     flat = chosen.flatten().tolist()
     wanted = [[p for p in reversed(range(len(flat))) if flat[p] == e] for e in range(n * per_rank)]
@@ -77,7 +77,7 @@ def last_token_first(x, chosen, per_rank, group=None):
 
 @right("dispatch")
 def experts_travel_too(x, chosen, per_rank, group=None):
-    """The numbers of experts travel beside the rows."""
+    """Send the numbers of experts beside the rows."""
     n = dist.get_world_size(group)
     flat = chosen.flatten()
     went = (flat >= 0).nonzero().flatten()
@@ -270,7 +270,7 @@ def waited_for_at_the_end(shared, experts, same):
 
 @right("average_gradients")
 def copies_alone(shared, experts, same):
-    """A mean over `same`, divided by the rest; no message in a group of one rank."""
+    """Take a mean over `same`, divided by the rest; a group of one rank sends no message."""
     n, copies = dist.get_world_size(), dist.get_world_size(same)
     for p in experts:
         p.grad = torch.zeros_like(p) if p.grad is None else p.grad
@@ -287,7 +287,7 @@ def copies_alone(shared, experts, same):
 
 @right("place")
 def under_a_bound(load, ranks, slots):
-    """The fewest copies under a bound on the rows of a copy; the bound by bisection."""
+    """Find the fewest copies under a bound on the rows of a copy, by bisection of the bound."""
 
     def copies(bound):
         return [max(1, -int(-each // bound)) for each in load]
@@ -308,7 +308,7 @@ def under_a_bound(load, ranks, slots):
 
 @right("place")
 def with_exchanges(load, ranks, slots):
-    """The method, improved by exchanges of two copies; tuples in the place of lists."""
+    """Improve the method by exchanges of two copies, with tuples in place of lists."""
     copies = dict.fromkeys(range(len(load)), 1)
     while sum(copies.values()) < ranks * slots:
         copies[max(copies, key=lambda e: load[e] / copies[e])] += 1

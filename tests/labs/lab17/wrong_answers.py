@@ -101,7 +101,7 @@ edits(
 
 @wrong("dispatch", "more bytes")
 def room_for_every_choice(x, chosen, per_rank, group=None):
-    """Each rank sends as many rows to each rank as the rank with most choices has."""
+    """Send as many rows to each rank as the rank with the most choices needs."""
     n, k, flat = dist.get_world_size(group), chosen.shape[1], chosen.flatten()
     order = flat.argsort(stable=True)[int((flat < 0).sum()) :]
     sends = flat[order].bincount(minlength=n * per_rank).view(n, per_rank)
@@ -133,7 +133,7 @@ def counts_by_expert_in_the_ticket(x, chosen, per_rank, group=None):
 
 @wrong("dispatch", "no gradient")
 def all_tokens_to_all_ranks(x, chosen, per_rank, group=None):
-    """Every rank gathers all tokens and all choices, and keeps the rows for its own experts."""
+    """Gather all tokens and choices on every rank, and keep the rows for its own experts."""
     n, k, rank = dist.get_world_size(group), chosen.shape[1], dist.get_rank(group)
     sizes = [None] * n
     dist.all_gather_object(sizes, (x.detach(), chosen), group=group)
@@ -352,7 +352,7 @@ edits(
 
 @wrong("average_gradients", "none left")
 def leaves_none(shared, experts, same):
-    """An expert without rows takes part in the sum, and keeps its None."""
+    """Let an expert without rows take part in the sum, but keep its None."""
     for parameters, group in ((shared, None), (experts, same)):
         for p in parameters:
             total = torch.zeros_like(p) if p.grad is None else p.grad

@@ -36,7 +36,7 @@ def by_search(step_ms, nbytes, n, latency_ms, gbit, share):
 
 @right("Outer")
 class TorchsSGD:
-    """torch's SGD on the start; the parameters by lerp."""
+    """An outer optimizer with torch's SGD on the start, and parameters by lerp."""
 
     def __init__(self, parameters, lr=0.7, momentum=0.9):
         self.parameters, self.n = list(parameters), dist.get_world_size()
@@ -64,7 +64,10 @@ class TorchsSGD:
 
 @right("Outer")
 class SumsTheParameters:
-    """The sum of the parameters is exchanged; the start is alike on all ranks."""
+    """An outer optimizer that exchanges the sum of the parameters.
+
+    The start is alike on all ranks.
+    """
 
     def __init__(self, parameters, lr=0.7, momentum=0.9):
         self.parameters, self.lr, self.momentum = list(parameters), lr, momentum
@@ -208,7 +211,7 @@ def batched(tensors, have, lack):
 
 @right("catch_up")
 def packed_in_bytes(tensors, have, lack):
-    """All tensors travel as one line of bytes."""
+    """Send all tensors as one line of bytes."""
     rank = dist.get_rank()
     for at, late in enumerate(lack):
         source = have[at * len(have) // len(lack) if len(lack) >= len(have) else at]

@@ -109,7 +109,7 @@ class EachParameter(TorchsSGD):
 
 @wrong("Outer", "ranks differ")
 class FromItsOwnParameters(SumsTheParameters):
-    """The new parameters are the rank's own, moved: alike up to rounding."""
+    """An outer optimizer that moves the rank's own parameters: alike only up to rounding."""
 
     def step(self, mean, keep=0.0):
         own = in_a_line(self.parameters)
@@ -124,7 +124,7 @@ class FromItsOwnParameters(SumsTheParameters):
 
 @wrong("Outer", "start")
 class ShowsTheParameters(TorchsSGD):
-    """`start` is the very first start; the real one has another name."""
+    """An outer optimizer with a `start` that stays the first start; the real one is hidden."""
 
     def __init__(self, parameters, lr=0.7, momentum=0.9):
         super().__init__(parameters, lr, momentum)

@@ -106,7 +106,7 @@ def by_a_running_maximum(operations, machine):
 
 
 def messages_and_work(way, block, width, n, flops, bandwidth, latency, tokens):
-    """Return pairs of seconds, of messages and of arithmetic."""
+    """Yield pairs of seconds: of messages, and of arithmetic."""
 
     def trip(nbytes):
         return (n - 1) * (latency + nbytes / n / bandwidth)
@@ -217,7 +217,7 @@ def in_a_list(trace, ridge):
 
 
 def plans_of(shape, batch, gpus, host):
-    """Yield all plans that divide."""
+    """Yield all plans that divide the model and the batch."""
     for n in gpus:
         for stages in range(1, shape.layers + 1):
             for slices in range(1, host + 1):

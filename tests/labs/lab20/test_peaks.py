@@ -1,4 +1,4 @@
-"""The table of peaks is that of runs; the check's formulas are torch's counts."""
+"""The table of peaks agrees with runs; the check's formulas agree with torch's counts."""
 
 import random
 

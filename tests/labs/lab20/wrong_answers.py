@@ -79,7 +79,7 @@ edits(
     ("hidden_from", "forward_alone", BACKWARD, "", "backward too"),
     ("hidden_from", "at_one_time", "trip(2 * block) + trip(4 * block), 0",
      "max(trip(2 * block), trip(4 * block)), 0", "backward too"),
-    ("hidden_from", "gradients_of_two_bytes",  # the same number as by forward alone
+    ("hidden_from", "gradients_of_two_bytes",  # the same number as with the forward alone
      {"+ trip(4 * block)": "+ trip(2 * block)", "2 * trip(4 * block)": "2 * trip(2 * block)"},
      "backward too"),
     ("hidden_from", "copies_of_two_bytes", "2 * trip(4 * block)", "2 * trip(2 * block)",
