@@ -1,4 +1,4 @@
-"""Training programs that drive installed packages, for `benchmarks.scripts`.
+"""Training programs with installed packages, for `benchmarks.scripts`.
 
 In most programs, the package makes the process group.
 """

@@ -71,7 +71,7 @@ def outcome(stderr: str) -> str:
 
 
 def written(page: str, rows: list[list[str]]) -> str:
-    """Return a page whose table has the given rows; other programs keep their rows.
+    """Return a page whose table has the given rows; the rows of other programs stay.
 
     Raises:
         ValueError: The page has no table of programs.

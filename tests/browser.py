@@ -1,4 +1,4 @@
-"""A headless browser, for whatever a person would look at in one."""
+"""A headless browser for tests and tools that look at pages."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ import pytest
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
-# Between two looks at what is waited for. By default it is each frame, and so the page is drawn.
+# The time between two checks of a waited-for condition. The default, once a frame, keeps the page
+# drawing.
 POLLING_MS = 100
 FLAGS = [
     *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"),
@@ -23,7 +24,8 @@ FLAGS = [
 
 
 def lacks(what: str) -> None:
-    """End the test that needs it: skipped, but in CI, which has it, failed."""
+    """End the test because the machine lacks `what`: skip it, or fail it in CI, where nothing may
+    be missing."""
     (pytest.fail if os.environ.get("CI") else pytest.skip)(f"{what} is not installed")
 
 

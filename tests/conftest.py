@@ -1,4 +1,5 @@
-"""The needs of tests: a test is skipped, with the reason, if the machine lacks a marker's need."""
+"""The needs of tests: if the machine lacks the need of a marker, the test is skipped with the
+reason."""
 
 from __future__ import annotations
 
@@ -28,16 +29,18 @@ def _no_gpu() -> str | None:
     return None if torch.cuda.is_available() else "no CUDA device on this machine"
 
 
-STARTUP = str(Path(__file__).parent / "startup")  # what every Python process does first
+# its sitecustomize.py runs first in each Python process
+STARTUP = str(Path(__file__).parent / "startup")
 NEEDS = {"gpu": _no_gpu}  # not "browser": tests/browser.py says why
 
 
 def pytest_configure() -> None:
-    """Set what all processes of the tests inherit."""
-    # A shell that starts pytest with `&` has Ctrl-C ignored, and tests interrupt runs.
+    """Set the environment and the signal handling that all processes of the tests inherit."""
+    # A shell that starts pytest with `&` makes it ignore Ctrl-C, but tests interrupt runs.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    # Threads of NumPy's OpenBLAS look for work without rest, 0.2 s in each process that imports it.
+    # Threads of NumPy's OpenBLAS search for work all the time: 0.2 s in each process that imports
+    # NumPy.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     paths = [STARTUP, *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
     os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(filter(None, paths)))
@@ -45,7 +48,10 @@ def pytest_configure() -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the longest. Skip what this machine cannot run; ask only about markers in use."""
+    """Put the longest tests first, and skip tests whose need is missing.
+
+    Only the needs of markers in use are checked.
+    """
     longest_first(items)
     for name, lacks in NEEDS.items():
         marked = [item for item in items if item.get_closest_marker(name)]
@@ -55,18 +61,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Leave what is there by now out of garbage collection: 8,000 tests, and torch.
+    """Exempt the collected objects from garbage collection: 8,000 tests, and torch.
 
-    Each full collection would look at all of it, which was a third of a worker's time. Garbage
-    in it is not looked for either: that takes half a second.
+    Each full collection would look at all these objects, a third of a worker's time. Garbage among
+    these objects stays in memory: a search for it would take half a second.
     """
     gc.freeze()
 
 
 def pytest_sessionfinish() -> None:
-    """Leave out all the rest: at its end pytest looks for garbage five times, among all there is.
+    """Exempt all objects: at the end pytest runs five garbage collections over all of them.
 
-    That was a twelfth of the processor time of `make quick`, when no test was left to run.
+    These were a twelfth of the processor time of `make quick` without a selected test.
     """
     gc.freeze()
 
@@ -80,10 +86,10 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture(scope="module", autouse=True)
 def _no_thread_is_left() -> Iterator[None]:
-    """Fail a module whose threads still run a test's code at the end.
+    """Fail a module whose threads still run a test's code after the last test.
 
-    In a later test such a thread would be a thread of the user's that is at work, and the agent
-    would take no rank for waiting.
+    A later test would take such a thread for a working thread of the user, and the agent would take
+    no rank for waiting.
     """
     before = {thread.ident for thread in threading.enumerate()}
     yield

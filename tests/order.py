@@ -1,6 +1,6 @@
-"""The order of the test files, longest first, so that the workers end together; and the shares.
+"""The order of the test files, longest first, so that all workers end at about the same time.
 
-A share is the tests that stay together in one worker.
+A share is a set of tests that stay together in one worker.
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ import re
 
 import pytest
 
-LESSONS = "solutions"  # all solved lessons, which are run one after the other: tests/walk.py
-CLASSES = "tests/grade/test_attacks.py", "tests/grade/test_course.py"  # two sandboxes at a time
+LESSONS = "solutions"  # all solved lessons, which run one after the other: tests/walk.py
+CLASSES = "tests/grade/test_attacks.py", "tests/grade/test_course.py"  # each uses two sandboxes
 OF_A_LAB = re.compile(r"tests/labs/test_wrong_and_right\.py::\w+\[\d\d")  # "…::test_a_right…[03"
-LONGEST = (  # each a minute or more, with three workers on two cores
+LONGEST = (  # each takes a minute or more, with three workers on two cores
     LESSONS,
     *CLASSES,
     "tests/notebook/test_lab.py",
@@ -27,9 +27,9 @@ LONGEST = (  # each a minute or more, with three workers on two cores
 
 
 def scope_of(nodeid: str) -> str:
-    """Return the name of a worker's share: a file, all lessons, two classes, a lab's answers.
+    """Return the name of a worker's share: a file, all lessons, two classes, or a lab's answers.
 
-    Two graded classes at once, beside the tests, would need more sandboxes than two cores serve.
+    Two classes graded at once during other tests would need more sandboxes than two cores can run.
     """
     path = nodeid.partition("::")[0]
     if path.startswith(f"{LESSONS}/"):

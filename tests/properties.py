@@ -1,11 +1,14 @@
-"""Properties: what holds for every input. Hypothesis makes inputs up, equal ones in every run, and
-shows the smallest that breaks the property."""
+"""Properties: statements that hold for every input.
+
+Hypothesis generates the inputs, equal inputs in every run, and shows the smallest input that breaks
+a property.
+"""
 
 from hypothesis import HealthCheck, settings
 
 
 def examples(count: int) -> settings:
-    """Settings with which a property is tried on `count` inputs, however slow the machine is."""
+    """Return settings that try a property on `count` inputs, on a machine of any speed."""
     return settings(
         max_examples=count,
         derandomize=True,

@@ -1,8 +1,9 @@
-"""`make quick`: the tests that start no process, for every edit.
+"""`make quick`: the tests that start no process, for use after every edit.
 
-A test is pure unless it has a marker of IMPURE, such as `processes`. A test of `--quick` without
-such a marker fails if it starts a process, and the failure names process and marker. A test whose
-parameters differ has `processes("some")`: the test begins, and is skipped once it starts a process.
+A test is pure unless it has a marker of IMPURE, such as `processes`. If a test of `--quick` without
+such a marker starts a process, the test fails, and the failure names process and marker.
+`processes("some")` marks a test with both kinds of parameters: the test begins, and is skipped as
+soon as it starts a process.
 """
 
 from __future__ import annotations
@@ -17,10 +18,10 @@ import pytest
 
 IMPURE = ("processes", "torchrun", "browser", "gpu", "slow")
 STARTS = ("subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.system", "os.exec")
-AT_ONCE = ("git", "pandoc")  # they answer a question and are gone: git's list of files, a version
+AT_ONCE = ("git", "pandoc")  # short calls, for example git's list of files
 
-_test: pytest.Item | None = None  # the one that runs, if it is to start nothing
-_refused: list[str] = []  # what it has tried to start
+_test: pytest.Item | None = None  # the running test, if the test must not start a process
+_refused: list[str] = []  # the refused calls of the test
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -30,11 +31,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("--quick"):
         sys.addaudithook(_hear)
-        multiprocessing.util.spawnv_passfds = _spawn  # the one way that is not audited
+        # the only way to start a process without an audit event
+        multiprocessing.util.spawnv_passfds = _spawn
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what a marker says is not pure."""
+    """Deselect the tests that are not pure by their markers."""
     if config.getoption("--quick"):
         out = [item for item in items if not _may_be_pure(item)]
         config.hook.pytest_deselected(items=out)
@@ -61,7 +63,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
 def pytest_runtest_makereport(
     item: pytest.Item,
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Hold what `_refuse` raised against the test even if the test has caught it."""
+    """Skip or fail a test after a refused call, even if the test has caught the error."""
     report = yield
     if _refused:
         what = f"it starts a process ({_refused[0]})"

@@ -1,10 +1,10 @@
-"""`make touched`: runs the tests of the modules that a change touches.
+"""`make touched`: run the tests of the modules that a change touches.
 
 A change is the difference from the commit BASE (by default HEAD), with the files that git does not
-know yet. A test is run if its file imports a changed module, directly or through other modules, or
-if its folder is named after the changed module's room: tests/trace for ddpkit/trace. Changed cases
-of a lab run the lab's answers and its solved lesson. A test that starts `ddpkit` as a program shows
-no import, so `make test` stays the judge.
+know yet. A test runs if its file imports a changed module, directly or through other modules, or if
+its folder has the name of the changed module's room: tests/trace for ddpkit/trace. Changed cases of
+a lab run the lab's answers and its solved lesson. A test that starts `ddpkit` as a program has no
+import to follow, so only `make test` runs all affected tests.
 
     python -m tests.touched [BASE]      # prints pytest's arguments
 """
@@ -84,7 +84,7 @@ def _users(names: set[str]) -> set[str]:
 
 @functools.cache
 def files() -> dict[str, str]:
-    """Every module of the tree: its path from the root, and its dotted name."""
+    """Return all modules of the tree: the dotted name by the path from the root."""
     found = {}
     for folder in FOLDERS:
         for path in sorted((ROOT / folder).rglob("*.py")):
@@ -137,7 +137,7 @@ def _names_with(thing: str, tree: ast.AST) -> Iterator[tuple[str, str]]:
 
 
 def main() -> None:
-    """Print the arguments, one a line; nothing if no test is touched."""
+    """Print the arguments, one a line, or nothing if a change touches no test."""
     print("\n".join(touched(changed(*sys.argv[1:]))))
 
 

@@ -1,11 +1,11 @@
-"""nbval runs the solved lessons as one walk: in their order, with one folder of kept answers, so
-that each takes along the student's own answers to the labs before it.
+"""nbval runs the solved lessons as one walk: in order, with one folder of kept answers.
 
-All of them are in one worker of pytest-xdist (`order.scope_of`). That the kit's answers would do as
-well is known from where nothing is kept: in the grader (tests/grade/test_course.py) and under
-torchrun (tests/cluster/test_torchrun.py).
+So each lesson uses the student's own answers from the labs before it. All lessons run in one worker
+of pytest-xdist (`order.scope_of`). Other tests run them without kept answers, on ddpkit's: the
+grader's (tests/grade/test_course.py) and torchrun's (tests/cluster/test_torchrun.py).
 
-A right program must not be accused, so no cell may have the words of `ddpkit.cluster.afterwards`.
+The kit must not accuse a right program, so no cell may have the words of
+`ddpkit.cluster.afterwards`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ ACCUSED = re.compile(
     "The ranks seem to have made collectives in different orders|The code changed the tensor of "
     "|Nobody waited for |A real job would have ended here|equal on all ranks, but "
 )
-_walked: set[str] = set()  # labs whose solved lesson this process has begun
+_walked: set[str] = set()  # the labs whose solved lessons have begun in this process
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -47,7 +47,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileSche
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Hold it against a cell of a lesson if it did not take along what an earlier one has kept."""
+    """Fail a cell of a lesson that has not used the answers of an earlier lesson."""
     report = yield
     if scope_of(item.nodeid) == LESSONS and call.when == "call":
         _walked.add(item.path.stem[:2])
@@ -62,14 +62,14 @@ def pytest_runtest_makereport(
 
 
 def not_own(said: str, walked: set[str]) -> list[str]:
-    """Answers of which a cell said that it takes the kit's, though their labs were walked."""
+    """Return the answers that a cell takes from ddpkit although an earlier lesson has kept them."""
     from ddpkit.exercises import find
 
     return [name for name in CARRIED.findall(said) if find(name).lab in walked]
 
 
 def accusation(said: str) -> str:
-    """Return a cell's words from its first accusation on; "" without one."""
+    """Return the text of a cell from its first accusation on; "" without one."""
     text = " ".join(said.split())
     found = ACCUSED.search(text)
     return text[found.start() :][:300] if found else ""

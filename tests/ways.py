@@ -28,7 +28,7 @@ def run(
 ) -> Run[Any]:
     """Run a function of a test's module, without arguments, in one of the `WAYS`.
 
-    A script has no result: the function of a test asserts what must hold. `settings` are more
+    A script has no result, so the function itself has the assertions. `settings` are further
     arguments of the Cluster.
     """
     cluster = Cluster(ranks, device="cpu", **WAYS[way], **settings)
@@ -39,6 +39,6 @@ def run(
 
 
 def words(captured: Any, way: str) -> str:
-    """Return the words that a run printed, on one line; `captured` is pytest's capfd or capsys."""
+    """Return the printed words of a run on one line; `captured` is pytest's capfd or capsys."""
     out, err = captured.readouterr()
     return " ".join((err if way == "ddpkit run" else out).split())

@@ -82,7 +82,7 @@ def lesson_text() -> str:
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """A repository with one lesson, not released."""
+    """Return a repository with one unreleased lesson."""
     (tmp_path / "solutions").mkdir()
     (tmp_path / "solutions" / "00_adding.py").write_text(LESSON)
     return tmp_path
@@ -104,5 +104,5 @@ def _released(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def released(_released: Path, tmp_path: Path) -> Path:
-    """The same repository, released: a copy of its own for each test."""
+    """Return the same repository, released: a new copy for each test."""
     return Path(shutil.copytree(_released, tmp_path / "repository"))

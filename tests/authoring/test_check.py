@@ -1,4 +1,4 @@
-"""Every way in which a product can be stale or wrong is found, and said in one sentence."""
+"""`release --check` finds each stale or wrong product, and describes it in one sentence."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Notebook = dict[str, Any]
 
 
 def change(path: Path, how: Callable[[Notebook], object]) -> None:
-    """Edit a notebook file as a person would: through its JSON."""
+    """Edit a notebook file like a person: through its JSON."""
     notebook = json.loads(path.read_text())
     how(notebook)
     path.write_text(release.to_text(notebook))
@@ -38,7 +38,8 @@ def data_output(kind: str, text: str) -> Notebook:
 
 
 def one_problem(root: Path, *parts: str) -> None:
-    """There is a problem with all `parts` in its sentence, and it names its mend."""
+    """Assert that one problem has all `parts` in its sentence, and that each names `make
+    release`."""
     problems = release.check(root)
     assert any(all(part in problem for part in parts) for problem in problems), problems
     assert all("`make release`" in problem for problem in problems)

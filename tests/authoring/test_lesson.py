@@ -1,4 +1,4 @@
-"""Reading a lesson: what is well formed, and what is said of what is not."""
+"""Parsing a lesson: well-formed lessons, and the errors for others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a lesson becomes: the lab, the solution, the answers."""
+"""The products of a lesson: the lab, the solution, the answers."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def source(notebook: dict[str, Any], name: str) -> str:
 
 
 def exercise(folder: Path, code: str, name: str = "f", before: str = "") -> Lesson:
-    """A lesson with one exercise."""
+    """Return a lesson with one exercise."""
     path = folder / "03_case.py"
     path.write_text(
         f'{OPENING}{before}# %% exercise="{name}"\n{code}\n\n# %% check="{name}"\ncheck({name})\n'

@@ -1,4 +1,5 @@
-"""Releasing: executed in a kernel of its own, only what changed, and whole or not at all."""
+"""A release executes changed lessons only, each in a new kernel, and writes all products or
+none."""
 
 from __future__ import annotations
 
@@ -32,7 +33,7 @@ def outputs(root: Path, name: str) -> list[dict[str, Any]]:
 
 
 def count_runs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Replaces the kernel: outputs come from the notebook as it was. Returns what was executed."""
+    """Replace the kernel by the given outputs; return a list that grows by each executed lesson."""
     executed: list[str] = []
 
     def execute(lesson: release.Lesson) -> release.Notebook:
@@ -99,7 +100,8 @@ def test_only_what_changed_is_executed(root: Path, monkeypatch: pytest.MonkeyPat
         "solutions/01_other.ipynb",
     ]
     assert executed == ["00_adding", "01_other", "01_other"]
-    edit(root / "solutions" / "00_adding.py", "we will add", "we add")  # a text: no execution
+    # a changed text needs no execution
+    edit(root / "solutions" / "00_adding.py", "we will add", "we add")
     before = outputs(root, "check-total")
     assert len(release.release(root).written) == 2
     assert outputs(root, "check-total") == before != []

@@ -1,4 +1,4 @@
-"""The lessons of this repository, and what is made of them: `ddpkit release --check`."""
+"""The lessons of this repository and their products agree: `ddpkit release --check`."""
 
 from __future__ import annotations
 

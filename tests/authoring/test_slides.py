@@ -1,4 +1,4 @@
-"""Slides: a deck of each lab has the right size, its notes, and no answer."""
+"""Slides: the deck of each lab has the right size, notes, and no answer."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ddpkit.authoring.stale import solution_path
 from ddpkit.commands.main import main
 from tests.project.source import ROOT, lesson_in, sources
 
-Slide = tuple[str, str, str]  # its look, its text, its notes
+Slide = tuple[str, str, str]  # the look, the text and the notes of a slide
 
 
 @pytest.fixture(params=sources(), ids=lambda path: path.stem[:2])

@@ -1,4 +1,4 @@
-"""The start page: made from one page of Markdown and the heads of the lessons."""
+"""The start page comes from one page of Markdown and the titles of the lessons."""
 
 import json
 import re

@@ -1,4 +1,5 @@
-"""The benchmark of all-reduces: its own ring sums rightly, and its table says what was measured."""
+"""The benchmark of all-reduces: its own ring sums correctly, and its table has the right
+numbers."""
 
 import pytest
 import torch
@@ -12,7 +13,7 @@ MS = 1_000_000
 
 
 def sums(lengths, parts):
-    """On a rank: lengths and dtypes for which the ring in segments gives a wrong sum."""
+    """Run on a rank; return the lengths and dtypes with a wrong sum of the ring in segments."""
     _segments.PARTS = parts
     rank, n = dist.get_rank(), dist.get_world_size()
     wrong = []
@@ -50,7 +51,7 @@ def test_bus_bandwidth_and_ratio_stand_in_a_cell():
 
 
 def test_goals_are_judged_by_what_was_measured(tmp_path):
-    link = Row(LINK, 4, 12_500_000, {"ring": [160 * MS]})  # 151.2 ms by the formula
+    link = Row(LINK, 4, 12_500_000, {"ring": [160 * MS]})  # the formula gives 151.2 ms
     raw = Row(RAW, 4, 16 * 1024**2, {SEGMENTS: [30 * MS, 20 * MS, 50 * MS], GLOO: [40 * MS] * 3})
     said = list(goals([link, raw], [raw]))
     assert len(said) == 2

@@ -1,4 +1,4 @@
-"""Benchmarks stay runnable, and say what they print."""
+"""Each benchmark runs, and prints its rows."""
 
 import importlib
 import inspect
@@ -35,7 +35,7 @@ def test_the_benchmark_of_the_cluster_prints_both_tables(monkeypatch, capsys) ->
     once = cluster.Extent(1, 1, faults_of_others=False, later=1, models=1, blocks=4, messages=1)
     monkeypatch.setattr(cluster, "QUICK", once)
     monkeypatch.setattr(cluster, "SIZES", (4,))
-    # Two processes that import torch, and not 24: each job of theirs starts anew.
+    # Two processes import torch instead of 24: each job would start new ones.
     monkeypatch.setattr(cluster, "_plan_of_others", lambda faults: [("nothing", 2)])
     monkeypatch.setattr(sys, "argv", ["benchmarks.cluster", "--quick"])
     monkeypatch.chdir(ROOT)

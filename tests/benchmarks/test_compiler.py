@@ -1,4 +1,4 @@
-"""The benchmark of the compiler prints its rows, of Pythons without it and with it."""
+"""The benchmark of the compiler prints its rows, for Pythons with and without torch's compiler."""
 
 import subprocess
 import sys

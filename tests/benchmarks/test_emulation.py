@@ -1,4 +1,4 @@
-"""The benchmark of emulated time: it measures what it says, and finds no cell off."""
+"""The benchmark of emulated time runs, and finds no cell outside the goal."""
 
 import math
 import sys

@@ -1,4 +1,4 @@
-"""The benchmark of modelled machines measures what it says."""
+"""The benchmark of modelled machines runs, and prints right numbers."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""Machine-made mistakes: of each kind, only where a student writes, each named once."""
+"""Machine-made mistakes: of each kind, only in the lines of a student, each named once."""
 
 import tomllib
 from pathlib import Path
@@ -81,7 +81,7 @@ def test_no_mutant_is_made_twice_or_is_no_change():
 def test_an_answers_mutants_change_what_the_lab_asks_for():
     found = mutate.all_mutants(["flatten", "Reducer"])
     assert {asked.exercise for asked in found} == {"flatten", "Reducer"}
-    assert not any("bucket_of = " in asked.mutant.before for asked in found)  # given
+    assert not any("bucket_of = " in asked.mutant.before for asked in found)  # that line is given
     with pytest.raises(SystemExit, match="no lab or exercise is called fltten"):
         mutate.all_mutants(["fltten"])
 

@@ -1,4 +1,4 @@
-"""Published steps are read, counted and priced on the kit's machines."""
+"""Published steps are read, counted, and priced on ddpkit's machines."""
 
 from collections import Counter
 from pathlib import Path
@@ -71,8 +71,8 @@ def test_the_products_of_a_micro_batch_are_counted(recomputed: bool) -> None:
     block = 2 * tokens * 4 * 64 * 64 + 2 * down
     head = 2 * tokens * 64 * 500
     flops = sum(o[2] * times for o, times in micro_batch.items() if o[0] == "matmul")
-    # Forward once and backward twice, and each block's forward again, but for its last product:
-    # torch stops when it has all inputs of the backward.
+    # Forward once, backward twice the FLOPs, and each block's forward again without its last
+    # product: torch stops as soon as the backward pass has all its inputs.
     assert flops == 3 * (3 * block + head) + recomputed * 3 * (block - down)
     assert {o[1] for o in micro_batch if o[0] == "attention"} == {"bfloat16"}
     assert not sum(o[2] for o in update)

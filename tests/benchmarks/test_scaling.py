@@ -1,4 +1,4 @@
-"""The benchmark of predictions measures what it says."""
+"""The benchmark of predictions runs, and its predictions are near the simulator."""
 
 import re
 import sys
@@ -26,7 +26,7 @@ def test_one_recording_predicts_other_runs(monkeypatch, capsys):
     scaling.main()
     printed = capsys.readouterr().out
     (worst,) = re.findall(r"^worst deviation ([\d.]+)% .*: ok\), 1 runs$", printed, re.MULTILINE)
-    assert float(worst) < 1  # real ranks beside the simulator
+    assert float(worst) < 1  # real ranks against the simulator
     assert "hosts of 8" in printed
 
 

@@ -1,4 +1,4 @@
-"""The benchmark of parameter servers says what it measures."""
+"""The benchmark of parameter servers tries each number of workers and servers."""
 
 import re
 import sys
@@ -7,7 +7,7 @@ from benchmarks import servers
 
 
 def test_every_number_of_workers_and_servers_is_tried(monkeypatch, capsys):
-    """Without ranks: tests/emulation/test_servers.py has those."""
+    """Without ranks: tests/emulation/test_servers.py has tests on ranks."""
     asked = []
 
     def measured(workers, count, bounded=False):

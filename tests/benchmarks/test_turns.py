@@ -1,4 +1,4 @@
-"""The benchmark of turns prints its rows, and its ranks are what it says they are."""
+"""The benchmark of turns prints its rows, on ranks of each stated kind."""
 
 import os
 import sys

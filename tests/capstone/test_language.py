@@ -1,4 +1,4 @@
-"""Lab 15's language: other dialects have other letters, and the entropy is the least loss."""
+"""Lab 15's language: each dialect has other letters, and the entropy is the least loss."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ def test_a_text_is_that_of_its_seed_and_stream() -> None:
 
 
 def test_languages_are_no_exchange_of_letters() -> None:
-    """The tables of two languages differ, in whatever order their letters are."""
+    """The tables of two languages differ under each order of their letters."""
     one, other = (np.sort(Language(seed).tables.ravel()) for seed in (1, 2))
     assert not np.allclose(one, other)
 
 
 @pytest.mark.parametrize("seed", [1, 2])
 def test_the_entropy_is_the_loss_of_a_model_that_knows_the_tables(seed: int) -> None:
-    """Measured on 12,800 letters of each dialect."""
+    """The loss of a model with the true tables, measured on 12,800 letters of each dialect."""
     language, losses = Language(seed), []
     for dialect in range(DIALECTS):
         place = {letter: i for i, letter in enumerate(language.letters[dialect].tolist())}

@@ -1,4 +1,4 @@
-"""Lab 15's task: its shards, the outcome of a run, and its time, the same in every run."""
+"""Lab 15's task: its shards, the result of a run, and its time, equal in all runs."""
 
 from __future__ import annotations
 
@@ -51,7 +51,8 @@ def test_a_model_is_judged_by_its_parameters_alone() -> None:
 
 
 def test_the_model_asked_for_is_near_the_entropy_and_no_other_model_is_near_it() -> None:
-    """The start is 1 away, and the model of another language farther still."""
+    """The start is at a distance of 1, and the trained model of another language is farther
+    away."""
     task, other = TextTask(7), TextTask(8)
     assert task.off(task.trained) == 0
     assert task.off(_flat(task.model())) == pytest.approx(1)
@@ -139,7 +140,7 @@ def test_what_is_no_claim_is_refused(programs: bytes) -> None:
 
 @pytest.mark.processes
 def test_the_time_is_the_same_in_three_runs_two_of_them_on_a_loaded_machine() -> None:
-    """To the nanosecond; the constants are those of the given script."""
+    """Equal to the nanosecond; the constants are those of the given script."""
     task = TextTask(1)
     runs = []
     for load, steps in ((0, STEPS), (4, 2), (4, 2), (0, 2)):
@@ -163,7 +164,7 @@ def test_the_kits_answer_costs_the_same_for_each_language() -> None:
     for seed in (1, 2):
         task = TextTask(seed)
         came = outcome(task, observed(answers.get("train_fast"), task))
-        assert came.off < 0.03  # half of what is allowed
+        assert came.off < 0.03  # half of the allowed value
         assert came.ms * 2.1 < GIVEN_MS
         assert came.peak < MEMORY
         claims.append(came)

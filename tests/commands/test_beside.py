@@ -58,7 +58,7 @@ def test_files_of_single_ranks(tmp_path: Path) -> None:
     done = command(*files, "--beside", files[0], "--beside", files[1])
     assert done.exit_code == 0, done.output
     assert "as long as before" in done.output
-    assert str(files[0]) in done.output  # equal names become paths
+    assert str(files[0]) in done.output  # files of equal names are told apart by their paths
 
 
 @pytest.mark.parametrize(

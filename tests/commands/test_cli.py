@@ -1,4 +1,4 @@
-"""The command line as a person meets it: exit codes and sentences."""
+"""The command line for a person: exit codes, and sentences instead of tracebacks."""
 
 import json
 import os
@@ -39,7 +39,7 @@ def test_version_and_help():
 
 def test_each_file_of_the_folder_is_a_command():
     files = {path.stem for path in Path(ddpkit.__file__).parent.glob("commands/[a-z]*.py")}
-    shared = {"beside", "diagnosis", "summary", "numbers", "waiting"}  # texts, files, progress
+    shared = {"beside", "diagnosis", "summary", "numbers", "waiting"}  # modules without a command
     assert set(main.commands) == files - {"main"} - shared
 
 
@@ -68,7 +68,7 @@ def test_doctor_without_torch(tmp_path):
     assert "pip install -c constraints.txt torch" in result.stdout
     assert "1 problem to repair" in result.stderr
     assert "Traceback" not in result.stdout + result.stderr
-    assert " ranks    " not in result.stdout  # what needs torch is not tried
+    assert " ranks    " not in result.stdout  # checks that need torch are not tried
 
 
 def test_doctor_without_gloo(monkeypatch):
@@ -83,7 +83,7 @@ def test_doctor_with_an_interface_that_does_not_exist():
     assert result.returncode == 1
     assert "GLOO_SOCKET_IFNAME=eth99 names no interface of this machine: eth99" in result.stdout
     assert "unset it, or choose from: " in result.stdout
-    assert " ranks    " not in result.stdout  # they would fail, for this reason
+    assert " ranks    " not in result.stdout  # the ranks would fail for the same reason
 
 
 def test_doctor_says_what_a_failed_run_says(monkeypatch):
@@ -160,7 +160,7 @@ def test_check_tells_right_from_wrong_and_leaves_the_file_alone(tmp_path):
     assert lines[2].startswith("✗ accumulate   NameError: name 'accumulate' is not defined")
     assert lines[3] == "1 of 3 exercises pass."
     assert path.read_bytes() == before
-    assert list(tmp_path.iterdir()) == [path]  # no progress, no kept answer
+    assert list(tmp_path.iterdir()) == [path]  # no file of progress, no kept answer
 
 
 def test_check_of_a_kernel_that_dies(tmp_path):
@@ -173,7 +173,8 @@ def test_check_of_a_kernel_that_dies(tmp_path):
 def test_check_stops_a_cell_that_takes_too_long(tmp_path):
     path = notebook(
         tmp_path / "x.ipynb",
-        "import cloudpickle, torch",  # on a busy machine, the limit of a check's cell was over it
+        # on a busy machine the import alone exceeded a check's limit for a cell
+        "import cloudpickle, torch",
         "while True: pass",
         "from ddpkit import check",
         RIGHT,
@@ -231,7 +232,7 @@ def test_release_check_fails_on_a_stale_lab(tmp_path, monkeypatch):
 
 
 def test_no_command_makes_a_parser_of_web_addresses():
-    """It would take a second: nbformat's checks know a format that no notebook uses."""
+    """nbformat's checks would make the parser in a second, for a format of no notebook"""
     names = "'jsonschema' in sys.modules, 'lark' in sys.modules"
     code = f"import ddpkit.commands.main, nbformat, sys; print({names})"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=100)

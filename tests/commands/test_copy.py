@@ -1,4 +1,4 @@
-"""`ddpkit lab --copy`: labs come, newer ones too, and nothing that was changed is lost."""
+"""`ddpkit lab --copy` copies the labs, later also newer labs, and loses no changed file."""
 
 import json
 import os
@@ -16,7 +16,7 @@ from ddpkit.commands.main import main
 
 SHIPPED = dict(lab_command.handed_out())
 FIRST = min(SHIPPED)
-LINK = re.compile(r"\]\((?!https://)([^)#]+)\)")  # of Markdown, to a file
+LINK = re.compile(r"\]\((?!https://)([^)#]+)\)")  # a link in Markdown, to a file
 
 
 def copy(folder: Path) -> str:
@@ -45,7 +45,8 @@ def test_labs_come_into_a_new_folder_and_a_second_time_changes_nothing(tmp_path)
 
 @pytest.mark.processes
 def test_jupyterlab_finds_in_a_copy_what_its_kernel_says():
-    """Else it writes it in as it opens the notebook, which is then unsaved and was not touched."""
+    """JupyterLab writes missing facts about the kernel into an opened notebook, which is then
+    unsaved."""
     from ipykernel.ipkernel import IPythonKernel
 
     for name, content in SHIPPED.items():
@@ -56,7 +57,7 @@ def test_jupyterlab_finds_in_a_copy_what_its_kernel_says():
 
 
 def test_where_jupyter_is_no_command_its_path_is_said(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)  # from where the environment is far away
+    monkeypatch.chdir(tmp_path)  # far away from the environment
     ours = Path(sys.executable).with_name("jupyter")
     monkeypatch.setenv("PATH", str(ours.parent))
     assert copy(tmp_path).endswith(f"\nOpen them: jupyter lab {tmp_path / 'start.ipynb'}\n")
@@ -131,7 +132,7 @@ def test_a_folder_that_cannot_be_made_gets_a_sentence(tmp_path):
 
 @pytest.mark.processes
 def test_the_commands_of_the_labs_are_found_in_the_terminals_of_jupyterlab(monkeypatch):
-    """Where ddpkit's environment is not activated, as with `make lab`."""
+    """The environment of ddpkit need not be activated, for example with `make lab`."""
     found: list[str | None] = []
     monkeypatch.setenv("PATH", "/usr/bin")
     monkeypatch.setattr("sys.argv", ["ddpkit"])

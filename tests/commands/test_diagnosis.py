@@ -1,4 +1,4 @@
-"""What doctor says of a machine: of each thing a sound one and those that need mending."""
+"""`ddpkit doctor` on a sound machine, and on machines with one fault or oddity each."""
 
 import socket
 import threading
@@ -29,7 +29,7 @@ SOUND = {
     "sandbox": diagnosis.sandbox(""),
 }
 
-BROKEN = [  # what doctor fails for, with words of the sentence and of the mend
+BROKEN = [  # doctor fails for each of these; with words of the sentence and of the remedy
     (diagnosis.python((3, 10, 13), "Linux"), "3.10.13, Linux", "3.11 or newer"),
     (diagnosis.torch("2.7.0", ["gloo"]), "2.7.0, but ddpkit needs 2.7.1 or newer", "torch"),
     (
@@ -67,7 +67,7 @@ BROKEN = [  # what doctor fails for, with words of the sentence and of the mend
     (diagnosis.failed_run("?"), "two ranks could not add: ?", "report this"),
 ]
 
-ODD = [  # the labs run; doctor says what will be slow, or not work beside them
+ODD = [  # the labs run; doctor names the slow or missing parts
     (diagnosis.cores(1, 8), "1 for this process, of 8 in the machine", "share this core"),
     (diagnosis.threads({"OMP_NUM_THREADS": "16"}, 2), "OMP_NUM_THREADS=16, on 2 cores", "unset"),
     (diagnosis.shared_memory(64 << 20), "64 MB free", "--shm-size=1g"),
@@ -105,7 +105,7 @@ def test_what_is_odd_is_told_and_does_not_fail(finding: Finding, says: str, mend
     assert mend in finding.mend
 
 
-# What is seen
+# the facts that doctor finds
 
 
 def test_a_port_that_is_taken_and_one_that_is_none(monkeypatch):

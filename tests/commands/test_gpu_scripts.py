@@ -1,4 +1,4 @@
-"""Scripts for GPUs, where there is none: cuda means the CPU, and no value is silently another."""
+"""Scripts for GPUs on a machine without one: "cuda" means the CPU, and no value is wrong."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_a_refusal_names_the_line_and_a_way_round(call: str, says: str, tmp_path
 
 
 def test_a_gpt_accumulates_gradients_as_on_gpus(tmp_path: Path) -> None:
-    """Two micro-batches a step, of which the second alone is reduced; tied weights once."""
+    """Two micro-batches a step, and only the second is reduced; tied weights are reduced once."""
     run = on(2, "gpt.py", machine="A100", link="100 Gbit/s, 5 us")
     sums = [span for span in run.trace.of(0) if span.name == "all_reduce"]
     assert len(sums) == run.trace.steps == 3

@@ -1,4 +1,4 @@
-"""`ddpkit handout`: what a class gets installs, runs, and tells no answer of a lab that is open."""
+"""`ddpkit handout`: a class's archive installs, runs, and has no answer of a lab that is open."""
 
 from __future__ import annotations
 
@@ -50,7 +50,10 @@ def make(folder: Path, opened: str) -> zipfile.ZipFile:
 
 @pytest.fixture
 def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A checkout with an invented lab 97, from which the command makes its archives."""
+    """Return a checkout with an invented lab 97.
+
+    The command makes its archives from the checkout.
+    """
     root = tmp_path / "checkout"
     folders = ("ddpkit", "labs", "solutions", "docs", "binder", ".devcontainer", "tests/commands")
     for name in folders:
@@ -67,22 +70,23 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def code_of(lines: list[str]) -> list[str]:
-    """Lines of code, as they stand in a module or in a notebook's JSON."""
+    """Return the lines of code without quotes and commas of a notebook's JSON."""
     bare = [line.strip(' ",').removesuffix("\\n").strip() for line in lines]
     return [line for line in bare if line and not line.startswith("#")]
 
 
 def _text(content: bytes) -> str:
-    """A file's text; a saved trace is packed."""
+    """Return the text of a file; a saved trace is unpacked."""
     packed = content.startswith(b"\x1f\x8b")
     return (gzip.decompress(content) if packed else content).decode()
 
 
 def told(zipped: zipfile.ZipFile, lesson: Lesson) -> list[str]:
-    """Files of an archive that hold three lines of an answer in a row, or all of a shorter one.
+    """Return the matches of an archive with three lines of an answer in a row, or a whole shorter
+    one.
 
-    Fewer lines, such as `rank, world_size = ...`, stand in many places by chance, and so does
-    `try: yield finally:`.
+    Fewer lines, such as `rank, world_size = ...`, are in many files by chance, and so is `try:
+    yield finally:`.
     """
     found = []
     for cell in lesson.cells:
@@ -95,9 +99,9 @@ def told(zipped: zipfile.ZipFile, lesson: Lesson) -> list[str]:
     return found
 
 
-@functools.lru_cache(maxsize=3)  # one archive, after the other
+@functools.lru_cache(maxsize=3)  # one archive, and then the next
 def rows_of(zipped: zipfile.ZipFile, count: int) -> dict[str, set[tuple[str, ...]]]:
-    """By file of an archive: all rows of so many lines of code that stand one after the other."""
+    """Return, for each file of an archive, all sequences of `count` lines of code."""
     found = {}
     for name in zipped.namelist():
         if not name.endswith((".png", ".npz")):
@@ -129,7 +133,10 @@ def test_a_lab_with_a_number_beyond_nine(tmp_path: Path, checkout: Path, opened:
 
 
 def test_the_search_for_answers_finds_them(tmp_path: Path) -> None:
-    """Or it would prove nothing: labs that are over are found by it, each in its answers."""
+    """A search that never finds an answer would prove nothing.
+
+    Labs that are over have all answers.
+    """
     zipped = make(tmp_path, "06")
     over = [lesson for lesson in lessons() if lesson.number < "06"]
     assert [lesson.number for lesson in over if told(zipped, lesson)] == numbers(zipped)
@@ -151,7 +158,7 @@ def test_what_is_in_it_and_what_is_not(tmp_path: Path, checkout: Path) -> None:
 
 
 def test_the_kit_is_whole(tmp_path: Path) -> None:
-    """A new kind of file in the package is not left out by mistake."""
+    """A file of a new kind in the package must not be missing."""
     tracked = {path for path in PACKAGE.rglob("*") if path.is_file() and path.suffix != ".pyc"}
     names = {path.relative_to(ROOT).as_posix() for path in tracked}
     missing = names - set(make(tmp_path, "03").namelist())
@@ -214,7 +221,7 @@ print(check(predict).passed)
 
 @pytest.mark.processes
 def test_it_installs_and_works(tmp_path: Path) -> None:
-    """The labs that are over are carried, an open one can be checked, a wheel can be made."""
+    """The labs that are over run, an open lab can be checked, and a wheel can be built."""
     make(tmp_path, "03").extractall(tmp_path / "class")
 
     def python(*words: str) -> str:

@@ -1,4 +1,4 @@
-"""Help that is whole at any width, and words that are wrong and are refused before any work."""
+"""Help is complete at any width, and a command refuses wrong words before any work."""
 
 from __future__ import annotations
 

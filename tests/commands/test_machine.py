@@ -1,4 +1,4 @@
-"""`ddpkit machine`: named machines are listed with sources, and this computer is measured."""
+"""`ddpkit machine` lists named machines with their sources, and measures this computer."""
 
 import json
 from pathlib import Path
@@ -87,7 +87,7 @@ def test_what_was_measured_is_a_machine(small: None, tmp_path: Path):
     assert "machine mine" in repr(cluster)
 
 
-@pytest.mark.processes("some")  # the name of the processor may be asked of `uname`
+@pytest.mark.processes("some")  # Python may run `uname` for the name of the processor
 @pytest.mark.parametrize("words", [["--device", "nothing"], ["-o", "/nowhere/mine.json"]])
 def test_what_cannot_be_measured_is_said(small: None, words: list[str]):
     ran = CliRunner().invoke(main, ["machine", "--measure", *words])

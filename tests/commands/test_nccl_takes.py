@@ -1,4 +1,4 @@
-"""Scripts that ask for NCCL may make calls that NCCL takes and gloo refuses."""
+"""Scripts that ask for NCCL may make calls that NCCL accepts and gloo refuses."""
 
 from __future__ import annotations
 

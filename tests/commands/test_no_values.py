@@ -1,4 +1,4 @@
-"""`ddpkit run --no-values` counts the large operations of a script and does not compute them."""
+"""`ddpkit run --no-values` counts a script's large operations without computing them."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ print(f"rank {dist.get_rank()} of {dist.get_world_size()}")
 
 
 class WithFew(LaunchedScript):
-    """A script on ranks which compute few elements only."""
+    """A script whose ranks compute small tensors only."""
 
     def __call__(self) -> None:
         not_computed.SMALL = 48
@@ -87,7 +87,7 @@ def both(name: str, *args: str, **how: Any) -> list[Run[None]]:
 def test_scripts_take_the_same_time_and_memory(
     name: str, argument: str, machine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.chdir(tmp_path)  # where one of them saves
+    monkeypatch.chdir(tmp_path)  # one of the scripts saves a file in the current folder
     known, unknown = both(name, *[argument] * bool(argument), machine=machine)
     assert sorted(map(repr, known.trace.spans)) == sorted(map(repr, unknown.trace.spans))
     assert known.trace.memory == unknown.trace.memory
@@ -95,7 +95,7 @@ def test_scripts_take_the_same_time_and_memory(
 
 
 def test_a_script_that_saves_and_resumes(tmp_path: Path) -> None:
-    """Only the steps are equal: files have other sizes, and the ranks tell each other the sizes."""
+    """Only the steps are equal: the files have other sizes, and the ranks exchange these sizes."""
     known, unknown = both("fsdp.py", str(tmp_path), machine="A100")
     for run in (known, unknown):
         assert run.trace.steps > 1
@@ -135,7 +135,7 @@ def test_a_machine_is_needed() -> None:
 
 
 def test_few_ranks_stand_for_many(tmp_path: Path) -> None:
-    """The script sees all ranks; the report counts tokens and price for all of them."""
+    """The script sees all ranks; the report's tokens and price are those of all ranks."""
     (tmp_path / "train.py").write_text(MANY)
     called = [sys.executable, "-m", "ddpkit", "run", "-n", "512", "--no-values", "--alike", "2"]
     how = ["--machine", "A100", "--price", "2", "--json", "numbers.json", "train.py"]

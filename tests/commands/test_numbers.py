@@ -1,4 +1,4 @@
-"""`--json` and `--csv` of trace, predict and tune; the page from Python."""
+"""`--json` and `--csv` of trace, predict and tune; the same numbers from Python."""
 
 from __future__ import annotations
 

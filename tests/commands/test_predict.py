@@ -1,4 +1,4 @@
-"""`ddpkit predict` and `ddpkit tune`: from one trace to steps that nobody has run."""
+"""`ddpkit predict` and `ddpkit tune`: from one trace to steps of other runs."""
 
 import contextlib
 import io
@@ -29,7 +29,7 @@ def a_step(slower: float = 1.0) -> Step:
 
 
 def recorded(factors: list[float], link: object = LINK, ranks: int = 2) -> Trace:
-    """A run of so many steps, each by a factor slower than the first."""
+    """Return a trace with one step for each factor; a factor multiplies the step's compute time."""
     spans, at = [], 0
     for factor in factors:
         step = a_step(factor)
@@ -84,7 +84,7 @@ def test_a_network_by_name_is_predicted_like_its_numbers(saved: str) -> None:
 
 
 def test_steps_that_are_held_out_tell_the_error() -> None:
-    """After three steps of warm-up, the 5th and 7th are held out: they take longer."""
+    """After three warm-up steps, the 5th and the 7th step are held out: these take longer."""
     model = forecast(recorded([1, 1, 1, 1, 1.1, 1, 1.3, 1], link="unlimited"))
     assert [round(ratio, 2) for ratio in model.ratios] == [1.1, 1.3]
     assert model.ratio == pytest.approx(1.2, abs=0.01)
@@ -114,7 +114,8 @@ def test_predict_prints_a_curve_and_its_error(saved: str) -> None:
 
 
 def test_predict_on_another_machine_says_both_ends(saved: str, tmp_path: Path) -> None:
-    """ "twice" computes twice as fast, and moves bytes three times as fast."""
+    """ "twice" computes twice as fast as the recorded machine, and moves bytes three times as
+    fast."""
     was, twice = "1 TFLOP/s, 100 GB/s, 5 us", "2 TFLOP/s, 300 GB/s, 2.5 us"
     text = said("predict", saved, "-n", "4", "--machine", twice, "--recorded-on", was)
     assert "between × 2 and × 3" in text
@@ -125,7 +126,8 @@ def test_predict_on_another_machine_says_both_ends(saved: str, tmp_path: Path) -
     named, path = recorded([1.0] * 5), tmp_path / "named.json.gz"
     replace(named, facts={**named.facts, "machine": was}).save(path)
     assert "between × 1 and × 1 as fast" in said("predict", str(path), "-n", "4", "--machine", was)
-    assert f'--machine "{was}" train.py' in said("predict", str(path), "-n", "4")  # as recorded
+    # the recorded machine
+    assert f'--machine "{was}" train.py' in said("predict", str(path), "-n", "4")
 
 
 @pytest.mark.parametrize(
@@ -149,7 +151,7 @@ def test_a_measured_machine_has_a_range_over_its_kinds() -> None:
     other = MachineModel("other", {"float32": 1e12}, 1e11, None, 1000, kinds={"matmul": far})
     assert speed_range(mine, other) == (1.0, 2.0)
     assert speed_range(other, mine) == (0.5, 1.0)
-    for flops in (10**5, 10**7, 10**10):  # what an operation costs lies between
+    for flops in (10**5, 10**7, 10**10):  # the factor of any operation is between the two
         costs = [machine.cost_ns("matmul", flops, 100) for machine in (mine, other)]
         assert 1.0 <= costs[0] / costs[1] <= 2.0
 
@@ -181,7 +183,7 @@ def test_what_docs_run_md_does_with_a_trace(saved: str, monkeypatch: pytest.Monk
 
 
 def test_torchs_default_has_a_first_bucket_of_its_own() -> None:
-    """A cap of 25 that is stated has one bucket of 20 MB where the default has two."""
+    """A stated cap of 25 gives one bucket of 20 MB, and the default gives two."""
     gradients = tuple(Gradient(f"p{k}", MB, k * 1000) for k in range(20))
     step = Step(0, gradients, 0)
     model = replace(forecast(recorded([1.0] * 9)), step=step)

@@ -1,4 +1,4 @@
-"""`ddpkit run`: scripts for torchrun, as they are, on ranks of ours."""
+"""`ddpkit run`: unchanged scripts for torchrun on the ranks of a Cluster."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ def ddpkit_run(
 
 
 def ran(*words: str | Path, **how: object) -> subprocess.CompletedProcess[str]:
-    """A run that ended well."""
+    """Run `ddpkit run`, and assert a return code of 0."""
     done = ddpkit_run(*words, **how)  # type: ignore[arg-type]
     assert done.returncode == 0, done.stdout + done.stderr
     return done
 
 
 def on(ranks: int, name: str, *args: str, **how: Any) -> Run[None]:
-    """A run of one of the scripts, from here: it needs no command, and so no new forkserver."""
+    """Run one of the scripts without the command, and so without a new forkserver."""
     cluster = Cluster(ranks, **how)
     return cluster.run(launched(str(SCRIPTS / name), args, False, cluster))
 
@@ -76,7 +76,7 @@ def test_emulated_time_says_so_and_changes_no_value(tmp_path: Path) -> None:
     link = '{"hosts of": 1, "inside": "300 GB/s, 3 us", "between": "10 Gbit/s, 10 us"}'
     speed = ("--speed", "inf")
     done = ran("-n", "2", "--link", link, *speed, "--trace", trace, SCRIPTS / "ddp.py")
-    assert done.stdout.startswith("epoch 0: 1 ranks, loss 0.")  # of a host
+    assert done.stdout.startswith("epoch 0: 1 ranks, loss 0.")  # "1 ranks": on the rank's host
     assert "emulated" in done.stderr
     assert f"wrote {trace}" in done.stderr
     assert Trace.load(trace).facts["speed"] == "infinite"
@@ -174,7 +174,8 @@ def test_a_scripts_bad_syntax_is_shown_as_python_shows_it(tmp_path: Path) -> Non
         (signal.SIGTERM, (), "SIGTERM"),
         (signal.SIGQUIT, (), "SIGQUIT"),
         (signal.SIGHUP, (), "SIGHUP"),
-        (signal.SIGTERM, (signal.SIGINT, signal.SIGQUIT), "SIGTERM"),  # a shell's job behind "&"
+        # a background job of a shell, started with "&"
+        (signal.SIGTERM, (signal.SIGINT, signal.SIGQUIT), "SIGTERM"),
         (signal.SIGTERM, (signal.SIGHUP,), "SIGTERM"),  # under nohup
     ],
 )
@@ -292,7 +293,7 @@ PLACES = (
 
 @pytest.mark.parametrize("link", LINKS_OF_HOSTS, ids=["three hosts", "two hosts", "no hosts"])
 def test_a_cluster_tells_ranks_the_places_that_a_script_is_told(link, tmp_path):
-    """Five ranks, so that the last host has fewer ranks than the others."""
+    """With five ranks, the last host has fewer ranks than the others."""
 
     def places():
         return [int(os.environ[name]) for name in PLACES]
@@ -317,7 +318,7 @@ def test_a_cluster_tells_ranks_the_places_that_a_script_is_told(link, tmp_path):
 
 
 def test_the_numbers_of_a_run_that_fails_after_a_step_are_written(tmp_path: Path) -> None:
-    """The command raised a bare ValueError after the script's error."""
+    """Once the command raised a bare ValueError after the script's error."""
     script = tmp_path / "fails.py"
     script.write_text(
         "import torch\nmodel = torch.nn.Linear(2, 2)\n"

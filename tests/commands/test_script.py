@@ -1,4 +1,4 @@
-"""`ddpkit script`: the lab of a student as a script that runs, and never a file lost."""
+"""`ddpkit script`: a student's lab as a script that runs; no file is ever lost."""
 
 import json
 import os
@@ -56,7 +56,7 @@ def test_two_notebooks_of_one_number_are_both_named(folder: Path):
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A student's folder: one answer in the notebook, one kept by its check, one nowhere."""
+    """A student's folder: one answer in the notebook, one kept by its check, one missing."""
     cells = [
         {"cell_type": "markdown", "metadata": {}, "source": ["# Ranks\n", "\n", "Four of *them*."]},
         cell("%matplotlib inline\nfrom ddpkit import Cluster, check, show"),

@@ -1,4 +1,4 @@
-"""A script that never joins a process group: separate trainings, and the report says so."""
+"""The report on a script that joins no process group says: these are separate trainings."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ NETWORKS: dict[str, dict[str, Any]] = {
 
 
 def report(folder: Path, code: str, ranks: int, network: dict[str, Any]) -> str:
-    """Return the report on a script's run."""
+    """Return the report on the run of a script with this code."""
     script = folder / "train.py"
     script.write_text(code)
     cluster = Cluster(ranks, device="cpu", **network)

@@ -17,9 +17,9 @@ from ddpkit.trace.work import step_work
 
 pytestmark = pytest.mark.processes
 
-MACHINE = "1 TFLOP/s"  # memory and launches take no time
+MACHINE = "1 TFLOP/s"  # memory accesses and launches take no time
 ROWS, WIDTH = 64, 128
-PRODUCT = 2 * ROWS * WIDTH * WIDTH  # FLOPs of a layer's forward
+PRODUCT = 2 * ROWS * WIDTH * WIDTH  # FLOPs of a layer's forward pass
 
 
 def trained(repeats: bool, amounts: dict[str, float] | None = None) -> None:
@@ -39,7 +39,7 @@ def run_of(*args: Any, n: int = 2) -> Run[None]:
 
 
 def test_the_flops_of_a_step_are_counted_by_hand():
-    """Each layer's backward has two products, one of them for the input of the layer."""
+    """The backward pass of a layer has two products, one of them for the gradient of its input."""
     work = step_work(run_of(False).trace, 1)
     assert sorted(work) == [0, 1]
     for each in work.values():
@@ -131,7 +131,7 @@ def products(number: int, size: int) -> None:
 
 
 def test_a_host_that_limits_a_step_is_named():
-    """A launch takes 10 us of the host; a product takes the device 2 us, or 2 ms."""
+    """A launch takes 10 us on the host; a product takes 2 us, or 2 ms, on the device."""
     machine = "device of 1 TFLOP/s, 10 us"
     run = Cluster(1, machine=machine).run(products, 50, 100)
     work = step_work(run.trace, 1)[0]

@@ -1,4 +1,4 @@
-"""Scripts of torch's own kinds, as they are: FSDP2, a pipeline, checkpoints, workers, mp.spawn."""
+"""Unchanged scripts like torch's: FSDP2, a pipeline, checkpoints, worker processes, mp.spawn."""
 
 from __future__ import annotations
 
@@ -104,7 +104,8 @@ def test_a_script_that_starts_ranks_itself_is_told_to_use_python(tmp_path: Path)
 
 
 def test_a_module_of_the_environment_is_explained_as_ones_own(tmp_path: Path) -> None:
-    """Its lines lie in a library's folder, and are the reader's all the same."""
+    """The lines of the module are in a library's folder, but the module is still the reader's
+    own."""
     package = tmp_path / "site-packages" / "trainer"
     package.mkdir(parents=True)
     (package / "__init__.py").touch()
@@ -133,7 +134,7 @@ def page_of(name: str, tmp_path: Path) -> tuple[Run[None], Path]:
 
 
 def at_the_middle_of(k: int, columns: SpanColumns, last: int) -> list[int]:
-    """The bars of the first row that are under way at the middle of one of them."""
+    """Return the bars of the first row that include the middle of bar `k`."""
     middle = (columns.start[k] + columns.end[k]) // 2
     return [i for i in range(last) if columns.start[i] <= middle <= columns.end[i]]
 
@@ -143,7 +144,7 @@ def at_the_middle_of(k: int, columns: SpanColumns, last: int) -> list[int]:
 def test_its_page_is_opened_offline_and_read(
     browser: Browser, tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.chdir(tmp_path)  # where one of them saves
+    monkeypatch.chdir(tmp_path)  # one of the scripts saves a file in the current folder
     run, path = page_of(name, tmp_path)
     context = browser.new_context(offline=True)
     tab, heard = context.new_page(), list[str]()

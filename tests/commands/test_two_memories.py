@@ -1,4 +1,4 @@
-"""A script on an emulated device: two memories, to the byte, and copies, to the nanosecond."""
+"""A script on an emulated device has two memories, exact to the byte, and copies, to the ns."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from tests.commands.test_run import on
 pytestmark = pytest.mark.processes
 
 BUS = "device of 1 PFLOP/s, 10 us; bus 25 GB/s"
-# The host goes on after so many us, and all is done after so many. K1 takes 1 ms, K2 0.5 ms, a
-# launch 10 us. From vector 22 of tests/simulate/test_device.py.
+# The times in us at which the host goes on and the device ends. K1 takes 1 ms, K2 0.5 ms, a launch
+# 10 us. From vector 22 of tests/simulate/test_device.py.
 COPIES = {
     "up pinned non_blocking": (20, 5510),
     "up pinned": (5010, 5520),
@@ -65,7 +65,7 @@ def test_the_same_script_on_one_memory_has_no_places() -> None:
 
 
 def test_offloaded_parameters_leave_the_device() -> None:
-    """A rank holds half of four matrices of 1 MB, and two moments: 6 MB on the device."""
+    """A rank holds half of four matrices of 1 MB, and two moments of each: 6 MB on the device."""
     found = {}
     for kind in "none", "pageable", "pinned":
         on(2, "offload.py", kind, machine="A100", link="100 Gbit/s, 5 us")

@@ -1,4 +1,4 @@
-"""The shipped digits are the ones that DIGITS.md names, and come in the documented form."""
+"""The shipped digits are the digits that DIGITS.md describes, in the documented form."""
 
 import hashlib
 import re
@@ -12,7 +12,7 @@ import pytest
 from ddpkit.data import load_digits
 
 FOLDER = files("ddpkit.data")
-# Per class, from UCI's description of the test part; the sum, from scikit-learn 1.9.1's arrays.
+# Per class, from UCI's description of the test set; the sum, from scikit-learn 1.9.1's arrays.
 IMAGES_PER_DIGIT = [178, 182, 177, 183, 181, 182, 181, 179, 174, 180]
 SUM_OF_PIXELS = 561_718
 
@@ -46,7 +46,10 @@ def test_content_matches_the_source():
 
 
 def test_pixels_belong_to_their_labels():
-    """A shuffled label or a transposed image would show: nearest class means sort most digits."""
+    """The nearest class mean is right for most digits.
+
+    Not so with shuffled labels or transposed images.
+    """
     images, labels = load_digits()
     means = np.stack([images[labels == digit].mean(axis=0) for digit in range(10)])  # (10, 64)
     nearest = ((images[:, None] - means) ** 2).sum(axis=2).argmin(axis=1)
@@ -71,7 +74,7 @@ def test_each_call_returns_arrays_of_its_own():
 
 @pytest.mark.processes
 def test_needs_numpy_alone():
-    """A rank, or a grader's sandbox, loads the digits without torch or scikit-learn."""
+    """A rank, or a grader's sandbox, loads the digits without torch and scikit-learn."""
     code = "import sys; from ddpkit.data import load_digits; load_digits(); print(*sys.modules)"
     loaded = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True

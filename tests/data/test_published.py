@@ -1,4 +1,4 @@
-"""Published numbers, audited: what a lesson says of them follows from them."""
+"""Published numbers, checked: the lessons' statements about them follow from the numbers."""
 
 import numpy as np
 import pytest
@@ -39,7 +39,7 @@ def test_no_gain_is_above_the_ceiling_of_overlap(model: str) -> None:
 
 
 def test_the_ceiling_of_resnet_50() -> None:
-    """By torch's buckets: all but the last can be hidden, so it is a little below 40 %."""
+    """All of torch's buckets but the last can be hidden, so the ceiling is a little below 40 %."""
     step = Step.of_model(resnet(50), 100_000_000)
     gains = []
     for share in np.linspace(0.3, 1.2, 46):
@@ -57,7 +57,7 @@ def test_a_step_that_is_twice_as_long_tells_what_skipping_saves() -> None:
 
 
 def test_two_coefficients_explain_four_servers() -> None:
-    """1 / capacity = a * tensors + b * bytes, by relative errors; bytes alone do not."""
+    """1 / capacity = a * tensors + b * bytes fits, by relative errors; bytes alone do not fit."""
     capacity = np.array([max(each.one_server) for each in SERVER_RATES])
     both = np.array([(each.tensors, each.bytes) for each in SERVER_RATES], dtype=float)
     fitted, *_ = np.linalg.lstsq(both * capacity[:, None], np.ones(4), rcond=None)
@@ -73,7 +73,7 @@ def test_a_second_server_never_helped_twofold() -> None:
 
 
 def test_there_are_96_rates_and_k80s_are_too_slow_to_drown_a_server() -> None:
-    """Each curve is a straight line: eight K80s do at least 90 % of eight times one."""
+    """Each curve is a straight line: eight K80s reach at least 90 % of eight times one."""
     tables = [
         rates for each in SERVER_RATES for rates in (each.one_server, each.two_servers, each.k80)
     ]

@@ -1,4 +1,4 @@
-"""Each patient of the clinic shows its fault; the wards have all the causes that are named."""
+"""Each patient of the clinic shows its fault; the wards have all named causes."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""`full_disk`: a write fails half-way, and what was written by then is there."""
+"""`full_disk`: a write fails half-way, and the bytes written by then stay."""
 
 import resource
 
@@ -7,7 +7,7 @@ import torch
 
 from ddpkit.faults import full_disk
 
-pytestmark = pytest.mark.processes("some")  # none: but the limit is this process's own
+pytestmark = pytest.mark.processes("some")  # not "none", although the limit is in this process only
 
 
 def test_a_file_ends_where_the_disk_is_full(tmp_path):

@@ -55,7 +55,7 @@ class Wrong:
     hint: str  # the name of a hint; "" if the answer only raises
     # returns the answer; made late, because the kit's answers may be missing
     make: Callable[[], Any]
-    raises: str = ""  # as `Trouble.words`
+    raises: str = ""  # the end of the answer, in the form of `Trouble.words`
 
     def __str__(self) -> str:
         return f"{self.exercise}-{self.label}"

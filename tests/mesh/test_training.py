@@ -1,4 +1,4 @@
-"""Replicas, stages and slices together: as one process, and in the time that is predicted."""
+"""Replicas, stages and slices together train like one process, in the predicted time."""
 
 import pytest
 import torch
@@ -22,7 +22,7 @@ PLANS = [
 
 
 def trained(plan):
-    """The losses of this rank, and its slices of its blocks."""
+    """Return the losses of this rank, and its slices of its blocks."""
     training = MeshTraining(plan, MODEL, lr=0.01)
     losses = [training.step() for _ in range(STEPS)]
     weights = [(block.up.detach(), block.down.detach()) for block in training.blocks]
@@ -30,7 +30,7 @@ def trained(plan):
 
 
 def alone():
-    """The losses of one process, and its blocks, [2, hidden, width] each."""
+    """Return the losses of one process, and its blocks, [2, hidden, width] each."""
     blocks = []
     for number in range(MODEL.blocks):
         drawn = torch.Generator().manual_seed(number)

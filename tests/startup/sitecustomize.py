@@ -1,19 +1,20 @@
-"""What every Python process of the tests does first: see to it that importing torch takes less.
+"""Make the import of torch cheaper, in every Python process of the tests.
 
-Python looks for garbage while it imports torch, and among all of torch later and at its end: a
-third of the processor time of a process that does nothing else, as hundreds of the tests' processes
-do, and a tenth of a lesson's kernel. In torch there is no garbage to find. Among all else Python
-looks as usual.
+Python collects garbage during the import of torch, and later again among all of torch's objects: a
+third of the processor time of a process without other work, such as hundreds of the tests'
+processes, and a tenth of a lesson's kernel. Torch has no garbage to find. Python still collects
+among all other objects.
 
-numpy, which torch imports, starts a thread for each core, which spins for a while before it sleeps:
-a sixth of an `import torch`. Here its BLAS gets one, which children are not told.
+Torch imports numpy, which starts one thread for each core, and each thread spins for a while before
+it sleeps: a sixth of an `import torch`. In these processes numpy's BLAS gets one thread; child
+processes do not inherit this setting.
 
-And nbformat, by jsonschema, makes a parser of international web addresses, half a second long, for
-a format that no notebook is checked against (as in `ddpkit.grade.inside.plugin`).
+nbformat, through jsonschema, builds a parser of international web addresses, in half a second, for
+a format that no notebook uses (see `ddpkit.grade.inside.plugin`).
 
-Python imports a module of this name by itself, from the folder that tests/conftest.py puts into
-PYTHONPATH, and the Makefile for pytest's own process. A process whose test gives it another
-PYTHONPATH is slower, and nothing else.
+Python imports a module of this name at its start, from the folder that tests/conftest.py adds to
+PYTHONPATH, and the Makefile for pytest's own process. A process whose test sets another PYTHONPATH
+is slower, with no other difference.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ BLAS = "OPENBLAS_NUM_THREADS"
 
 
 class _TorchFinder:
-    """Finds torch, once, where Python would."""
+    """A finder of torch that acts once, where Python would look for torch."""
 
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None

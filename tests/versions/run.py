@@ -31,7 +31,7 @@ OF_CUDA = re.compile(r"nvidia-|cuda-|triton")
 
 
 class NotMade(Exception):
-    """An environment cannot be made here; the message says why."""
+    """The error if this machine cannot make an environment; the message has the reason."""
 
 
 def interpreters() -> dict[str, Path]:

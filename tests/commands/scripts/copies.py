@@ -1,4 +1,4 @@
-"""Copies between the host's memory and the device's: the times of host and device, in us."""
+"""Copies between the host's memory and the device's: the times on host and device, in us."""
 
 import json
 import time

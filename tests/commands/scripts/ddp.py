@@ -1,4 +1,4 @@
-"""A training of torch's own kind, as one writes it for torchrun: DDP on GPUs, over NCCL."""
+"""A usual training script for torchrun: DDP on GPUs, over NCCL."""
 
 import argparse
 import os

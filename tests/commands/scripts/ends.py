@@ -1,4 +1,4 @@
-"""A script that ends in the way that its argument names."""
+"""A script that ends in the way named by its argument."""
 
 import os
 import signal
@@ -14,7 +14,7 @@ import torch.distributed as dist
 
 
 class Gone:
-    """What a proxy stands for that nothing else knows."""
+    """The class of an object that a proxy outlives."""
 
 
 kept = []
@@ -46,7 +46,7 @@ def end():
     if how == "sleeps":
         agent = next(each for each in threading.enumerate() if each.name == "ddpkit-agent")
         seen = agent._beats
-        while agent._beats < seen + 2:  # by the second, the first has been written down
+        while agent._beats < seen + 2:  # at the second new beat, the first is on the disk
             time.sleep(0.05)
         print("asleep", flush=True)
         time.sleep(100)

@@ -1,4 +1,4 @@
-"""A small GPT, trained as nanoGPT does: mixed precision, two micro-batches a step, tied weights."""
+"""A small GPT, trained as in nanoGPT: mixed precision, two micro-batches a step, tied weights."""
 
 import inspect
 import os

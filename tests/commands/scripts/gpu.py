@@ -1,4 +1,4 @@
-"""A training as one writes it for a machine with GPUs: every word for them that scripts use."""
+"""A training script for a machine with GPUs, with the usual calls of torch.cuda."""
 
 import os
 import sys

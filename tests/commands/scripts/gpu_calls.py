@@ -1,4 +1,4 @@
-"""Calls of GPUs that scripts make once or twice; with an argument, a call that is refused."""
+"""Rare calls of torch.cuda in scripts; with an argument, a call that ddpkit refuses."""
 
 import sys
 import warnings
@@ -98,12 +98,13 @@ def training() -> None:
         optimizer.step()
     graphed = torch.cuda.make_graphed_callables(model, (ones(2, 8),))
     assert graphed(ones(2, 8)).shape == (2, 8)
-    if sys.argv[1:] == ["modelled"]:  # elsewhere it is compiled, which takes a while
+    # without a modelled machine torch compiles the model, for a while
+    if sys.argv[1:] == ["modelled"]:
         torch.compile(model, fullgraph=True)(ones(2, 8)).sum().backward()
 
 
 def batch_norm() -> None:
-    """Train on half of the batch on each rank, and compare with the whole batch on one."""
+    """Train on half of the batch on each rank, and compare with one model on the whole batch."""
     torch.manual_seed(0)
     whole = torch.randn(6, 4, 5, 5).cuda()
     norms = [nn.BatchNorm2d(4), nn.BatchNorm2d(4).cuda()]

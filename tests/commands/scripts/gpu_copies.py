@@ -1,4 +1,4 @@
-"""What is copied by a move to a GPU and back, and what is not; right on a machine with one too."""
+"""Moves to a GPU and back, with and without a copy; the script is also right on a real GPU."""
 
 import copy
 
@@ -10,7 +10,7 @@ gpu = torch.device("cuda", 0)
 
 
 def changes(given, moved):
-    """Whether `given` changes with `moved`."""
+    """Return True if a change of `moved` also changes `given`."""
     before = given.detach().clone()
     with torch.no_grad():
         moved.add_(1)

@@ -1,4 +1,4 @@
-"""Make each call that docs/run.md lists as refused; print the call's name and error as JSON."""
+"""Make each call that docs/run.md lists as refused; print the names and the errors as JSON."""
 
 import json
 from typing import Any

@@ -1,7 +1,7 @@
 """Call each public function of torch's modules for GPUs; print the errors by name as JSON.
 
-The arguments follow the names of the parameters. A name of a parameter without an argument here,
-and a class of torch's that is no class any more, are errors too.
+The arguments follow the names of the parameters. A parameter name without an argument in this file
+is an error too, and so is the name of a missing class of torch.
 """
 
 import importlib
@@ -56,7 +56,7 @@ ARGUMENTS: dict[str, Any] = {
 
 
 def arguments(function: Any) -> dict[str, Any]:
-    """Return the arguments that a function must have."""
+    """Return the required arguments of a function, by name."""
     found = inspect.signature(function).parameters.values()
     needed = [each for each in found if each.default is each.empty]
     needed = [each for each in needed if each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD)]

@@ -1,4 +1,4 @@
-"""What scripts for GPUs ask of autocast and of memory, and how FSDP's tutorial saves a model."""
+"""Questions of scripts for GPUs about autocast and memory, and the saving in FSDP's tutorial."""
 
 import os
 from typing import Any
@@ -57,6 +57,6 @@ with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT, how):
 model(torch.randn(2, 8).to(local_rank)).sum().backward()
 torch.optim.SGD(model.parameters(), lr=0.1).step()
 assert len(saved) == (4 if dist.get_rank() == 0 else 0)
-for name, value in saved.items():  # does not follow the training
+for name, value in saved.items():  # the saved values do not follow the training
     torch.testing.assert_close(value, before[name], rtol=0, atol=0)
 dist.destroy_process_group()

@@ -1,4 +1,4 @@
-"""A script that leaves the end of its work to the interpreter."""
+"""A script without an orderly end: the interpreter has to close and stop everything."""
 
 import atexit
 import gc
@@ -15,6 +15,6 @@ def at_the_exit():
 
 log = open(f"log{rank}", "w")  # noqa: SIM115
 log.write("a line")
-gc.freeze()  # as programs do that look for garbage among what is new alone
+gc.freeze()  # programs call this so that garbage collection looks at new objects only
 atexit.register(at_the_exit)
 threading.Timer(0.2, lambda: log.write(", a thread")).start()

@@ -1,4 +1,4 @@
-"""What torch.cuda tells of memory: on a modelled machine that machine's, to the byte."""
+"""The numbers of torch.cuda about memory: to the byte those of the modelled machine, if any."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""Make calls of which some fail on GPUs; print the errors of rank 0 as JSON, "" for no error."""
+"""Make calls, some of which fail on GPUs; print rank 0's errors as JSON, "" for no error."""
 
 import json
 from typing import Any

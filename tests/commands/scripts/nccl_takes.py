@@ -18,7 +18,7 @@ def x(*shape, dtype=torch.float32):
 
 
 def each(shape, dtype=torch.float32):
-    """Return the tensors of all ranks, stacked."""
+    """Return the tensors of all ranks as one stacked tensor."""
     return torch.stack([torch.full(shape, float(r + 1), device="cuda") for r in range(n)]).to(dtype)
 
 

@@ -1,4 +1,4 @@
-"""FSDP2 with its parameters on the device or on the host; writes how many bytes the device held."""
+"""FSDP2 with the parameters on the device or on the host; writes the device's bytes to a file."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A pipeline of torch.distributed.pipelining: a stage a rank, 1F1B, four micro-batches."""
+"""A pipeline of torch.distributed.pipelining: one stage a rank, 1F1B, four micro-batches."""
 
 import os
 

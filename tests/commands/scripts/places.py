@@ -1,4 +1,4 @@
-"""Places of tensors: to the byte, and in the words of torch."""
+"""The memory of a tensor is the device's or the host's: to the byte, and in torch's errors."""
 
 import gc
 import sys
@@ -22,7 +22,7 @@ def error_of(call) -> str:
 
 
 def device_and_bytes() -> None:
-    """A tensor of the host fills the host's memory alone; a result lies beside the arguments."""
+    """A tensor of the host fills the host's memory only; a result is in its arguments' memory."""
     images = torch.zeros(20, MB)
     assert not images.is_cuda
     assert images.device == torch.device("cpu")
@@ -36,7 +36,7 @@ def device_and_bytes() -> None:
     assert moved.get_device() == 0
     assert moved.device == torch.device("cuda", 0)
     assert torch.cuda.memory_allocated() == 2_000_000
-    result = moved * 2 + torch.tensor(1.0)  # a number of the host may take part
+    result = moved * 2 + torch.tensor(1.0)  # an argument may be a number of the host
     assert result.is_cuda
     assert torch.cuda.memory_allocated() == 4_000_000
     assert torch.cuda.max_memory_allocated() == 6_000_000
@@ -48,7 +48,7 @@ def device_and_bytes() -> None:
 
 
 def made() -> None:
-    """Ways to make a tensor on the device, and ways to make a tensor on the host."""
+    """Ways to make a tensor on the device, and ways to make one on the host."""
     there = torch.ones(3, device="cuda")
     for tensor in (
         torch.arange(3, device=there.device),
@@ -116,7 +116,7 @@ def pinned() -> None:
 
 
 def full() -> None:
-    """A data set larger than the device fits into the host; neither memory holds more."""
+    """A data set larger than the device's memory fits on the host; both memories have a limit."""
     torch.cuda.set_device(0)
     data = torch.zeros(30, MB)  # 30 MB; the device has 20, the host 50
     batch = data[:10].cuda()
@@ -127,7 +127,7 @@ def full() -> None:
 
 
 def loaded() -> None:
-    """`map_location` decides; a state dict on the host leaves the device's memory alone."""
+    """`map_location` decides; a state dict on the host does not change the device's memory."""
     model = nn.Linear(250, 1000, bias=False, device="cuda")
     torch.save(model.state_dict(), "weights.pt")
     before = torch.cuda.memory_allocated()
@@ -145,7 +145,7 @@ def loaded() -> None:
 
 
 def communicated() -> None:
-    """Tensors of collectives lie on the device, and so do objects' tensors again."""
+    """Tensors of collectives are on the device, also the tensors of gathered objects."""
     dist.init_process_group("nccl")
     mean = torch.ones(3, device="cuda")
     dist.all_reduce(mean)
@@ -159,7 +159,7 @@ def communicated() -> None:
 
 
 def to_numpy() -> None:
-    """NumPy takes tensors of the host alone, in torch's words."""
+    """NumPy accepts tensors of the host only; the error has torch's words."""
     there = torch.arange(4.0, device="cuda")
     for call in (
         there.numpy,
@@ -184,7 +184,8 @@ def to_numpy() -> None:
     optimizer = torch.optim.Adam(weights.parameters())
     weights(torch.ones(1, 2).cuda()).sum().backward()
     optimizer.step()
-    assert next(iter(optimizer.state.values()))["step"].numpy() == 1  # a counter of the host
+    # the counter of steps is on the host
+    assert next(iter(optimizer.state.values()))["step"].numpy() == 1
     for (rows,) in DataLoader(TensorDataset(torch.ones(4, 2)), batch_size=2, pin_memory=True):
         assert rows.numpy().sum() == 4
         losses = [weights(rows.cuda()).mean().item()]

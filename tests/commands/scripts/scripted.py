@@ -1,4 +1,4 @@
-"""TorchScript knows torch's functions by their identity, also those that ddpkit stands in for."""
+"""TorchScript knows torch's functions by identity, also functions that ddpkit replaces."""
 
 import torch
 import torch.distributed as dist

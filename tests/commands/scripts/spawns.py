@@ -1,4 +1,4 @@
-"""torch's own first tutorial: the script starts its processes itself."""
+"""A script that starts its processes by itself, as in torch's own first tutorial."""
 
 import os
 import sys

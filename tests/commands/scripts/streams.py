@@ -1,4 +1,4 @@
-"""Time streams, events and lists of tensors on a GPU with a device of its own.
+"""Measure streams, events and lists of tensors on a modelled GPU with a time of its own.
 
 A product takes 1 ms, the all_reduce 5 ms, and a launch 5 us.
 """
@@ -18,7 +18,7 @@ side = torch.cuda.Stream()
 
 
 def ms(function: Callable[[], Any]) -> float:
-    """Return the time of a function's launches on the device."""
+    """Return the device's time for a function's launches, in ms."""
     first, last = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     dist.barrier()
     first.record()
@@ -29,7 +29,7 @@ def ms(function: Callable[[], Any]) -> float:
 
 
 def step(*, blocking: bool) -> None:
-    """Reduce on a side stream beside eight products."""
+    """Reduce on a side stream during eight products."""
     with torch.cuda.stream(side):
         work = dist.all_reduce(g, async_op=not blocking)
     for _ in range(8):
@@ -40,7 +40,7 @@ def step(*, blocking: bool) -> None:
 
 
 def optimized(**options: bool) -> float:
-    """Return the time of AdamW's second step on 144 tensors."""
+    """Return the time of AdamW's second step on 144 tensors, in ms."""
     model = nn.Sequential(*(nn.Linear(4, 4) for _ in range(72))).cuda()
     optimizer = torch.optim.AdamW(model.parameters(), **options)
     model(torch.ones(4, 4, device="cuda")).sum().backward()

@@ -1,4 +1,4 @@
-"""Tensor, sequence and loss parallel, as in torch's tutorial: activations are cut by sequence."""
+"""Tensor, sequence and loss parallelism, as in torch's tutorial: sharded along the sequence."""
 
 import os
 

@@ -1,6 +1,6 @@
 """A thread sends over gloo while the main thread sends over NCCL, in a group with both backends.
 
-Each rank lets its thread begin in a step of its own. With an argument, the ranks disagree.
+The thread of each rank begins in another step. With an argument, the ranks disagree.
 """
 
 import sys
@@ -23,7 +23,7 @@ def save() -> None:
         dist.all_gather_object(gathered, number)
         assert gathered == [number, number]
     total = moved.sum().cpu()
-    dist.all_reduce(total)  # the host's: a result on the GPU, copied to the host
+    dist.all_reduce(total)  # on the host: a result of the GPU, copied to the host
     assert total == 20
 
 
@@ -33,7 +33,7 @@ for step in range(4):
     if step == rank:
         saver.start()
         saver.join(0.3)
-    result = (moved * 2).sum()  # on the GPU, as its operands
+    result = (moved * 2).sum()  # on the GPU, like its operands
     dist.all_reduce(result if rank else torch.full((), 20.0, device="cuda"))
 saver.join()
 if wrong == "other queue":

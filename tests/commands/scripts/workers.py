@@ -1,4 +1,4 @@
-"""Workers of a DataLoader, started in both ways, in a script that says which it wants."""
+"""Worker processes of a DataLoader, by fork and by spawn, in a script that sets a start method."""
 
 import multiprocessing
 import os
