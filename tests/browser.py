@@ -24,8 +24,7 @@ FLAGS = [
 
 
 def lacks(what: str) -> None:
-    """End the test because the machine lacks `what`: skip it, or fail it in CI, where nothing may
-    be missing."""
+    """Skip the test because the machine lacks `what`; fail the test in CI."""
     (pytest.fail if os.environ.get("CI") else pytest.skip)(f"{what} is not installed")
 
 

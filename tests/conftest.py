@@ -63,8 +63,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_collection_finish() -> None:
     """Exempt the collected objects from garbage collection: 8,000 tests, and torch.
 
-    Each full collection would look at all these objects, a third of a worker's time. Garbage among
-    these objects stays in memory: a search for it would take half a second.
+    Each full collection would look at all these objects, a third of a worker's time. Their own
+    garbage stays in memory: a search for it would take half a second.
     """
     gc.freeze()
 

@@ -68,7 +68,7 @@ def _test_files() -> list[str]:
 
 
 def _users(names: set[str]) -> set[str]:
-    """Return these files and all that import them, directly or not."""
+    """Return the given files, and all files that import one of them, directly or not."""
     by_file: dict[str, set[str]] = {}
     for name in files():
         for needed in needs(name):
@@ -101,7 +101,10 @@ def _paths() -> dict[str, str]:
 
 @functools.cache
 def needs(name: str) -> frozenset[str]:
-    """Return the files that a module imports; a name of a package is the file that defines it."""
+    """Return the files that a module imports.
+
+    For a name of a package, the file of its definition.
+    """
     tree = ast.parse((ROOT / name).read_text("utf-8"))
     asked = (each for node in ast.walk(tree) for each in _names(node))
     homes = (_home(module, thing) for module, thing in asked)

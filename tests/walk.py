@@ -1,11 +1,11 @@
 """nbval runs the solved lessons as one walk: in order, with one folder of kept answers.
 
 So each lesson uses the student's own answers from the labs before it. All lessons run in one worker
-of pytest-xdist (`order.scope_of`). Other tests run them without kept answers, on ddpkit's: the
-grader's (tests/grade/test_course.py) and torchrun's (tests/cluster/test_torchrun.py).
+of pytest-xdist (`order.scope_of`). Other tests run the lessons with ddpkit's answers in place of
+kept ones: in the grader (tests/grade/test_course.py) and under torchrun
+(tests/cluster/test_torchrun.py).
 
-The kit must not accuse a right program, so no cell may have the words of
-`ddpkit.cluster.afterwards`.
+A right program must not be accused: no cell may have the words of `ddpkit.cluster.afterwards`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Pictures that stand still in a notebook, each with its text: `show`, `compare`, …."""
+"""Still pictures in a notebook, each with its text: `show`, `compare`, …."""
 
 from __future__ import annotations
 

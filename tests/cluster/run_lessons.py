@@ -22,14 +22,14 @@ def some(*numbers: str, of_all: Collection[str]) -> list[Path]:
     return [lesson for lesson in ALL if lesson.stem[:2] in (of_all if EVERY else numbers)]
 
 
-HOSTS = ("00", "03", "06")  # lessons that run on two hosts, and therefore not also on one host
+HOSTS = ("00", "03", "06")  # lessons that run on two hosts only
 ON_TOO_FEW = some("02", of_all=("00", "02", "03", "04", "06"))  # on two ranks; lesson 02 needs four
 # Lists of lessons that one job runs. Newer lessons take longer, so each has a job of its own, on
 # one host and on two hosts.
 NEWER = [[lesson] for lesson in ALL if lesson.stem[:2] > "06"] if EVERY else []
 ON_ONE_HOST = [some("04", of_all=("01", "02", "04", "05")), *NEWER]
 ON_TWO_HOSTS = [some("00", "06", of_all=HOSTS), *NEWER]
-# exercises judged by the time of a modelled machine, which ranks of torchrun do not have
+# exercises judged by the time of a modelled machine; ranks of torchrun have no such machine
 TIMED = ("train_fast",)
 
 

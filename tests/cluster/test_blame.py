@@ -23,7 +23,7 @@ GONE, LEFT = Death("gone"), Death("left")
         ({0: ECHOED, 1: ECHOED}, {}, RankError, (0, 1)),
         ({2: OWN, 1: Raised("KeyError")}, {}, RankError, (1,)),
         ({0: LEFT_SCRIPT, 1: ECHOED}, {}, RankDied, (0,)),
-        ({0: OWN}, {1: KILLED}, RankDied, (1,)),  # a process that ended is certainly at fault
+        ({0: OWN}, {1: KILLED}, RankDied, (1,)),  # an ended process is certainly at fault
         ({}, {2: KILLED, 1: CRASHED}, RankDied, (1, 2)),
         ({0: ECHOED}, {1: GONE}, RankDied, (1,)),
         ({0: OWN}, {1: GONE}, RankError, (0,)),  # torchrun may have ended rank 1

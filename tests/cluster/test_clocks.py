@@ -61,7 +61,7 @@ def compare_clocks():
 
     group = dist.group.WORLD._inner
     rank, real = dist.get_rank(), time.perf_counter_ns
-    if rank in (1, 3):  # a host that was started an hour later
+    if rank in (1, 3):  # a host started an hour later
         time.perf_counter_ns = lambda: real() - 3600 * SECOND
     return read(group, [[0, 2], [1, 3]])
 

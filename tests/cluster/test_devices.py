@@ -7,7 +7,7 @@ from ddpkit.cluster import devices
 from ddpkit.cluster.devices import Place, choose
 from ddpkit.errors import ClusterError
 
-CHOICES = [  # device, ranks on this host, GPUs, NCCL: text that is shown
+CHOICES = [  # device, ranks on the host, GPUs, NCCL: shown text
     ("cpu", 4, 8, True, "gloo · cpu"),
     ("cuda", 4, 4, True, "nccl · cuda"),
     ("cuda", 4, 8, True, "nccl · cuda"),

@@ -91,7 +91,7 @@ def none_runs(folder):
 
 
 def undisturbed(ranks, path):
-    """Return the bits with which the same training ends on each rank if no rank is killed."""
+    """Return each rank's final bits of the same training, with no rank killed."""
 
     def trains():
         room = {"path": str(path), "fatal": -1}

@@ -366,7 +366,7 @@ SPLITS = {  # rank -> splits sent to and received from the members of [2, 0, 1],
         ),
         ({}, {2: (0, 2, 0)}, "rank 1 sends 2 numbers to rank 2\n"),
         ({0: (2, 0, 4)}, {}, "rank 0 sends 0 numbers to itself\n"),
-        ({0: ()}, {0: ()}, None),  # splits that are not known
+        ({0: ()}, {0: ()}, None),  # unknown splits
     ],
 )
 def test_splits_of_a_group_in_an_order_of_its_own(sends, takes, says):
@@ -385,7 +385,7 @@ def test_splits_of_a_group_in_an_order_of_its_own(sends, takes, says):
     if says:
         text = disagreement.mismatch("splits", calls)
         assert says in text
-        # the line that sends, and the line that receives
+        # the sending line, and the receiving line
         assert text.count("\n      cell.py, line 3\n") == 2
 
 

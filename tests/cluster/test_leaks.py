@@ -148,7 +148,7 @@ def test_nothing_survives_a_killed_notebook(tmp_path, monkeypatch):
         assert started <= processes
         (sockets,) = tmp_path.glob("pymp-*")
         notebook.kill()
-    assert folders(notebook.pid)  # no process was left that could remove the folder
+    assert folders(notebook.pid)  # no process was left to remove the folder
     assert becomes_true(lambda: not any(map(is_running, processes)))
     assert not sockets.exists()
     Cluster(2)

@@ -54,12 +54,12 @@ def test_what_is_refused_is_as_torch_says_and_was_not_sent(how: dict[str, str]) 
         assert "invalid root rank" in said["a root that is not there"]
         assert said["then"] == "[1.0, 1.0]"
     names = [span.name for span in run.trace.spans if span.kind == "comm" and span.rank == 0]
-    # the all_reduce of integers was sent before it failed
+    # the all_reduce of integers was sent, and failed later
     assert names == ["all_reduce", "all_reduce"]
     assert unwaited(run.trace) == ""
 
 
-SPLITS: dict[str, tuple[int, list[int], list[int]]] = {  # numbers, and splits that do not fit them
+SPLITS: dict[str, tuple[int, list[int], list[int]]] = {  # numbers, and wrong splits
     "one part": (2, [2], [2]),
     "three parts": (2, [1, 1, 0], [1, 1, 0]),
     "too few": (3, [1, 1], [1, 1]),

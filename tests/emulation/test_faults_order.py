@@ -1,7 +1,7 @@
-"""Orders in which an emulated cluster once stood still, or took the wrong message.
+"""Orders in which an emulated cluster once hung, or received the wrong message.
 
-Each program must end: a rank may wait for a lock, a callback may wait for a peer's, or a receive
-from any rank may be waited for last.
+Each program must end. The last wait of a rank may be for a lock, for a peer in a callback, or for a
+message from any rank.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The teacher decides which answers a sandbox has and which lab gets points; the file does not.
+"""The teacher, not the file, decides which answers a sandbox has and which lab gets points.
 
-Regression: a notebook that called itself lab 15 got the answers of labs 00 to 14, and carried them
-out in exceptions. Therefore no sandbox has answers of open labs, and quotes in a result are
+Regression: a notebook that called itself lab 15 got the answers of labs 00 to 14, and exported the
+answers in exceptions. Therefore no sandbox has answers of open labs, and quotes in a result are
 limited.
 """
 

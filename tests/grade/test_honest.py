@@ -1,5 +1,4 @@
-"""Right work in an unusual form loses no points: if it passes in the notebook, it passes the
-grader."""
+"""Right work in an unusual form loses no points: the grader agrees with the notebook."""
 
 from __future__ import annotations
 

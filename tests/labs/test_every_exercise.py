@@ -1,7 +1,6 @@
-"""The checks of the labs, proven at both ends: wrong answers fail with their hints, right ones
-pass.
+"""The checks of the labs: wrong answers fail with their hints, and right answers pass.
 
-Nothing here knows an exercise by name, so each new exercise is tested in the same way.
+No exercise is named here, so each new exercise gets the same tests.
 """
 
 import ast

@@ -91,7 +91,7 @@ def _copy() -> Path:
 
 
 def _put(copy: Path) -> None:
-    """Give a lesson's folders the content of a copy."""
+    """Restore the content of a lesson's folders from a copy."""
     here = Path(tempfile.gettempdir())
     for folder in here.glob("lab*"):
         for each in folder.iterdir():

@@ -198,7 +198,7 @@ def controls_are_named(opened: NotebookPage) -> None:
 
 
 def runs_again(opened: NotebookPage) -> None:
-    """Check that a cell keeps its height while it runs again, so that the page does not jump."""
+    """Check that a cell keeps its height during a second run, without a jump of the page."""
     cell = _cell(opened, "explore_buckets")
     cell.scroll_into_view_if_needed()
     index = [cell["index"] for cell in opened.cells()][list(CELLS).index("explore_buckets")]
@@ -287,7 +287,7 @@ def lessons_in_the_dark(page: NotebookPage) -> None:
 
 
 def all_seen(page: NotebookPage, *, trusted: bool) -> None:
-    """Check that each cell shows its picture and its text, without running the cell.
+    """Check that each cell shows picture and text without a run.
 
     In an untrusted notebook, Lab shows only the PNG, and no word of the drawing.
     """

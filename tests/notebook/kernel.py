@@ -1,4 +1,4 @@
-"""A notebook without a page: a real kernel, cells sent to the kernel, and the messages it returns.
+"""A notebook without a page: a real kernel, cells for the kernel, and messages from the kernel.
 
 Nothing here belongs to ddpkit. A front end builds its page from exactly these messages.
 """

@@ -10,10 +10,10 @@ import nbformat
 
 
 def needed(path: Path, *wanted: str) -> list[str]:
-    """Return the sources of the wanted cells of a notebook, and of the cells that these need.
+    """Return the sources of the wanted cells of a notebook, and of all cells that they need.
 
-    A wanted cell has a line that begins with one of `wanted`. A needed cell comes before, and
-    defines a name that a later cell uses. The sources are in the notebook's order.
+    A wanted cell has a line that begins with an item of `wanted`. A needed cell comes before, and
+    defines a name for a later cell. The sources are in the notebook's order.
     """
     sources = [c.source for c in nbformat.read(path, as_version=4).cells if c.cell_type == "code"]
     kept: list[str] = []

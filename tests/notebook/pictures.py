@@ -1,7 +1,7 @@
-"""Pictures of lessons as readers see them: with text around, at two widths, in both themes.
+"""Pictures of lessons as in a reader's notebook: with text around, at two widths, in both themes.
 
-`python -m tests.notebook.pictures 07 08` writes them to tests/artifacts/pictures/, two on a sheet.
-With `--run` the browser runs the lessons first, so that controls are live.
+`python -m tests.notebook.pictures 07 08` writes the pictures to tests/artifacts/pictures/, two on a
+sheet. With `--run` the browser runs the lessons first, so that controls are live.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ MADE = {
     *(f"labs/{LESSON.stem}.ipynb", f"solutions/{LESSON.stem}.ipynb"),
     f"ddpkit/answers/lab{NUMBER}.py",
 }
-# generated file of all lessons -> (lines that a lab adds, sums that a lab changes)
+# generated file of all lessons -> (lines added by a lab, sums changed by a lab)
 SHARED = {
     "ddpkit/answers/__init__.py": (2, 0),
     "README.md": (1, 0),

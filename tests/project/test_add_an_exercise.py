@@ -20,7 +20,7 @@ IMPORT = r"^`(\w+\.py)` also needs `(.+)` among its imports"
 ((LESSON, CELLS),) = ((name, text) for place, _, name, text in BLOCKS if place != "at the end of")
 (NAME,) = re.findall(r'exercise="(\w+)"', CELLS)
 NUMBER = LESSON.split("/")[1][:2]
-MADE = {  # files that the release writes
+MADE = {  # files written by the release
     *(LESSON.replace(".py", ".ipynb"), LESSON.replace("solutions", "labs").replace("py", "ipynb")),
     *(f"ddpkit/answers/lab{NUMBER}.py", "ddpkit/answers/__init__.py"),
     "docs/teaching.md",
@@ -54,7 +54,7 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Checkout]:
             path = copy.root / name
             path.write_text(added(name, path.read_text("utf-8")), "utf-8")
         ruff = (".venv/bin/python", "-m", "ruff", "check", "--select", "I", "--fix", "--no-cache")
-        copy.run(*ruff, f"ddpkit/checks/lab{NUMBER}")  # in place of an editor that sorts imports
+        copy.run(*ruff, f"ddpkit/checks/lab{NUMBER}")  # in place of an editor with sorted imports
         copy.follow("ddpkit release")
         yield copy
     finally:

@@ -22,7 +22,7 @@ ENDS = (".", "?", ":", '"', "'", "`", "”")
 ROOMS = ["data", "exercises", "simulate", "trace", "view"]
 PUBLIC = ["ddpkit", *(f"ddpkit.{room}" for room in ROOMS)]
 LINK = ["Link", "Links"]
-MAKING = {"__init__", "__post_init__"}  # the docstring of the class explains these
+MAKING = {"__init__", "__post_init__"}  # explained in the docstring of the class
 
 
 def hand_written() -> list[Path]:
@@ -132,7 +132,7 @@ def members(kind: type) -> dict[str, Any]:
         name: member
         for name, member in unwrapped.items()
         if inspect.isfunction(member) and Path(member.__code__.co_filename).exists()
-    }  # functions that dataclass makes are in no file
+    }  # functions made by dataclass are in no file
 
 
 def public() -> list[tuple[str, Any, str]]:

@@ -10,7 +10,7 @@ import pytest
 from tests.project.source import ROOT, Import, all_imports, imports, modules
 
 PUBLIC = "ddpkit"  # the page of public names: above the modules that it names, below the commands
-JUPYTER = 7  # the first layer that needs Jupyter
+JUPYTER = 7  # the first layer with Jupyter
 
 
 def _table() -> dict[str, float]:
@@ -135,7 +135,7 @@ def test_a_server_without_jupyter_can_load_the_lower_layers():
         and not entry(found.importer).startswith("ddpkit.view")
         and (top := found.imported.split(".")[0]) not in {"ddpkit", *sys.stdlib_module_names}
         and top not in ON_A_SERVER
-        and found.importer != "ddpkit.data.make_digits"  # a tool that people run by hand
+        and found.importer != "ddpkit.data.make_digits"  # a tool for people, run by hand
     ]
     assert foreign == []
 

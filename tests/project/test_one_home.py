@@ -11,7 +11,7 @@ from tests.project.source import PACKAGE, ROOT, modules
 
 WIDTHS = {72, 80, 88, 100, LINE, ERROR_LINE}
 CUTTING = {"fill", "wrap", "shorten", "TextWrapper", "ljust", "rjust", "center", "cut", "under"}
-FROM_TEXTWRAP = {"dedent", "indent"}  # these two functions use no width
+FROM_TEXTWRAP = {"dedent", "indent"}  # both functions use no width
 
 
 def hand_written() -> dict[str, Path]:

@@ -12,7 +12,7 @@ import pytest
 from tests.project.source import ROOT, modules
 
 HOME = "ddpkit.torch_private"
-# private names of Python that the kit uses
+# private names of Python in ddpkit
 PYTHONS = {
     *("_asdict", "_bootstrap", "_children", "_config", "_current_frames", "_exit"),
     *("_find_and_load", "_forkserver", "_getframe", "_make", "_replace", "_run_exitfuncs"),
@@ -26,7 +26,7 @@ def _is_private(name: str) -> bool:
 
 def _trees() -> Iterator[tuple[str, ast.Module]]:
     for module, path in modules().items():
-        if not module.startswith("ddpkit.answers.lab"):  # these are made from lessons
+        if not module.startswith("ddpkit.answers.lab"):  # the release makes them from lessons
             yield module, ast.parse(path.read_text("utf-8"))
 
 
@@ -182,7 +182,7 @@ ADDED = "[2.0, 2.0]"
     ],
 )
 def test_a_cluster_on_a_torch_that_lacks_a_name_says_what_works(tmp_path, change, says, works):
-    """Test missing names, and a method without effect, for which c10d of torch 2.15 raises."""
+    """Run with missing names, and with a method without effect; c10d of torch 2.15 then raises."""
     import torch
 
     if change == NOTHING_DONE and torch.__version__ < "2.15":

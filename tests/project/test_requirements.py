@@ -63,7 +63,7 @@ def test_the_whole_tree_is_pinned():
         try:
             needs = importlib.metadata.requires(name) or []
         except importlib.metadata.PackageNotFoundError:
-            continue  # part of an extra that is not installed
+            continue  # a package of an extra, not installed
         for line in needs:
             child = Requirement(line)
             if _applies(child, requirement.extras):

@@ -59,7 +59,7 @@ def test_a_cell_is_answered_as_by_torch(network):
     run = Cluster(4, **network).run(asks_its_groups.answers)
     assert_answers(run.results[0], "kit")
     sums = [span for span in run.trace.of(0) if span.name == "all_reduce"]
-    assert len(sums) == len(NAMES)  # each all_reduce of a group that the trace records
+    assert len(sums) == len(NAMES)  # each all_reduce of a recorded group
 
 
 @pytest.mark.processes("some")

@@ -113,7 +113,7 @@ def test_a_text_that_is_overwritten_unread_takes_its_calls_with_it(box, tmp_path
     calls, lost = other.new_calls()
     assert [call.tag for call in calls] == list(range(lost, count))
     assert lost == max(0, count - TEXTS + 1)
-    box.write_call(encode(Call("send")), 8)  # its text may have lost its place
+    box.write_call(encode(Call("send")), 8)  # the text may be overwritten
     assert other.new_calls() == ([Call("send", seq=8)], 0)
 
 

@@ -123,7 +123,7 @@ def refuses_wrong_calls() -> None:
         with pytest.raises(ValueError, match=rf"^{op}: .*(x\.contiguous\(\)|own memory)"):
             call()
     total = torch.ones(2)
-    dist.all_reduce(total)  # after the refused calls, this call works
+    dist.all_reduce(total)  # works after the refused calls
     assert total.tolist() == [2, 2]
 
 

@@ -60,7 +60,7 @@ def uses_modes():
         with _python_dispatch._pop_mode_temporarily():
             torch.ones(2, 2) @ torch.ones(2, 2)
     doubled = torch.compile(lambda x: 2 * x, backend="eager")(torch.ones(1))
-    # the kit's modes enter and leave in this thread too
+    # ddpkit's modes enter and leave in the other thread too
     thread = threading.Thread(target=torch.ones, args=(2,))
     thread.start()
     thread.join()

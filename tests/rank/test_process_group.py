@@ -18,7 +18,7 @@ from ddpkit.rank.group.work import AllOf, InStream, RecordedWork
 pytestmark = pytest.mark.processes
 
 MESSAGES = {"send", "recv", "recv_anysource"}
-BY_GATHER = {"gather_single", "gather_into_tensor"}  # gloo has none of these: see their own test
+BY_GATHER = {"gather_single", "gather_into_tensor"}  # gloo lacks both: see the tests of both
 OLD_GLOO_REFUSES = {"alltoall", "reduce_scatter"}  # in torch 2.7; the gloo of torch 2.13 has both
 HANDLED = COLLECTIVES.keys() | PAIRWISE.keys() | MESSAGES | BY_GATHER
 C10D = "c10d's own book-keeping: nothing moves"
@@ -236,7 +236,7 @@ def test_each_handled_method_gives_what_gloo_alone_gives(world_size):
     for rank, results in enumerate(run.results):
         assert results.keys() == set(there_are)
         for method, ((ours, gloos), (done, gloo_is_done)) in results.items():
-            # gloo's reduce_scatter never says that it is completed
+            # gloo's reduce_scatter never reports its completion
             assert done == gloo_is_done, method
             if gloo_is_done is None:
                 assert ours == gloos, "the same refusal"
@@ -433,7 +433,7 @@ def test_a_buckets_all_reduce_names_the_group():
     assert {span.args["group_desc"] for span in reduced} == {"dp [0, 1]"}
 
 
-# A work that C++ waits for after Python has released it
+# a work that C++ waits for after the release in Python
 
 
 @pytest.mark.parametrize("world_size", [2, 3])

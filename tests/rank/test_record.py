@@ -124,7 +124,7 @@ def test_what_gloo_says_has_ended_is_written_down_when_somebody_looks(recorder):
     recorder.done(second)  # the wait for the call returns too
     assert [span.end_ns for span in recorder.spans()] == [at, second.done]
     recorder.ended(recorder.posted("broadcast", ""))
-    # the calls of a run that failed
+    # the calls of a failed run
     assert [span.name for span in recorder.spans()][2:] == ["broadcast"]
 
 
@@ -133,7 +133,7 @@ def test_gloos_thread_and_a_wait_may_both_tell_the_end(recorder):
     late, first = recorder.posted("all_reduce", ""), recorder.posted("all_reduce", "")
     tells = [recorder.teller(late), recorder.teller(first)]
 
-    def gloo():  # in a thread of its own, which keeps its state
+    def gloo():  # in a new thread, with its own state
         tells[1](None)
 
     thread = threading.Thread(target=gloo)
@@ -267,7 +267,7 @@ def test_a_thread_that_sleeps_waits_for_nothing(recorder):
     assert status.waiting is None
     assert status.where[0] == HERE
     seen.set()
-    ended.wait()  # a thread that stays would delay another test's wait
+    ended.wait()  # a remaining thread would delay the wait of a later test
 
 
 def test_a_thread_in_wait_waits_for_that_call(recorder):
@@ -303,12 +303,12 @@ def waits():
         ("get_model_state_dict", "waits", "get_model_state_dict"),  # a misleading name
         ("dispatch", "computes", None),  # DTensor does this, and a hook of DDP
         ("get_rank", "computes", None),
-        # get_rank cannot wait: between two instructions it only looks so
+        # get_rank cannot wait: it only seems to wait between two instructions
         ("get_rank", "waits", None),
     ],
 )
 def test_what_only_computes_in_torch_distributed_waits_for_nothing(recorder, called, inside, seen):
-    import torch.distributed  # noqa: F401  # whose names tell what returns at once
+    import torch.distributed  # noqa: F401  # has the names of calls that return at once
 
     going, lock = [True], threading.Lock()
     names = {"going": going, "lock": lock}

@@ -11,7 +11,7 @@ from ddpkit.protocol import blackbox
 from ddpkit.protocol.blackbox import MAKING, BlackBox, encode
 from ddpkit.protocol.call import Call
 
-TIMES = 40  # calls, so many that a launcher looks during one of them
+TIMES = 40  # enough calls for a look of the launcher during one call
 NETWORKS = {
     "real": {},
     "link": {"link": "1 Gbit/s, 20 us"},

@@ -73,7 +73,7 @@ DTYPES = [
 def test_tensors(dtype, shape):
     tensor = torch.randint(0, 2, shape).to(dtype)
     back = there_and_back(tensor)
-    if dtype == torch.float8_e4m3fn:  # torch cannot compare these
+    if dtype == torch.float8_e4m3fn:  # torch cannot compare 8-bit floats
         assert back.dtype == dtype
         tensor, back = tensor.view(torch.uint8), back.view(torch.uint8)
     same(tensor, back)
@@ -239,7 +239,7 @@ def test_a_name_that_torch_has_too_does_not_ship_torchs(function, expected):
     cloudpickle.register_pickle_by_value(sys.modules[__name__])
     try:
         with pytest.raises(TypeError, match="cannot pickle '_(Ops|Classes)' object"):
-            cloudpickle.dumps(function)  # if this passes, cloudpickle or torch has fixed the bug
+            cloudpickle.dumps(function)  # after a success, the bug in cloudpickle or torch is fixed
         called, args, kwargs = unpack_call(pack_call(function, (), {}))
     finally:
         cloudpickle.unregister_pickle_by_value(sys.modules[__name__])

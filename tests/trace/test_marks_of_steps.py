@@ -33,8 +33,7 @@ def test_the_marks_of_the_gpu_are_the_steps(tmp_path: Path) -> None:
 
 
 def test_without_them_a_step_has_the_kernels_launched_in_it(tmp_path: Path) -> None:
-    """Regression: each kernel of the optimizer was taken for the end of a step, giving 15 steps,
-    not 5."""
+    """Regression: each kernel of the optimizer counted as the end of a step: 15 steps, not 5."""
     events = [event for event in steps() if event["cat"] != "gpu_user_annotation"]
     assert windows(load(tmp_path, events)) == BY_LAUNCHES
 

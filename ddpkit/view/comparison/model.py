@@ -13,7 +13,7 @@ from ddpkit.view.timeline.model import Timeline, timeline_model
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One of the runs."""
+    """A run of the comparison."""
 
     label: str
     timeline: Timeline
@@ -35,7 +35,7 @@ class Side:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """The numbers of the picture, and its text. All later runs are compared with the first run."""
+    """The picture's numbers and text. All later runs are compared with the first run."""
 
     sides: tuple[Side, ...]
     title: str
@@ -116,14 +116,14 @@ def _compared(sides: tuple[Side, ...]) -> Comparison:
 
 
 def _hidden(side: Side) -> str:
-    """Return the share of communication that is hidden; "" without compute or communication."""
+    """Return the hidden share of communication; "" without compute or communication."""
     shares = [row.breakdown.hidden for row in side.timeline.rows]
     known = [share for share in shares if share is not None]
     return words.percents(known) if known and side.timeline.has_compute else ""
 
 
 def _notice(first: Side, last: Side) -> str:
-    """Return the parts of the step that changed, the largest change first."""
+    """Return the changed parts of the step, the largest change first."""
     a, b = first.slowest.breakdown, last.slowest.breakdown
     least = words.LITTLE * max(a.step_ns, b.step_ns)
     pairs = {

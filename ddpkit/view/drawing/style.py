@@ -111,7 +111,7 @@ def outline(fill: str, ground: str = BAND, toward: str = "#000000", least: float
 
 
 def dark_fill(color: str) -> str:
-    """Return the colour of a fill in a dark theme: a dark ground, or a bar that stands out there.
+    """Return the colour of a fill in a dark theme: a dark ground, or a bar visible on it.
 
     Most bars keep their colours.
     """

@@ -1,4 +1,4 @@
-"""Right answers to lab 00 of other makes."""
+"""Right answers to lab 00, different from the solution."""
 
 import torch
 import torch.distributed as dist

@@ -1,4 +1,4 @@
-"""Right answers to lab 01 of other makes."""
+"""Right answers to lab 01, different from the solution."""
 
 import random
 

@@ -1,4 +1,4 @@
-"""Right answers to lab 02 of other makes."""
+"""Right answers to lab 02, different from the solution."""
 
 import threading
 

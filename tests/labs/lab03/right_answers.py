@@ -1,4 +1,4 @@
-"""Right answers to lab 03 of other makes."""
+"""Right answers to lab 03, different from the solution."""
 
 import functools
 import math

@@ -98,7 +98,7 @@ FAR = "for far in range(1, world_size)"
 ISENDS = f"    works = [dist.isend(mine, (rank + far) % world_size) {FAR}]\n"
 
 # fmt: off
-# Right sums by another way than the exercise's: an answer to one poses as one to another
+# Right sums by another way than the exercise's: the answer to another exercise poses as this one
 edits(
     ("round_robin", "everyone_to_everyone", {}, "at once"),
     ("tree", "everyone_to_everyone", {}, "bytes"),

@@ -1,4 +1,4 @@
-"""Right answers to lab 04 of other makes."""
+"""Right answers to lab 04, different from the solution."""
 
 from collections import defaultdict
 

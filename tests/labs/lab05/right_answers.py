@@ -1,4 +1,4 @@
-"""Right answers to lab 05 of other makes."""
+"""Right answers to lab 05, different from the solution."""
 
 import itertools
 

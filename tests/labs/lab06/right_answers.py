@@ -1,4 +1,4 @@
-"""Right answers to lab 06 of other makes."""
+"""Right answers to lab 06, different from the solution."""
 
 import contextlib
 import functools

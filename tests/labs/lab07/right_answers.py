@@ -1,4 +1,4 @@
-"""Right answers to lab 07 of other makes."""
+"""Right answers to lab 07, different from the solution."""
 
 import time
 from itertools import combinations

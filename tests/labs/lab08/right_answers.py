@@ -1,4 +1,4 @@
-"""Right answers to lab 08 of other makes."""
+"""Right answers to lab 08, different from the solution."""
 
 from collections import Counter
 

@@ -1,4 +1,4 @@
-"""Right answers to lab 09 of other makes."""
+"""Right answers to lab 09, different from the solution."""
 
 import heapq
 import math

@@ -1,4 +1,4 @@
-"""Right answers to lab 10 of other makes."""
+"""Right answers to lab 10, different from the solution."""
 
 import hashlib
 import io

@@ -1,4 +1,4 @@
-"""Right answers to lab 11 of other makes."""
+"""Right answers to lab 11, different from the solution."""
 
 import torch
 import torch.distributed as dist

@@ -1,4 +1,4 @@
-"""Right answers to lab 12 of other makes."""
+"""Right answers to lab 12, different from the solution."""
 
 import torch
 import torch.distributed as dist

@@ -1,4 +1,4 @@
-"""Right answers to lab 13 of other makes."""
+"""Right answers to lab 13, different from the solution."""
 
 import math
 

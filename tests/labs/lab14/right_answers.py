@@ -1,4 +1,4 @@
-"""Right answers to lab 14 of other makes."""
+"""Right answers to lab 14, different from the solution."""
 
 import itertools
 import math

@@ -1,4 +1,4 @@
-"""Right answers to lab 15 of other makes."""
+"""Right answers to lab 15, different from the solution."""
 
 from statistics import median_low
 

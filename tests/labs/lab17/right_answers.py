@@ -1,4 +1,4 @@
-"""Right answers to lab 17 of other makes."""
+"""Right answers to lab 17, different from the solution."""
 
 import bisect
 import itertools

@@ -1,4 +1,4 @@
-"""Right answers to lab 19 of other makes."""
+"""Right answers to lab 19, different from the solution."""
 
 import time
 from datetime import timedelta
@@ -66,7 +66,7 @@ class TorchsSGD:
 class SumsTheParameters:
     """An outer optimizer that exchanges the sum of the parameters.
 
-    The start is alike on all ranks.
+    All ranks start alike.
     """
 
     def __init__(self, parameters, lr=0.7, momentum=0.9):
