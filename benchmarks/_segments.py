@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import torch
 
-PARTS = (
-    2  # of a chunk: of 16 MB too, for each message more costs 0.1 ms of processor time and above
-)
+PARTS = 2  # parts of a chunk, even of 16 MB: each additional message costs 0.1 ms of processor time
 
 
 def ring_in_segments(x: torch.Tensor) -> None:

@@ -185,7 +185,7 @@ def processor_time() -> float:
 
 def _read(job: str, results: list[Any], begun: float, ended: float) -> dict[str, Any]:
     """Return further entries of a step that follow from its job's results."""
-    if job == "gives" and results:  # from the time at which the first tensor was ready to leave
+    if job == "gives" and results:  # begins when the first tensor is ready to leave
         return {"seconds": ended - min(stamp for stamp, _ in results) / 1e9}
     if job == "takes" and results:  # to the time at which the last rank had its tensor
         return {"seconds": max(results) / 1e9 - begun}

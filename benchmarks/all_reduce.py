@@ -38,7 +38,7 @@ QUICK_WORLDS, QUICK_SIZES = (2, 4), (64 * 1024, 1024**2, 16 * 1024**2)
 LARGE = 16 * 1024**2
 JUDGED_NS = 20_000_000  # a goal counts from this time on, by the formula
 PAIRS = 30  # repetitions of the two rings that a goal compares
-LONGEST_NS = 12_000_000_000  # by the formula; slower variants are printed as "left out"
+LONGEST_NS = 12_000_000_000  # a formula gives the times; slower variants are printed as "left out"
 ROOM = 2 * 1024**3  # bytes on all ranks together: all_to_all keeps n tensors on each rank
 
 Times = list[tuple[float, float]]  # begin and end of each repetition, in s

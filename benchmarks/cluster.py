@@ -153,7 +153,7 @@ def _in_fresh_process(world: str, plan: Plan) -> list[Step]:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        start_new_session=True,  # so that all its descendants can be ended together
+        start_new_session=True,  # a group of its own: all descendants can be ended together
     )
     try:
         out, errors = process.communicate(timeout=LIMIT)

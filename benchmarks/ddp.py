@@ -44,7 +44,7 @@ DEVICE = "emulated device"  # sleeps in place of computing, so communication has
 CAP_MB = 0.5
 CAPS_MB = (0.03, 0.06, 0.125, 0.25, 0.5, 1.0, 2.0, 4.0)
 VARIANTS = {"alone": CAP_MB, "naive": CAP_MB, "torch": CAP_MB, "ours": CAP_MB}
-BALANCED = "balanced device"  # as DEVICE, with as much compute as communication
+BALANCED = "balanced device"  # like DEVICE, with as much compute as communication
 GOAL, BOUND_GOAL, CAP_GOAL, HIDDEN_GOAL = 1.02, 1.10, 1.05, 0.8
 
 

@@ -10,7 +10,7 @@ from tests.project.source import PACKAGE, ROOT
 TEXT = (ROOT / "docs" / "reading.md").read_text("utf-8")
 WALK = re.findall(r"^\*\*(\d+)\. `([\w.]+)`\*\* in `([\w/]+\.py)`\.$", TEXT, re.MULTILINE)
 MINUTES = [int(each) for each in re.findall(r"^## .*: (\d+) minutes$", TEXT, re.MULTILINE)]
-LINES = 500  # of code; a reader takes some eight in a minute
+LINES = 500  # lines of code; a reader takes some eight in a minute
 
 NAMED = re.compile(r"`([\w.]+)`(?:\*\*)? in `([\w/]+\.py)`")
 QUESTIONS = TEXT.partition("## Ten questions\n")[2]
