@@ -1,4 +1,4 @@
-"""For the tests and for nbval on solutions/: nothing of a run is left in the tree."""
+"""Settings of the tests and of nbval on solutions/: a run leaves nothing in the tree."""
 
 import gc
 import os
@@ -10,11 +10,11 @@ pytest_plugins = ["tests.quick", "tests.walk"]
 # Several workers and kernels share few cores: without this, each takes all of them for its torch.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-# What checks in solutions/ keep is carried into later lessons from there: tests/walk.py.
+# Checks in solutions/ keep answers there, and later lessons take the answers: tests/walk.py.
 _KEPT = os.environ["DDPKIT_PROGRESS"] = tempfile.mkdtemp(prefix="ddpkit-progress-")
 
-# What is collected stays to the end: to look through it for garbage, again and again, is a fifth of
-# the time that collecting takes in each worker.
+# Collected tests stay to the end. Python would look through them for garbage again and again, a
+# fifth of the time that collecting takes in each worker.
 gc.disable()
 
 

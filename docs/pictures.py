@@ -99,7 +99,7 @@ def with_drawings(page: str) -> tuple[str, dict[str, str]]:
 
 def _short(words: str) -> str:
     """Return the finding of a picture's description, without brackets, as Markdown's alt text."""
-    found = words.rpartition("What to notice: ")[2]
+    found = words.rpartition("Notice: ")[2]
     found = re.split(r"(?<=[a-z)%])\. (?=Replayed|Emulated)", found)[0]
     found = re.sub(r"^Who [^.]*\. ", "", found)
     return found.replace("[", "(").replace("]", ")")

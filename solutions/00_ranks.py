@@ -91,7 +91,7 @@ print("ranks:", cluster.run(count).results, " notebook:", counter)
 # `dist.send(x, dst=1)` pushes a tensor to rank 1. `dist.recv(x, src=0)` waits until a tensor comes
 # from rank 0, and writes this tensor into `x`; so `x` must have the right shape and dtype beforehand.
 #
-# **Predict:** what do the four ranks return?
+# **Predict:** which values do the four ranks return?
 
 
 # %%
@@ -187,7 +187,7 @@ show(run)
 beside(token_ms, run.trace.duration_ms, "ms")
 
 # %% [markdown]
-# **What to notice:** the bars form a staircase. A faint bar shows a rank that waits for its peer,
+# **Notice:** the bars form a staircase. A faint bar shows a rank that waits for its peer,
 # and a solid bar shows a message on its way; a rank is done where its row has no more bars. The four
 # messages move one after the other, each between two ranks. Meanwhile the two other ranks wait, or
 # are done.
@@ -214,7 +214,7 @@ def divide():
 run = cluster.run(divide, expect_error=True)
 
 # %% [markdown]
-# **What to notice:** the message names the failed rank and the line in your cell. The three other
+# **Notice:** the message names the failed rank and the line in your cell. The three other
 # ranks were waiting in `barrier()` for the failed rank, which would never come. So the kit ended
 # these three ranks too.
 #
@@ -289,7 +289,7 @@ run = Cluster(2).run(me_first, expect_error=True)
 # So write every program as if each `send` waits for its `recv`.
 
 # %% [markdown]
-# ## Your turn: who waits for whom?
+# ## Your turn: which rank waits?
 #
 # Now all ranks stand in a ring. Each rank sends its tensor to the right: rank `r` to rank `r + 1`,
 # and the last rank to rank 0. Each rank returns the tensor that comes from the left. Use `dist.send`
@@ -342,7 +342,7 @@ show(run)
 beside(shift_ms, run.trace.duration_ms, "ms")
 
 # %% [markdown]
-# **What to notice:** the bars do not form a staircase. First the even ranks send and the odd ranks
+# **Notice:** the bars do not form a staircase. First the even ranks send and the odd ranks
 # receive, then the odd ranks send and the even ranks receive. So any even number of ranks needs only
 # two rounds. (Is your picture a staircase? Then one rank receives first and all others send first:
 # this program ends too, but only one message moves at a time.)

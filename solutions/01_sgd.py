@@ -119,7 +119,7 @@ plt.xlabel("step"), plt.ylabel("loss"), plt.legend()
 plt.show()
 
 # %% [markdown]
-# **What to notice:** with a learning rate that is too small, the loss falls slowly. With a learning
+# **Notice:** with a learning rate that is too small, the loss falls slowly. With a learning
 # rate that is too large, a step jumps right over the valley and lands higher than before, again and
 # again. A gradient is good advice only near the point at which we computed the gradient.
 
@@ -193,7 +193,7 @@ for small, large, a, b in zip(sizes, sizes[1:], noises, noises[1:]):
 beside(per_cent, 100 * noises[2] / noises[1], "per cent, from 4 to 16 images")
 
 # %% [markdown]
-# **What to notice:** with four times as many images, the noise is half as large: with $B$ images,
+# **Notice:** with four times as many images, the noise is half as large: with $B$ images,
 # the noise falls as $1/\sqrt{B}$. (The last point lies even lower, because 256 images are a good
 # part of all 1,797 images.) So small batches give cheap progress. Large batches soon give little for
 # their price: four times the work for half the noise. [Goyal and
@@ -259,7 +259,7 @@ for batch_size in (len(x), 64):
     print(f"minibatches of {batch_size:4}: loss {loss:.2f}, {right:.0%} of the digits right")
 
 # %% [markdown]
-# **What to notice:** with minibatches, the same work makes many more steps, and the loss is lower.
+# **Notice:** with minibatches, the same work makes many more steps, and the loss is lower.
 # This is why training uses SGD. But the many steps also make SGD hard to spread over many machines:
 # each step is small, and the steps come one after the other.
 
@@ -312,7 +312,7 @@ check(accumulate)
 # </details>
 
 # %% [markdown]
-# **What to notice:** each micro-batch could have a rank of its own, which computes the gradient of
+# **Notice:** each micro-batch could have a rank of its own, which computes the gradient of
 # the micro-batch. The training needs only a gradient and a length from each rank.
 # This is *data parallelism*: split the batch, and add up the gradients.
 
@@ -343,7 +343,7 @@ def three_steps():
 show(Cluster(1, machine="laptop core").run(three_steps))
 
 # %% [markdown]
-# **What to notice:** backward takes about twice as long as forward. For each weight, forward
+# **Notice:** backward takes about twice as long as forward. For each weight, forward
 # computes one matrix product, and backward computes two: one for the gradient of the weight, and one
 # for the gradient that goes on to the previous layer.
 

@@ -86,7 +86,7 @@ beside(send_ms, by_send.trace.duration_ms, "ms, by send")
 beside(isend_ms, by_isend.trace.duration_ms, "ms, by isend")
 
 # %% [markdown]
-# **What to notice:** with `send`, the work begins when the message is sent. With `isend`, rank 0
+# **Notice:** with `send`, the work begins when the message is sent. With `isend`, rank 0
 # works while the bytes move, and then waits only for the rest of the bytes.
 #
 # The table splits rank 0's time into four parts, among them these two. *Overlapped*: rank 0 computed
@@ -202,7 +202,7 @@ print(f"{slow}\nα = {latency * 1e3:.2f} ms, β = {bandwidth / 1e6:.1f} MB/s")
 beside(bandwidth_mb, bandwidth / 1e6, "MB/s")
 
 # %% [markdown]
-# **What to notice:** the line begins at $\alpha$, and its slope is $1/\beta$. The time of a small
+# **Notice:** the line begins at $\alpha$, and its slope is $1/\beta$. The time of a small
 # message is mostly latency, the time of a large message is mostly the time of its bytes. For a
 # message of $S = \alpha\beta$ bytes, both times are equal:
 
@@ -237,7 +237,7 @@ show(run)
 beside(star_ms, run.trace.duration_ms, "ms")
 
 # %% [markdown]
-# **What to notice:** rank 0 sends all messages, one after the other: with eight ranks, the broadcast
+# **Notice:** rank 0 sends all messages, one after the other: with eight ranks, the broadcast
 # would take seven times 81 ms. But rank 1 has the tensor early, and could help.
 #
 # If every rank with the tensor helps, the number of these ranks doubles in each **round**: 1, 2, 4,
@@ -312,7 +312,7 @@ show(run)
 beside(tree_ms, run.trace.duration_ms, "ms")
 
 # %% [markdown]
-# **What to notice:** three messages move in two rounds: in the second round, two messages move at the
+# **Notice:** three messages move in two rounds: in the second round, two messages move at the
 # same time. The tree sends as many bytes as before, in two thirds of the time.
 
 # %% [markdown]
@@ -360,7 +360,7 @@ show(run)
 print(run.traffic)
 
 # %% [markdown]
-# **What to notice:** each rank except `dst` sends once, and is done. The messages climb the tree of
+# **Notice:** each rank except `dst` sends once, and is done. The messages climb the tree of
 # the broadcast, so a reduce costs as much as a broadcast:
 # $\lceil \log_2 n \rceil \, (\alpha + S/\beta)$.
 
@@ -448,7 +448,7 @@ show(run)
 beside(scatter_ms, run.trace.duration_ms, "ms")
 
 # %% [markdown]
-# **What to notice:** all bytes leave over the link of rank 0. In any order, these bytes take
+# **Notice:** all bytes leave over the link of rank 0. In any order, these bytes take
 # $\frac{n-1}{n} \cdot S/\beta$. If all bytes go through one rank, the link of this rank is the limit.
 
 # %% [markdown]
@@ -557,7 +557,7 @@ print(run.traffic)
 beside(ring_ms, run.trace.duration_ms, "ms")
 
 # %% [markdown]
-# **What to notice:** every rank sends all the time, and no rank waits for another rank. Each rank
+# **Notice:** every rank sends all the time, and no rank waits for another rank. Each rank
 # sends $\frac{n-1}{n}$ of its 1 MB. With a thousand ranks, each rank still sends less than 1 MB.
 # Remember this picture: lab 03 puts a reduce-scatter and an all-gather together.
 
@@ -613,7 +613,7 @@ def one_is_late():
 show(slow.run(one_is_late))
 
 # %% [markdown]
-# **What to notice:** the other ranks go on only after the late rank comes, one or two rounds later. A
+# **Notice:** the other ranks go on only after the late rank comes, one or two rounds later. A
 # barrier costs $\lceil \log_2 n \rceil \, \alpha$, and also the whole delay of the slowest rank. So
 # good programs have few barriers.
 
@@ -654,7 +654,7 @@ if None not in yours.results:  # None under torchrun with too few ranks
 compare(yours, torchs, labels=["yours", "torch.distributed"])
 
 # %% [markdown]
-# **What to notice:** both runs give the same results, in about the same time. Your rows show every
+# **Notice:** both runs give the same results, in about the same time. Your rows show every
 # message. torch's rows show one bar for each collective; now you know the messages inside such a bar.
 
 # %% [markdown]

@@ -136,7 +136,7 @@ show(run)
 beside(all_to_all_ms, run.trace.duration_ms, "ms")
 
 # %% [markdown]
-# **What to notice:** the time is $\alpha + 3t$. All messages start at once, so there is only one
+# **Notice:** the time is $\alpha + 3t$. All messages start at once, so there is only one
 # latency. But each link has to carry three tensors out and three tensors in, one after the other, and
 # each rank needs memory for three more tensors. With $n$ ranks, the time is $\alpha + (n - 1)\,t$:
 # good for a few numbers, and hopeless for gradients.
@@ -181,7 +181,7 @@ def round_robin(x: torch.Tensor) -> torch.Tensor:
 check(round_robin)
 
 # %% [markdown]
-# **What to notice:** the time is $(n - 1)(\alpha + t)$. The ranks send as many bytes as in the first
+# **Notice:** the time is $(n - 1)(\alpha + t)$. The ranks send as many bytes as in the first
 # way, but one message after the other. So the second way takes $n - 1$ latencies instead of one, and
 # needs memory for one tensor instead of $n - 1$: more time for less memory. (Is there a problem if a
 # rank adds the tensors in the order in which they arrive? The end of this lab answers this
@@ -232,7 +232,7 @@ show(run)
 beside(master_ms, run.trace.duration_ms, "ms")
 
 # %% [markdown]
-# **What to notice:** the time is $2\alpha + 2(n - 1)\,t$. All bytes go through the master's link,
+# **Notice:** the time is $2\alpha + 2(n - 1)\,t$. All bytes go through the master's link,
 # first in, then out, and each worker waits for about a third of the time. For large tensors, the
 # master and its workers are the slowest of the six ways, and each further rank costs more time. But
 # they send only $2(n - 1)$ messages in all: good enough for three numbers at the end of an epoch.
@@ -281,7 +281,7 @@ check(tree)
 beside(tree_ms, slow.run(tree, x).trace.duration_ms, "ms")
 
 # %% [markdown]
-# **What to notice:** the time is $2 \lceil \log_2 n \rceil (\alpha + t)$. On four ranks, the tree
+# **Notice:** the time is $2 \lceil \log_2 n \rceil (\alpha + t)$. On four ranks, the tree
 # takes $4t$ and the master takes $6t$; on a thousand ranks, the tree is a hundred times faster than
 # the master. The tree needs as many messages as the master, but many of these messages move at the
 # same time. Still, half of the ranks have nothing to do after one round on the way up, and then wait.
@@ -351,7 +351,7 @@ def butterfly(x: torch.Tensor) -> torch.Tensor:
 check(butterfly)
 
 # %% [markdown]
-# **What to notice:** the time is $\log_2 n \, (\alpha + t)$, half of the tree's time, and no rank
+# **Notice:** the time is $\log_2 n \, (\alpha + t)$, half of the tree's time, and no rank
 # waits. If a rank sends one message in each round, fewer rounds are impossible: in one round, the
 # number of tensors in a sum can at most double. But in each round, the whole tensor goes over every
 # link, so long tensors cost many times $t$. (The algorithm is in [Thakur and
@@ -470,7 +470,7 @@ show(run)
 beside(ring_ms, run.trace.duration_ms, "ms")
 
 # %% [markdown]
-# **What to notice:** the time is $2(n - 1)\,\alpha + 2\,\frac{n - 1}{n}\,t$. Every link is busy all
+# **Notice:** the time is $2(n - 1)\,\alpha + 2\,\frac{n - 1}{n}\,t$. Every link is busy all
 # the time, in both directions, and no rank sends a byte without need. For any number of ranks, each
 # rank sends less than $2S$. Therefore large models use the ring for their gradients
 # ([Horovod](https://arxiv.org/abs/1802.05799) made the ring common). The price of the ring is $2(n -
@@ -594,7 +594,7 @@ print(f"measured ÷ predicted: {ratios[0]:.3f} to {ratios[-1]:.3f}, ", end="")
 print(f"half of them below {ratios[len(ratios) // 2]:.3f}")
 
 # %% [markdown]
-# **What to notice:** lines are predictions, marks are measurements, and the lines cross. On the left,
+# **Notice:** lines are predictions, marks are measurements, and the lines cross. On the left,
 # the ring's line is flat at first, because small tensors cost mostly latencies. Then all lines rise
 # alike, and the height of a line depends on the number of times $t$ in its formula. On the right, the
 # time of the master grows with $n$, the time of the butterfly with $\log n$; the time of the ring
@@ -695,7 +695,7 @@ run = Cluster(8, link="100 Mbit/s, 10 us").run(ring, torch.ones(7_000_000, dtype
 beside(gradients_s, run.trace.duration_ms / 1e3, "s")
 
 # %% [markdown]
-# **What to notice:** nearly the whole time is $2\,\frac{n - 1}{n}\,t$, in every step. With more
+# **Notice:** nearly the whole time is $2\,\frac{n - 1}{n}\,t$, in every step. With more
 # ranks, this part of the time stays below $2t$. Three things help: a faster link, fewer bytes, and
 # compute at the same time as the communication (lab 06).
 
@@ -721,7 +721,7 @@ for f, sums in zip(SIX, zip(*filter(None, results))):  # None under torchrun wit
     print(f"{f.__name__:14}", *sums, same)
 
 # %% [markdown]
-# **What to notice:** each line shows one of the six all-reduces, and each bracket shows the four
+# **Notice:** each line shows one of the six all-reduces, and each bracket shows the four
 # elements of a rank's sum.
 #
 # - The sums differ, because the six add in four different orders.

@@ -155,7 +155,7 @@ for rank in range(4):
     print(f"rank {rank}: {sum(lengths)} images, in parts of {lengths}")
 
 # %% [markdown]
-# **What to notice:** the ranks agree on their parts without a message, because all ranks computed the
+# **Notice:** the ranks agree on their parts without a message, because all ranks computed the
 # same permutation. All ranks also have the same number of steps: if a rank had one step less, the
 # other ranks would wait for its gradient forever.
 #
@@ -204,7 +204,7 @@ print("partitioned:", run.traffic.table(), f"images: {run.results}", sep="\n")
 beside(served_bytes, server.traffic.sent(0), "bytes")
 
 # %% [markdown]
-# **What to notice:** the server sends all images of the other ranks: in every epoch, $\frac{n-1}{n}$
+# **Notice:** the server sends all images of the other ranks: in every epoch, $\frac{n-1}{n}$
 # of the data leave one machine. If the data grow with the number of ranks, these bytes grow too.
 # With partitioned data, the ranks send no images. But then each rank must be able to read every
 # image, or always trains on the same part.
@@ -343,7 +343,7 @@ show(by_gather, step=4)
 beside(gather_ms, communication_ms(by_gather), "ms")
 
 # %% [markdown]
-# **What to notice:** all bytes go through rank 0: $(n - 1)S$ bytes in, and $(n - 1)S$ bytes out
+# **Notice:** all bytes go through rank 0: $(n - 1)S$ bytes in, and $(n - 1)S$ bytes out
 # again. Meanwhile no rank computes, except rank 0, which adds up gradients in the gaps between its
 # bars. With twice the ranks, the communication takes about twice as long.
 
@@ -388,7 +388,7 @@ show(per_parameter, step=4)
 beside(per_parameter_ms, communication_ms(per_parameter), "ms")
 
 # %% [markdown]
-# **What to notice:** there are six all_reduces, one for each weight and each bias. The all_reduces of
+# **Notice:** there are six all_reduces, one for each weight and each bias. The all_reduces of
 # the three biases carry few bytes, but take more than a millisecond each: a ring has $2(n - 1)$
 # rounds, and each round costs a latency of 200 µs, even for a short message.
 
@@ -456,7 +456,7 @@ for name, ms in zip(names, formulas):
     print(f"{name}: {ms:.1f} ms")
 
 # %% [markdown]
-# **What to notice:** the first change saves bytes on the busiest link, and the second change saves
+# **Notice:** the first change saves bytes on the busiest link, and the second change saves
 # latencies. This model has six parameters; a model with hundreds of small parameters would gain more
 # from the second change. The rest of a step is the rank's own compute: forward, backward, sums and
 # copies.
@@ -507,7 +507,7 @@ def train(model: nn.Module, batches, lr: float, momentum: float = 0.0) -> None:
     optimizer = torch.optim.SGD(model.parameters(), lr, momentum)
     for x, y in batches:
         images = torch.tensor(len(y))
-        dist.all_reduce(images)  # of the whole batch
+        dist.all_reduce(images)  # images of the whole batch
         loss = nn.functional.cross_entropy(model(x), y, reduction="sum")
         optimizer.zero_grad()
         (loss * dist.get_world_size() / images).backward()
@@ -557,7 +557,7 @@ right = (one(x).argmax(1) == y).float().mean()
 print(f"right after 3 epochs: {right:.0%} of the digits")
 
 # %% [markdown]
-# **What to notice:** the parameters of the four ranks are equal to the last bit. The parameters of
+# **Notice:** the parameters of the four ranks are equal to the last bit. The parameters of
 # one process differ by a few roundings of float32, because the ranks add up the same sum in another
 # order. So four ranks are not "about as good" as one process: four ranks do the same training.
 #
@@ -577,7 +577,7 @@ trained = slow.run(train_mlp, epochs=1)
 show(trained, step=4)
 
 # %% [markdown]
-# **What to notice:** no communication is hidden. A step has a forward and a backward, and only then
+# **Notice:** no communication is hidden. A step has a forward and a backward, and only then
 # the communication. While the network is busy nobody computes, and while the ranks compute the
 # network does nothing. All of the communication is *exposed*. (The thin bar at the start of a step
 # is the all_reduce that counts the images: 8 bytes, at the cost of $2(n - 1)$ latencies.)
@@ -684,7 +684,7 @@ for n in measured[True]:
     print(f"n = {n:2}: strong {texts[0]}, weak {texts[1]}")
 
 # %% [markdown]
-# **What to notice:** strong scaling comes to an end. With more ranks, each rank computes less, but
+# **Notice:** strong scaling comes to an end. With more ranks, each rank computes less, but
 # the communication does not shrink: for 32 ranks, the line predicts a longer step than for 16.
 
 # %% [markdown]

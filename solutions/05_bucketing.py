@@ -79,7 +79,7 @@ plt.xlabel("numbers in an all-reduce"), plt.ylabel("ms for a million"), plt.lege
 plt.show()
 
 # %% [markdown]
-# **What to notice:** an all-reduce of any size costs its latencies, here 2 · 200 µs. The smaller the
+# **Notice:** an all-reduce of any size costs its latencies, here 2 · 200 µs. The smaller the
 # parts, the larger is the share of the latencies in the whole time. Figure 2 of [the DDP
 # paper](https://arxiv.org/abs/2006.15704) (Li and others, 2020) shows the same effect on GPUs.
 #
@@ -169,7 +169,7 @@ for way in (one_for_each, one_for_all):
 beside(saved_ms, ms[one_for_each] - ms[one_for_all], "ms saved")
 
 # %% [markdown]
-# **What to notice:** one flat all-reduce saves the latencies of 95 all-reduces, 0.4 ms each. But a
+# **Notice:** one flat all-reduce saves the latencies of 95 all-reduces, 0.4 ms each. But a
 # flat all-reduce has to wait for the *last* gradient, and then backward is over. So the ranks have
 # nothing to compute while the bytes move.
 #
@@ -338,7 +338,7 @@ small = slow.run(train, 0.05)
 explore(small, step=6)
 
 # %% [markdown]
-# **What to notice:** the first all-reduces already run while backward still computes. The bars of the
+# **Notice:** the first all-reduces already run while backward still computes. The bars of the
 # all-reduces overlap, because a bar begins when a rank starts the all-reduce, and the link carries
 # only one all-reduce at a time: most all-reduces wait for the link. The latencies of these many small
 # all-reduces alone take longer than backward, so the last all-reduces are *exposed*. (Click into the
@@ -352,7 +352,7 @@ large = slow.run(train, 100)
 show(large, step=6)
 
 # %% [markdown]
-# **What to notice:** with one bucket, there is only one all-reduce, so the latency is short, but no
+# **Notice:** with one bucket, there is only one all-reduce, so the latency is short, but no
 # communication overlaps with compute. The best cap lies somewhere between the two.
 
 # %% [markdown]
@@ -435,7 +435,7 @@ chosen = measured[caps.index(best)]
 print(f"best_cap's choice, {best} MB: {chosen:.0f} ms; the best measured: {min(measured):.0f} ms")
 
 # %% [markdown]
-# **What to notice:** the curve is a U. On the left, too many all-reduces take their latencies; on the
+# **Notice:** the curve is a U. On the left, too many all-reduces take their latencies; on the
 # right, the bytes wait too long before a rank sends them. The two leftmost points are equal, because
 # one layer fills a bucket of 0.03 MB and a bucket of 0.06 MB. The bottom of the U is wide: twice the
 # best cap costs little time. torch's default of 25 MB is for models of hundreds of MB on fast links.

@@ -115,7 +115,7 @@ beside(naive_ms, of_step(naive, "comm"), "ms, naive")
 beside(bucketed_ms, of_step(bucketed, "comm"), "ms, bucketed")
 
 # %% [markdown]
-# **What to notice:** fewer all-reduces take less latency. But in all three ways, the communication
+# **Notice:** fewer all-reduces take less latency. But in all three ways, the communication
 # comes after backward, so all of the communication is exposed. While the bytes move, the processors
 # have nothing to do, and while backward runs, the link is idle.
 #
@@ -258,7 +258,7 @@ compare(naive, bucketed, overlapped, labels=["naive", "bucketed", "overlapped"])
 beside(exposed_ms, of_step(overlapped, "exposed"), "ms exposed")
 
 # %% [markdown]
-# **What to notice:** a bucket moves while backward makes the gradients of the next buckets. Little
+# **Notice:** a bucket moves while backward makes the gradients of the next buckets. Little
 # more than the last bucket is still exposed: while the last bucket moves, backward is over and the
 # ranks compute nothing. So small buckets are good here: a small last bucket moves quickly.
 
@@ -292,7 +292,7 @@ for rank, result in enumerate(Cluster(2).run(eager).results):
     print(f"rank {rank}: {result}")
 
 # %% [markdown]
-# **What to notice:** the ranks added gradients of one layer to gradients of another layer, without
+# **Notice:** the ranks added gradients of one layer to gradients of another layer, without
 # any error. If the buckets had different sizes, the run would fail. A failure would be better,
 # because you would notice the mistake.
 
@@ -313,7 +313,7 @@ for rank, result in enumerate(Cluster(2).run(eager).results):
 
 # %% exercise="rebuilt_buckets"
 def rebuilt_buckets(parameters, ready, bucket_cap_mb: float, first_bucket_mb: float | None = None):
-    """On every rank, return the buckets in the order in which gradients became ready on rank 0.
+    """Return the buckets in the order in which gradients became ready on rank 0, on every rank.
 
     `ready` lists indices of `parameters`, in the order in which the gradients became ready on this
     rank. Rank 0 may send its order in any way that keeps every index exact. For the caps, see
@@ -683,7 +683,7 @@ pairs = zip(ours.results[0], torchs.results[0])
 print("gradients after 8 steps, bit for bit:", all(torch.equal(a, b) for a, b in pairs))
 
 # %% [markdown]
-# **What to notice:** the gradients are equal: with two ranks, $a + b$ equals $b + a$ to the last bit.
+# **Notice:** the gradients are equal: with two ranks, $a + b$ equals $b + a$ to the last bit.
 # With more ranks, gloo adds in an order that depends on the place of a gradient in its bucket. In the
 # first backward, torch's buckets differ from your buckets, so the last digit of a gradient may
 # differ. From the second backward on, torch has the same buckets as your class.
@@ -779,7 +779,7 @@ compare(again, one_bucket, slower, labels=["as it was", "one bucket", "100 Mbit/
 beside(hidden_per_cent, 100 * (slower.breakdown()[0].hidden or 0), "per cent hidden")
 
 # %% [markdown]
-# **What to notice:** overlap can hide only as much communication as there is compute at the same
+# **Notice:** overlap can hide only as much communication as there is compute at the same
 # time. To make the step still shorter, send fewer bytes, or compute more between two averages: with
 # larger batches, or with `no_sync`.
 

@@ -82,7 +82,7 @@ for k in range(3):
     print(f"step {k}: ", sent(run.trace.step(k)))
 
 # %% [markdown]
-# **What to notice:** the constructor compares shapes and sends rank 0's parameters. The first step
+# **Notice:** the constructor compares shapes and sends rank 0's parameters. The first step
 # has *one* all-reduce with all gradients, and no communication overlaps with the backward. Before
 # step 1, rank 0 sends the order of its gradients to the other ranks, and DDP rebuilds the buckets;
 # from step 1 on, there are 12 buckets.
@@ -144,7 +144,7 @@ for build in (convolutions, linear_layers):
 stack(*runs, labels=labels, by=2)
 
 # %% [markdown]
-# **What to notice:** overlap saves most if the communication takes about as long as the backward. If
+# **Notice:** overlap saves most if the communication takes about as long as the backward. If
 # the communication is much shorter, there is little to hide. If the communication is much longer,
 # only a small part can hide behind the backward.
 #
@@ -184,7 +184,7 @@ if found := logged.results[0]:  # None under torchrun with too few ranks
     print("torch's buckets:", found["rebuilt_bucket_sizes"], "B")
 
 # %% [markdown]
-# **What to notice:** torch's record and our picture show the same step, measured inside and outside
+# **Notice:** torch's record and our picture show the same step, measured inside and outside
 # DDP. torch's backward begins when the forward ends, so torch counts the loss as a part of the
 # backward. `backward_comm_time` lasts from the start of the first bucket to the end of the last
 # bucket. The overlap is the part before the last gradient is ready. The rest of `backward_comm_time`
@@ -218,7 +218,7 @@ tried = [slow.run(train, DistributedDataParallel, cap) for cap in caps]
 compare(*tried, labels=[f"{cap:g} MB" for cap in caps])
 
 # %% [markdown]
-# **What to notice:** with 25 MB, the whole model of 3.2 MB is a single bucket, and no communication
+# **Notice:** with 25 MB, the whole model of 3.2 MB is a single bucket, and no communication
 # hides. With tiny buckets, there are many all-reduces, and each costs its latencies. The best cap
 # depends on the model and on the link.
 #
@@ -254,7 +254,7 @@ compare(*tried, labels=[f"{cap:g} MB" for cap in caps])
 def fp16_hook(state, bucket):
     """Start to replace the bucket's gradients by their mean, sent as float16.
 
-    `state` is the process group whose ranks average (None: all ranks). Returns, without waiting, a
+    `state` is the process group of the ranks that average (None: all ranks). Returns, without waiting, a
     Future of the mean: a tensor of the buffer's dtype and shape. Divides before it sums. (torch
     wants the second parameter to be called `bucket`.)
     """
@@ -297,7 +297,7 @@ in_ours = thin.run(train_hooked, OursDDP, fp16_hook)
 compare(whole, torchs, in_ours, mine, labels=["float32", "torch's hook", "lab 06's class", "yours"])
 
 # %% [markdown]
-# **What to notice:** half as many bytes need half as much time on the link. The reducer did not
+# **Notice:** half as many bytes need half as much time on the link. The reducer did not
 # change: a hook replaces only the communication.
 
 # %% [markdown]
@@ -429,7 +429,7 @@ if run.error is None:
     print("no error: buckets used the values of other buckets")
 
 # %% [markdown]
-# **What to notice:** the values kept for the first step's bucket have other shapes than the new
+# **Notice:** the values kept for the first step's bucket have other shapes than the new
 # buckets, and the hook fails. A hook that does not fail here is worse, because no error shows the
 # wrong values. From step 1 on, the buckets are final, so `after(1, hook)` is enough. Below,
 # `after(2, hook)` begins with step 2, because torch's own PowerSGD begins there too
@@ -519,7 +519,7 @@ axes[0].legend()
 plt.show()
 
 # %% [markdown]
-# **What to notice:** after equally many steps, float32 has the lowest loss, and float16 learns as
+# **Notice:** after equally many steps, float32 has the lowest loss, and float16 learns as
 # well with half of the bytes. After equally many seconds, PowerSGD with error feedback has the
 # lowest loss, and float32 has the highest. Without error feedback, the model learns much less from
 # the same few bytes.
@@ -580,7 +580,7 @@ def train_as_long_as_there_are_batches():
 run = Cluster(3).run(train_as_long_as_there_are_batches, expect_error=True)
 
 # %% [markdown]
-# **What to notice:** rank 1 trains on its single batch and returns. The other ranks wait for rank 1
+# **Notice:** rank 1 trains on its single batch and returns. The other ranks wait for rank 1
 # even before their second forward: at this point, rank 0 sends the order of its gradients, as you
 # saw at the start of this lab.
 
@@ -666,7 +666,7 @@ for by_all in (True, False):
 print("train_uneven:                            ", three.run(yours).results[0])
 
 # %% [markdown]
-# **What to notice:** torch's default divides by all ranks, including ranks without data, so the last
+# **Notice:** torch's default divides by all ranks, including ranks without data, so the last
 # batches have a smaller weight. Neither way is wrong, but the results of the two trainings differ.
 
 # %% [markdown]
@@ -677,7 +677,7 @@ print("train_uneven:                            ", three.run(yours).results[0])
 # `init_process_group`, the store is the only part of c10d (torch's C++ library behind
 # `torch.distributed`) that works.
 #
-# **Predict:** what does each line print?
+# **Predict:** which text does each line print?
 
 # %%
 store = dist.TCPStore("127.0.0.1", 0, is_master=True)
@@ -754,7 +754,7 @@ print(*Cluster(3).run(rank_2_stays_away).results, sep="\n")
 
 # %% tags=["answers"]
 def make_backend(all_reduce):
-    """Return a process group of all ranks whose all-reduce is `all_reduce(tensors, options)`."""
+    """Return a process group of all ranks with the all-reduce `all_reduce(tensors, options)`."""
 
     class Done(dist.Work):
         def __init__(self, tensors):
@@ -852,7 +852,7 @@ from ddpkit import show
 show(on_ring, step=3)
 
 # %% [markdown]
-# **What to notice:** each rank sends $2(n-1)$ messages for each bucket, and $2\frac{n-1}{n}S$ bytes.
+# **Notice:** each rank sends $2(n-1)$ messages for each bucket, and $2\frac{n-1}{n}S$ bytes.
 # The messages are *inside* the backward, because your function waits for them. gloo sends the
 # messages of its all-reduce in a separate thread, while the backward computes.
 #
@@ -920,7 +920,7 @@ show(on_ring, step=3)
 # %% [markdown]
 # An all-reduce needs every rank. In **gossip**, each rank averages with a single partner, and takes
 # a new partner in each step. One such method is GossipGraD (Daily et al., 2018). In round $i$, the
-# partner is the rank whose number differs in binary digit $i$. After $\log_2 n$ steps, each rank has
+# partner is the rank with the other binary digit $i$ in its number. After $\log_2 n$ steps, each rank has
 # received numbers of all ranks, directly or through its partners.
 #
 # Each pair is a process group.
@@ -1059,7 +1059,7 @@ plt.xlabel("step"), plt.ylabel("largest difference"), plt.legend()
 plt.show()
 
 # %% [markdown]
-# **What to notice:** with the all-reduce, equal gradients kept the models equal. With gossip the
+# **Notice:** with the all-reduce, equal gradients kept the models equal. With gossip the
 # models drift apart, because each pair averages the gradients of different images. An average of the
 # parameters makes the models equal at once; then the models drift apart again.
 
@@ -1095,7 +1095,7 @@ for view in (False, True):
     print(f"gradient_as_bucket_view={view!s:5}", mb)
 
 # %% [markdown]
-# **What to notice:** with the switch, the gradients take no memory of their own: they *are* views of
+# **Notice:** with the switch, the gradients take no memory of their own: they *are* views of
 # the buckets, as in lab 05's `GradientBuckets`.
 #
 # **Predict:** a model uses its layers from the last to the first. Which training is faster, torch's
@@ -1139,7 +1139,7 @@ for name, run in switched.items():
     print(f"{name:23} step 4: {sent(run.trace.step(4))}")
 
 # %% [markdown]
-# **What to notice:** without rebuilt buckets, the first bucket is full only at the very end of the
+# **Notice:** without rebuilt buckets, the first bucket is full only at the very end of the
 # backward. According to DDP's authors, in a talk of 2020, rebuilding gains 3 to 7 % on BERT and
 # RoBERTa; a model that uses its layers from the last to the first is the worst case.
 #
@@ -1175,7 +1175,7 @@ in_turn = [slow.run(train_in_turn, k) for k in (1, 2, 4)]
 compare(*in_turn, labels=["1 group", "2 groups", "4 groups"])
 
 # %% [markdown]
-# **What to notice:** all groups share a single link, so several groups save only latency: while one
+# **Notice:** all groups share a single link, so several groups save only latency: while one
 # group waits for an answer, a different group sends bytes. If one group cannot use the full
 # bandwidth of the link, several groups save more (Li et al., VLDB 2020). torch no longer has a class
 # for round-robin groups, but a hook is enough.

@@ -81,7 +81,7 @@ def done(servers) -> None:
 
 # %% exercise="push"
 def push(gradient, servers) -> None:
-    """Send each server PUSH and its chunk of the gradient; return when everything is sent.
+    """Send each server PUSH and its chunk of the gradient; return when all is sent.
 
     Chunk i belongs to the rank `servers[i]`. Start to send all requests and all chunks before you
     wait for any of them.
@@ -141,7 +141,7 @@ two = Cluster(2, link=link, speed=math.inf)
 def one_pull():
     flat = torch.zeros(250_000)
     if dist.get_rank() == 0:
-        worker = dist.recv(torch.empty(1, dtype=torch.int64), tag=HEADER)  # from any rank
+        worker = dist.recv(torch.empty(1, dtype=torch.int64), tag=HEADER)  # a message from any rank
         dist.send(flat, worker, tag=DATA)
     else:
         pull(flat, [0])
@@ -153,7 +153,7 @@ show(run, names={0: "server", 1: "worker"})
 beside(pull_ms, run.trace.duration_ms, "ms")
 
 # %% [markdown]
-# **What to notice:** a pull is a request and an answer, each with a latency: $2\alpha + t$. A push
+# **Notice:** a pull is a request and an answer, each with a latency: $2\alpha + t$. A push
 # is shorter, because the server does not answer: $\alpha + t$.
 
 # %% [markdown]
@@ -238,7 +238,7 @@ def job(rule, flat, gradient, rounds=math.inf, seconds=math.inf, k=1):
 
 # %%
 class GuestBook:
-    """A rule that changes nothing, and notes who pushes."""
+    """A rule without changes: it notes the workers of all pushes."""
 
     def __init__(self, flat, workers):
         self.flat, self.guests = flat, []
@@ -274,7 +274,7 @@ show(run, names=names)
 print("pushed:", run.results[0] and run.results[0].guests)
 
 # %% [markdown]
-# **What to notice:** all three workers ask at once. The server answers one worker after the other,
+# **Notice:** all three workers ask at once. The server answers one worker after the other,
 # because its link carries one message at a time. So the workers begin to compute one after the
 # other, and also push one after the other. After the first round, no worker waits in a queue.
 
@@ -302,7 +302,7 @@ class Synchronous:
     def __init__(self, flat, update, workers):
         self.flat, self.update, self.workers = flat, update, workers
         self.active = set(workers)  # those that are not done
-        self.gradients = {}  # of this round: {worker: gradient}
+        self.gradients = {}  # gradients of this round: {worker: gradient}
 
     def pull(self, worker):
         return self.flat
@@ -328,7 +328,7 @@ class Synchronous:
         # END SOLUTION
 
     def close(self) -> None:
-        """If the round is complete, update with the mean and begin a new round."""
+        """Update with the mean and begin a new round, if the round is complete."""
         # BEGIN SOLUTION
         if self.gradients and self.active <= self.gradients.keys():
             gradients = [self.gradients[w] for w in self.workers if w in self.gradients]
@@ -404,7 +404,7 @@ if served is not None and reduced is not None:  # a job under torchrun may have 
     print("five steps moved the parameters by", f"{(start - reduced).abs().max():.1e}")
 
 # %% [markdown]
-# **What to notice:** both programs run the same algorithm, and their parameters agree to the last
+# **Notice:** both programs run the same algorithm, and their parameters agree to the last
 # digits of float32. All workers have the same role, and the hyper-parameters are the same as on one
 # machine.
 
@@ -435,7 +435,7 @@ def one_round(workers, servers=1):
 beside(round_ms, one_round(3), "ms")
 
 # %% [markdown]
-# **What to notice:** with $W$ workers, many readers predict $C + 2Wt$, but a round is shorter,
+# **Notice:** with $W$ workers, many readers predict $C + 2Wt$, but a round is shorter,
 # because pulls and pushes overlap with compute. While the third worker waits for its parameters, the
 # first worker computes. When the third worker pushes, the server already has the other two pushes.
 # So a round takes the compute, the answers to all workers one after the other, and the last push:
@@ -477,7 +477,7 @@ plt.xlabel("workers"), plt.ylabel("ms a round")
 plt.show()
 
 # %% [markdown]
-# **What to notice:** all $W \cdot S$ bytes go through the link of the single server, in each
+# **Notice:** all $W \cdot S$ bytes go through the link of the single server, in each
 # direction. In a ring, each link carries $2(W-1)/W \cdot S$, less than $2S$ for any $W$. A single
 # server works like lab 03's `master_worker`, and is as slow. With as many servers as workers, a
 # round hardly grows with $W$, while a ring adds up latencies.
@@ -600,7 +600,7 @@ plt.xlabel("age: updates since its pull"), plt.ylabel("gradients"), plt.legend()
 plt.show()
 
 # %% [markdown]
-# **What to notice:** the slow worker no longer holds up the other workers. But the age of each of
+# **Notice:** the slow worker no longer holds up the other workers. But the age of each of
 # its gradients is the number of pushes by other workers during its round.
 #
 # This also answers the first question of the lab. "The" value of the parameters is the server's
@@ -618,7 +618,7 @@ show(four.run(job, synchronous, numbers, straggling, **short), names=names)
 show(four.run(job, asynchronous, numbers, straggling, **short), names=names)
 
 # %% [markdown]
-# **What to notice:** in the first picture, workers 1 and 2 wait for the server, and the server waits
+# **Notice:** in the first picture, workers 1 and 2 wait for the server, and the server waits
 # for worker 3. In the second picture, each worker has its own pace, and no worker waits for
 # worker 3.
 
@@ -648,7 +648,7 @@ for tau in range(5):
     print(f"age {tau}: converges up to a = {largest:.2f}, by the formula below {formula:.3f}")
 
 # %% [markdown]
-# **What to notice:** $w$ converges for $a < 2 \sin\frac{\pi}{2(2\tau + 1)}$ (Levin and May, *A note
+# **Notice:** $w$ converges for $a < 2 \sin\frac{\pi}{2(2\tau + 1)}$ (Levin and May, *A note
 # on difference-delay equations*, Theoretical Population Biology 9, 1976). A learning rate that
 # converges without age can diverge with old gradients.
 
@@ -683,7 +683,7 @@ for step in (0.05, 0.375, 1.5):
             print(f"step per gradient {step:5}  {made.__name__:13} loss {loss_of(server):.2f}")
 
 # %% [markdown]
-# **What to notice:** with the two smaller steps per gradient, `Asynchronous` reaches the lower loss,
+# **Notice:** with the two smaller steps per gradient, `Asynchronous` reaches the lower loss,
 # because more gradients arrive in 1.5 s. With the largest step, neither rule learns: 2.31 is about
 # the loss of guessing, $\ln 10$. With a *learning rate* of 1.5 for both rules, `Synchronous` reaches
 # 0.50 (its step per gradient is 0.375), and `Asynchronous` learns nothing. Three changes help:
@@ -775,7 +775,7 @@ for bound in (0, 1, 3, math.inf):
     print(row)
 
 # %% [markdown]
-# **What to notice:** against a *permanent* straggler, a bound only delays the waiting. In the end,
+# **Notice:** against a *permanent* straggler, a bound only delays the waiting. In the end,
 # all workers go at the pace of the straggler, with any finite bound. A bound does hide short delays
 # that hit every worker now and then: a worker waits only when it is more than `bound` pushes ahead.
 # Most texts do not mention that a bound fails against a permanent straggler.
@@ -819,7 +819,7 @@ plt.ylim(0, 90), plt.xlabel("servers"), plt.ylabel("ms a round"), plt.legend()
 plt.show()
 
 # %% [markdown]
-# **What to notice:** more servers shorten only the time in which the servers answer the *other*
+# **Notice:** more servers shorten only the time in which the servers answer the *other*
 # workers. The $2t$ of a worker's own pull and push remain; in a ring, this part is $2(W-1)/W \cdot
 # t$. If pushes of one chunk overlapped pulls of another chunk, only $t$ would be left, half of the
 # ring's time: servers can win (BytePS: Jiang and others, [A Unified
@@ -847,7 +847,7 @@ for k, each in rates.items():
 beside(enough, next(k for k in rates if rates[k] > 0.9 * rates[8]), "servers")
 
 # %% [markdown]
-# **What to notice:** if there are few servers, their links limit the rate, and twice as many servers
+# **Notice:** if there are few servers, their links limit the rate, and twice as many servers
 # double the rate. If there are enough servers, the workers limit the rate, and more servers hardly
 # help.
 
@@ -883,7 +883,7 @@ for name, run in {"each step": each, "every 8th": eighth}.items():
         print(f"{name}: {sent:.1f} MB, {ms:.0f} ms, loss {loss_of(run.results[0]):.2f}")
 
 # %% [markdown]
-# **What to notice:** the workers send an eighth of the bytes, and on these digits the loss is as
+# **Notice:** the workers send an eighth of the bytes, and on these digits the loss is as
 # low. So you can choose the time of an exchange, and you can choose to send gradients or parameters.
 
 # %% [markdown]
@@ -1009,7 +1009,7 @@ def over_there():
     call(0, "put", rank, torch.full((2,), rank))
     found = [call(0, "get", rank).tolist()]
     try:
-        call(0, "get", "what nobody has put")
+        call(0, "get", "a missing key")
     except KeyError as error:
         found.append(error)
     call(0, "shutdown")
@@ -1020,7 +1020,7 @@ for rank, found in enumerate(Cluster(3).run(over_there).results):
     print(f"rank {rank}: {found}")
 
 # %% [markdown]
-# **What to notice:** every caller can run any code on the server, because pickle runs code from the
+# **Notice:** every caller can run any code on the server, because pickle runs code from the
 # bytes that pickle reads. So use RPC only among ranks that you trust. torch's own RPC has the same
 # risk.
 
@@ -1153,7 +1153,7 @@ beside(kilobytes, sum(data) / 3 / 1000, "kB")
 print(f"as a parameter in DDP: {100_000 * 16 * 4 / 1000:,.0f} kB, all-reduced")
 
 # %% [markdown]
-# **What to notice:** a step moves some kilobytes instead of megabytes. Recommendation models have
+# **Notice:** a step moves some kilobytes instead of megabytes. Recommendation models have
 # this structure: DDP for the dense part, servers for the sparse part.
 
 # %% [markdown]

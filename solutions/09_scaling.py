@@ -150,7 +150,7 @@ paper = Compute(0.020, [0.010, 0.020, 0.030, 0.040], [10 * 2**20] * 4, 0.0)
 beside(paper_ms, step_time(paper, 10, lambda nbytes: 0.020) * 1000, "ms")
 
 # %% [markdown]
-# **What to notice:** the step time is neither the sum of compute and communication nor the longer of
+# **Notice:** the step time is neither the sum of compute and communication nor the longer of
 # the two. The first bucket waits for its gradients, and then the link is busy until the end.
 #
 # Now take the real step. The price comes from lab 03's `predict`, which computes the time of a ring.
@@ -227,7 +227,7 @@ alpha, per_byte = fit([(2 * (n - 1), 2 * (n - 1) / n * size) for size in sizes],
 print(f"latency {alpha * 1e6:.0f} us, bandwidth {8 / per_byte / 1e9:.3f} Gbit/s")
 
 # %% [markdown]
-# **What to notice:** the short times show the latency, and the long times show the bandwidth. The
+# **Notice:** the short times show the latency, and the long times show the bandwidth. The
 # fit finds exactly the numbers of our link, because the time of this run is emulated.
 #
 # On a real network, the fitted latency is larger than the latency of the cable: the fit includes
@@ -303,7 +303,7 @@ def verify(predictions, runs):
 verify(predictions, runs)
 
 # %% [markdown]
-# **What to notice:** the ratio farthest from 1 shows the error of the model. Twice the batch takes
+# **Notice:** the ratio farthest from 1 shows the error of the model. Twice the batch takes
 # less than twice the compute: a part of the step, `fixed` above, does not depend on the batch, and
 # `grown` doubles `fixed` too. All other predictions follow from one step and two numbers of the
 # network.
@@ -368,7 +368,7 @@ best = autotune(measure, predicted)
 print(f"best: {best} MB; the model says {predicted[25] / predicted[best]:.2f} times as long for 25")
 
 # %% [markdown]
-# **What to notice:** these runs use the real time of *your* processor, so the numbers differ a
+# **Notice:** these runs use the real time of *your* processor, so the numbers differ a
 # little from run to run. The chosen cap is the best cap if the model really is a lower bound. The
 # ratio above was a test of this bound.
 #
@@ -419,7 +419,7 @@ shares = efficiency["ring_price"]
 beside(ranks_at_80, next(n for n, share in zip(worlds, shares) if share < 0.8), "ranks")
 
 # %% [markdown]
-# **What to notice:** with rings, latency limits weak scaling, and the bytes do not: the curve falls
+# **Notice:** with rings, latency limits weak scaling, and the bytes do not: the curve falls
 # when $2(n-1)\alpha$ is as long as the time that backward can hide.
 #
 # Also, ranks are never equally fast. Suppose that in every step, each rank is slower by a few
@@ -437,7 +437,7 @@ for n in (8, 64, 512, 4096):
     print(f"{n:5} ranks: {quiet[0] / 1e6:.1f} ms, with 5 % of noise {sum(late) / 50 / 1e6:.1f} ms")
 
 # %% [markdown]
-# **What to notice:** up to 512 ranks, noise adds more time with more ranks. With 4,096 ranks, the
+# **Notice:** up to 512 ranks, noise adds more time with more ranks. With 4,096 ranks, the
 # link is busy until the end of the step in any case, so a late rank adds less time.
 #
 # Move the sliders, and choose the "cheapest" all-reduce. In *strong* scaling, the ranks share one
@@ -488,7 +488,7 @@ plt.show()
 beside(ceiling, max(gain(share, 5) for share in shares), "%")
 
 # %% [markdown]
-# **What to notice:** no network reaches 40 %, and the paper's 38.0 % is just below 40 %. If the
+# **Notice:** no network reaches 40 %, and the paper's 38.0 % is just below 40 %. If the
 # paper means "38 % less time", communication took about as long as backward. If the paper means
 # "1.38 times as fast", overlap saved only 27.5 % of the time, and the network had a different speed.
 # A percentage says little if nobody states its base.
@@ -577,7 +577,7 @@ for each, s in zip(SERVER_RATES, busy):
     print(f"{each.model:12} {model / s - 1:+4.0%}, bytes alone {alone / s - 1:+5.0%}")
 
 # %% [markdown]
-# **What to notice:** these published measurements confirm the rule of lab 05: each tensor takes a
+# **Notice:** these published measurements confirm the rule of lab 05: each tensor takes a
 # fixed time, even a very small tensor.
 #
 # A second server should have doubled the rates, but doubled none of the four rates. A tensor stays
@@ -707,7 +707,7 @@ for k in range(121):
     digits_step(model, rank_gradients(model, 1, 64)[0], lr=0.5)
 
 # %% [markdown]
-# **What to notice:** the noise scale is larger at the end than at the beginning: the gradient of a
+# **Notice:** the noise scale is larger at the end than at the beginning: the gradient of a
 # nearly right model is small, but the noise stays. (Between two lines the number may also fall,
 # because 30 batches give only a rough estimate.) As the noise scale changes, the best batch size
 # changes too. Far below the noise scale, twice as many ranks need half as many steps. Far above the
@@ -761,7 +761,7 @@ for ranks in (4, 32):
     print(f"{ranks} servers: {expected_hours(10, ranks, 0.05, 5 / 3600, 1, 2 / 60):.1f} h, hourly")
 
 # %% [markdown]
-# **What to notice:** each curve has a best interval, and the best interval is shorter for more
+# **Notice:** each curve has a best interval, and the best interval is shorter for more
 # servers: about $\sqrt{2 \cdot \text{save} / \lambda}$ (Young, 1974). Large synchronous clusters
 # lose the most time to failures.
 
@@ -822,7 +822,7 @@ for deadline in (1000, 20, 5, 2, 1, 0.8):
     )
 
 # %% [markdown]
-# **What to notice:** the cheapest cluster is small and slow, and the fastest cluster is large and
+# **Notice:** the cheapest cluster is small and slow, and the fastest cluster is large and
 # expensive. The deadline decides which cluster is right. Far below the noise scale, a shorter
 # training costs hardly more; near and above the noise scale, each saved hour costs more than the
 # previous hour.
@@ -837,7 +837,7 @@ from ddpkit.view import explore_plan
 explore_plan(resnet_seconds, 1000, worlds=worlds, batches=batches, deadline=5)
 
 # %% [markdown]
-# **What to notice:** each cell of the picture is one of your plans, with hours and dollars. `plan`
+# **Notice:** each cell of the picture is one of your plans, with hours and dollars. `plan`
 # finds the cell with the frame. From left to right, the time falls and the price hardly rises, until
 # ranks × batch comes near the noise scale. With a noise scale of 100 samples, one rank needs only
 # 3.6 hours, so the deadline does not raise the price.
@@ -904,7 +904,7 @@ for name, combined in ways.items():
     print(f"{name:7} loss {loss:.2f}")
 
 # %% [markdown]
-# **What to notice:** the mean takes small steps, and the sum takes too large steps. Adasum needs no
+# **Notice:** the mean takes small steps, and the sum takes too large steps. Adasum needs no
 # new learning rate: Adasum averages while gradients agree, and adds when noise makes gradients
 # differ.
 
@@ -925,7 +925,7 @@ for row in HETSEQ_ROWS:
     print(f"speed-up {row.speed_up} said, {own:.2f} by its steps; loss {row.loss}")
 
 # %% [markdown]
-# **What to notice:** the first row contradicts itself, and all speed-ups rest on the first row.
+# **Notice:** the first row contradicts itself, and all speed-ups rest on the first row.
 # Also, the training loss grew with the batch: the speed-ups do not show this growth.
 
 # %% [markdown]

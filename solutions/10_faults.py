@@ -97,7 +97,7 @@ beside(slow_ms, step_ms(one_slow), "ms")
 compare(alike, one_slow, labels=["alike", "rank 3 slow"])
 
 # %% [markdown]
-# **What to notice:** one rank of four is slow, and *all* steps take twice as long. Ranks 0 to 2 wait
+# **Notice:** one rank of four is slow, and *all* steps take twice as long. Ranks 0 to 2 wait
 # in the all-reduce, for half of the time. If you look only at ranks 0 to 2, you see only a slow
 # network.
 
@@ -187,7 +187,7 @@ beside(fair_ms, step_ms(fair), "ms")
 compare(one_slow, fair, labels=["equal shares", "shares by speed"])
 
 # %% [markdown]
-# **What to notice:** no rank waits for long, and the slow machine still helps. Rank 0 still waits a
+# **Notice:** no rank waits for long, and the slow machine still helps. Rank 0 still waits a
 # little, because averaging and the optimizer don't shrink with the share.
 
 # %% [markdown]
@@ -209,7 +209,7 @@ with torch.no_grad():
 print(f"mean of means {sum(means) / 4:.4f}, mean of all images {whole:.4f}")
 
 # %% [markdown]
-# **What to notice:** one image of the smallest part has the same weight as 33 images of the largest
+# **Notice:** one image of the smallest part has the same weight as 33 images of the largest
 # part. The result is no longer the same as that of one process, and no error shows the mistake.
 
 # %% [markdown]
@@ -317,7 +317,7 @@ with full_disk(64_000):
 print("load:", said(torch.load, path))
 
 # %% [markdown]
-# **What to notice:** neither checkpoint can be loaded. The file now contains only a part of the new
+# **Notice:** neither checkpoint can be loaded. The file now contains only a part of the new
 # checkpoint, and the old checkpoint is lost. A kill in the middle of a save does the same damage,
 # and so do several ranks that write one file.
 
@@ -445,7 +445,7 @@ killed = laptops.run(job, in_folder("killed.pt"), fatal=(2, 5), expect_error=Tru
 show(killed)
 
 # %% [markdown]
-# **What to notice:** ranks 0 and 1 need no other rank for forward and backward. Then ranks 0 and 1
+# **Notice:** ranks 0 and 1 need no other rank for forward and backward. Then ranks 0 and 1
 # block in the all-reduce, where they would wait for rank 2 forever. Therefore the kit ends the run.
 # The picture shows no bar for this wait: a wait that never ends takes no emulated time.
 
@@ -460,7 +460,7 @@ print(
 )
 
 # %% [markdown]
-# **What to notice:** steps 3 and 4 ran twice, and the result does not show the repetition. Suppose
+# **Notice:** steps 3 and 4 ran twice, and the result does not show the repetition. Suppose
 # that the order of the data came from a generator that restarts with the job. Then the job would
 # have used some images twice and other images never, without an error ([this fault
 # happens](https://github.com/modelscope/ms-swift/issues/10050)).
@@ -559,7 +559,7 @@ if run.results[0]:  # None under torchrun: the kit skips a run that kills a rank
     print(f"{len(run.results)} ranks, from step {run.results[0][0]}; farthest apart {apart:.0e}")
 
 # %% [markdown]
-# **What to notice:** the batch is the same, but is cut into two parts instead of three. So only the
+# **Notice:** the batch is the same, but is cut into two parts instead of three. So only the
 # rounding of the sums differs.
 #
 # Larger systems replace only the dead ranks: with
@@ -823,7 +823,7 @@ def patient_i():
 check(patient_i)
 
 # %% [markdown]
-# **What to notice:** the programs that hang or stop with an error are the lucky cases. A loss curve
+# **Notice:** the programs that hang or stop with an error are the lucky cases. A loss curve
 # does not show the silent faults, because each loss goes down. You found the silent faults only
 # because the report compares the result with one process, or compares the ranks with each other.
 
@@ -1011,7 +1011,7 @@ begun = sorted(line for line in ended.output.splitlines() if line.endswith("begi
 print(*begun, f"exit code {ended.code}", sep="\n")
 
 # %% [markdown]
-# **What to notice:** the agent starts all ranks again, because the surviving rank was in a collective
+# **Notice:** the agent starts all ranks again, because the surviving rank was in a collective
 # that can never finish. (The kit sets `TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1`. Without this setting,
 # the second attempt of torch 2.13 finds the addresses of the first attempt, and fails: [issue
 # 135712](https://github.com/pytorch/pytorch/issues/135712).)

@@ -122,7 +122,7 @@ beside(naive_ms, naive.trace.duration_ms, "ms")
 show_pipeline(naive)
 
 # %% [markdown]
-# **What to notice:** only one rank works at a time. The staircase goes down with the forwards, and
+# **Notice:** only one rank works at a time. The staircase goes down with the forwards, and
 # up with the backwards. Four ranks are as fast as one rank: cutting the model makes the model fit,
 # but not faster. Each layer waits for the output of the previous layer.
 
@@ -240,7 +240,7 @@ print("as torch's net:", torch.allclose(torch.stack(wave.results[3]), net(xs)[0]
 show_pipeline(wave)
 
 # %% [markdown]
-# **What to notice:** the picture shows a wavefront. First one rank works, then two ranks, then
+# **Notice:** the picture shows a wavefront. First one rank works, then two ranks, then
 # three. When the first step reaches the last layer, all four ranks work. Except for the waits at
 # both ends, each rank works all the time.
 #
@@ -397,7 +397,7 @@ def activations(run):
 activations(seen)
 
 # %% [markdown]
-# **What to notice:** prediction and run agree to the millisecond. But each rank holds all eight
+# **Notice:** prediction and run agree to the millisecond. But each rank holds all eight
 # micro-batches: the activations of the whole batch. More micro-batches of this size make the bubble
 # smaller, but may not fit into memory.
 #
@@ -450,7 +450,7 @@ equal = [torch.allclose(a, b) for a, b in zip(seen.results[0], better.results[0]
 print("rank 0's gradients are equal:", all(equal))
 
 # %% [markdown]
-# **What to notice:** the bubble is the same, but the memory is smaller. With a batch of any size, a
+# **Notice:** the bubble is the same, but the memory is smaller. With a batch of any size, a
 # rank holds only as many micro-batches as there are stages from its own stage to the last stage.
 
 # %% [markdown]
@@ -486,7 +486,7 @@ print("GPipe: done")
 run = Cluster(4).run(train_with_send, plans, expect_error=True)
 
 # %% [markdown]
-# **What to notice:** in 1F1B, rank 2 sends a forward's output down to rank 3 while rank 3 sends a
+# **Notice:** in 1F1B, rank 2 sends a forward's output down to rank 3 while rank 3 sends a
 # backward's gradient up to rank 2. Each of the two ranks waits until its neighbour receives. In
 # GPipe, first all messages go down, and then all messages go up. With messages in both directions at
 # once, a rank must be able to go on before the neighbour receives.
@@ -505,7 +505,7 @@ one_far = far.run(train, plans)
 show_pipeline(gpipe_far, one_far, labels=["GPipe", "1F1B"])
 
 # %% [markdown]
-# **What to notice:** GPipe loses time to latency twice: when the pipeline fills, and when the
+# **Notice:** GPipe loses time to latency twice: when the pipeline fills, and when the
 # pipeline empties. 1F1B also loses time in between: a stage sends a forward's output down, and waits
 # for the gradient to come back. With $p$ stages, the ranks wait for one such round trip in each
 # group of $p$ micro-batches.
@@ -519,7 +519,7 @@ eager = pipeline_plans("eager 1f1b", 4, 8)
 show_pipeline(one_far, far.run(train, eager), labels=["1F1B", "twice the warm-up"])
 
 # %% [markdown]
-# **What to notice:** the longer warm-up hides the latency, but takes more memory: the column "held"
+# **Notice:** the longer warm-up hides the latency, but takes more memory: the column "held"
 # shows the number of micro-batches in memory.
 
 # %% [markdown]
@@ -568,7 +568,7 @@ pairs = [pair for rank in range(4) for pair in zip(one_far.results[rank], torchs
 print("all gradients are equal:", all(torch.allclose(a, b) for a, b in pairs))
 
 # %% [markdown]
-# **What to notice:** torch's 1F1B takes as long as your 1F1B. torch's schedules are also lists of
+# **Notice:** torch's 1F1B takes as long as your 1F1B. torch's schedules are also lists of
 # operations, and both workers run the same list. torch's worker can also run several parts of a
 # model on one rank.
 
@@ -695,7 +695,7 @@ equal = [torch.allclose(a, b) for a, b in zip(better.results[0], filled.results[
 print("rank 0's gradients are equal:", all(equal))
 
 # %% [markdown]
-# **What to notice:** the remaining bubble is $(p-1)(F+B-W)$, as Qi et al. write about their schedule
+# **Notice:** the remaining bubble is $(p-1)(F+B-W)$, as Qi et al. write about their schedule
 # ZB-H1. The column "held" shows the price: a micro-batch with a waiting W keeps its activations. But
 # no rank holds more micro-batches than rank 0 holds in 1F1B.
 #
@@ -756,7 +756,7 @@ if drawn:
     show_pipeline(*(drawn[name] for name in shown), labels=shown)
 
 # %% [markdown]
-# **What to notice:** if the parts are shared out in turn, the bubble is half as long as in 1F1B.
+# **Notice:** if the parts are shared out in turn, the bubble is half as long as in 1F1B.
 # With a separate W, a third of this half remains. (The column "held" of the picture counts parts,
 # each of half the size.)
 

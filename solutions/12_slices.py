@@ -139,7 +139,7 @@ show(columns)
 beside(gathered_mb, megabytes(columns), "MB sent by each rank")
 
 # %% [markdown]
-# **What to notice:** most of the run is communication. Every rank needs all 1,024 hidden numbers of
+# **Notice:** most of the run is communication. Every rank needs all 1,024 hidden numbers of
 # every token, but computes only a quarter of these numbers. The ranks compute for a short while, and
 # then all ranks wait for the network.
 
@@ -294,7 +294,7 @@ summed_mb = 2 * (2 * 3 / 4) * 512 * 256 * 4 / 1e6  # your prediction
 
 # %%
 def with_slices(count=512):
-    x = some_tokens(count).requires_grad_()  # as if other layers came before
+    x = some_tokens(count).requires_grad_()  # a gradient is needed, as if other layers came before
     mlp = SlicedMLP(whole_mlp(), dist.get_rank(), dist.get_world_size())
     y = mlp(x)
     y.square().mean().backward()
@@ -308,7 +308,7 @@ show(slices)
 beside(summed_mb, megabytes(slices), "MB, forward and backward")
 
 # %% [markdown]
-# **What to notice:** the 512 × 1,024 hidden numbers, the largest tensor of all, never travel. With
+# **Notice:** the 512 × 1,024 hidden numbers, the largest tensor of all, never travel. With
 # columns alone, the forward sent 2.5 times as many bytes.
 
 # %% [markdown]
@@ -349,7 +349,7 @@ if by_slices:
     beside(balance, 512 * by_replicas / by_slices, "tokens")
 
 # %% [markdown]
-# **What to notice:** the bytes of replicas do not depend on the batch; the bytes of slices grow with
+# **Notice:** the bytes of replicas do not depend on the batch; the bytes of slices grow with
 # the batch. Both are equal at $T = 4d$: as many tokens as hidden numbers. So replicas suit large
 # batches, and slices suit wide layers. Slices also need only about a quarter of the memory for
 # weights.
@@ -466,7 +466,7 @@ if None not in strips.results:  # None under torchrun with too few ranks
     beside(halo_kb, strips.traffic.to(1, 2) / 1e3, "kB")
 
 # %% [markdown]
-# **What to notice:** a message is one row, 64 × 16 numbers. In an all-gather of all strips, each
+# **Notice:** a message is one row, 64 × 16 numbers. In an all-gather of all strips, each
 # rank would send 48 such rows for each layer.
 
 # %% [markdown]
@@ -591,7 +591,7 @@ for about, run in (("whole", whole), ("parts", parts)):
         print(f"       {max(held) / 1e6:.2f} MB of activations at most")
 
 # %% [markdown]
-# **What to notice:** both ways send exactly as many bytes, and with parts of the tokens, ranks hold
+# **Notice:** both ways send exactly as many bytes, and with parts of the tokens, ranks hold
 # fewer activations. But a LayerNorm's own weights now see only a part of the tokens. So each rank
 # has only a part of their gradients, and the ranks have to add up the parts.
 
@@ -659,7 +659,7 @@ for rank, found in enumerate(cluster.run(norms).results):
 print(f"one process: {whole_norm:.3f}")
 
 # %% [markdown]
-# **What to notice:** with a norm of its own, each rank would divide by a different number, and
+# **Notice:** with a norm of its own, each rank would divide by a different number, and
 # `bias` would no longer be equal on all ranks. The sum of all squares counts `bias` four times. The
 # error is small here, but large in a model with whole embeddings on every rank.
 
@@ -703,7 +703,7 @@ if run.results[0] is not None:  # None under torchrun with too few ranks
         print(f"{name:10} {placement}")
 
 # %% [markdown]
-# **What to notice:** torch makes the same cuts and the same two all-reduces; the broadcast and the
+# **Notice:** torch makes the same cuts and the same two all-reduces; the broadcast and the
 # scatters hand out the weights from rank 0, once. $W_1$ is sharded along dim 0 of `weight`, that is,
 # by columns of $W_1$; the second bias is replicated. Inside the model, the second layer's output is
 # `Partial` for a moment: your `Summed` gets the same parts.
@@ -823,7 +823,7 @@ as_one_process(run, whole_attention()(x, x, x)[0])
 print(run.traffic.table())
 
 # %% [markdown]
-# **What to notice:** the forward again has a single all-reduce, of the output. A transformer layer
+# **Notice:** the forward again has a single all-reduce, of the output. A transformer layer
 # of attention and MLP has two all-reduces in the forward and two in the backward.
 
 # %% [markdown]

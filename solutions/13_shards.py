@@ -84,7 +84,7 @@ beside(whole_gb, state_bytes(7_500_000_000, 64, 0) / 1e9, "GB, stage 0")
 beside(third_gb, state_bytes(7_500_000_000, 64, 3) / 1e9, "GB, stage 3")
 
 # %% [markdown]
-# **What to notice:** the optimizer takes most of the memory, and is shared out first. Move the slider
+# **Notice:** the optimizer takes most of the memory, and is shared out first. Move the slider
 # for ranks: stages 1 and 2 fall towards the grey marks, the bytes that a stage leaves whole. These
 # are 4 bytes for each parameter in stage 1, and 2 bytes in stage 2. Only stage 3 keeps falling.
 #
@@ -192,7 +192,7 @@ small = Cluster(4, link=LINK, machine="67 GFLOP/s, 9.6 GB/s, 40 MB, 3 us")
 full = small.run(whole, expect_error=True)
 
 # %% [markdown]
-# **What to notice:** forward and backward fit. The run fails in the first step of the optimizer,
+# **Notice:** forward and backward fit. The run fails in the first step of the optimizer,
 # when Adam allocates its state: Adam has allocated 14.7 of the 25.2 MB when the memory is full. No
 # tensor here is large by itself, but all four ranks hold the same tensors. By the end of this lab
 # the same training runs on this machine.
@@ -375,7 +375,7 @@ tell(replicas=replicas, first=first)
 beside(first_mb, megabytes(first), "MB sent by each rank")
 
 # %% [markdown]
-# **What to notice:** each rank holds a quarter of the state, and sends one and a half times the
+# **Notice:** each rank holds a quarter of the state, and sends one and a half times the
 # bytes. Are these extra bytes necessary? An all-reduce gives every rank the mean of *all* gradients.
 
 # %% [markdown]
@@ -386,7 +386,7 @@ beside(first_mb, megabytes(first), "MB sent by each rank")
 
 # %% exercise="reduce_to_owner"
 def reduce_to_owner(flat):
-    """Return this rank's chunk of the mean of all ranks' `flat`, a line whose length n divides.
+    """Return this rank's chunk of the mean of all ranks' `flat`; n divides the length of `flat`.
 
     `flat` stays unchanged, and the result has memory of its own.
     """
@@ -429,7 +429,7 @@ tell(replicas=replicas, first=first, second=second)
 beside(second_mb, megabytes(second), "MB sent by each rank")
 
 # %% [markdown]
-# **What to notice:** each rank sends exactly as many bytes as a replica. An all-reduce *is* a
+# **Notice:** each rank sends exactly as many bytes as a replica. An all-reduce *is* a
 # reduce-scatter and an all-gather (lab 03); the optimizer's step now stands between the two. Saving
 # memory for the optimizer's state therefore costs no extra bytes.
 #
@@ -624,7 +624,7 @@ beside(third_mb, megabytes(third), "MB sent by each rank")
 beside(held_mb, most(third, "parameters"), "MB of parameters at most")
 
 # %% [markdown]
-# **What to notice:** a rank holds a quarter of everything, and one whole block. The price is
+# **Notice:** a rank holds a quarter of everything, and one whole block. The price is
 # traffic: each parameter travels twice instead of once, since a rank keeps no parameters between
 # forward and backward. A rank sends one and a half times as many bytes as a replica.
 #
@@ -636,7 +636,7 @@ as_before(fits)
 show(third, step=1)
 
 # %% [markdown]
-# **What to notice:** the training runs. But no rank computes while a block's parameters travel: a
+# **Notice:** the training runs. But no rank computes while a block's parameters travel: a
 # rank asks for the parameters only when the block is due to compute, and then waits for the network.
 #
 # **Predict:** which gathers could start earlier, and at which moment?
@@ -701,7 +701,7 @@ beside(exposed_ms, exposed(prefetched), "ms exposed")
 tell(third=third, prefetched=prefetched)
 
 # %% [markdown]
-# **What to notice:** the gathers now run while the blocks compute, except for the first gather of
+# **Notice:** the gathers now run while the blocks compute, except for the first gather of
 # forward and the first of backward. The price is a second block in memory. The reduce-scatters are
 # still exposed. Only the optimizer needs their results: a rank could wait for all reduce-scatters
 # once, at the end, instead of in each block.
@@ -761,7 +761,7 @@ if zero.trace.steps:
     print(f"exposed: yours {exposed(prefetched):.0f} ms, torch's {exposed(own):.0f} ms")
 
 # %% [markdown]
-# **What to notice:** `fully_shard` sends the same bytes as your version. With
+# **Notice:** `fully_shard` sends the same bytes as your version. With
 # `reshard_after_forward=False` a rank sends as many bytes as a replica, but holds whole parameters
 # between forward and backward. torch's optimizer sends more bytes than your optimizer: each rank
 # owns whole parameters, and broadcasts each of them.
@@ -785,7 +785,7 @@ for name, run in (("sharded", own), ("hybrid", hybrid)):
         print(f"         {run.trace.step(1).traffic.table()}")
 
 # %% [markdown]
-# **What to notice:** each rank holds half of the state instead of a quarter. Two ranks gather chunks
+# **Notice:** each rank holds half of the state instead of a quarter. Two ranks gather chunks
 # of half a block. After the reduce-scatter, a rank all-reduces the gradients of its chunk with the
 # rank of the other host that has the same chunk.
 
@@ -926,7 +926,7 @@ half = cluster.run(mixed)
 tell(third=third, half=half)
 
 # %% [markdown]
-# **What to notice:** half as many bytes travel, and the gathered block takes half the memory. But
+# **Notice:** half as many bytes travel, and the gathered block takes half the memory. But
 # the shards, their gradients and Adam's state stay in float32: bfloat16 would lose the small steps
 # of an optimizer.
 
@@ -965,7 +965,7 @@ for kind in (nn.Sequential, Again):
         )
 
 # %% [markdown]
-# **What to notice:** a rank computes one more forward. A backward takes as long as two forwards, so
+# **Notice:** a rank computes one more forward. A backward takes as long as two forwards, so
 # the compute time grows by about a third. A rank holds the inputs of the units, and the activations
 # inside the unit whose backward runs.
 

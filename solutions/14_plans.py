@@ -53,7 +53,7 @@ from ddpkit.view import compare, show_mesh, show_pipeline
 show_mesh({"replica": 2, "stage": 2, "slice": 2}, rank=5)
 
 # %% [markdown]
-# **What to notice:** rank 5 is in three groups of two. Within each group one index changes, and two
+# **Notice:** rank 5 is in three groups of two. Within each group one index changes, and two
 # indices stay the same.
 
 # %% [markdown]
@@ -144,7 +144,7 @@ for about, run in (("slices inside", slices_inside), ("slices between", slices_b
     print(f"{about}: slices {sums:.2f} MB, gradients {gradients:.2f} MB")
 
 # %% [markdown]
-# **What to notice:** both layouts send equally many bytes, but over different links. A slice waits
+# **Notice:** both layouts send equally many bytes, but over different links. A slice waits
 # for every sum, and computes nothing meanwhile, but the all-reduce of gradients can run during the
 # backward. So the ranks of slices should be nearest to each other, then the ranks of stages, and
 # then the ranks of replicas. Llama 3 lays out its 16,384 GPUs in this way ([Llama Team
@@ -262,7 +262,7 @@ if slices_inside.results[0] is not None:  # None under torchrun with too few ran
     )
 
 # %% [markdown]
-# **What to notice:** the simulator (`plan_time`) follows every message of a step, and the run agrees
+# **Notice:** the simulator (`plan_time`) follows every message of a step, and the run agrees
 # with the simulator to the nanosecond. The result of the formula is close here. But the formula only
 # adds up terms, and does not know which terms overlap or wait for each other.
 
@@ -311,7 +311,7 @@ if (peak := four.trace.peak(0)) is not None:  # None under torchrun with too few
     beside(needs_mb, peak.total / 1e6, "MB at most, on ranks")
 
 # %% [markdown]
-# **What to notice:** your number is exact for the parameters, gradients and Adam's numbers. The run
+# **Notice:** your number is exact for the parameters, gradients and Adam's numbers. The run
 # needs 11 % more memory than your number, for temporary tensors such as the gradient that the
 # backward is computing. So 10 MB are not enough: the next cell shows the error on our machines.
 
@@ -388,7 +388,7 @@ for each in ranking[:10]:
     print(f"{1e3 * table[each]:5.1f} ms, simulated {simulated:5.1f} ms, {megabyte:4.1f} MB: {each}")
 
 # %% [markdown]
-# **What to notice:** the fastest plan by the formula is not the fastest by the simulator. With four
+# **Notice:** the fastest plan by the formula is not the fastest by the simulator. With four
 # stages, the formula's time is 6 to 20 % too short, and the times of neighbouring plans in the table
 # differ by less. The formula takes almost no time, so use the formula for a first choice: keep the
 # formula's twenty fastest plans. Then ask the simulator about these twenty.
@@ -426,7 +426,7 @@ fastest = min(runs, key=lambda plan: step_ms(runs[plan]))
 print("the fastest of the six is the planner's:", fastest == chosen)
 
 # %% [markdown]
-# **What to notice:** the runs have the predicted order, although the planner has not run any plan.
+# **Notice:** the runs have the predicted order, although the planner has not run any plan.
 # The planner's plan is a mixture, with slices inside each host and replicas between hosts. The next
 # cell shows that all plans of the same model and batch have the same losses.
 
@@ -445,7 +445,7 @@ pipeline = next(each for each in near if each.stages > 1)
 show_pipeline(plan_time(pipeline, model, machine), labels=[str(pipeline)])
 
 # %% [markdown]
-# **What to notice:** the ranks wait less while the pipeline fills and empties than in between. Ranks
+# **Notice:** the ranks wait less while the pipeline fills and empties than in between. Ranks
 # 1 and 2 are on different hosts, and each micro-batch crosses the slow link forward and back. The
 # grey parts between the boxes show this wait.
 
@@ -500,7 +500,7 @@ for each in sorted(table, key=table.get)[:5]:
     print(f"{table[each]:5.1f} s, {plan_bytes(each, llama) / 2e9:3.0f} GB of 80: {each}")
 
 # %% [markdown]
-# **What to notice:** the first plan of the table is Llama 3's own plan for such sequences: 8 slices,
+# **Notice:** the first plan of the table is Llama 3's own plan for such sequences: 8 slices,
 # 16 stages and 128 replicas with sharded state ([Llama Team 2024](https://arxiv.org/abs/2407.21783),
 # table 4). Plans with fewer stages would have a smaller bubble, but do not fit. Your formula leaves
 # out attention, interleaved stages, checkpointing, and failures (lab 10).
@@ -523,7 +523,7 @@ for each in near:
     print(f"{each!s:28} {step_ms(runs[each]):.1f} ms, now {step_ms(run):.1f} ms")
 
 # %% [markdown]
-# **What to notice:** the first plan is still the fastest, but the order of the other plans has
+# **Notice:** the first plan is still the fastest, but the order of the other plans has
 # changed: a pipeline of small micro-batches slows down less than other plans. All plans slow down a
 # lot, because they give equal shares of the work to unequal ranks. A planner for unequal ranks would
 # give the slow host fewer rows, or fewer blocks (lab 10's `shares`).
@@ -582,7 +582,7 @@ def torchs_net(mesh):
         cut = {"up": ColwiseParallel(), "down": RowwiseParallel()}
         parallelize_module(block, mesh["slice"], cut)
         fully_shard(block, mesh=mesh["replica"])
-    return fully_shard(net, mesh=mesh["replica"])  # else blocks are roots, and keep parameters
+    return fully_shard(net, mesh=mesh["replica"])  # else all blocks keep parameters
 
 
 # %%
@@ -615,7 +615,7 @@ if None not in run.results:  # None under torchrun with too few ranks
     print(f"groups as yours: {same}; loss {losses[0]:.4f}, then {losses[1]:.4f}")
 
 # %% [markdown]
-# **What to notice:** torch has the same groups, and the same losses as your planner's plans above.
+# **Notice:** torch has the same groups, and the same losses as your planner's plans above.
 # torch's version is slower here: `fully_shard` gathers parameters between the hosts, before forward
 # and again before backward (lab 13), and hides none of these gathers on a CPU. torch's version sends
 # more bytes, and holds fewer bytes in memory.

@@ -166,7 +166,7 @@ beside(times_as_long, computes_ms and ms_a_step(given) / computes_ms, "times")
 show(given, step=1)
 
 # %% [markdown]
-# **What to notice:** rank 0 begins the step with a report, and rank 3 computes longer than ranks 1
+# **Notice:** rank 0 begins the step with a report, and rank 3 computes longer than ranks 1
 # and 2: a third of rank 3's tables is padding. The other ranks wait meanwhile, and no byte moves.
 # After each of the two backwards, there is a long row of small all-reduces.
 
@@ -287,7 +287,7 @@ beside(silent_ms, saved_ms(reports=False), "ms: no reports")
 beside(both_ms, saved_ms(cut=even, reports=False), "ms: equal lengths and no reports")
 
 # %% [markdown]
-# **What to notice:** which of your predictions had the largest error? Two changes together can save
+# **Notice:** which of your predictions had the largest error? Two changes together can save
 # more time than the sum of both savings. While rank 0 reports, rank 3 computes its padding. If you
 # correct only one of these two faults, the ranks still wait because of the other fault.
 #
@@ -378,7 +378,7 @@ mine = score(train_fast, "mine")
 beside(times_as_fast, GIVEN_MS / mine.ms if not mine.why else None, "times")
 
 # %% [markdown]
-# **What to notice:** the floor is a lower bound: the matrix products of all letters, divided by four
+# **Notice:** the floor is a lower bound: the matrix products of all letters, divided by four
 # ranks, without communication. The loss is near the language's entropy, and is the same as the loss
 # of the given script. Times that differ by less than 3 % count as equal.
 
@@ -386,7 +386,7 @@ beside(times_as_fast, GIVEN_MS / mine.ms if not mine.why else None, "times")
 show_costs()
 
 # %% [markdown]
-# **What to notice:** time grows to the right, bytes grow upwards, and a larger dot needs more
+# **Notice:** time grows to the right, bytes grow upwards, and a larger dot needs more
 # memory. A dot is filled if no other dot beats it. The filled dots are the **Pareto front**.
 #
 # Try a different training, and give the training a name: `score(train_fast, "sharded")`. The table

@@ -94,7 +94,7 @@ print(f"1,024 tokens: {held(run.trace):.1f} MB at most")
 run = small.run(alone, 2048, expect_error=True)
 
 # %% [markdown]
-# **What to notice:** three tensors of 134 MB would be alive at once: the scores, the scores minus
+# **Notice:** three tensors of 134 MB would be alive at once: the scores, the scores minus
 # the log-sum-exp, and the exponentials. Twice as many tokens need four times as much memory.
 #
 # ## Keys in blocks
@@ -174,7 +174,7 @@ for size, part in zip(sizes, steps_of(small.run(by_size, 2048, sizes))):
     print(f"blocks of {size:4} keys: {part.duration_ms:.4f} ms, {held(part):5.1f} MB at most")
 
 # %% [markdown]
-# **What to notice:** the products are the same, and so is the time; but 2,048 tokens fit now.
+# **Notice:** the products are the same, and so is the time; but 2,048 tokens fit now.
 # FlashAttention works like `in_blocks`, inside a GPU ([Dao et al.
 # 2022](https://arxiv.org/abs/2205.14135)). The order of the blocks does not matter: keys may arrive
 # in any order.
@@ -251,7 +251,7 @@ print(f"{run.trace.duration_ms:.4f} ms, {held(run.trace):.1f} MB at most on a ra
 beside(gathered_ms, exposed_ms(run), "ms of waiting")
 
 # %% [markdown]
-# **What to notice:** without the waiting, 2.15 ms are left: a quarter of the time of one device. But
+# **Notice:** without the waiting, 2.15 ms are left: a quarter of the time of one device. But
 # every rank waits for all keys and all values before the computation, and holds all of them at once.
 # The keys of a very long sequence do not fit.
 
@@ -366,7 +366,7 @@ compare(waits, overlapped, labels=["waits first", "overlapped"], rank=0)
 print(f"{held(overlapped.trace):.1f} MB at most on a rank")
 
 # %% [markdown]
-# **What to notice:** the ring sends as many bytes as the all-gather, and hides all its messages
+# **Notice:** the ring sends as many bytes as the all-gather, and hides all its messages
 # behind the computation. A rank holds two shares of keys: it computes with one share, and receives
 # the other share.
 
@@ -407,7 +407,7 @@ if hidden:
     beside(enough, hidden[0], "tokens")
 
 # %% [markdown]
-# **What to notice:** the condition is $c \ge 2F/B$; the numbers of heads and features cancel. Table
+# **Notice:** the condition is $c \ge 2F/B$; the numbers of heads and features cancel. Table
 # 2 of the paper on ring attention has such numbers for real devices, in bfloat16. There a number has
 # 2 bytes, and the condition is $c \ge F/B$.
 
@@ -548,7 +548,7 @@ beside(balanced_ms, balanced.trace.duration_ms, "ms")
 compare(in_order, balanced, labels=["in order", "zigzag"], rank=None)
 
 # %% [markdown]
-# **What to notice:** with shares in order, the bars of the ranks look like a staircase, and the last
+# **Notice:** with shares in order, the bars of the ranks look like a staircase, and the last
 # rank decides the time. In zigzag, all ranks compute for the same time. Both runs send equally many
 # bytes.
 #
@@ -573,7 +573,7 @@ if runs[1].trace.duration_ms:
     beside(reached, 100 * runs[1].trace.duration_ms / runs[0].trace.duration_ms, "% of its speed")
 
 # %% [markdown]
-# **What to notice:** with shares in order, the forward reaches 52.1 % of the ideal speed on eight
+# **Notice:** with shares in order, the forward reaches 52.1 % of the ideal speed on eight
 # H800, and 51.4 % on eight A100, says the README. In zigzag, the numbers are 85.2 % and 81.7 %. The
 # uneven shares of work explain the numbers of the ring in order, up to a few percent. The loss of
 # zigzag must have further causes, such as communication that is not hidden.
@@ -636,7 +636,7 @@ def skipping(q, k, v, source):
 run = four.run(by_autograd, skipping, 64, heads=1, width=8, expect_error=True)
 
 # %% [markdown]
-# **What to notice:** the output of rank 0 does not depend on the received keys. The graph of rank 0
+# **Notice:** the output of rank 0 does not depend on the received keys. The graph of rank 0
 # has no `Passed`, and the backward of rank 0 sends no message. All other ranks wait. If a mask
 # replaces the skipping, the run ends without an error. Masked scores become -1e9: if all scores of a
 # query were -inf, the result would be nan.
@@ -655,7 +655,7 @@ masked = four.run(by_autograd, masking, 2048)
 print(f"{masked.trace.duration_ms:.4f} ms, {held(masked.trace):.1f} MB at most on a rank")
 
 # %% [markdown]
-# **What to notice:** now the ranks compute all blocks, even blocks in which no query sees a key. For
+# **Notice:** now the ranks compute all blocks, even blocks in which no query sees a key. For
 # the backward, autograd keeps the keys of all ranks and the exponentials of all blocks. A ring
 # should avoid this work and this memory.
 #
@@ -809,7 +809,7 @@ for name, each in (("autograd's", masked), ("yours", run)):
     print(f"{name:10} {sent:.1f} MB sent by rank 0, {held(each.trace):.1f} MB held at most")
 
 # %% [markdown]
-# **What to notice:** your backward sends more bytes and computes the scores twice, but holds about a
+# **Notice:** your backward sends more bytes and computes the scores twice, but holds about a
 # quarter of the memory. The last hop, which brings the gradients home, is exposed, because no
 # computation is left that could hide the hop.
 
@@ -998,7 +998,7 @@ for name, (losses, found) in zip(WAYS_TO_TRAIN, four.run(all_trainings).results[
     print(f"{name:16}", *(f"{loss:.4f}" for loss in losses), f"  parameters off by {off:.1g}")
 
 # %% [markdown]
-# **What to notice:** all four trainings learn, and a wrong training can even end with a lower loss.
+# **Notice:** all four trainings learn, and a wrong training can even end with a lower loss.
 # A loss curve does not show the mistake. Only the comparison with the twin shows the mistake: in the
 # right training, the ranks have the twin's parameters, up to rounding.
 
@@ -1186,7 +1186,7 @@ right = [bytes_sent(way, 1024, *heads, 64, 4, 4) / 1e6 for way, *heads in table]
 print("your formula counts the bytes of each run:", right == list(map(megabytes, table.values())))
 
 # %% [markdown]
-# **What to notice:** with 8 key heads, exchanged heads send half of the ring's bytes, but hide none
+# **Notice:** with 8 key heads, exchanged heads send half of the ring's bytes, but hide none
 # of these bytes: the ring is faster. With 2 key heads, the ring also sends fewer bytes. The gather
 # sends as many bytes as the ring, and holds the most memory.
 
@@ -1207,7 +1207,7 @@ for way in WAYS:
     print(f"{way:6} {bytes_sent(way, 131_072, 128, 8, 128, 16) / 1e6:.0f} MB sent for one layer")
 
 # %% [markdown]
-# **What to notice:** Llama's team chose the gather. Keys and values are small compared with queries,
+# **Notice:** Llama's team chose the gather. Keys and values are small compared with queries,
 # since 16 query heads share a key head. A gather also suits every kind of mask. Megatron-Core
 # gathers as well. Transformer Engine has all three ways, and calls zigzag "dual chunk swap".
 

@@ -117,7 +117,7 @@ if by_all.results[0] is not None:  # None if a job under torchrun skips the run
 beside(sparse_ms, by_chosen.trace.duration_ms, "ms")
 
 # %% [markdown]
-# **What to notice:** the sparse layer holds eight experts, but computes only as much as two experts
+# **Notice:** the sparse layer holds eight experts, but computes only as much as two experts
 # would. Memory is now the problem, not compute. So the experts will be shared out over the ranks.
 
 # %% [markdown]
@@ -326,7 +326,7 @@ show(evenly)
 beside(even_ms, evenly.trace.duration_ms, "ms")
 
 # %% [markdown]
-# **What to notice:** the first thin bar is the exchange of the counts. The rest of the difference
+# **Notice:** the first thin bar is the exchange of the counts. The rest of the difference
 # from the prediction is latency: an all-to-all of four ranks takes three rounds.
 
 # %% [markdown]
@@ -377,7 +377,7 @@ if megabytes(experts):
     beside(balance, 512 * megabytes(replicas) / megabytes(experts), "tokens on each rank")
 
 # %% [markdown]
-# **What to notice:** replicas send equally many bytes for every batch, and experts send more bytes
+# **Notice:** replicas send equally many bytes for every batch, and experts send more bytes
 # with each token. A replica holds all eight experts; here a rank holds two. With more experts,
 # replicas send more bytes, but the bytes of the rows stay the same: these bytes depend on the number
 # of tokens and on k.
@@ -416,7 +416,7 @@ show(hotly)
 beside(hot_ms, hotly.trace.duration_ms, "ms")
 
 # %% [markdown]
-# **What to notice:** the layer takes more than twice as long, for the same number of rows. All ranks
+# **Notice:** the layer takes more than twice as long, for the same number of rows. All ranks
 # wait for rank 0 twice: first for its experts, and then for its link, which has to send most of the
 # outputs.
 
@@ -475,7 +475,7 @@ for factor in (1, 1.25, 2):
 beside(dropped, lost[1], "% of the choices dropped, at factor 1")
 
 # %% [markdown]
-# **What to notice:** a capacity limits the time, and the price is dropped choices. Even a router
+# **Notice:** a capacity limits the time, and the price is dropped choices. Even a router
 # without a favourite drops some choices at factor 1, because drawn counts scatter around their mean:
 
 # %%
@@ -620,7 +620,7 @@ plt.xlabel("step"), plt.ylabel("busiest ÷ mean"), plt.ylim(1), plt.legend()
 plt.show()
 
 # %% [markdown]
-# **What to notice:** a small rate takes longer and comes closest. A large rate jumps over the
+# **Notice:** a small rate takes longer and comes closest. A large rate jumps over the
 # balance, and then back, forever.
 #
 # Next, the balance loss alone trains the router: once with the shares of all ranks, and once with
@@ -657,7 +657,7 @@ for about, loss in (("all ranks", balance_loss), ("each rank", on_each_rank)):
         print(f"balanced over {about}, step {step:2}: {ends[0][0]:.2f}; on each rank {alone}")
 
 # %% [markdown]
-# **What to notice:** in both trainings the load over all ranks becomes more even: from 2.46 to 1.46
+# **Notice:** in both trainings the load over all ranks becomes more even: from 2.46 to 1.46
 # and 1.35. With the counts of all ranks, each topic keeps its favourite experts: about twice the mean
 # on each rank. With the counts of each rank alone, the loads on the single ranks become more even
 # too, so most topics lose their own experts.
@@ -695,7 +695,7 @@ def nobody_there(compute):
 run = Cluster(4).run(nobody_there, only_with_rows, expect_error=True)
 
 # %% [markdown]
-# **What to notice:** on rank 3, no output depends on an expert. So the backward of rank 3 never
+# **Notice:** on rank 3, no output depends on an expert. So the backward of rank 3 never
 # reaches the exchange, and the other ranks wait for rank 3 forever. The error shows up only when a
 # rank happens to have no rows ([Automodel
 # #1365](https://github.com/NVIDIA-NeMo/Automodel/pull/1365), [DeepSpeed
@@ -823,7 +823,7 @@ for about, average in (("yours", average_gradients), ("divided by `same`", by_sa
         print(f"{about}: as one process: {same}; the experts moved {far:.2f} times as far")
 
 # %% [markdown]
-# **What to notice:** the wrong divisor makes the steps of all experts too large, and the training
+# **Notice:** the wrong divisor makes the steps of all experts too large, and the training
 # goes on without a complaint. Published libraries have had this mistake ([DeepSpeed
 # #5259](https://github.com/microsoft/DeepSpeed/pull/5259), [pytorch
 # #160285](https://github.com/pytorch/pytorch/issues/160285)). With Adam, the loss does not show
@@ -924,7 +924,7 @@ for slots in (2, 3, 4):
 as_one_process(run, hot)
 
 # %% [markdown]
-# **What to notice:** four extra slots halve the time, and the next four slots gain little. Copies
+# **Notice:** four extra slots halve the time, and the next four slots gain little. Copies
 # cost memory. In a training, copies also cost an all-reduce: the ranks with copies of an expert form
 # a group, like `same` above.
 
@@ -1010,7 +1010,7 @@ if None not in flat.results:  # None under torchrun with too few ranks
 compare(flat, in_two, labels=["flat", "in two steps"])
 
 # %% [markdown]
-# **What to notice:** in two steps, only a quarter of the bytes cross the thin link. More bytes
+# **Notice:** in two steps, only a quarter of the bytes cross the thin link. More bytes
 # travel inside the hosts, where the link is wide. DeepEP's kernels forward rows in this way, and
 # DeepSeek-V3's router takes the experts of a token from at most four hosts ([DeepSeek-AI
 # 2025](https://arxiv.org/abs/2505.09343), section 4.3).
@@ -1061,7 +1061,7 @@ def step_ms(run):
 beside(saved_ms, step_ms(after) - step_ms(meanwhile), "ms saved")
 
 # %% [markdown]
-# **What to notice:** the shared expert takes twice as long as the dispatch, so all of the dispatch
+# **Notice:** the shared expert takes twice as long as the dispatch, so all of the dispatch
 # is hidden.
 #
 # **Predict:** which work could hide the combine?

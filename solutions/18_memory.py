@@ -117,7 +117,7 @@ check(kept)
 beside(kept_mb, kept(Block(0), tokens()) / 1e6, "MB kept by one block")
 
 # %% [markdown]
-# **What to notice:** the block keeps x, the output of `wide`, dropout's factors, and the input of
+# **Notice:** the block keeps x, the output of `wide`, dropout's factors, and the input of
 # `narrow`: 1 + 4 + 4 + 4 = 13 times the input. On a GPU, each of dropout's factors has one byte, so
 # the block keeps 10 times the input.
 #
@@ -178,7 +178,7 @@ small = Cluster(4, machine="1 TFLOP/s, 1000 TB/s, 30 MB")
 too_much = small.run(stack, plain, expect_error=True)
 
 # %% [markdown]
-# **What to notice:** seven blocks keep 23.9 MB; the eighth does not fit. More ranks with smaller
+# **Notice:** seven blocks keep 23.9 MB; the eighth does not fit. More ranks with smaller
 # parts of the batch divide only the activations. The shards of lab 13 divide everything except the
 # activations.
 #
@@ -265,7 +265,7 @@ from ddpkit.view import compare, show_held
 show_held({"all kept": all_kept, "too much": too_much, "again": again}, kind=None, limit=30e6)
 
 # %% [markdown]
-# **What to notice:** without a limit, the bytes of a rank grow to 49.1 MB. On the device of 30 MB,
+# **Notice:** without a limit, the bytes of a rank grow to 49.1 MB. On the device of 30 MB,
 # the run stops at the cross. With `Again`, the bytes grow slowly in the forward, because a rank
 # keeps only the inputs. In the backward, the curve has one tooth for each block, because the inside
 # of the block is computed again. The rank holds 17.6 MB at most.
@@ -360,7 +360,7 @@ beside(best, min(layers, key=layers.get), "layers to one")
 _ = shares_of(Block, 16, (1, 2, 4, 8))
 
 # %% [markdown]
-# **What to notice:** the number of shares is smallest at $s = \sqrt{n/k}$: 8 for the layers, and 1.1
+# **Notice:** the number of shares is smallest at $s = \sqrt{n/k}$: 8 for the layers, and 1.1
 # for the blocks. The well-known rule $\sqrt n$ ([Chen et al.
 # 2016](https://arxiv.org/abs/1604.06174)) holds for layers that keep as much as their input. A
 # transformer's layer keeps at least 17 times its input ([Korthikanti et al.
@@ -465,7 +465,7 @@ for name, run in sliced.items():
 beside(sent_again_ms, exposed_ms(sliced["again"]), "ms of waiting")
 
 # %% [markdown]
-# **What to notice:** with `Again`, the 12 all-reduces of the forward are sent a second time. torch's
+# **Notice:** with `Again`, the 12 all-reduces of the forward are sent a second time. torch's
 # version stops the second forward early. So the last all-reduce of each block is not sent again, but
 # the all-reduce in the middle is.
 #
@@ -512,7 +512,7 @@ sliced["policy"] = linked.run(slices, selective)
 row("your policy", sliced["policy"])
 
 # %% [markdown]
-# **What to notice:** the policy costs no time, and a rank holds 26.0 MB in place of 42.7 MB. The
+# **Notice:** the policy costs no time, and a rank holds 26.0 MB in place of 42.7 MB. The
 # policy also keeps the output of `narrow`, although no rank needs this output after the all-reduce.
 # torchtitan's selective mode keeps every second product, attention and collectives.
 
@@ -570,7 +570,7 @@ if before:
 compare(*by_link["10 Gbit/s, 5 us"], labels=["kept", "again"], step=1)
 
 # %% [markdown]
-# **What to notice:** a third more arithmetic makes the step 32 % longer on the fast link, but only 3
+# **Notice:** a third more arithmetic makes the step 32 % longer on the fast link, but only 3
 # % longer on the slow link, where the arithmetic runs while the link is busy. Two blocks' second
 # forward remains exposed, because the first bucket has parameters of two blocks, and cannot start
 # before both blocks are computed again.
@@ -691,7 +691,7 @@ beside(stages_ms, runs["all again"].trace.duration_ms, "ms with all again")
 show_held(runs, kind=None, limit=20e6)
 
 # %% [markdown]
-# **What to notice:** without a plan, the first stage needs 50 MB; with the plan, 19 MB are enough,
+# **Notice:** without a plan, the first stage needs 50 MB; with the plan, 19 MB are enough,
 # and all stages are about equally full. The loss is always the same. The first stage computes five
 # blocks again, and the last stage only one. So now the first stage is the slowest. Which work could
 # the first stage give away?
@@ -724,7 +724,7 @@ for n in (2, 4, 8):
     print(f"{n} ranks:", found[0], "" if found[0] == found[-1] else "(others differ)")
 
 # %% [markdown]
-# **What to notice:** the sixteen elements have the same terms, but three different sums. In
+# **Notice:** the sixteen elements have the same terms, but three different sums. In
 # bfloat16, 256 + 1 is 256 again. The ones change the sum only if they are added to each other before
 # 256 is added. This order depends on the rank where the ring begins, and each part of the tensor
 # begins on a different rank. All ranks get the same wrong sums, so replicas stay equal.
@@ -821,7 +821,7 @@ plt.xlabel("ranks"), plt.ylabel("error of the mean")
 _ = plt.legend()
 
 # %% [markdown]
-# **What to notice:** the ring's error grows with the ranks, and the error of `mean_by_halves` does not.
+# **Notice:** the ring's error grows with the ranks, and the error of `mean_by_halves` does not.
 
 # %% [markdown]
 # **Predict:** four ranks average a million numbers, over links of 25 Gbit/s with a latency of 5 us.
@@ -843,7 +843,7 @@ for way in (in_float32, in_bfloat16, mean_by_halves):
 beside(halves_ms, run.trace.duration_ms, "ms by halves")
 
 # %% [markdown]
-# **What to notice:** `mean_by_halves` takes as long as a ring in bfloat16, without the errors of a
+# **Notice:** `mean_by_halves` takes as long as a ring in bfloat16, without the errors of a
 # ring.
 
 # %% [markdown]
@@ -946,7 +946,7 @@ for kind in (LossScale, Alone):
         print(f"  rank {rank}: {said}, {said.count('.') if said else 0} steps")
 
 # %% [markdown]
-# **What to notice:** with `Alone`, the ranks take about equally many steps, but not the same steps.
+# **Notice:** with `Alone`, the ranks take about equally many steps, but not the same steps.
 # No error is raised, although the parts of the model have used different gradients. torch's
 # GradScaler lets each process decide. With DDP, an averaged gradient is inf on all ranks or on none.
 # With shards, a gradient may be inf on one rank alone, so FSDP has a `ShardedGradScaler`, in which
@@ -1003,7 +1003,7 @@ for way, seeds in TRIED:
     )
 
 # %% [markdown]
-# **What to notice:** in bfloat16, weights with small gradients never move. If weights are rounded up
+# **Notice:** in bfloat16, weights with small gradients never move. If weights are rounded up
 # or down at random, they move by the right amount on average. But then replicas need the same random
 # numbers, or they drift apart. Most programs keep **masters**: the optimizer moves weights in
 # float32, and the model computes with a copy of these weights in bfloat16.
@@ -1102,7 +1102,7 @@ def one_scale():
 print("errors with one scale for all:", [f"{each:.4f}" for each in one.run(one_scale).results[0]])
 
 # %% [markdown]
-# **What to notice:** with one byte for each number, the error is 2.6 %, and the time is a quarter of
+# **Notice:** with one byte for each number, the error is 2.6 %, and the time is a quarter of
 # float32's time. With one scale for all tensors, the tensor of small numbers vanishes. FSDP can
 # gather in fp8. But a matrix product needs *one* scale for the whole tensor. So FSDP's ranks first
 # agree on the largest values, by one all-reduce for all parameters.
@@ -1233,7 +1233,7 @@ fits = eighty.run(large_step, by_torch)
 beside(large_gb, peak_gb(fits), "GB")
 
 # %% [markdown]
-# **What to notice:** checkpointing decides whether the model fits. With checkpoints, most of the
+# **Notice:** checkpointing decides whether the model fits. With checkpoints, most of the
 # memory belongs to the loss.
 
 # %% [markdown]
@@ -1268,7 +1268,7 @@ if run.trace.steps:
     print(f"{peak_gb(run) * 1e9 / 2**30:.1f} GiB held at most; published 82.4 GiB reserved")
 
 # %% [markdown]
-# **What to notice:** the kit's numbers differ from the published numbers, for known reasons. The kit
+# **Notice:** the kit's numbers differ from the published numbers, for known reasons. The kit
 # counts tensors, but torch's allocator reserves more bytes than the tensors have. The speed of the
 # kit's machine, as a share of its peak, was fitted to other published steps.
 
@@ -1301,7 +1301,7 @@ if run.trace.steps:
 # ```
 
 # %% [markdown]
-# **What to notice:** the policy keeps outputs of `addmm`, and computes GELU and dropout again.
+# **Notice:** the policy keeps outputs of `addmm`, and computes GELU and dropout again.
 # torch's `checkpoint` restores the state of the generator, as your `Again` does.
 
 # %% [markdown]

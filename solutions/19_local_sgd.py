@@ -176,7 +176,7 @@ show(with_sum)
 beside(step_ms, with_sum.trace.duration_ms, "ms")
 
 # %% [markdown]
-# **What to notice:** the ranks wait for the network for nine tenths of the step, and six latencies
+# **Notice:** the ranks wait for the network for nine tenths of the step, and six latencies
 # are nearly all of this time. The overlap of lab 06 cannot hide 124 ms of communication behind 14 ms
 # of computation.
 #
@@ -251,7 +251,7 @@ plt.xlabel("step"), plt.ylabel("distance"), plt.ylim(0), plt.legend()
 plt.show()
 
 # %% [markdown]
-# **What to notice:** the distance grows in neither way. Noise alone would double the distance from
+# **Notice:** the distance grows in neither way. Noise alone would double the distance from
 # step 4 to step 16; here the distance grows 2.5 times. If each site has digits of its own, the sites
 # also move in different directions. Averaging parameters that are far apart does not average the
 # knowledge in them.
@@ -415,7 +415,7 @@ tell("128 steps, averaged every 16", four.run(losses, trained, 16, 128).results[
 tell("the same, own digits", four.run(losses, trained, 16, 128, own=True).results[0])
 
 # %% [markdown]
-# **What to notice:** in the same time, local SGD takes six times as many steps, and reaches a much
+# **Notice:** in the same time, local SGD takes six times as many steps, and reaches a much
 # lower loss. If each site has digits of its own, the loss is several times as large: this is the
 # price of the drift.
 
@@ -433,7 +433,7 @@ for lr, momentum in ((1.0, 0.0), (0.7, 0.9)):
     tell(f"lr {lr}, momentum {momentum}", run.results[0])
 
 # %% [markdown]
-# **What to notice:** momentum helps if the differences of many rounds point in the same direction.
+# **Notice:** momentum helps if the differences of many rounds point in the same direction.
 # Momentum 0.9 needs more than $1/(1-0.9) = 10$ rounds to take effect, and moves a nearly trained
 # model too far. A run with one seed is only a hint. A language model may need different values:
 # DiLoCo found 0.7 and 0.9 with 500 inner steps and eight workers.
@@ -522,7 +522,7 @@ for fragments, delay in ((1, 21), (1, 35), (3, 8), (3, 20)):
 beside(enough, waited / 13.8772, "steps")
 
 # %% [markdown]
-# **What to notice:** the exchange of the largest fragment takes 278.5 ms, so a delay of 20.07 steps
+# **Notice:** the exchange of the largest fragment takes 278.5 ms, so a delay of 20.07 steps
 # hides this exchange. Three fragments send as many bytes as one piece, and wait for three times as
 # many latencies. The gain is a shorter delay: at no time is more than one fragment on its way. On a
 # link of 1 Gbit/s, fragments would gain nothing, because there an exchange is nearly all latency.
@@ -540,7 +540,7 @@ for keep in (0.0, 1.0):
     tell(f"keep {keep}", run.results[0])
 
 # %% [markdown]
-# **What to notice:** with `keep` 1 the new start never reaches a replica, so the sites train alone.
+# **Notice:** with `keep` 1 the new start never reaches a replica, so the sites train alone.
 # The paper on Streaming DiLoCo keeps one half.
 
 # %% [markdown]
@@ -606,7 +606,7 @@ print(f"by floats {floats.trace.duration_ms:.3f} ms")
 beside(byte_ms, by_bytes.trace.duration_ms, "ms")
 
 # %% [markdown]
-# **What to notice:** an exchange by bytes takes half of the time, not a quarter, because an
+# **Notice:** an exchange by bytes takes half of the time, not a quarter, because an
 # all-gather sends each line to all ranks. With eight ranks or more, this exchange sends as many
 # bytes as the all-reduce, or more. Then an exchange in two steps is better, as in torchft
 # ([#201](https://github.com/pytorch/torchft/pull/201)).
@@ -662,7 +662,7 @@ for bits, feedback in ((8, False), (2, False), (2, True)):
     tell(f"{bits} bits, {about}", four.run(losses, rounded, bits, feedback).results[0])
 
 # %% [markdown]
-# **What to notice:** with 8 bits, the training works without error feedback. With 2 bits, about six
+# **Notice:** with 8 bits, the training works without error feedback. With 2 bits, about six
 # of seven numbers become 0, and only error feedback gives a low loss. INTELLECT-1 sent int8 between
 # continents ([2024](https://arxiv.org/abs/2412.01152)), and Streaming DiLoCo sent 4 bits for each
 # number.
@@ -685,7 +685,7 @@ show(one)
 beside(slow_ms, two.trace.duration_ms - one.trace.duration_ms, "ms a round")
 
 # %% [markdown]
-# **What to notice:** the three fast sites compute for 222 ms and wait for the rest of the time. If
+# **Notice:** the three fast sites compute for 222 ms and wait for the rest of the time. If
 # site 3 takes 8 steps in place of 16, no site waits. But then the difference of site 3 comes from
 # fewer steps, so its weight in the mean must be smaller.
 
@@ -725,7 +725,7 @@ def by_steps():
 print(f"8 steps on site 3: {slow.run(by_steps).trace.duration_ms:.3f} ms a round")
 
 # %% [markdown]
-# **What to notice:** weights by steps are right if all sites have the same data. If only site 3 has
+# **Notice:** weights by steps are right if all sites have the same data. If only site 3 has
 # images of the digit 9, half as many steps give this digit half the weight. So the choice of weights
 # is a decision.
 
@@ -877,7 +877,7 @@ last = {round(each[-1][3], 2) for each in run.results if each and each[-1][0] ==
 print("the sites that are left have equal parameters:", len(last) == 1)
 
 # %% [markdown]
-# **What to notice:** the sum was divided by 12 steps: three sites took 4 steps each, and the late
+# **Notice:** the sum was divided by 12 steps: three sites took 4 steps each, and the late
 # site took none. In each round with a missing site, every other site waits for 0.6 s. torchft checks
 # the heartbeats of replicas, and leaves out a dead replica at once
 # ([#35](https://github.com/pytorch/torchft/pull/35)).
@@ -944,7 +944,7 @@ def in_sites(steps):
 beside(sites_ms, two_sites.run(in_sites, 16).trace.duration_ms / 16, "ms a step")
 
 # %% [markdown]
-# **What to notice:** the ranks use the fast links in every step, and the slow link only every 16
+# **Notice:** the ranks use the fast links in every step, and the slow link only every 16
 # steps. Each replica of DiLoCo is such a site.
 
 # %% [markdown]
@@ -1038,7 +1038,7 @@ for bound in (0, 2, 8):
 beside(sync_ms, found[0], "ms a step")
 
 # %% [markdown]
-# **What to notice:** a bound of eight versions halves the time, and no rollout is dropped. Suppose
+# **Notice:** a bound of eight versions halves the time, and no rollout is dropped. Suppose
 # that a trainer took rollouts in the order of their arrival, and dropped old rollouts. Then it would
 # learn mainly from short texts, because long texts are old when they arrive
 # ([AReaL](https://arxiv.org/abs/2505.24298) also limits the age).

@@ -236,7 +236,7 @@ for length in (2048, 8192, 32768, 131072):
     )
 
 # %% [markdown]
-# **What to notice:** at 2,048 tokens, 6ND is right by accident: 6ND wrongly includes the embedding,
+# **Notice:** at 2,048 tokens, 6ND is right by accident: 6ND wrongly includes the embedding,
 # and leaves out the attention, and both errors are equally large. "full" takes less than 4/3 of the
 # FLOPs of "none", because the head and the last product of each block are not computed again.
 
@@ -254,7 +254,7 @@ half = model_flops(LLAMA_8B, 1, 8192) - 3 * 32 * 2 * 8192 * 8192 * 4096
 print(f"{5762 * half / 8192 / 989e12:.3f} if attention is halved")
 
 # %% [markdown]
-# **What to notice:** the same run has two MFUs, because there are two ways to count attention. An
+# **Notice:** the same run has two MFUs, because there are two ways to count attention. An
 # MFU says little if nobody states the way of counting.
 
 # %% [markdown]
@@ -379,7 +379,7 @@ if llama:
     show_held({"Llama 8B, selective": launching}, kind=None, limit=80 * 2**30)
 
 # %% [markdown]
-# **What to notice:** the peak is not at the end of the forward. Three moments compete:
+# **Notice:** the peak is not at the end of the forward. Three moments compete:
 #
 # - *The loss.* In backward, `log_softmax`'s output, its gradient and the logits' gradient are in
 #   memory at once, each in float32: 12 bytes for each logit.
@@ -447,7 +447,7 @@ done = sum(each.is_compute and each.name == "Linear" for each in spans) / 7
 beside(stops_in, done, "blocks of seven products")
 
 # %% [markdown]
-# **What to notice:** sharding divides only the state. For one sequence and "full", your `fits` gives
+# **Notice:** sharding divides only the state. For one sequence and "full", your `fits` gives
 # these numbers:
 
 # %%
@@ -585,7 +585,7 @@ from ddpkit.view import show_roof
 show_roof(operations(LLAMA_8B, 16384, 8192), MACHINES["H100"])
 
 # %% [markdown]
-# **What to notice:** with faster arithmetic, memory takes a larger share of the time. By their peaks
+# **Notice:** with faster arithmetic, memory takes a larger share of the time. By their peaks
 # of 125 and 989 TFLOP/s, the V100 should be 8 times slower than the H100. But the V100 is 50 times
 # slower, because it computes bfloat16 as float32. Launches limit small models on fast machines. CUDA
 # alone needs 4 us for a launch; with Python, a launch takes more than ten times as long.
@@ -659,7 +659,7 @@ for n, rate in ((8, 450e9), (8, 50e9), (64, 50e9), (512, 50e9)):
     print(f"MPT 70B, shards {row[2]:6,}")
 
 # %% [markdown]
-# **What to notice:** the model's size hardly matters, because the bytes and the FLOPs both grow with
+# **Notice:** the model's size hardly matters, because the bytes and the FLOPs both grow with
 # the number of parameters. The scaling book ([chapter
 # 5](https://jax-ml.github.io/scaling-book/training/)) gives 2,550 tokens a chip for TPU v5p, from
 # the forward alone. A backward with float32 gradients needs 1.5 times as many tokens.
@@ -715,7 +715,7 @@ if slow:
     show_limits(lines, {f"{rate} GB/s": tokens for rate, tokens in at.items()})
 
 # %% [markdown]
-# **What to notice:** above the limit, the first gather and the last reduce-scatter remain exposed,
+# **Notice:** above the limit, the first gather and the last reduce-scatter remain exposed,
 # because no rank computes meanwhile. The curve bends at fewer tokens than the formula says, because
 # attention, norms and element-wise work hide messages too.
 #
@@ -731,7 +731,7 @@ for rate in (450e9, 50e9):
     print(f"{rate / 1e9:.0f} GB/s: {tokens:,} tokens")
 
 # %% [markdown]
-# **What to notice:** twice as many tokens send twice as many bytes, so at 50 GB/s no number of
+# **Notice:** twice as many tokens send twice as many bytes, so at 50 GB/s no number of
 # tokens hides the messages. Therefore slices stay inside a host.
 
 # %% [markdown]
@@ -815,7 +815,7 @@ for name, ms in pairs.items():
         print(f"{name}: {ms[0]:,.0f} ms and {ms[1]:,.0f} ms, {ms[1] / ms[0] - 1:.1%} more")
 
 # %% [markdown]
-# **What to notice:** with an eighth of the bandwidth, a step of MPT 70B takes hardly longer, and a
+# **Notice:** with an eighth of the bandwidth, a step of MPT 70B takes hardly longer, and a
 # step of Llama 8B with one sequence takes a tenth longer. The number of tokens on a rank decides,
 # not the number of parameters. Computing blocks again also hides messages (lab 18).
 
@@ -863,7 +863,7 @@ late = Trace(tuple(spans), 2)
 show(late)
 
 # %% [markdown]
-# **What to notice:** rank 0 waits for 110 us in the all-reduce, and then bytes move for 15 us. Rank
+# **Notice:** rank 0 waits for 110 us in the all-reduce, and then bytes move for 15 us. Rank
 # 1's device was idle for 5 us, because the host had launched nothing. The rank that waits is not the
 # slow rank.
 
@@ -1025,7 +1025,7 @@ for gbit in (3200, 400, 100):
         )
 
 # %% [markdown]
-# **What to notice:** on the slowest network, 128 GPUs are faster than 512 GPUs. At 400 Gbit/s, the
+# **Notice:** on the slowest network, 128 GPUs are faster than 512 GPUs. At 400 Gbit/s, the
 # fastest plan takes a sixth of the cheapest plan's time, and a third more GPU hours. The fastest
 # plan at 400 Gbit/s has larger micro-batches than the plan at 3,200 Gbit/s, and computes every block
 # again: more computation hides more messages.
@@ -1138,7 +1138,7 @@ for number, plan in enumerate(BEST if sliced else []):
     )
 
 # %% [markdown]
-# **What to notice:** norms, sums and the copies of the all-reduces work on all tokens on each slice.
+# **Notice:** norms, sums and the copies of the all-reduces work on all tokens on each slice.
 # So with eight slices, each rank does this work for eight sequences, and the plan that was the
 # fastest on paper is the slowest in the run. *Sequence parallelism* divides
 # these operations too: each slice has a part of the tokens outside the products.
@@ -1163,7 +1163,7 @@ paper = 96 * tokens * 128 * 25600**2 * (1 + 2048 / 6 / 25600 + 51200 / 16 / 128 
 beside(mine, paper / 3072 / 163e12, "s of a step, yours and published")
 
 # %% [markdown]
-# **What to notice:** your time is a fifth shorter than the published time. The formula of this lab
+# **Notice:** your time is a fifth shorter than the published time. The formula of this lab
 # leaves out element-wise work and messages between stages. Megatron's stages are interleaved (lab
 # 11), so Megatron's bubble is smaller: an error in the opposite direction. A number that is right on
 # paper may be right by accident.

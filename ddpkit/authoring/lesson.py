@@ -321,7 +321,7 @@ def _pair_checks(path: Path, cells: tuple[Cell, ...]) -> None:
 def _title(path: Path, cells: tuple[Cell, ...]) -> str:
     first = cells[0].source.splitlines()[0] if cells and cells[0].kind == "markdown" else ""
     if not first.startswith("# "):
-        _fail(path, 1, "a lesson begins with a text cell whose first line is '# Its title'")
+        _fail(path, 1, "a lesson begins with a text cell with the first line '# Its title'")
     return first.removeprefix("# ").strip()
 
 

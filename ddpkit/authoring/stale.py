@@ -40,7 +40,7 @@ def lab_problems(root: Path, lesson: Lesson) -> Iterator[str]:
         return
     if path.read_bytes() != to_text(expected).encode():
         what = difference(lab, expected) or "its outputs or its layout differ"
-        yield f"{label(path)} is not what {lesson.label} makes ({what}): {MEND}"
+        yield f"{label(path)} differs from the file that {lesson.label} makes ({what}): {MEND}"
     for cell in lab["cells"]:
         if cell.get("outputs") or cell.get("execution_count") is not None:
             yield f"{label(path)}: cell {cell.get('id')} was executed; a lab must be blank: {MEND}"
@@ -57,7 +57,7 @@ def solution_problems(root: Path, lesson: Lesson) -> Iterator[str]:
         yield f"{error} To mend it, {MEND}"
         return
     if what := difference(executed, make_solution(lesson)):
-        yield f"{label(path)} is not what {lesson.label} makes ({what}): {MEND}"
+        yield f"{label(path)} differs from the file that {lesson.label} makes ({what}): {MEND}"
     for problem in executed_problems(root, executed):
         yield f"{label(path)}: {problem}: correct the lesson, or {MEND}"
 
@@ -89,4 +89,4 @@ def text_problems(root: Path, path: Path, expected: str, source: str) -> Iterato
         pairs = zip(found.splitlines(), expected.encode().splitlines(), strict=False)
         line = next((number for number, (a, b) in enumerate(pairs, 1) if a != b), None)
         where = f"line {line}" if line else "its end"
-        yield f"{name} is not what {source} ({where}): {MEND}"
+        yield f"{name} differs from the one that {source} ({where}): {MEND}"

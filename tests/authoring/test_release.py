@@ -137,7 +137,7 @@ def test_readme_gets_a_row_for_each_lesson(root: Path, monkeypatch: pytest.Monke
     assert release.check(root) == []
     edit(page, "a sum", "sums")
     (problem,) = release.check(root)
-    assert problem.startswith("README.md is not what the lessons make")
+    assert problem.startswith("README.md differs from the one that the lessons make")
 
 
 def test_a_readme_without_the_table_stays(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -88,7 +88,7 @@ def test_a_result_follows_its_prediction(lesson: Lesson) -> None:
 def test_the_mistakes_of_an_exercise_are_in_its_notes() -> None:
     shown = slides(made(lesson_in(sources()[3])))
     (notes,) = (notes for _, text, notes in shown if "def all_to_all(" in text)
-    assert "What goes wrong" in notes
+    assert "Common mistakes" in notes
     assert "adds in the order of arrival" in notes
 
 

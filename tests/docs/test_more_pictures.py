@@ -20,7 +20,7 @@ PICTURES = [
     if inspect.isfunction(getattr(view, name)) and name != "timeline_model"
 ]
 SAYS = {  # a pattern in the text of each picture
-    "heat_map": "the straggler|What to notice: .* step",
+    "heat_map": "the straggler|Notice: .* step",
     "explore": "Step 4 on 2 ranks, ",
     "what_if": "10 Gbit/s, 50 us: ",
     "explore_plan": "In 24 h the cheapest is ",

@@ -52,7 +52,7 @@ def test_a_page_has_questions_and_a_key_to_what_is_written(lesson: Lesson):
     page = PAGES[lesson.number]
     title, _, ask, written = re.split(r"^## .*$", page, flags=re.MULTILINE)
     assert title.strip() == f"# {lesson.title}"
-    assert re.findall(r"^## (.*)$", page, re.MULTILINE) == ["What goes wrong", "Ask", "Written"]
+    assert re.findall(r"^## (.*)$", page, re.MULTILINE) == ["Common mistakes", "Ask", "Written"]
     assert len(re.findall(r"^\d\. \S", ask, re.MULTILINE)) >= 3
     questions = len(re.findall(r"^\d\. \S", written, re.MULTILINE))
     assert questions >= 2

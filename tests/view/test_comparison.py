@@ -61,7 +61,7 @@ def test_the_ratio_and_the_parts_are_those_of_the_traces() -> None:
         f"communication hidden 0% → {100 * after.hidden:.0f}%"
     )
     assert model.notice == (
-        f"What to notice: exposed communication {before.exposed_ns / 1e6:.0f} ms → "
+        f"Notice: exposed communication {before.exposed_ns / 1e6:.0f} ms → "
         f"{after.exposed_ns / 1e6:.0f} ms, compute still 180 ms."
     )
     assert f"{before.step_ns / 1e6:.0f} ms" in model.text
@@ -105,7 +105,7 @@ def test_a_rank_that_is_done_early_is_not_the_slowest() -> None:
 
     before, after = staircase(2_000_000, 10_000_000), staircase(6_000_000, 6_000_000)
     model = comparison([before, after], rank=None)
-    assert model.notice == "What to notice on the slowest rank: compute 10 ms → 6.0 ms."
+    assert model.notice == "Notice on the slowest rank: compute 10 ms → 6.0 ms."
 
 
 def test_one_rank_is_drawn_from_its_own_start() -> None:

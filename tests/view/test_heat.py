@@ -50,8 +50,7 @@ def test_the_straggler_is_named() -> None:
     heat = heat_of(steps([10] * 6, [11] * 6, [25] * 6))
     lost = 6 * (15 + 14)
     assert heat.notice == (
-        f"What to notice: waiting for rank 2, the straggler, cost the others {lost} ms, "
-        "in all 6 steps."
+        f"Notice: waiting for rank 2, the straggler, cost the others {lost} ms, in all 6 steps."
     )
     assert f"{lost} ms" in heat.text.splitlines()[-1]
 

@@ -34,7 +34,7 @@ def test_loss_throughput_and_lags() -> None:
     assert progress.lags_ms == pytest.approx({0: 30, 1: 0, 2: 1})
     assert progress.text.splitlines() == [
         f"Step 30 on 3 ranks: loss {1 / 31 + 1:.4g}, 240 samples/s.",
-        "What to notice: rank 0 ends its steps 30 ms after the first.",
+        "Notice: rank 0 ends its steps 30 ms after the first.",
     ]
 
 

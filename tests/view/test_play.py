@@ -60,5 +60,5 @@ def test_a_saved_notebook_keeps_picture_and_text(tmp_path) -> None:
     assert kinds == ["display_data", "display_data", "stream", "display_data", "display_data"]
     assert base64.b64decode(outputs[1].data["image/png"])[:4] == b"\x89PNG"
     assert "Step 1 of 6" in outputs[2].text
-    assert "What to notice" in outputs[2].text
+    assert "Notice" in outputs[2].text
     assert "application/vnd.jupyter.widget-view+json" in outputs[4].data

@@ -70,10 +70,10 @@ def test_each_bar_is_compared_with_the_first_of_its_group() -> None:
     assert [bar.base_ns // MS for bar in model.bars] == [50, 50, 24, 24]
     assert [bar.change for bar in model.bars] == ["", "30% shorter", "", "25% longer"]
     assert model.notice == (
-        "What to notice: b is 30% shorter than the first of its group, and hides 29% of its comm."
+        "Notice: b is 30% shorter than the first of its group, and hides 29% of its comm."
     )
     assert stacked_steps(traces[2:]).notice == (
-        "What to notice: 42% of run 1 is forward; no bar is shorter."
+        "Notice: 42% of run 1 is forward; no bar is shorter."
     )
 
 

@@ -27,7 +27,7 @@ TALL = 1.75  # a picture with a smaller ratio of width to height has its caption
 FEW_WORDS = 50  # a slide with fewer words has larger letters
 LONG_LINES = 17  # a program with more lines has smaller letters
 _FIXED = 4  # slides of every deck: title, way out, questions, closing
-_MARK = re.compile(r"^\*\*(Predict|What to notice):?\*\*:?\s*")
+_MARK = re.compile(r"^\*\*(Predict|Notice):?\*\*:?\s*")
 
 
 def make_deck(lesson: Lesson, executed: Notebook, teaching: str = "") -> Notebook:
@@ -166,10 +166,10 @@ def _fenced(text: str) -> str:
 
 
 def _mistakes(teaching: str) -> Iterator[tuple[str, list[str]]]:
-    """Yield each exercise of a teacher's page with its lines of "What goes wrong"."""
-    lines = re.findall(r"^- `(\w+)`, (.*)$", _part(teaching, "What goes wrong"), re.MULTILINE)
+    """Yield each exercise of a teacher's page with its lines of "Common mistakes"."""
+    lines = re.findall(r"^- `(\w+)`, (.*)$", _part(teaching, "Common mistakes"), re.MULTILINE)
     for name in dict.fromkeys(name for name, _ in lines):
-        yield name, ["What goes wrong:", *(f"- {said}" for other, said in lines if other == name)]
+        yield name, ["Common mistakes:", *(f"- {said}" for other, said in lines if other == name)]
 
 
 def _part(teaching: str, heading: str) -> str:

@@ -34,7 +34,7 @@ class Piece:
     answer    the folded answer, for the notes
     figure    the first output with a picture
     printed   the text that the cells printed, for a run without a picture
-    notice    the paragraph that begins with "**What to notice:**"
+    notice    the paragraph that begins with "**Notice:**"
     after     the first text after the run, for a run without such a paragraph
     exercise  the name of the exercise
     contract  the signature and the first paragraphs of the docstring, as Python
@@ -185,7 +185,7 @@ def _add_text(section: Section, paragraph: str, pending: list[str]) -> None:
     elif paragraph.startswith("**Predict"):
         section.blocks.append(Piece(section.heading, "told", [*pending], prompt=paragraph))
         pending.clear()
-    elif paragraph.startswith("**What to notice") and last is not None:
+    elif paragraph.startswith("**Notice") and last is not None:
         last.notice = paragraph
         pending.clear()
     elif not paragraph.startswith(("**In words", "*Your words")):

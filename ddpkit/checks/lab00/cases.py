@@ -85,8 +85,8 @@ MISTAKES: dict[str, Callable[[int], list[int]]] = {  # name -> the result of `ad
         *(1 + sum(range(rank + 1)) for rank in range(1, n)),
     ],
     "one each, or its own copy": lambda n: [n, *range(2, n + 1)],
-    "returns what came": lambda n: [passed_on(n)[-1], *passed_on(n)[:-1]],
-    "returns what it sent": passed_on,
+    "returns the received": lambda n: [passed_on(n)[-1], *passed_on(n)[:-1]],
+    "returns the sent": passed_on,
     "adds twice": lambda n: [passed_on(n)[-1] + 1, *passed_on(n)[1:]],
 }
 
@@ -181,10 +181,10 @@ TOKEN = (
         ("one each, or its own copy",
          "Rank r returns the token + r + 1. Either each rank adds 1, where rank + 1 is needed; or "
          "each rank adds to its own copy of the token, where the received token is needed."),
-        ("returns what came",
+        ("returns the received",
          "Rank 0 returns the right token. But each further rank returns the token as received, "
          "where the token as passed on is needed."),
-        ("returns what it sent",
+        ("returns the sent",
          "Rank 0 returns the token that rank 0 sent. At the end, rank 0 must receive once more, "
          "from the last rank."),
         ("adds twice",

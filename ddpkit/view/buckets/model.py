@@ -114,4 +114,4 @@ def _notice(curve: tuple[tuple[float, int], ...], compute_ns: int) -> str:
         shape = "here the cap hardly matters."
     if least > 1.5 * compute_ns:
         shape = f"{shape[:-1]}; even the best step waits {ms(least - compute_ns)} for the link."
-    return f"What to notice: {shape}"
+    return f"Notice: {shape}"

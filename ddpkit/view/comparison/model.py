@@ -140,7 +140,7 @@ def _notice(first: Side, last: Side) -> str:
     if a.compute_ns and changes["compute"] <= least:
         said.append(f"compute still {words.ms(b.compute_ns)}")
     where = " on the slowest rank" if len(first.timeline.rows) > 1 else ""
-    return f"What to notice{where}: {', '.join(said) or 'no part changed'}."
+    return f"Notice{where}: {', '.join(said) or 'no part changed'}."
 
 
 def _lines(model: Comparison) -> Iterator[str]:

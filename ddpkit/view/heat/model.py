@@ -112,15 +112,13 @@ def _notice(
     typical, n = _typical(took), len(took)
     longest, k = max((max(row[k] for row in took if k < len(row)), k) for k in _columns(took))
     if n > 1 and sum(map(sum, waited)) > 0.05 * sum(map(sum, took)):
-        return f"What to notice: {_straggler(ranks, behind)}"
+        return f"Notice: {_straggler(ranks, behind)}"
     if longest > MUCH * typical:
         return (
-            f"What to notice: step {k} took {words.ms(longest)}, "
+            f"Notice: step {k} took {words.ms(longest)}, "
             f"{longest / typical:.1f}× the typical {words.ms(round(typical))}."
         )
-    return (
-        f"What to notice: all steps take about {words.ms(round(typical))}, and nobody waits long."
-    )
+    return f"Notice: all steps take about {words.ms(round(typical))}, and nobody waits long."
 
 
 def _straggler(ranks: Sequence[int], behind: Mapping[int, Sequence[int]]) -> str:

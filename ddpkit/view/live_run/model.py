@@ -80,5 +80,5 @@ def _notice(reports: Mapping[int, Sequence[Report]], lags: Mapping[int, float]) 
     step_ms = 1e3 * (times[-1] - times[0]) / max(1, len(times) - 1)
     late = words.ms(round(lags[last] * 1e6))
     if len(lags) > 1 and lags[last] > MUCH * step_ms:
-        return f"What to notice: rank {last} ends its steps {late} after the first."
-    return f"What to notice: all ranks end a step within {late}." if len(lags) > 1 else ""
+        return f"Notice: rank {last} ends its steps {late} after the first."
+    return f"Notice: all ranks end a step within {late}." if len(lags) > 1 else ""

@@ -82,7 +82,7 @@ class PipelinePicture:
     @property
     def title(self) -> str:
         """Return the subject of the picture."""
-        return "Who works on what"
+        return "The work of each rank"
 
     @property
     def length_ns(self) -> int:

@@ -74,9 +74,9 @@ class PlanMap:
         free = min(self.cells, key=lambda cell: (cell.dollars, cell.hours))
         best = self.cheapest
         if best is None or best == free:
-            return f"What to notice: without a deadline it would be {free.text}: {free.said}."
+            return f"Notice: without a deadline it would be {free.text}: {free.said}."
         return (
-            f"What to notice: the deadline costs {_short(best.dollars - free.dollars)} dollars; "
+            f"Notice: the deadline costs {_short(best.dollars - free.dollars)} dollars; "
             f"without one it would be {free.text}: {free.said}."
         )
 

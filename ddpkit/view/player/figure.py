@@ -142,7 +142,7 @@ class _Drawer:
         self.page.write(x, y - 0.12, said, 12, bold=True, ha="center")
         if self.playback.chunks:
             adds = self.playback.moments[step].messages[0].adds
-            what = "each adds what it gets" if adds else "each keeps what it gets"
+            what = "each rank adds the chunk" if adds else "each rank keeps the chunk"
             self.page.write(
                 x, y + 0.13, what, 9.5, _look(self.playback, adds)["color"], ha="center"
             )
@@ -237,7 +237,7 @@ def _headings(page: Page, playback: Playback) -> None:
         entries.append((f"arrived in this {playback.unit}", ring))
     page.legend(entries, LEFT + 0.01, 0.84, room)
     x = LEFT + 0.01 + sum(page.text_width(text, 9) + 0.36 for text, _ in entries)
-    for adds, text in ((True, "is added to what is there"), (False, "is put in place")):
+    for adds, text in ((True, "is added to the chunk there"), (False, "is put in place")):
         if adds in kinds:
             line = (x, 0.84), (x + 0.34, 0.84)
             draw_arrows(page, [line], **_look(playback, adds))

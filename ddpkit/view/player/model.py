@@ -108,7 +108,7 @@ class Playback:
 
         "0→1 +A" stands for a message with chunk A from rank 0 to rank 1, where the chunk is added.
         """
-        rows = [[self.unit, "messages", "bytes", "sent per rank so far", "who → whom, what"]]
+        rows = [[self.unit, "messages", "bytes", "sent per rank so far", "from → to, chunk"]]
         for step, moment in enumerate(self.moments[: MOST_LINES + 1]):
             if step:
                 who = ", ".join(self._short(message) for message in moment.messages)

@@ -93,8 +93,7 @@ def _notice(last: Moment, rounds: int) -> str:
     share = last.sent[busiest] / sum(last.sent) if sum(last.sent) else 0.0
     in_all = f"{size(sum(last.sent))} in {count(rounds, 'round')}"
     if len(set(last.sent)) == 1:
-        return f"What to notice: {in_all}, and every rank sent the same, {size(last.sent[0])}."
+        return f"Notice: {in_all}, and every rank sent the same, {size(last.sent[0])}."
     return (
-        f"What to notice: {in_all}, and rank {busiest} sent {share:.0%} of it, "
-        f"{size(last.sent[busiest])}."
+        f"Notice: {in_all}, and rank {busiest} sent {share:.0%} of it, {size(last.sent[busiest])}."
     )

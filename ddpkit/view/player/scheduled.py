@@ -50,28 +50,28 @@ def notice(plan: Schedule, itemsize: int = FLOAT32) -> str:
     total, most = size(sum(sent)), size(max(sent))
     rounds = count(plan.rounds, "step")
     sentences = {
-        "ring": f"every rank sends and receives one chunk in each step, so no link is idle and "
-        f"each carries {most} in all.",
+        "ring": f"every rank sends and receives a chunk in each step: no link is idle, and "
+        f"each link carries {most} in all.",
         "reduce_scatter": "each sum grows by one rank a step, and ends on the rank that owns it.",
-        "all_gather": "every rank passes on the chunk that it got last, so no link is ever idle.",
+        "all_gather": "every rank passes on its last received chunk, and no link is ever idle.",
         "tree": f"whole vectors go up to the root and down again in {rounds}; near the root, all "
         "other ranks wait.",
         "butterfly": f"the sums double with each exchange: only {rounds}, but each message "
         f"is a whole vector, {most} for the busiest rank.",
-        "master_worker": f"everything passes the root's link: it alone receives and sends {most}.",
+        "master_worker": f"all data pass the root's link: the root receives and sends {most}.",
         "all_to_all": f"one step is enough, but {total} cross the network at once, {most} a rank.",
         "round_robin": f"as much as all-to-all ({most} a rank), one exchange after the other: "
         "no link is crowded.",
         "broadcast": f"the ranks that have the vector double each step: {rounds} for all.",
-        "reduce": f"half of those that still hold sums hand them over each step: {rounds} to one.",
+        "reduce": f"half of the ranks with sums send their sums in each step: {rounds}.",
         "scatter": f"the root sends each rank only its chunk, {most} in all.",
-        "gather": "every rank sends one chunk, and all of them pass the root's incoming side.",
+        "gather": "every rank sends a chunk, and all chunks pass the root's incoming side.",
         "barrier": f"after {rounds} without any payload each rank knows that all have come.",
     }
     own = f"{plan.messages()} messages in {rounds}, {total} in all, {most} by the busiest rank."
     if plan.world_size == 1:
         own = "one rank alone has nothing to send."
-    return f"What to notice: {sentences.get(plan.name, own) if plan.world_size > 1 else own}"
+    return f"Notice: {sentences.get(plan.name, own) if plan.world_size > 1 else own}"
 
 
 def _name(plan: Schedule) -> str:

@@ -45,7 +45,7 @@ class Scaling:
         best = max(self.strong, key=lambda each: each.speed_up)
         good = f"{_up_to(weak)} if the batch grows, {_up_to(strong)} if it is shared"
         return (
-            f"What to notice: the efficiency is {GOOD:.0%} or more "
+            f"Notice: the efficiency is {GOOD:.0%} or more "
             f"{good if weak != strong else f'{_up_to(weak)}, both ways'}. "
             f"A shared batch is fastest on {count(best.world_size, 'rank')}."
         )

@@ -143,11 +143,11 @@ def _notice(bars: Sequence[Stacked]) -> str:
     if best.gain >= 0.005:
         said = f"{best.label} is {best.change} than the first of its group"
         hidden = "" if best.hidden is None else f", and hides {100 * best.hidden:.0f}% of its comm"
-        return f"What to notice: {said}{hidden}."
+        return f"Notice: {said}{hidden}."
     first = bars[0]
     most = max(range(len(PARTS)), key=lambda i: first.lengths[i])
     share = words.percent(first.lengths[most], first.step_ns)
-    return f"What to notice: {share} of {first.label} is {PARTS[most]}; no bar is shorter."
+    return f"Notice: {share} of {first.label} is {PARTS[most]}; no bar is shorter."
 
 
 def _lines(model: StackedSteps) -> Iterator[str]:

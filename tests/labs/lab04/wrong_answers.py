@@ -243,7 +243,7 @@ edits(
      "[p for m in model.modules() for p in m.parameters(recurse=False)], lr", "other batch"),
     ("train", "counts_the_first_batch",
      {"lr, momentum)\n": "lr, momentum)\n    first = None\n",
-      "# of the whole batch": "\n        first = images if first is None else first",
+      "# images of the whole batch": "\n        first = images if first is None else first",
       "/ images": "/ first"}, "other batch"),
     ("train", "evaluates", "broadcast_parameters(model)",
      "broadcast_parameters(model)\n    model.eval()", "mode"),
