@@ -312,10 +312,10 @@ beside(both_ms, saved_ms(cut=even, reports=False), "ms: equal lengths and no rep
 #   class of lab 06.
 
 # %% [markdown]
-# The kit judges your training by the trained model. It trains the model once more, in one process
-# with the text of all ranks, and compares the parameters: the distance between the two models must
-# be at most 6 % of the distance from the start to the trained model. Sums with fewer bits, such as
-# bfloat16, are accurate enough.
+# The kit judges your training by the model that you have trained. From the same start, the kit trains
+# a second model, in one process with the text of all ranks. The distance between the parameters of
+# the two models must be at most 6 % of the distance from the start to the kit's model. Sums with
+# fewer bits, such as bfloat16, are accurate enough.
 
 # %% [markdown]
 # The kit computes the time from the actions of the ranks, and uses no clock. Each check has a

@@ -575,8 +575,8 @@ if runs[1].trace.duration_ms:
 # %% [markdown]
 # **Notice:** with shares in order, the forward reaches 52.1 % of the ideal speed on eight
 # H800, and 51.4 % on eight A100, says the README. In zigzag, the numbers are 85.2 % and 81.7 %. The
-# uneven shares of work explain the numbers of the ring in order, up to a few percent. The loss of
-# zigzag must have further causes, such as communication that is not hidden.
+# uneven shares of work explain the numbers with shares in order, up to a few percent. In zigzag, the
+# shares are even, so the missing speed must have other causes, such as exposed communication.
 
 # %% [markdown]
 # ## Backward, and the memory of autograd

@@ -544,8 +544,8 @@ def replicas(forward):
 
 
 # %% [markdown]
-# **Predict:** on a link of 10 Gbit/s, the ranks wait for half of the step. How many times as long
-# does a step take with `Again`?
+# **Predict:** on a link of 10 Gbit/s, the ranks spend half of the step waiting. How many times as
+# long does a step take with `Again`?
 
 # %% guess="times"
 times = 1.03  # your prediction
@@ -1204,7 +1204,7 @@ def large_step(way):
 
 
 # %% [markdown]
-# **Predict:** all 32 blocks are kept. In which block is the memory full?
+# **Predict:** all 32 blocks are kept. In which block does the memory run out?
 
 # %%
 eighty = Cluster(8, machine="H100 SXM", link="450 GB/s, 3 us", values=False, alike=1)

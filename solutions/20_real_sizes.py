@@ -731,8 +731,8 @@ for rate in (450e9, 50e9):
     print(f"{rate / 1e9:.0f} GB/s: {tokens:,} tokens")
 
 # %% [markdown]
-# **Notice:** twice as many tokens send twice as many bytes, so at 50 GB/s no number of
-# tokens hides the messages. Therefore slices stay inside a host.
+# **Notice:** twice as many tokens take twice the arithmetic, and send twice as many bytes, so at
+# 50 GB/s no number of tokens hides the messages. Therefore slices stay inside a host.
 
 # %% [markdown]
 # ## Comparison with published measurements

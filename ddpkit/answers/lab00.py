@@ -9,11 +9,11 @@ import torch.distributed as dist
 
 
 def token_ring(token: torch.Tensor) -> torch.Tensor:
-    """Send `token` once around the ring of all ranks, each adding its rank + 1 to it.
+    """Send `token` once around the ring of all ranks, and add each rank's number + 1 on the way.
 
-    By dist.send and dist.recv alone, from rank r to rank r + 1. Every rank is called with an equal
-    tensor, and leaves it as it is. Rank 0 starts, and returns the token that comes back to it; any
-    other rank returns what it passed on.
+    Uses only dist.send and dist.recv, from rank r to rank r + 1. All ranks are called with equal
+    tensors, and leave their tensors unchanged. Rank 0 starts, and returns the token that comes
+    back; every other rank returns the token that it passed on.
     """
     rank, world_size = dist.get_rank(), dist.get_world_size()
     token = token.clone()
@@ -30,8 +30,8 @@ def token_ring(token: torch.Tensor) -> torch.Tensor:
 def who_waits(x: torch.Tensor) -> torch.Tensor:
     """Send `x` to the rank on the right, and return the tensor that came from the left.
 
-    By dist.send and dist.recv alone. It must not count on buffers: a send waits for its recv.
-    `x` is left as it is.
+    Uses only dist.send and dist.recv, and does not rely on buffers: each send waits for its recv.
+    `x` stays unchanged.
     """
     rank, world_size = dist.get_rank(), dist.get_world_size()
     right, left = (rank + 1) % world_size, (rank - 1) % world_size

@@ -10,8 +10,8 @@ import torch
 def minibatches(n: int, batch_size: int, seed: int) -> list[torch.Tensor]:
     """Shuffle the numbers 0 to n - 1 and cut them into batches: a list or tuple of int64 tensors.
 
-    Every batch has `batch_size` numbers, the last one the rest. The same seed gives the
-    same batches, a new seed gives new batches. Torch's global seed is left alone: make a
+    Every batch has `batch_size` numbers; the last batch has the rest. The same seed gives the
+    same batches, a new seed gives new batches. Leave torch's global seed alone: make a
     torch.Generator of your own.
     """
     generator = torch.Generator().manual_seed(seed)
@@ -20,11 +20,11 @@ def minibatches(n: int, batch_size: int, seed: int) -> list[torch.Tensor]:
 
 
 def sgd_step(parameters, gradients, lr, momentum=0.0, velocities=None):
-    """One step of SGD. Changes the parameters in place, in the same memory; leaves the gradients
-    unchanged.
+    """Take one step of SGD: change the parameters in place, and leave the gradients unchanged.
 
-    `velocities` is what the step before returned, None at the first step. Returns the new
-    velocities: a list or tuple of tensors, one for each parameter.
+    The parameters stay in the same memory. `velocities` is the return value of the previous step,
+    or None at the first step. Returns the new velocities: a list or tuple of tensors, one for each
+    parameter.
     """
     if velocities is None:
         velocities = [torch.zeros_like(g) for g in gradients]
@@ -36,12 +36,12 @@ def sgd_step(parameters, gradients, lr, momentum=0.0, velocities=None):
 
 
 def accumulate(loss, parameters, micro_batches):
-    """The gradients of the mean loss over all micro-batches together: a list or tuple of tensors.
+    """Return the gradients of the mean loss over all images of all micro-batches.
 
-    `loss(x, y)` is the mean loss over the images x. `micro_batches` is a list of (x, y); the
-    lengths may differ. Each micro-batch goes through the model whole and alone, and no more than
-    two graphs are in memory: the whole batch does not fit. Old values of .grad do not count, and
-    the parameters stay as they are.
+    The gradients are a list or tuple of tensors. `loss(x, y)` is the mean loss over the images x.
+    `micro_batches` is a list of (x, y); the lengths may differ. Each micro-batch goes through the
+    model whole and alone, and at most two graphs are in memory, because the whole batch does not
+    fit. Old values of .grad do not count, and the parameters stay unchanged.
     """
     images = sum(len(y) for _, y in micro_batches)
     total = [torch.zeros_like(p) for p in parameters]

@@ -9,10 +9,10 @@ import torch.distributed as dist
 
 
 def fit_link(nbytes: list[int], round_trips: list[float]) -> tuple[float, float]:
-    """Latency in seconds and bandwidth in bytes per second of a link, by least squares.
+    """Return a link's latency in seconds and bandwidth in bytes per second, by least squares.
 
-    The message of `nbytes[i]` bytes took `round_trips[i]` seconds there and back together. Every
-    measurement counts the same.
+    A message of `nbytes[i]` bytes took `round_trips[i]` seconds there and back. All measurements
+    have the same weight.
     """
     size = torch.tensor(nbytes, dtype=torch.float64)
     one_way = torch.tensor(round_trips, dtype=torch.float64) / 2
@@ -25,9 +25,9 @@ def fit_link(nbytes: list[int], round_trips: list[float]) -> tuple[float, float]
 def broadcast(x: torch.Tensor, src: int) -> None:
     """Copy `x` of rank `src` into `x` of every rank, by a binomial tree.
 
-    Works in place, by send, recv, isend and irecv alone, each with a rank named. Takes ⌈log2 n⌉
-    rounds, and each rank but `src` receives `x` once. `x` may be of any shape, also
-    transposed: but send and recv want `x.contiguous()`.
+    Works in place, with only send, recv, isend and irecv; each call names a rank. Takes ⌈log2 n⌉
+    rounds, and each rank except `src` receives `x` once. `x` may have any shape, and may be
+    transposed, but send and recv need `x.contiguous()`.
     """
     rank, world_size = dist.get_rank(), dist.get_world_size()
     place, far = (rank - src) % world_size, 1
@@ -44,8 +44,9 @@ def broadcast(x: torch.Tensor, src: int) -> None:
 def reduce(x: torch.Tensor, dst: int) -> None:
     """Add up `x` of all ranks into `x` of rank `dst`, by a binomial tree.
 
-    By messages, each with a rank named, as in `broadcast`. On every rank but `dst` `x` is
-    unchanged. Takes ⌈log2 n⌉ rounds, and each rank but `dst` sends once, as many bytes as `x` has.
+    Uses the same calls as `broadcast`, and each call names a rank. `x` stays unchanged on every
+    rank except `dst`. Takes ⌈log2 n⌉ rounds, and each rank except `dst` sends once: as many bytes
+    as `x` has.
     """
     rank, world_size = dist.get_rank(), dist.get_world_size()
     place, far = (rank - dst) % world_size, 1
@@ -65,9 +66,9 @@ def reduce(x: torch.Tensor, dst: int) -> None:
 def scatter(x: torch.Tensor, chunks: list[torch.Tensor] | None, src: int) -> None:
     """Copy `chunks[r]` of rank `src` into `x` of rank r, for every r.
 
-    By messages alone. `chunks` is None on the other ranks. Rank `src` sends to each of them its
-    chunk and nothing else. The chunks stay unchanged, may have different lengths, and need not be
-    contiguous; each `x` is contiguous.
+    Uses only messages. `chunks` is None on the other ranks. Rank `src` sends each of these ranks
+    its chunk and nothing else. The chunks stay unchanged, may have different lengths, and need not
+    be contiguous; each `x` is contiguous.
     """
     if dist.get_rank() != src:
         dist.recv(x, src)
@@ -81,8 +82,8 @@ def scatter(x: torch.Tensor, chunks: list[torch.Tensor] | None, src: int) -> Non
 def gather(x: torch.Tensor, chunks: list[torch.Tensor] | None, dst: int) -> None:
     """Copy `x` of rank r into `chunks[r]` of rank `dst`, for every r.
 
-    By messages alone. `chunks` is None on the other ranks; each of them sends one message, to
-    `dst`. The chunks are written in place, and are contiguous. Every `x` stays unchanged, and
+    Uses only messages. `chunks` is None on the other ranks; each of these ranks sends one message,
+    to `dst`. The chunks are written in place, and are contiguous. Every `x` stays unchanged, and
     need not be contiguous.
     """
     if dist.get_rank() != dst:
@@ -97,8 +98,8 @@ def gather(x: torch.Tensor, chunks: list[torch.Tensor] | None, dst: int) -> None
 def all_gather(chunks: list[torch.Tensor], x: torch.Tensor) -> None:
     """Copy `x` of rank r into `chunks[r]` of every rank, around a ring.
 
-    In each of n - 1 steps a rank sends one chunk to the right (rank + 1) and receives one from
-    the left, at the same time, by messages alone. The chunks are written in place. `x` stays
+    Uses only messages. In each of n - 1 steps, a rank sends one chunk to the right (rank + 1) and
+    at the same time receives one chunk from the left. The chunks are written in place. `x` stays
     unchanged, need not be contiguous, and may be one of the chunks. The chunks are contiguous and
     may have different lengths.
     """
@@ -113,9 +114,9 @@ def all_gather(chunks: list[torch.Tensor], x: torch.Tensor) -> None:
 def reduce_scatter(x: torch.Tensor, chunks: list[torch.Tensor]) -> None:
     """Add up `chunks[r]` of all ranks into `x` of rank r, around a ring.
 
-    In each of n - 1 steps a rank sends one sum to the right (rank + 1) and receives one from the
-    left, at the same time, by messages alone. The chunks stay unchanged (but `x` may be one
-    chunk), may have different lengths, and need not be contiguous.
+    Uses only messages. In each of n - 1 steps, a rank sends one sum to the right (rank + 1) and at
+    the same time receives one sum from the left. The chunks stay unchanged (but `x` may be one of
+    the chunks), may have different lengths, and need not be contiguous.
     """
     rank, world_size = dist.get_rank(), dist.get_world_size()
     total = chunks[rank - 1].contiguous()
@@ -130,10 +131,10 @@ def reduce_scatter(x: torch.Tensor, chunks: list[torch.Tensor]) -> None:
 
 
 def barrier() -> None:
-    """Return when every rank has called it, and not before, after ⌈log2 n⌉ rounds.
+    """Return only after every rank has called the barrier, in ⌈log2 n⌉ rounds.
 
-    In each round a rank sends a message of one element to one rank and receives one from another,
-    at the same time, both with a rank named.
+    In each round, a rank sends a message of one element to one rank, and at the same time receives
+    a message from another rank. Each call names a rank.
     """
     rank, world_size = dist.get_rank(), dist.get_world_size()
     far = 1

@@ -14,15 +14,16 @@ reduce = get("reduce")
 
 
 def all_to_all(x: torch.Tensor) -> torch.Tensor:
-    """The sum of x over all ranks, as a new tensor: every rank sends x to every other.
+    """Return the sum of x over all ranks, as a new tensor: every rank sends x to every other rank.
 
-    All messages are under way at once, and every rank adds in the order of the ranks, so that all
+    All messages are under way at once. Every rank adds in the order of the ranks, so that all ranks
     get the same sum to the last bit. `x` may have any shape and dtype, and need not be contiguous.
-    For the sake of time, which the check does not measure, send in the order of the distance: to
-    the rank 1, 2, ... to the right. In another order several ranks may send to one at once.
+    To be fast, send first to the next rank on the right, then to the rank after the next, and so
+    on. In another order, several ranks may send to the same rank at once. The check does not
+    measure the time.
     """
     rank, world_size = dist.get_rank(), dist.get_world_size()
-    mine = x.contiguous()  # in one piece, as a message has to be
+    mine = x.contiguous()  # in one piece: send and recv need a contiguous tensor
     parts = [torch.empty_like(mine) for _ in range(world_size)]
     parts[rank] = mine
     works = [dist.isend(mine, (rank + far) % world_size) for far in range(1, world_size)]
@@ -38,10 +39,10 @@ def all_to_all(x: torch.Tensor) -> torch.Tensor:
 
 
 def round_robin(x: torch.Tensor) -> torch.Tensor:
-    """The sum of x over all ranks, as a new tensor, in n - 1 rounds of one exchange each.
+    """Return the sum of x over all ranks, as a new tensor, in n - 1 rounds of one exchange each.
 
-    In round `far` (1 to n - 1) a rank sends x to the rank `far` to its right, receives from the
-    rank `far` to its left, and adds. The next round begins when this one is over.
+    In round `far` (1 to n - 1), a rank sends x to the rank at distance `far` on the right, receives
+    from the rank at distance `far` on the left, and adds. The next round begins afterwards.
     """
     rank, world_size = dist.get_rank(), dist.get_world_size()
     mine = x.contiguous()
@@ -55,7 +56,7 @@ def round_robin(x: torch.Tensor) -> torch.Tensor:
 
 
 def master_worker(x: torch.Tensor) -> torch.Tensor:
-    """The sum of x over all ranks, as a new tensor: rank 0 adds up, and sends it to all.
+    """Return the sum of x over all ranks, as a new tensor: rank 0 adds up, and sends the sum.
 
     Every `send` and every `recv` names a rank.
     """
@@ -75,9 +76,9 @@ def master_worker(x: torch.Tensor) -> torch.Tensor:
 
 
 def tree(x: torch.Tensor) -> torch.Tensor:
-    """The sum of x over all ranks, as a new tensor: up a binomial tree to rank 0, and down.
+    """Return the sum of x over all ranks, as a new tensor: up a binomial tree to rank 0, and down.
 
-    Made of lab 02's reduce(x, dst) and broadcast(x, src), which work in place.
+    Calls lab 02's reduce(x, dst) and broadcast(x, src), which work in place.
     """
     total = x.clone()
     reduce(total, dst=0)
@@ -86,16 +87,16 @@ def tree(x: torch.Tensor) -> torch.Tensor:
 
 
 def butterfly(x: torch.Tensor) -> torch.Tensor:
-    """The sum of x over all ranks, as a new tensor, by recursive doubling.
+    """Return the sum of x over all ranks, as a new tensor, by recursive doubling.
 
-    If n is no power of two, each rank beyond the largest power of two first gives x to a rank of
-    the butterfly, no two ranks to the same rank, and gets the sum from the same rank at the end.
+    If n is not a power of two, each rank beyond the largest power of two first sends x to a
+    different rank of the butterfly, and gets the sum back from the same rank at the end.
     Two partners send to each other at the same time.
     """
     rank, world_size = dist.get_rank(), dist.get_world_size()
     total = x.clone(memory_format=torch.contiguous_format)
     received = torch.empty_like(total)
-    doubled = 2 ** (world_size.bit_length() - 1)  # the largest power of two in n
+    doubled = 2 ** (world_size.bit_length() - 1)  # the largest power of two up to n
     if rank >= doubled:
         dist.send(total, rank - doubled)
         dist.recv(total, rank - doubled)
@@ -114,15 +115,16 @@ def butterfly(x: torch.Tensor) -> torch.Tensor:
 
 
 def ring(x: torch.Tensor) -> torch.Tensor:
-    """The sum of x over all ranks, as a new tensor: chunks go twice around to the right.
+    """Return the sum of x over all ranks, as a new tensor: chunks go around twice, to the right.
 
-    In 2(n - 1) rounds, a chunk of about 1/n of x in each. Works for every length, also where n
-    does not divide it or is larger. (`torch.tensor_split` cuts a flat tensor into n views.)
+    In each of 2(n - 1) rounds, a rank sends one chunk of about 1/n of x. Works for every length,
+    even a length that n does not divide, or a length below n. (`torch.tensor_split` cuts a flat
+    tensor into n views.)
     """
     rank, world_size = dist.get_rank(), dist.get_world_size()
     right, left = (rank + 1) % world_size, (rank - 1) % world_size
     total = x.clone(memory_format=torch.contiguous_format)
-    chunks = total.view(-1).tensor_split(world_size)  # views: to add to one changes total
+    chunks = total.view(-1).tensor_split(world_size)  # views: adding to a chunk changes total
     for step in range(2 * (world_size - 1)):
         outgoing = chunks[(rank - step) % world_size]
         incoming = chunks[(rank - step - 1) % world_size]
@@ -140,10 +142,11 @@ def ring(x: torch.Tensor) -> torch.Tensor:
 def predict(
     algorithm: str, world_size: int, nbytes: int, latency: float, bandwidth: float
 ) -> float:
-    """Seconds for one of the six (its name), by α in seconds and β in bytes per second.
+    """Return the seconds of one of the six all-reduces, given by its name.
 
-    A tree takes ⌈log2 n⌉ rounds up and as many down; a butterfly log2 n rounds, or where n is no
-    power of two, ⌊log2 n⌋ + 2. One rank alone needs no time.
+    `latency` is α in seconds, `bandwidth` is β in bytes per second. A tree takes ⌈log2 n⌉ rounds
+    up and as many down. A butterfly takes log2 n rounds if n is a power of two, and ⌊log2 n⌋ + 2
+    otherwise. One rank alone needs no time.
     """
     n, t = world_size, nbytes / bandwidth
     up = (n - 1).bit_length()  # ⌈log2 n⌉

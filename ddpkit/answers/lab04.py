@@ -16,32 +16,34 @@ minibatches = get("minibatches")
 def broadcast_parameters(module: nn.Module, src: int = 0) -> None:
     """Give every rank the parameters and the buffers that `module` has on rank `src`.
 
-    Frozen parameters too, and buffers of any dtype, also those that state_dict() leaves out. In
-    place: an optimizer may hold these very tensors, and a view of one shows the new values. All
-    ranks have a module of the same build.
+    Includes frozen parameters, and buffers of any dtype, even buffers that state_dict() leaves out.
+    Works in place: an optimizer may hold these tensors, and a view of a tensor shows the new
+    values. The modules of all ranks have the same structure.
     """
     for tensor in [*module.parameters(), *module.buffers()]:
         dist.broadcast(tensor.detach(), src)
 
 
 def shard(n: int, batch_size: int, epoch: int, rank: int, world_size: int) -> list[torch.Tensor]:
-    """The part of `rank` in each batch of an epoch: a list or tuple of int64 tensors, one a step.
+    """Return `rank`'s part of each batch of an epoch: a list or tuple of int64 tensors.
 
-    All ranks' parts of a step together are one batch: `batch_size` of the numbers 0 to n - 1, the
-    last one what is left. Their lengths differ by 1 at most; a part may be empty, and is in the
-    list all the same. An epoch has each number once, shuffled, and in an order of its own, which
-    all ranks know from the number of the epoch. Torch's global seed is left alone.
+    The list has one part for each step. In each step, the parts of all ranks form one batch:
+    `batch_size` of the numbers 0 to n - 1, or the rest in the last batch. The lengths of these
+    parts differ by at most 1; the list includes empty parts. An epoch has each number once. Each
+    epoch has a shuffled order of its own, which all ranks compute from the number of the epoch.
+    Leave torch's global seed alone.
     """
     batches = minibatches(n, batch_size, seed=epoch)
     return [batch.tensor_split(world_size)[rank] for batch in batches]
 
 
 def gradients_of(module: nn.Module) -> list[torch.Tensor]:
-    """The gradients that the ranks average: a list or tuple, equally long on all of them.
+    """Return the gradients that the ranks average: a list or tuple, equally long on all ranks.
 
-    One for each parameter that requires a gradient, in the order of module.parameters(), which
-    names a shared (tied) parameter once. Where .grad is None, this makes it zeros first. These are
-    the very .grad tensors: who changes one in place has changed the gradient.
+    It has one gradient for each parameter that requires a gradient, in the order of
+    module.parameters(), which lists a shared (tied) parameter once. If .grad is None, first set
+    .grad to zeros. Return the .grad tensors themselves, no copies: a change in place then
+    changes the gradient.
     """
     parameters = [p for p in module.parameters() if p.requires_grad]
     for p in parameters:
@@ -51,12 +53,12 @@ def gradients_of(module: nn.Module) -> list[torch.Tensor]:
 
 
 def average_by_gather(module: nn.Module) -> None:
-    """Make each gradient its mean over all ranks, on all ranks: for each parameter one dist.gather
-    to rank 0 and one dist.scatter from it.
+    """Replace each gradient by its mean over all ranks: for each parameter, one dist.gather to
+    rank 0 and one dist.scatter from rank 0.
 
-    Promised of this and of the next two: a parameter without a gradient counts as zeros, and has
-    the mean afterwards, on every rank. Frozen parameters stay without. A shared one is averaged
-    once. Every gradient keeps its dtype.
+    This function and the next two promise: a missing gradient counts as zeros, and is the mean
+    afterwards, on every rank. Frozen parameters stay without a gradient. A shared parameter is
+    averaged once. Every gradient keeps its dtype.
     """
     rank, world_size = dist.get_rank(), dist.get_world_size()
     for gradient in gradients_of(module):
@@ -70,9 +72,9 @@ def average_by_gather(module: nn.Module) -> None:
 
 
 def average_per_parameter(module: nn.Module) -> None:
-    """Make each gradient its mean over all ranks: one dist.all_reduce for each parameter.
+    """Replace each gradient by its mean over all ranks: one dist.all_reduce for each parameter.
 
-    It promises what average_by_gather promises.
+    The promises are those of average_by_gather.
     """
     for gradient in gradients_of(module):
         dist.all_reduce(gradient)
@@ -80,12 +82,12 @@ def average_per_parameter(module: nn.Module) -> None:
 
 
 def average_flat(module: nn.Module) -> None:
-    """Make each gradient its mean over all ranks: one dist.all_reduce for all of a dtype.
+    """Replace each gradient by its mean over all ranks: one dist.all_reduce for each dtype.
 
-    It promises what average_by_gather promises.
+    The promises are those of average_by_gather.
     """
     gradients = gradients_of(module)
-    for dtype in dict.fromkeys(g.dtype for g in gradients):  # a set, but in order
+    for dtype in dict.fromkeys(g.dtype for g in gradients):  # each dtype once, in a fixed order
         members = [g for g in gradients if g.dtype == dtype]
         flat = torch.cat([g.flatten() for g in members])
         dist.all_reduce(flat)
@@ -95,19 +97,19 @@ def average_flat(module: nn.Module) -> None:
 
 
 def train(model: nn.Module, batches, lr: float, momentum: float = 0.0) -> None:
-    """Train `model` on all ranks: after each step it is what one process makes of whole batches.
+    """Train `model` on all ranks, so that it equals the model of one process with whole batches.
 
-    It starts from rank 0's model. `batches` is a generator of this rank's parts, (x, y), one for
-    each step; take the next one when the step before is done. A part may be shorter than another
-    rank's, or empty. The loss is the cross entropy, its mean over all images of the whole batch.
-    The step is SGD with momentum (torch.optim.SGD, or yours of lab 01). The model stays in the
-    mode for training.
+    All ranks start from rank 0's model. `batches` is a generator of this rank's parts (x, y), one
+    for each step; take the next part when the previous step is done. A part may be shorter than
+    the parts of other ranks, or empty. The loss is the mean cross entropy over all images of the
+    whole batch. The step is SGD with momentum (torch.optim.SGD, or your sgd_step of lab 01). The
+    model stays in training mode.
     """
     broadcast_parameters(model)
     optimizer = torch.optim.SGD(model.parameters(), lr, momentum)
     for x, y in batches:
         images = torch.tensor(len(y))
-        dist.all_reduce(images)  # of the whole batch
+        dist.all_reduce(images)  # images of the whole batch
         loss = nn.functional.cross_entropy(model(x), y, reduction="sum")
         optimizer.zero_grad()
         (loss * dist.get_world_size() / images).backward()

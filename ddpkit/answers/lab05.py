@@ -8,7 +8,7 @@ import torch
 
 
 def flatten(tensors) -> torch.Tensor:
-    """One new 1-D tensor with the elements of all `tensors`, in order and in their dtype.
+    """Return one new 1-D tensor with the elements of all `tensors`, in order and in their dtype.
 
     The tensors may have any shapes and strides, and have the same dtype.
     """
@@ -16,22 +16,22 @@ def flatten(tensors) -> torch.Tensor:
 
 
 def unflatten(flat: torch.Tensor, tensors) -> list[torch.Tensor]:
-    """Views of the 1-D tensor `flat`, in order: one for each of `tensors`, of its shape.
+    """Cut the 1-D tensor `flat` into views: one for each of `tensors`, with this tensor's shape.
 
-    A list or tuple. `tensors` only tell the shapes, and stay unchanged.
+    Returns a list or tuple, in order. `tensors` only give the shapes, and stay unchanged.
     """
     parts = flat.split([tensor.numel() for tensor in tensors])
     return [part.view(tensor.shape) for part, tensor in zip(parts, tensors)]
 
 
 def assign_buckets(parameters, bucket_cap_mb: float, first_bucket_mb: float | None = None):
-    """A list of buckets, in the order in which they closed; a bucket is a list of parameters.
+    """Return a list of buckets, in the order in which they close; a bucket is a list of parameters.
 
-    `parameters`, perhaps an iterator, are put in from the last to the first, each into the
-    open bucket of the same kind: the same dtype and device. A bucket closes when its bytes reach
-    `bucket_cap_mb` (1 MB is 2**20 bytes); the first of each kind already at `first_bucket_mb`, if
-    that is given. What is open at the end closes then, the one that was opened first before the
-    others. Tuples are as good as lists.
+    Put the parameters in from the last to the first, each into the open bucket of its dtype and
+    device. A bucket closes when its bytes reach `bucket_cap_mb` (1 MB is 2**20 bytes). If
+    `first_bucket_mb` is given, it is the cap of the first bucket of each dtype and device. At the
+    end, the open buckets close, in the order in which they were opened. `parameters` may be an
+    iterator. Tuples are as good as lists.
     """
     first = bucket_cap_mb if first_bucket_mb is None else first_bucket_mb
     closed, open_buckets, caps = [], {}, {}
@@ -46,13 +46,12 @@ def assign_buckets(parameters, bucket_cap_mb: float, first_bucket_mb: float | No
 
 
 class GradientBuckets:
-    """Flat tensors, one for each bucket, and the gradients as views of them.
+    """Flat tensors, one for each bucket, and the gradients as views of these tensors.
 
-    `parameters[i]`  the parameters of bucket i
-    `flat[i]`        its 1-D tensor, as long as they are together, of their dtype and device
-    `views[i]`       views of `flat[i]`, one for each of these parameters
+    `parameters[i]` the parameters of bucket i `flat[i]` the 1-D tensor with all elements of bucket
+    i, of their dtype and device `views[i]` views of `flat[i]`, one for each parameter of bucket i
 
-    The constructor collects gradients of before.
+    The constructor collects the gradients that exist already.
     """
 
     def __init__(self, buckets):
@@ -63,7 +62,7 @@ class GradientBuckets:
             self.collect(i)
 
     def collect(self, i: int) -> None:
-        """Make each gradient of bucket i the view that belongs to it, and keep its values.
+        """Replace each gradient of bucket i by its view in the bucket, with the gradient's values.
 
         A gradient that is None stays None, and counts as zeros in `flat[i]`. Other buckets are
         left alone.
@@ -77,12 +76,12 @@ class GradientBuckets:
 
 
 def best_cap(caps, ready, sizes, latency, bandwidth, world_size: int) -> float:
-    """The cap in MB, one of `caps`, with which the last all-reduce is done first.
+    """Return the cap, one of `caps` in MB, with which the last all-reduce is done earliest.
 
-    A bucket closes when its bytes reach the cap, of which 1 MB is 2**20 bytes, and at the end.
-    `ready[i]` is when gradient i is ready, in seconds, and `sizes[i]` its bytes; both are in the
-    order of readiness. `latency` is in seconds, `bandwidth` in bytes per second. Of caps that are
-    equally good, it is the first.
+    A bucket closes when its bytes reach the cap (1 MB is 2**20 bytes), and at the end. Gradient i
+    is ready after `ready[i]` seconds, and has `sizes[i]` bytes; both lists are in the order of
+    readiness. `latency` is in seconds, `bandwidth` in bytes per second. If several caps are equally
+    good, return the first of these caps.
     """
 
     def done(cap):

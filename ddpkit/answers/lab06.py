@@ -22,7 +22,7 @@ unflatten = get("unflatten")
 
 
 def grad_bucket(buckets, i):
-    """Bucket `i` as a communication hook sees it, with the methods of torch's GradBucket."""
+    """Return bucket `i` for a communication hook, with the methods of torch's GradBucket."""
     return SimpleNamespace(
         index=lambda: i,
         buffer=lambda: buckets.flat[i],
@@ -33,11 +33,11 @@ def grad_bucket(buckets, i):
 
 
 def average(bucket):
-    """Start to replace `bucket.buffer()`, on all ranks, by the mean over the ranks: one
-    all_reduce.
+    """Start one all_reduce that replaces `bucket.buffer()` by the mean over all ranks.
 
-    Returns, without waiting, a Work; when its `wait()` is over, the mean is there. As torch does,
-    divide first and then sum: the sum of many large float16 numbers could be too large.
+    Returns a Work without waiting; after the `wait()` of this Work, the buffer holds the mean.
+    Divide first and then sum, as torch does: a sum of many large float16 numbers could be too
+    large.
     """
     flat = bucket.buffer()
     flat.div_(dist.get_world_size())
@@ -45,10 +45,10 @@ def average(bucket):
 
 
 class Reducer:
-    """Averages buckets while backward runs: each when it is complete, all in order.
+    """Averages each bucket as soon as it is complete, in order, while backward runs.
 
-    `buckets` are `GradientBuckets`; `start(bucket)` starts an average, as `average` does, of
-    bucket i as a hook sees it: `grad_bucket(buckets, i)`.
+    `buckets` is a `GradientBuckets`. `start(bucket)` starts an average, as `average` does; for
+    bucket i, its argument is `grad_bucket(buckets, i)`.
     """
 
     def __init__(self, buckets, start=average):
@@ -57,13 +57,13 @@ class Reducer:
         self.begin()
 
     def begin(self):
-        """Before a backward: every gradient is missing, nothing is started."""
+        """Prepare for a backward: every gradient is missing, and no bucket has started."""
         self.order = []  # the parameters, as their gradients became ready
         self.missing = [set(bucket) for bucket in self.buckets.parameters]
-        self.works = []  # of the buckets that were started: the first len(works) ones
+        self.works = []  # one for each started bucket: the first len(works) buckets
 
     def ready(self, parameter) -> None:
-        """The hook: the gradient of `parameter` is ready. Start what can be started."""
+        """The hook: the gradient of `parameter` is ready. Start each bucket that may start now."""
         self.order.append(parameter)
         self.missing[self.bucket_of[parameter]].discard(parameter)
         while len(self.works) < len(self.missing) and not self.missing[len(self.works)]:
@@ -72,7 +72,9 @@ class Reducer:
             self.works.append(self.start(grad_bucket(self.buckets, i)))
 
     def wait(self) -> None:
-        """After backward: wait for all that was started. A hook may give a new tensor: copy it."""
+        """Wait, after backward, for each average. If a Work returns a tensor, copy it to the
+        bucket.
+        """
         for flat, work in zip(self.buckets.flat, self.works):
             result = work.wait()
             if isinstance(result, torch.Tensor):
@@ -80,10 +82,11 @@ class Reducer:
 
 
 def rebuilt_buckets(parameters, ready, bucket_cap_mb: float, first_bucket_mb: float | None = None):
-    """Buckets in the order in which gradients became ready on rank 0: the same on every rank.
+    """Return the buckets in the order in which gradients became ready on rank 0, on every rank.
 
-    `ready` lists the places in `parameters`, as their gradients became ready on this rank. The
-    order may travel in any way that keeps each place whole. For the caps see `assign_buckets`.
+    `ready` lists indices of `parameters`, in the order in which the gradients became ready on this
+    rank. Rank 0 may send its order in any way that keeps every index exact. For the caps, see
+    `assign_buckets`.
     """
     order = torch.tensor(ready, device=parameters[0].device)
     dist.broadcast(order, src=0)
@@ -92,13 +95,13 @@ def rebuilt_buckets(parameters, ready, bucket_cap_mb: float, first_bucket_mb: fl
 
 
 def unused_parameters(output, parameters) -> list:
-    """Those of `parameters` that the graph of `output` does not reach: a list, in their order.
+    """List the `parameters` that the graph of `output` does not reach, in their order.
 
-    It looks only: no gradient is made, and the model's backward can still run. The graph may be
-    deeper than Python's calls can go. A tuple is as good as a list.
+    Only read the graph: make no gradient, so that the model's backward can still run. The graph
+    may be deeper than Python's limit for nested calls. A tuple is as good as a list.
 
-    `output` is what the model returned: a tensor, or tensors in lists, tuples and dicts, nested
-    (`tree_leaves` lists all that is in there). It may contain a parameter itself.
+    `output` is the return value of the model: a tensor, or tensors in nested lists, tuples and
+    dicts (`tree_leaves` lists all of these tensors). `output` may contain a parameter itself.
     """
     tensors = [leaf for leaf in tree_leaves(output) if isinstance(leaf, torch.Tensor)]
     reached, seen = {id(tensor) for tensor in tensors}, set()
@@ -114,7 +117,7 @@ def unused_parameters(output, parameters) -> list:
 
 def share_unused(buckets):
     """Give a parameter without a gradient its view, if any rank has a gradient for it."""
-    pairs = []  # a parameter and its view, of all buckets
+    pairs = []  # (parameter, view), of all buckets
     for parameters, views in zip(buckets.parameters, buckets.views):
         pairs += zip(parameters, views)
     has = [p.grad is not None for p, _ in pairs]
@@ -129,7 +132,7 @@ def share_unused(buckets):
 def no_sync(ddp):
     """Inside `with no_sync(ddp):` the flag `ddp.require_backward_grad_sync` is False.
 
-    Afterwards it is what it was before, whatever has happened inside.
+    Afterwards, the flag has its old value again, even if an exception was raised inside.
     """
     before = ddp.require_backward_grad_sync
     ddp.require_backward_grad_sync = False
@@ -140,12 +143,12 @@ def no_sync(ddp):
 
 
 def queue_callback(f):
-    """Within a backward: call `f()` when it is over, before `backward()` returns."""
+    """Call `f()` at the end of the current backward, before `backward()` returns."""
     torch.autograd.Variable._execution_engine.queue_callback(f)
 
 
 def sync_buffers(module):
-    """Give all ranks rank 0's buffers, those of one dtype in one broadcast."""
+    """Give all ranks rank 0's buffers, with one broadcast for each dtype."""
     for buffers in assign_buckets(module.buffers(), float("inf")):
         flat = flatten(buffers)
         dist.broadcast(flat, src=0)
@@ -156,8 +159,8 @@ def sync_buffers(module):
 class DistributedDataParallel(torch.nn.Module):
     """Wraps a module: its gradients are averaged over all ranks within `backward()`.
 
-    Used as torch's, which says what the options mean. Raises RuntimeError if no parameter of the
-    module requires a gradient.
+    Used like torch's class; torch's documentation explains the options. Raises RuntimeError if no
+    parameter of the module requires a gradient.
     """
 
     def __init__(
@@ -169,8 +172,8 @@ class DistributedDataParallel(torch.nn.Module):
         self.find_unused_parameters = find_unused_parameters
         self.broadcast_buffers = broadcast_buffers
         self.require_backward_grad_sync = True
-        self.expected = 0  # backwards that shall average
-        self.unused = []  # parameters, in the next of them
+        self.expected = 0  # the number of backwards that still have to average
+        self.unused = []  # parameters without a gradient in the next of these backwards
         self.first_order = [] if find_unused_parameters else None  # None: not seen yet; []: done
         self.trained = [p for p in module.parameters() if p.requires_grad]
         if not self.trained:
@@ -178,17 +181,18 @@ class DistributedDataParallel(torch.nn.Module):
                 "DistributedDataParallel averages gradients, and no parameter of this module "
                 "requires one: use the module without it."
             )
-        # Rank 0's start for all; the first buckets, in a Reducer; its hook.
+        # Give all ranks rank 0's start, make a Reducer with the first buckets, and set the hooks.
         broadcast_parameters(module)
         self.reducer = Reducer(GradientBuckets(assign_buckets(self.trained, *self.caps)))
         for p in self.trained:
             p.register_post_accumulate_grad_hook(self.gradient_ready)
 
-    @torch.no_grad()  # also in a backward that makes a graph of its own
+    @torch.no_grad()  # even if backward makes a graph (create_graph=True)
     def gradient_ready(self, parameter):
-        """The hook. Nothing, if this backward is not `expected`; else the reducer is told.
+        """The hook: tell the reducer; do nothing if this backward is not `expected`.
 
-        In the first call of a backward `finish` is queued, and what is `unused` is ready.
+        The first call in a backward also queues `finish`, and reports each parameter of `unused`
+        as ready.
         """
         if self.expected and self.reducer.bucket_of[parameter] < len(self.reducer.works):
             raise RuntimeError("A gradient was ready twice in one backward, or after it was sent.")
@@ -201,10 +205,10 @@ class DistributedDataParallel(torch.nn.Module):
         self.reducer.ready(parameter)
 
     def finish(self):
-        """Backward is over, so one less is `expected`. Wait; say so if a gradient never came.
+        """Backward is over: lower `expected`, wait, and raise an error if a gradient never came.
 
-        Then those that were unused get theirs, the first order is noted, and a new backward
-        begins.
+        Then share the gradients of unused parameters, store the first order, and let the reducer
+        begin anew.
         """
         self.expected -= 1
         self.reducer.wait()
@@ -252,11 +256,11 @@ class DistributedDataParallel(torch.nn.Module):
         return no_sync(self)
 
     def __setstate__(self, state):
-        """Of a deep copy, or read from a file: parameters leave their hooks behind."""
+        """Set the hooks again after a deep copy or a load from a file: parameters lose their hooks."""
         super().__setstate__(state)
         for p in self.trained:
             p.register_post_accumulate_grad_hook(self.gradient_ready)
 
     def register_comm_hook(self, state, hook):
-        """Let `hook(state, bucket)` average: it returns a Work, or a Future of the mean."""
+        """Let `hook(state, bucket)` average. The hook returns a Work, or a Future of the mean."""
         self.reducer.start = partial(hook, state)

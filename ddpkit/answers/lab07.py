@@ -20,9 +20,9 @@ unflatten = get("unflatten")
 def fp16_hook(state, bucket):
     """Start to replace the bucket's gradients by their mean, sent as float16.
 
-    `state` is the process group whose ranks average (None: all ranks). Returns, without waiting, a
-    Future whose value is a tensor of the buffer's dtype and shape with the mean. Divides before it
-    sums. (torch wants the second parameter to be called `bucket`.)
+    `state` is the process group of the ranks that average (None: all ranks). Returns, without waiting, a
+    Future of the mean: a tensor of the buffer's dtype and shape. Divides before it sums. (torch
+    wants the second parameter to be called `bucket`.)
     """
     flat = bucket.buffer()
     half = (flat / dist.get_world_size(state)).half()
@@ -31,19 +31,19 @@ def fp16_hook(state, bucket):
 
 
 def orthonormal(matrix):
-    """A matrix whose columns are orthonormal, and span what those of `matrix` do."""
+    """Return orthonormal columns that span the same space as the columns of `matrix`."""
     return torch.linalg.qr(matrix).Q
 
 
 def mean_of(tensors):
-    """The means of these tensors over the ranks, as a list: in one all-reduce."""
+    """Return the means of these tensors over the ranks, as a list, with one all-reduce."""
     flat = flatten(tensors)
     dist.all_reduce(flat)
     return unflatten(flat / dist.get_world_size(), tensors)
 
 
 def done(value):
-    """A Future that is over."""
+    """Return a Future that already has its value."""
     future = torch.futures.Future()
     future.set_result(value)
     return future
@@ -52,14 +52,15 @@ def done(value):
 def powersgd_hook(state, bucket):
     """Replace each gradient by its mean, as the product of two thin matrices.
 
-    A gradient of two or more dimensions is a matrix M: first dimension × the rest. Q has
-    `state.rank` columns, fewer if M is smaller. The first Q is random, and the same on all ranks.
-    The Q' of a bucket are kept in `state.q[bucket.index()]`, for the next step, and the unsent part
-    of the gradients in `state.error[bucket.index()]`, for the next gradients. If `state.error` has
-    been emptied, nothing is added. Gradients of fewer dimensions are averaged unchanged. Every
-    tensor has the dtype of the gradients. A bucket takes at most 3 collectives, for P, Q', the
-    gradients of fewer dimensions and, if you like, rank 0's first Q, and sends nothing else. The
-    hook may wait, and returns a Future. (`bucket.gradients()`: views of `bucket.buffer()`.)
+    A gradient of two or more dimensions is a matrix M: first dimension × the rest. Q has r =
+    `state.rank` columns (the rank of a matrix, not a process), fewer if M is smaller. The first Q
+    is random, and the same on all ranks. Keep the Q' of a bucket in `state.q[bucket.index()]` for
+    the next step, and the unsent part of the gradients in `state.error[bucket.index()]` for the
+    next gradients. If `state.error` is empty, add nothing. Average gradients of fewer dimensions
+    unchanged. Every tensor has the dtype of the gradients. A bucket takes at most 3 collectives,
+    for P, Q', the gradients of fewer dimensions and, if you like, rank 0's first Q, and sends
+    nothing else. The hook may wait, and returns a Future. (`bucket.gradients()` lists views of
+    `bucket.buffer()`.)
     """
     i, flat = bucket.index(), bucket.buffer()
     flat += state.error.get(i, 0)
@@ -83,7 +84,7 @@ def powersgd_hook(state, bucket):
 
 
 def train_uneven(model, optimizer, batches, loss_of) -> list[int]:
-    """Train on all batches of all ranks, of which ranks may have different numbers.
+    """Train on all batches of all ranks; ranks may have different numbers of batches.
 
     In each step the gradient is the mean over the ranks with a batch; ranks without a batch take
     part with zeros, and take the same optimizer step. All ranks end together. Returns the number of
@@ -114,7 +115,7 @@ def monitored_barrier(store, name: str, rank: int, world_size: int, timeout: flo
 
     If ranks are missing after `timeout` seconds, raise RuntimeError on every waiting rank, with the
     list of all missing ranks in the message, in any order: "ranks [1, 3] …". `store` is any store
-    of c10d's. Later calls have new names.
+    of c10d. Later calls have new names.
     """
     keys = [f"{name}/{each}" for each in range(world_size)]
     store.set(keys[rank], "here")
@@ -126,7 +127,7 @@ def monitored_barrier(store, name: str, rank: int, world_size: int, timeout: flo
 
 
 def make_backend(all_reduce):
-    """A process group of all ranks that sums by `all_reduce(tensors, options)`."""
+    """Return a process group of all ranks with the all-reduce `all_reduce(tensors, options)`."""
 
     class Done(dist.Work):
         def __init__(self, tensors):
@@ -143,7 +144,7 @@ def make_backend(all_reduce):
 
 
 def registered(all_reduce, Done):
-    """The name of a backend: its all-reduce is that function, all else is the default group's."""
+    """Register a backend: this all-reduce, and the default group's other calls. Return its name."""
     world = dist.group.WORLD
 
     class Group(dist.ProcessGroup):
@@ -178,10 +179,10 @@ def ring_all_reduce(tensors, options) -> None:
 
 
 def pair_groups() -> list:
-    """For 2^k ranks the groups of two in which this rank gossips: group i for binary digit i.
+    """Return the groups of two in which this rank gossips: group i for binary digit i.
 
-    All ranks call `dist.new_group` for all groups, in the same order, also for groups that they are
-    not in; a rank keeps only its own.
+    There are 2^k ranks. All ranks call `dist.new_group` for all groups, in the same order, even for
+    groups that they are not in; a rank keeps only its own groups.
     """
     rank, world_size = dist.get_rank(), dist.get_world_size()
     groups = []
@@ -196,7 +197,7 @@ def pair_groups() -> list:
 
 
 def gossip_hook(state, bucket):
-    """Start to replace the bucket by the mean of this rank's and its partner's.
+    """Start to replace the bucket by the mean of this rank's bucket and its partner's bucket.
 
     The partner is in the group `state.pairs[state.step % len(state.pairs)]`, for all buckets of a
     step; `state.step` grows by one with the last bucket. Returns a Future, without waiting.

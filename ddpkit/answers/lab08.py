@@ -21,10 +21,10 @@ def done(servers) -> None:
 
 
 def push(gradient, servers) -> None:
-    """Send each server PUSH and its chunk of the gradient; return when all of it is sent.
+    """Send each server PUSH and its chunk of the gradient; return when all is sent.
 
-    Chunk i belongs to the rank `servers[i]`. All requests and all chunks are on their way before
-    any of them is waited for.
+    Chunk i belongs to the rank `servers[i]`. Start to send all requests and all chunks before you
+    wait for any of them.
     """
     works = []
     for server, chunk in zip(servers, gradient.tensor_split(len(servers))):
@@ -35,9 +35,9 @@ def push(gradient, servers) -> None:
 
 
 def pull(flat, servers) -> None:
-    """Ask each server for its chunk, with PULL, and put it in its place in `flat`.
+    """Ask each server for its chunk, with PULL, and put the chunk in its place in `flat`.
 
-    All servers are asked before any answer is waited for.
+    Ask all servers before you wait for any answer.
     """
     works = []
     for server, chunk in zip(servers, flat.tensor_split(len(servers))):
@@ -48,13 +48,14 @@ def pull(flat, servers) -> None:
 
 
 def serve(rule, length: int, workers) -> None:
-    """Answer the workers, from anybody as they come, until all are DONE.
+    """Answer the requests of all workers, in the order of arrival, until all workers are DONE.
 
-    PUSH: receive `length` float32 numbers, always into a new tensor, for `rule.push(worker,
-    gradient)`. PULL: send `rule.pull(worker)`, once `rule.may_pull(worker)`; until then the worker
-    waits, and the others are served. DONE: `rule.done(worker)`. `rule.pull` returns the parameters
-    themselves, which a push may change: send a copy (isend), or wait until they are sent (send),
-    which is right too, but makes the other workers wait.
+    PUSH: receive `length` float32 numbers, always into a new tensor, and call `rule.push(worker,
+    gradient)`. PULL: send `rule.pull(worker)` as soon as `rule.may_pull(worker)` is true; until
+    then, this worker waits, and the server answers other workers. DONE: call `rule.done(worker)`.
+    `rule.pull` returns the parameters themselves, which a push may change. So send a copy with
+    isend, or use send, which returns when the parameters are sent: that is right too, but all other
+    workers wait meanwhile.
     """
     active, waiting, answers = set(workers), [], {}
     header = torch.empty(1, dtype=torch.int64)
@@ -77,17 +78,17 @@ def serve(rule, length: int, workers) -> None:
 
 
 class Synchronous:
-    """One update a round: `update(flat, mean)`, when all workers that are not done have pushed.
+    """Makes one update a round, `update(flat, mean)`, when each worker has pushed or is done.
 
-    The mean is over all that have pushed in the round, added in the order of `workers` (which need
-    not be sorted), so that each run gives the same bits. A worker has one gradient in a round. A
-    pushed gradient is the rule's own: the rule may change it.
+    The mean is over all gradients of the round. Add the gradients in the order of `workers` (which
+    need not be sorted), so that each run gives the same bits. A worker has at most one gradient in
+    a round. The rule may change a pushed gradient.
     """
 
     def __init__(self, flat, update, workers):
         self.flat, self.update, self.workers = flat, update, workers
         self.active = set(workers)  # those that are not done
-        self.gradients = {}  # of this round, by worker
+        self.gradients = {}  # gradients of this round: {worker: gradient}
 
     def pull(self, worker):
         return self.flat
@@ -98,16 +99,16 @@ class Synchronous:
         self.close()
 
     def may_pull(self, worker) -> bool:
-        """Not while the worker's own gradient waits for the others."""
+        """Return False while the worker's own gradient waits for other gradients."""
         return worker not in self.gradients
 
     def done(self, worker) -> None:
-        """The others no longer wait for this worker: the round may be complete."""
+        """Stop waiting for this worker: the round may now be complete."""
         self.active.remove(worker)
         self.close()
 
     def close(self) -> None:
-        """If the round is complete: update with the mean, and begin a new round."""
+        """Update with the mean and begin a new round, if the round is complete."""
         if self.gradients and self.active <= self.gradients.keys():
             gradients = [self.gradients[w] for w in self.workers if w in self.gradients]
             self.update(self.flat, sum(gradients) / len(gradients))
@@ -115,10 +116,10 @@ class Synchronous:
 
 
 class Asynchronous:
-    """Each push is applied at once: `update(flat, gradient)`.
+    """Applies each push at once: `update(flat, gradient)`.
 
-    `version` counts the updates. `staleness` lists (worker, age) of each push: how many updates
-    there were between the worker's last pull and this push, without the update of this one.
+    `version` counts the updates. `staleness` lists (worker, age) for each push. The age is the
+    number of updates after the worker's last pull and before the update of this push.
     """
 
     def __init__(self, flat, update, workers):
@@ -130,7 +131,7 @@ class Asynchronous:
         return True
 
     def pull(self, worker):
-        """The parameters as they are now; note for whom."""
+        """Return the current parameters, and note which version the worker gets."""
         self.seen[worker] = self.version
         return self.flat
 
@@ -168,14 +169,14 @@ class Bounded(Asynchronous):
 def seconds_per_round(
     workers: int, servers: int, nbytes: int, compute: float, latency: float, bandwidth: float
 ) -> float:
-    """A synchronous round, from the moment when all ask until the last push is in, in seconds.
+    """Return the seconds of a synchronous round, from all requests until the last push arrives.
 
-    `nbytes` of parameters are spread over the servers, of which there are at most as many as
+    `nbytes` of parameters are spread over the servers; there are at most as many servers as
     workers. `compute` and `latency` are in seconds, `bandwidth` in bytes per second, for each
-    direction of each rank's link. A server sends its answers one after the other. A worker takes in
-    the chunks of all servers one after the other, and sends them so.
+    direction of each rank's link. A server sends its answers one after the other. A worker receives
+    the chunks of all servers one after the other, and also sends its chunks one after the other.
     """
-    own = nbytes / bandwidth  # on a worker's link: what it takes in, and what it sends
+    own = nbytes / bandwidth  # s on a worker's link, for a pull and for a push
     others = (workers - 1) * own / servers
     return compute + 3 * latency + others + 2 * own
 
@@ -188,18 +189,18 @@ def send_bytes(value, dst: int) -> None:
 
 
 def recv_bytes(src: int | None = None) -> tuple:
-    """The rank that has sent an object, and the object; without `src` from anybody."""
+    """Return the rank that sent an object, and the object; without `src`, from any rank."""
     length = torch.empty(1, dtype=torch.int64)
     src = dist.recv(length, src, tag=HEADER)
-    data = torch.empty(int(length), dtype=torch.uint8, device="cpu")  # as bytes are
+    data = torch.empty(int(length), dtype=torch.uint8, device="cpu")  # where pickled bytes are
     dist.recv(data, src, tag=DATA)
     return src, pickle.loads(data.numpy().tobytes())
 
 
 def call(server: int, name: str, *args):
-    """Call the method `name` of the object that rank `server` serves, and return what it returns.
+    """Call the method `name` of the object that rank `server` serves, and return its result.
 
-    What it raises there is raised here.
+    If the method raises an exception on the server, raise the exception here.
     """
     send_bytes((name, args), server)
     _, (kind, value) = recv_bytes(server)
@@ -209,9 +210,9 @@ def call(server: int, name: str, *args):
 
 
 def serve_calls(target, clients) -> None:
-    """Answer calls of `target`'s methods, from anybody, until each client has called "shutdown".
+    """Answer calls of `target`'s methods, from any client, until each one has called "shutdown".
 
-    Every call gets an answer, a shutdown ("ok", None). A method that raises does not stop this.
+    Every call gets an answer; a shutdown gets ("ok", None). If a method raises, go on serving.
     """
     active = set(clients)
     while active:
@@ -230,8 +231,8 @@ def serve_calls(target, clients) -> None:
 class RemoteRows(torch.autograd.Function):
     """Rows of the table that rank `server` serves: `RemoteRows.apply(anchor, ids, server)`.
 
-    backward sends the rows' gradient there, once: `add_gradient(ids, gradient)`. The rows do not
-    depend on the anchor, so the anchor gets no gradient: None.
+    backward sends the rows' gradient to the server, once: `add_gradient(ids, gradient)`. The rows
+    do not depend on the anchor, so the anchor gets no gradient: None.
     """
 
     @staticmethod

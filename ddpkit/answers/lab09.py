@@ -10,13 +10,13 @@ import torch
 
 
 def step_time(compute, cap, price) -> float:
-    """Seconds of one data-parallel step whose all-reduces overlap with backward.
+    """Return the seconds of one data-parallel step whose all-reduces overlap with backward.
 
-    `compute` has `forward` (s), `ready` and `sizes` (when gradient i is ready, in s after backward
-    began, and its bytes, in order of readiness) and `after` (s: optimizer). A bucket closes when
-    its bytes reach `cap` MB (2**20 bytes). `price(nbytes)` is the time of one all-reduce; ask for
-    it once for each bucket. All-reduces go one after the other, and none begins before its last
-    gradient is ready.
+    `compute.forward` and `compute.after` (the optimizer) are in seconds. Gradient i is ready
+    `compute.ready[i]` seconds after the start of backward, and has `compute.sizes[i]` bytes, in
+    order of readiness. A bucket closes when its bytes reach `cap` MB (2**20 bytes).
+    `price(nbytes)` is the time of one all-reduce; call it once for each bucket. All-reduces go one
+    after the other, and none begins before its last gradient is ready.
     """
     free, filled = 0.0, 0
     for i, (at, size) in enumerate(zip(compute.ready, compute.sizes)):
@@ -28,11 +28,11 @@ def step_time(compute, cap, price) -> float:
 
 
 def fit(features, seconds) -> list[float]:
-    """The coefficients c for which sum(c[k] * features[i][k]) comes closest to seconds[i].
+    """Return the coefficients c for which sum(c[k] * features[i][k]) comes closest to seconds[i].
 
-    Closest: the sum of squared *relative* errors is least, so that 1 ms wrong of 10 ms counts as
-    much as 1 s of 10 s. There is no constant but the one that a feature of 1 makes. Returns a list
-    of Python's float.
+    Minimise the sum of squared *relative* errors: an error of 1 ms in 10 ms counts as much as an
+    error of 1 s in 10 s. Add no constant term: a feature that is always 1 makes one. Returns a list
+    of Python floats.
     """
     t = torch.tensor(seconds, dtype=torch.float64)
     rows = torch.tensor(features, dtype=torch.float64) / t[:, None]
@@ -40,11 +40,11 @@ def fit(features, seconds) -> list[float]:
 
 
 def autotune(measure, predicted) -> float:
-    """The cap with the shortest measured step, with as few measurements as can be sure of it.
+    """Return the cap with the shortest measured step, after as few measurements as possible.
 
-    `predicted[cap]` is the model's seconds, a lower bound of `measure(cap)`. `measure(cap)` runs
-    real steps, which takes long: ask it for the most promising first, never twice, and stop when no
-    cap left can beat the best so far.
+    `predicted[cap]` is the model's seconds, a lower bound of `measure(cap)`. `measure(cap)` takes
+    long, because it runs real steps. So measure the most promising cap first and no cap twice, and
+    stop when no remaining cap can beat the best measured step.
     """
     took = {}
     for cap in sorted(predicted, key=predicted.get):
@@ -55,12 +55,12 @@ def autotune(measure, predicted) -> float:
 
 
 def servers(sizes, workers, seconds, bandwidth) -> int | None:
-    """How many parameter servers hide the communication behind `seconds` of compute: the fewest.
+    """Return the smallest number of servers that hides communication behind `seconds` of compute.
 
-    Every worker sends each gradient to the server that keeps it and gets the parameter back, over
-    that server's link of `bandwidth` bytes/s: in and out one after the other. A tensor is kept
-    whole by one server: give the largest out first, each to the server with the fewest bytes so
-    far. None if even one server per tensor is not enough.
+    Every worker sends each gradient to the server of its tensor, and gets the parameter back, over
+    this server's link of `bandwidth` bytes/s: in and out one after the other. Each tensor is whole
+    on one server: give out the largest tensor first, each to the server with the fewest bytes so
+    far. Return None if even one server per tensor is not enough.
     """
     for count in range(1, len(sizes) + 1):
         load = [0] * count
@@ -72,10 +72,11 @@ def servers(sizes, workers, seconds, bandwidth) -> int | None:
 
 
 def noise_scale(squares, mean_square, batch) -> float:
-    """The gradient noise scale, in samples, from what data parallelism already has.
+    """Return the gradient noise scale, in samples.
 
-    `squares[r]` is the squared length of rank r's gradient over its own `batch` samples, and
-    `mean_square` that of the average over the ranks. Where noise covers the signal: math.inf.
+    `squares[r]` is the squared length of rank r's gradient over its own `batch` samples.
+    `mean_square` is the squared length of the average of all ranks' gradients. Return math.inf if
+    the noise covers the signal: if the found |G|² is not above 0.
 
     With noise v in a rank's gradient: the mean of `squares` is |G|² + v, and `mean_square` is
     |G|² + v/n. The answer is batch · v / |G|².
@@ -87,13 +88,13 @@ def noise_scale(squares, mean_square, batch) -> float:
 
 
 def expected_hours(hours, ranks, rate, save, interval, restart) -> float:
-    """How long a synchronous job of `hours` takes on servers that are revoked now and then.
+    """Return the average time of a synchronous job of `hours` on servers that may be revoked.
 
-    All in hours. Each server is revoked `rate` times an hour, at any moment alike, or never: 0. A
-    checkpoint takes `save` and comes after each `interval` of work, also at the end; there are
-    hours / interval such stretches, not rounded: a part of one counts as a part. A stretch of work
-    and its checkpoint counts only if no server is revoked in it; else all go back, wait `restart`,
-    and do it again.
+    All times are in hours. Each server is revoked `rate` times an hour on average, at random
+    moments (0: never). A checkpoint takes `save`, and comes after each `interval` of work, also at
+    the end; there are hours / interval such stretches, not rounded: a part of a stretch counts as a
+    part. A stretch of work and its checkpoint counts only if no server is revoked meanwhile;
+    otherwise all ranks go back, wait for `restart`, and repeat the stretch.
     """
     danger, stretch = ranks * rate, interval + save
     if danger == 0:
@@ -102,11 +103,12 @@ def expected_hours(hours, ranks, rate, save, interval, restart) -> float:
 
 
 def plan(step_seconds, noise, least_steps, worlds, batches, dollars, deadline):
-    """The cheapest (ranks, batch per rank) that is done within `deadline` hours; None if none is.
+    """Return the cheapest (ranks, batch per rank) that is done in `deadline` hours, or None.
 
-    `step_seconds(ranks, batch)` is the model of a step. With n·b samples a step it takes
+    `worlds` and `batches` list the ranks and batches to try. `step_seconds(ranks, batch)` is the
+    model of a step. A training with n ranks and b samples per rank takes
     least_steps · (1 + noise / (n·b)) steps. A rank costs `dollars` an hour. A plan of exactly
-    `deadline` hours is in time. Of equally cheap plans the faster one.
+    `deadline` hours is in time. Of equally cheap plans, return the fastest.
     """
     found = []
     for n in worlds:
@@ -119,9 +121,10 @@ def plan(step_seconds, noise, least_steps, worlds, batches, dollars, deadline):
 
 
 def adasum(a, b):
-    """Two gradients combined: added where they are at right angles, averaged where they agree.
+    """Combine two gradients: add them if they are at right angles, average them if they agree.
 
-    (1 - a·b / 2|a|²) a + (1 - a·b / 2|b|²) b; a gradient of zeros leaves the other as it is.
+    The result is (1 - a·b / 2|a|²) a + (1 - a·b / 2|b|²) b. If one gradient is all zeros, the
+    result is the other gradient.
     """
     if not a.any() or not b.any():
         return a + b

@@ -27,11 +27,11 @@ def mlp():
 
 
 def straggler(trace) -> int | None:
-    """The rank that holds up the others in the steps of `trace`; None if there is none.
+    """Return the rank that holds up the other ranks in `trace`; None if no rank does.
 
-    It is the rank whose own work takes longest, and at least 20 % longer than the median rank's.
-    (Of two in the middle, the faster one's.) Compute beside communication is work too. All steps
-    but the first count, together: the first one warms up.
+    The straggler has the longest work of all ranks, at least 20 % longer than the work of the
+    median rank. (If two ranks are in the middle, the faster one is the median.) Compute at the same
+    time as communication is work too. Add up all steps except the first step, which warms up.
     """
     compute = dict.fromkeys(trace.ranks, 0)
     for k in range(1, trace.steps):
@@ -42,9 +42,9 @@ def straggler(trace) -> int | None:
 
 
 def shares(batch_size: int, speeds: list[float]) -> list[int]:
-    """How many of `batch_size` images each rank takes, so that all are done as early as possible.
+    """Return each rank's number of images, so that all ranks are done as early as possible.
 
-    The shares add up to batch_size; a rank may get none. `speeds` are images per second, by rank.
+    The shares add up to `batch_size`; a share may be 0. `speeds` are images per second, by rank.
     """
     taken = [0] * len(speeds)
     for _ in range(batch_size):
@@ -54,13 +54,13 @@ def shares(batch_size: int, speeds: list[float]) -> list[int]:
 
 
 def train_unequal(model, batches, lr: float) -> int:
-    """Train until no rank has a batch left; returns how many steps that took, on every rank.
+    """Train until no rank has a batch left; return the number of steps, on every rank.
 
-    `batches` yields this rank's (x, y): as many as it has, of any length, also 0, even on all
-    ranks of a step: that step counts, and changes nothing. Ask for a batch
-    when the step before is done. After each step all ranks have the model that one process makes
-    of all images which the ranks have in that step: SGD, the cross entropy's mean over them. All
-    begin with the same model. Besides the gradients, a step may send a few bytes.
+    `batches` yields this rank's batches (x, y). Ranks may have different numbers of batches, of any
+    length, even 0. If all ranks have 0 images, the step counts and changes nothing. Ask for a batch
+    when the previous step is done. After each step, all ranks have the model of one process that
+    takes this step with all images of all ranks: SGD, with the mean cross entropy over these
+    images. All ranks begin with the same model. Besides the gradients, a step may send a few bytes.
     """
     optimizer = torch.optim.SGD(model.parameters(), lr)
     batches, steps = iter(batches), 0
@@ -81,11 +81,11 @@ def train_unequal(model, batches, lr: float) -> int:
 
 
 def save_checkpoint(path, step: int, model, optimizer) -> None:
-    """Save a checkpoint: rank 0 writes it, and no rank returns before it is there.
+    """Save a checkpoint: rank 0 writes the file, and no rank returns before the file is complete.
 
-    `path`, a str, holds what torch.save makes of a dict: "step", and the state_dict() of "model"
-    and of "optimizer". Whatever happens meanwhile, `path` holds this checkpoint or, whole, the one
-    before. Afterwards no second file is left, even if the disk was full; that error goes on.
+    Use torch.save to write a dict to `path`, a str: "step", and the state_dict() of "model" and of
+    "optimizer". At every moment, `path` holds either the complete new checkpoint or the complete
+    previous one. Afterwards no second file is left. If the disk was full, still raise the error.
     """
     if dist.get_rank() == 0:
         state = {"step": step, "model": model.state_dict(), "optimizer": optimizer.state_dict()}
@@ -98,10 +98,10 @@ def save_checkpoint(path, step: int, model, optimizer) -> None:
 
 
 def load_checkpoint(path, model, optimizer) -> int:
-    """Load what save_checkpoint has saved; returns the step to go on with, on every rank.
+    """Load a checkpoint of save_checkpoint; return the step to go on with, on every rank.
 
-    Only rank 0 is sure to see the file. If it sees none, return 0 and leave all as it is. A damaged
-    file is an error, and stays as it is.
+    Only rank 0 is sure to see the file. If rank 0 sees no file, return 0 and change nothing. A
+    damaged file is an error, and stays unchanged.
     """
     found = [None]
     if dist.get_rank() == 0 and os.path.exists(path):
@@ -115,16 +115,16 @@ def load_checkpoint(path, model, optimizer) -> int:
 
 
 def checkpoint_every(save: float, mean_time_to_failure: float) -> float:
-    """The seconds between two saves at which the least time is lost; both arguments are seconds."""
+    """Return the seconds between two saves that lose the least time; both arguments are seconds."""
     return sqrt(2 * save * mean_time_to_failure)
 
 
 def supervise(start, ranks: int, max_restarts: int, least: int = 1):
-    """The run that succeeded, of several attempts; if none does, raises the last one's error.
+    """Return the first run that succeeds; if no attempt succeeds, raise the error of the last one.
 
-    `start(ranks, attempt)` makes a run, whose `error` is None if all was well; attempts count from
-    0. After a failure start again, at most max_restarts times: without the ranks that died, if it
-    is a RankDied. If fewer than `least` are left, it was the last attempt.
+    `start(ranks, attempt)` makes a run; `run.error` is None if the run succeeded. Attempts count
+    from 0. After a failure start again, at most max_restarts times. If the error is a RankDied, go
+    on without the ranks that died; if fewer than `least` ranks are left, do not start again.
     """
     for attempt in range(max_restarts + 1):
         run = start(ranks, attempt)
@@ -138,10 +138,10 @@ def supervise(start, ranks: int, max_restarts: int, least: int = 1):
 
 
 def drifted(module) -> list[str]:
-    """Names of parameters and buffers that are not the same, bit for bit, on all ranks.
+    """Return the names of parameters and buffers that differ in any bit between ranks.
 
-    Parameters first, then buffers, in their order; the same list on every rank. A rank hands in at
-    most 64 bytes for each tensor, however large it is.
+    List parameters first, then buffers, in the order of the module; the same list on every rank. A
+    rank sends at most 64 bytes for each tensor, even for a large tensor.
     """
     tensors = dict([*module.named_parameters(), *module.named_buffers()])
     as_bytes = [t.detach().cpu().reshape(-1).view(torch.uint8).numpy() for t in tensors.values()]
@@ -153,82 +153,94 @@ def drifted(module) -> list[str]:
 
 
 def patient_a():
-    """Cause, rank and mend of A: each rank gets the last row of the rank before it."""
+    """Return A's cause, rank and mend. Mended, each rank gets the last row of the previous rank."""
     mend = {2: "sent = dist.isend(strip[-1], (rank + 1) % n)"}
     mend[3] = "dist.recv(above, (rank - 1) % n)\nsent.wait()"
     return "all send first", None, mend
 
 
 def patient_b():
-    """Cause, rank and mend of B: rank 0 notes the mean loss of each whole batch."""
+    """Return B's cause, rank and mend. Mended, rank 0 notes the mean loss of each whole batch."""
     note = "mean = loss.detach() / n\ndist.all_reduce(mean)\nif rank == 0:"
     return "one rank alone", 0, {8: note, 9: "", 10: ""}
 
 
 def patient_c():
-    """Cause, rank and mend of C: the training of one process."""
+    """Return C's cause, rank and mend. Mended, C trains like one process."""
     return "another order", 2, {6: 'for name in sorted(settings["average"]):'}
 
 
 def patient_d():
-    """Cause, rank and mend of D: each rank has the predictions of each batch."""
+    """Return D's cause, rank and mend. Mended, each rank gets all predictions of each batch."""
     mend = {4: "everyone = [None] * n", 5: "dist.all_gather_object(everyone, mine)"}
     return "other sizes", 2, mend
 
 
 def patient_e():
-    """Cause, rank and mend of E: the broken batch counts for nothing, all others as before."""
+    """Return E's cause, rank and mend.
+
+    Mended, the broken batch counts for nothing, and all other batches count as before.
+    """
     return "left out", 2, {5: "loss = sum(0 * p.sum() for p in model.parameters())"}
 
 
 def patient_f():
-    """Cause, rank and mend of F: rank 0 notes the loss of each whole batch after its step."""
+    """Return F's cause, rank and mend. Mended, rank 0 notes each whole batch's loss after its step."""
     return "one rank alone", 0, {9: "log.append(mse(model(x), y).item())"}
 
 
 def patient_g():
-    """Cause, rank and mend of G: the ranks share each batch."""
+    """Return G's cause, rank and mend. Mended, the ranks share each batch."""
     return "same data", None, {3: "part = order[rank::n]"}
 
 
 def patient_h():
-    """Cause, rank and mend of H: the training of one process, from rank 0's model."""
+    """Return H's cause, rank and mend. Mended, H trains like one process, from rank 0's model."""
     mend = {1: "model = build()\nfor p in model.parameters():\n    dist.broadcast(p.detach(), 0)"}
     return "no common start", None, mend
 
 
 def patient_i():
-    """Cause, rank and mend of I: the training of one process."""
+    """Return I's cause, rank and mend. Mended, I trains like one process."""
     return "divided twice", None, {4: "mse(model(x[part]), y[part]).backward()"}
 
 
 def patient_j():
-    """Cause, rank and mend of J: each rank has the sum of all rows, 0 and 1 first the upper's."""
+    """Return J's cause, rank and mend.
+
+    Mended, each rank gets the sum of all rows; ranks 0 and 1 first get the sum of the upper half.
+    """
     mend = {2: "pair = dist.new_group([0, 1])\nif rank < 2:", 3: ""}
     return "a group of some", None, mend
 
 
 def patient_k():
-    """Cause, rank and mend of K: rank 1 has the first row of each of the four batches."""
+    """Return K's cause, rank and mend. Mended, rank 1 gets the first row of each of four batches."""
     return "written too early", 0, {4: "buffer = x[0].clone()"}
 
 
 def patient_l():
-    """Cause, rank and mend of L: each rank's rows, below the last one of the rank before."""
+    """Return L's cause, rank and mend.
+
+    Mended, each rank has its own rows below the last row of the previous rank.
+    """
     mend = {3: "", 6: "coming.wait()\nrows = torch.cat([above[None], strip])"}
     return "read too early", None, mend
 
 
 def patient_m():
-    """Cause, rank and mend of M: the training of one process."""
+    """Return M's cause, rank and mend. Mended, M trains like one process."""
     return "another order", 1, {5: 'for column in sorted(settings["columns"]):'}
 
 
 def patient_n():
-    """Cause, rank and mend of N: the four steps of one process, of which two were taken before."""
+    """Return N's cause, rank and mend.
+
+    Mended, N ends like one process after four steps; the job took two steps before it was killed.
+    """
     return "data again", None, {2: 'batches = iter(steps[saved["step"] :])'}
 
 
 def patient_o():
-    """Cause, rank and mend of O: the training of one process."""
+    """Return O's cause, rank and mend. Mended, O trains like one process."""
     return "old gradients", None, {5: "optimizer.step()\noptimizer.zero_grad()"}

@@ -9,16 +9,17 @@ import torch.distributed as dist
 
 
 def receive(like, src):
-    """What rank `src` sends next: a new tensor of the shape of `like`."""
+    """Receive the next tensor from rank `src`, as a new tensor with the shape of `like`."""
     x = torch.empty_like(like)
     dist.recv(x, src=src)
     return x
 
 
 def ticks(stages: int, pieces: int) -> list[list[tuple[int, int]]]:
-    """Who works on what, tick by tick: (stage, piece) pairs, in any order within a tick.
+    """List the (stage, piece) pairs at work in each tick, in any order within a tick.
 
-    A piece is at one stage a tick, each stage takes them in order, and nobody waits without need.
+    In each tick, a piece is at one stage. Each stage takes the pieces in order, and no stage waits
+    without need.
     """
     return [
         [(stage, t - stage) for stage in range(stages) if 0 <= t - stage < pieces]
@@ -27,11 +28,11 @@ def ticks(stages: int, pieces: int) -> list[list[tuple[int, int]]]:
 
 
 def rnn_layer(cell, xs, hidden) -> list:
-    """One layer of a recurrent net on each rank.
+    """Run this rank's layer of a recurrent net.
 
-    On rank 0 `xs` is the sequence of inputs; on the others it says how many there are, and what
-    they look like. Each output goes to the next rank as soon as it is there. The last rank returns
-    all its outputs, the others an empty list.
+    On rank 0, `xs` is the sequence of inputs. On the other ranks, `xs` only gives the number, shape
+    and dtype of the inputs. Send each output to the next rank as soon as the output is computed.
+    The last rank returns the list of its outputs, and the other ranks return an empty list.
     """
     rank, last = dist.get_rank(), dist.get_world_size() - 1
     outputs, works = [], []
@@ -49,7 +50,7 @@ def rnn_layer(cell, xs, hidden) -> list:
 
 
 def gpipe(stage: int, stages: int, micro: int) -> list[tuple[str, int]]:
-    """What a stage does, in order: first all forwards, then all backwards.
+    """Return the plan of a stage: first all forwards, then all backwards.
 
     Stages and micro-batches are counted from 0.
     """
@@ -57,12 +58,12 @@ def gpipe(stage: int, stages: int, micro: int) -> list[tuple[str, int]]:
 
 
 def bubble(stages: int, micro: int) -> float:
-    """The share of a step in which a stage does nothing, between 0 and 1."""
+    """Return the share of a step in which a stage does nothing, between 0 and 1."""
     return (stages - 1) / (micro + stages - 1)
 
 
 def pipeline_step(plan, stage, inputs, targets, loss, like):
-    """Run this rank's plan, a list or a generator of operations. `stage` is its module.
+    """Run this rank's plan, a list or a generator of operations. `stage` is the rank's module.
 
     `like` has the shape and dtype of each message. The first rank has the micro-batches in the list
     `inputs`, the last rank has the `targets`; the other lists may hold None. Every parameter's
@@ -93,10 +94,11 @@ def pipeline_step(plan, stage, inputs, targets, loss, like):
 
 
 def one_f_one_b(stage: int, stages: int, micro: int) -> list[tuple[str, int]]:
-    """What a stage does, in order.
+    """Return the plan of a stage.
 
-    First as few forwards as are needed, then one backward after each forward, then the backwards
-    that are left. Every micro-batch goes once forward, and once backward after it.
+    The plan begins with as few forwards as are needed. Then comes one backward after each forward,
+    and at the end the backwards that are left. Every micro-batch has one forward and, later, one
+    backward.
     """
     first = min(stages - 1 - stage, micro)
     plan = [("F", i) for i in range(first)]
@@ -109,8 +111,8 @@ def split_backward(y, x, gradient, parameters):
     """Return the gradient of `x`, and a function for the second part of the backward.
 
     `gradient` is the gradient of `y`. The function adds to the `.grad` of `parameters`, a list, and
-    frees the graph. Before the call, nothing is computed for the parameters. A parameter without
-    use in `y` keeps its `.grad`, which may be None.
+    frees the graph. Before this function is called, compute nothing for the parameters. A parameter
+    that `y` does not use keeps its `.grad`, which may be None.
     """
     (of_x,) = torch.autograd.grad(y, x, gradient, retain_graph=True)
     return of_x, lambda: y.backward(gradient, inputs=parameters)

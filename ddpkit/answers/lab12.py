@@ -10,9 +10,9 @@ from torch import nn
 
 
 class Copied(torch.autograd.Function):
-    """Where slices begin. Forward: x, which all ranks have. Backward: the sum of their gradients.
+    """Stands where slices begin. Forward: x. Backward: the sum of all ranks' gradients.
 
-    What it is given stays as it is: others may look at it still.
+    All ranks have the same x. Arguments stay unchanged, because other code may still use them.
     """
 
     @staticmethod
@@ -27,9 +27,9 @@ class Copied(torch.autograd.Function):
 
 
 class Summed(torch.autograd.Function):
-    """Where slices end. Forward: the sum of the ranks' x. Backward: the gradient, as it is.
+    """Stands where slices end. Forward: the sum of all ranks' x. Backward: the gradient, unchanged.
 
-    All ranks go on with the same sum, so each has the whole gradient of it already.
+    All ranks go on with the same sum, so each rank already has the whole gradient of the sum.
     """
 
     @staticmethod
@@ -44,7 +44,7 @@ class Summed(torch.autograd.Function):
 
 
 def linear(weight, bias=None):
-    """A Linear of its own, with copies of this weight and this bias."""
+    """Return a new Linear with copies of this weight and this bias."""
     layer = nn.Linear(weight.shape[1], weight.shape[0], bias=bias is not None)
     state = {"weight": weight, "bias": bias} if bias is not None else {"weight": weight}
     layer.load_state_dict(state)
@@ -52,11 +52,11 @@ def linear(weight, bias=None):
 
 
 class SlicedMLP(nn.Module):
-    """This rank's slice of `Sequential(Linear, activation, Linear)`: on every rank the same output.
+    """This rank's slice of `Sequential(Linear, activation, Linear)`; all ranks get equal outputs.
 
-    Of the hidden numbers a rank makes those in its part of `tensor_split`. It holds copies of what
-    it needs for them: about 1/n of both weights and of the first bias; the second bias, whole, is
-    on every rank. Inputs and their gradients are whole, and the same on all ranks.
+    A rank computes the hidden numbers in its part of `tensor_split`, and holds copies of the
+    parameters for these numbers: about 1/n of both weights and of the first bias. Every rank has
+    the whole second bias. Inputs and their gradients are whole, and the same on all ranks.
     """
 
     def __init__(self, mlp, rank, world_size):
@@ -73,7 +73,7 @@ class SlicedMLP(nn.Module):
 
 
 def edges(top, bottom):
-    """Send `top` to the rank above and `bottom` to the one below; what these send, or zeros."""
+    """Send `top` to the rank above, `bottom` to the rank below; return what they send, or zeros."""
     from_above, from_below = (torch.zeros_like(each).contiguous() for each in (bottom, top))
     rank, works = dist.get_rank(), []
     for peer, give, take in ((rank - 1, top, from_above), (rank + 1, bottom, from_below)):
@@ -85,10 +85,10 @@ def edges(top, bottom):
 
 
 class Halo(torch.autograd.Function):
-    """Forward: this rank's strip with k rows of each neighbour, zeros at the rim of the image.
+    """Forward: this rank's strip with k rows of each neighbour, and zeros at the rim of the image.
 
-    A strip is [batch, channel, row, column], of at least k rows. Backward: the rows that a strip
-    lent have a gradient there too, which comes back to it.
+    A strip is [batch, channel, row, column], with at least k rows. Backward: the rows that a strip
+    lent also have gradients on the neighbours; send these gradients back, and add them.
     """
 
     @staticmethod
@@ -108,10 +108,10 @@ class Halo(torch.autograd.Function):
 
 
 class Gathered(torch.autograd.Function):
-    """Forward: all ranks' parts of a sequence, side by side along dim 1. Each has the same length.
+    """Forward: all ranks' parts of a sequence, side by side along dim 1; all have the same length.
 
-    Backward: of the sum of all ranks' gradients this rank's part, and no more is sent than that
-    takes.
+    Backward: this rank's part of the sum of all ranks' gradients. Send no more bytes than this sum
+    needs.
     """
 
     @staticmethod
@@ -131,10 +131,10 @@ class Gathered(torch.autograd.Function):
 
 
 class Scattered(torch.autograd.Function):
-    """Forward: of the sum of all ranks' x this rank's part along dim 1, which ranks divide.
+    """Forward: this rank's part, along dim 1, of the sum of all ranks' x.
 
-    Backward: all ranks' parts of the gradient, side by side. Each direction is the other one of
-    `Gathered`.
+    The number of ranks divides the length of dim 1. Backward: all ranks' parts of the gradient,
+    side by side. The forward works like the backward of `Gathered`, and the other way round.
     """
 
     @staticmethod
@@ -153,10 +153,10 @@ class Scattered(torch.autograd.Function):
 
 
 def global_norm(parameters, sliced) -> float:
-    """The 2-norm of the whole model's gradient, the same on every rank.
+    """Return the 2-norm of the whole model's gradient, the same on every rank.
 
-    `sliced(p)` says whether p is a slice, of which each rank has its own; others every rank has
-    whole, with the same gradient. A gradient may be None. One number travels.
+    `sliced(p)` is True if p is a slice: then each rank has a different part. Every rank has all
+    other parameters whole, with the same gradient. A gradient may be None. One number travels.
     """
     of_slices, of_whole = torch.zeros((), dtype=torch.float64), 0.0
     for p in parameters:
@@ -171,18 +171,19 @@ def global_norm(parameters, sliced) -> float:
 
 
 def attend(qkv, head_dim):
-    """What heads make, side by side: of all their queries, then all keys, then all values."""
+    """Return the outputs of heads, side by side. `qkv` has all queries, then keys, then values."""
     q, k, v = qkv.unflatten(-1, (3, -1, head_dim)).permute(2, 0, 3, 1, 4)
     y = nn.functional.scaled_dot_product_attention(q, k, v)
     return y.transpose(1, 2).flatten(2)
 
 
 class SlicedAttention(nn.Module):
-    """This rank's heads of an `nn.MultiheadAttention`: on every rank the output of all heads.
+    """This rank's heads of an `nn.MultiheadAttention`; every rank returns the output of all heads.
 
-    A rank has the heads in its part of `tensor_split`, at least one. It holds copies of what it
-    needs for them; the bias of `out_proj`, whole, is on every rank. Queries, keys and values are
-    all made of x, [batch, token, feature], which is the same on all ranks, as its gradient is.
+    A rank has the heads in its part of `tensor_split`, at least one head, and holds copies of the
+    weights for these heads. Every rank has the whole bias of `out_proj`. Queries, keys and values
+    are all computed from x, [batch, token, feature]. All ranks have the same x and the same
+    gradient of x.
     """
 
     def __init__(self, attention, rank, world_size):

@@ -16,10 +16,10 @@ unflatten = get("unflatten")
 
 
 def state_bytes(parameters: int, ranks: int, stage: int) -> int:
-    """Bytes of parameters, gradients and optimizer on the rank that holds the most of them.
+    """Return the bytes of parameters, gradients and optimizer on the rank that holds most.
 
-    Mixed precision with Adam. Stage 0: all ranks hold all. Stages 1, 2 and 3: the optimizer, the
-    gradients too, the parameters too are shared out.
+    The training has mixed precision and Adam. In stage 0, all ranks hold everything. Stage 1 shares
+    out the optimizer, stage 2 the gradients too, and stage 3 the parameters too.
     """
     share = -(-parameters // ranks)
     optimizer = share if stage >= 1 else parameters
@@ -29,14 +29,14 @@ def state_bytes(parameters: int, ranks: int, stage: int) -> int:
 
 
 def line(tensors, n):
-    """All numbers of `tensors` in one line, and zeros up to a length that n divides."""
+    """Return all numbers of `tensors` in one line, with zeros up to a length that n divides."""
     parts = [torch.zeros(0)] if not tensors else [each.detach().reshape(-1) for each in tensors]
     flat = torch.cat(parts)
     return nn.functional.pad(flat, (0, -len(flat) % n))
 
 
 def stretches(tensors, rank, n):
-    """What of which tensors lies in chunk `rank` of their line: (tensor, start, stop)."""
+    """List the parts of tensors in chunk `rank` of their line: (tensor, start, stop)."""
     chunk, first, found = len(line(tensors, n)) // n, 0, []
     for each in tensors:
         start = max(rank * chunk - first, 0)
@@ -60,18 +60,19 @@ def reduce_scatter(mine, whole, **how):
 
 
 class ShardedOptimizer(torch.optim.Optimizer):
-    """Steps as `optimizer_class(params, **options)` does, with the state of 1/n of the numbers.
+    """Steps like `optimizer_class(params, **options)`, with the state of only 1/n of the numbers.
 
-    For optimizers that look at each number alone (SGD, Adam, AdamW). Gradients are the same on all
-    ranks before a step, averaged already; parameters are the same after it, bit for bit. No
-    gradient is kept after it. Each group of parameters is a line of its own.
+    Works for optimizers that update each number on its own (SGD, Adam, AdamW). Before a step, the
+    gradients are averaged already, so all ranks have the same gradients. After a step, all ranks
+    have the same parameters, bit for bit, and keep no gradient. Each group of parameters is a line
+    of its own.
     """
 
     def __init__(self, params, optimizer_class, **options):
         self.make = partial(optimizer_class, **options)
         self.local = None  # made with the first group: the optimizer of this rank's pieces
         self.pieces = []  # (piece, parameter, start, stop)
-        super().__init__(params, options)  # which calls add_param_group for each group
+        super().__init__(params, options)  # calls add_param_group for each group
 
     def add_param_group(self, group):
         """Share out one more group of parameters, {"params": …, and options of its own}."""
@@ -87,11 +88,11 @@ class ShardedOptimizer(torch.optim.Optimizer):
         else:
             self.local.add_param_group({**group, "params": own})
         for option, value in self.local.param_groups[-1].items():
-            group.setdefault(option, value)  # those that nobody has named
+            group.setdefault(option, value)  # options that the group does not set
 
     @torch.no_grad()
     def step(self, closure=None):
-        """Step this rank's pieces, and gather those of all ranks."""
+        """Step this rank's pieces, and gather the pieces of all ranks."""
         loss = None
         if closure is not None:
             with torch.enable_grad():
@@ -101,7 +102,7 @@ class ShardedOptimizer(torch.optim.Optimizer):
         for piece, p, start, stop in self.pieces:
             piece.grad = None if p.grad is None else p.grad.reshape(-1)[start:stop]
         self.local.step()
-        self.local.zero_grad()  # a piece's gradient would keep the whole one alive
+        self.local.zero_grad()  # a piece's gradient would keep the whole gradient alive
         n, rank = dist.get_world_size(), dist.get_rank()
         for group in self.param_groups:
             trainable = [p for p in group["params"] if p.requires_grad]
@@ -113,20 +114,20 @@ class ShardedOptimizer(torch.optim.Optimizer):
         return loss
 
     def state_dict(self):
-        """The state of this rank's pieces."""
+        """Return the state of this rank's pieces."""
         return self.local.state_dict()
 
     def load_state_dict(self, state):
-        """Go on with what `state_dict` gave on this rank."""
+        """Load a state that `state_dict` returned on this rank."""
         self.local.load_state_dict(state)
         for group, own in zip(self.param_groups, self.local.param_groups):
             group.update({option: own[option] for option in own if option != "params"})
 
 
 def reduce_to_owner(flat):
-    """This rank's chunk of the mean of all ranks' `flat`, a line whose length n divides.
+    """Return this rank's chunk of the mean of all ranks' `flat`; n divides the length of `flat`.
 
-    `flat` stays as it is, and what is returned has memory of its own.
+    `flat` stays unchanged, and the result has memory of its own.
     """
     n = dist.get_world_size()
     mine = torch.empty_like(flat[: len(flat) // n])
@@ -135,7 +136,7 @@ def reduce_to_owner(flat):
 
 
 def slots(block):
-    """Where trainable parameters stand in a block: its (module, name) pairs, tied ones all."""
+    """Return {trainable parameter of a block: all its places as (module, name)}."""
     found = {}
     for module in block.modules():
         for name, p in module.named_parameters(recurse=False):
@@ -145,25 +146,25 @@ def slots(block):
 
 
 def views_of(flat, block):
-    """Views of `flat`, which take the place of a block's trainable parameters, in their order."""
+    """Replace a block's trainable parameters by views of `flat`, in order; return the views."""
     found, views = slots(block), []
     sizes = [p.numel() for p in found]
     for numbers, (p, places) in zip(flat[: sum(sizes)].split(sizes), found.items()):
         views.append(nn.Parameter(numbers.data.view(p.shape)))
         for module, name in places:
             delattr(module, name)
-            vars(module)[name] = views[-1]  # not registered: optimizers shall find the shard alone
+            vars(module)[name] = views[-1]  # not registered: optimizers must find only the shard
     return views
 
 
 class FullyShard(nn.Module):
-    """A block whose parameters are there only while it computes; each rank keeps a shard of them.
+    """A block that holds its parameters only while it computes; each rank keeps a shard of them.
 
     `shard` is a Parameter for the optimizer: this rank's chunk of the line of the block's trainable
-    parameters. After a backward `shard.grad` has grown by the mean of all ranks' gradients. `flat`
-    is the whole line, in `dtype` if that is given; `views` of it are the block's tensors. A block
-    takes and returns a tensor, and is run forward once for each backward. Tensors that two blocks
-    share belong into one.
+    parameters. A backward adds the mean of all ranks' gradients to `shard.grad`. `flat` is the
+    whole line, in `dtype` if it is given; the block's tensors are `views` of `flat`. A block takes
+    and returns a tensor, and runs forward once for each backward. Blocks that share a tensor must
+    be in one FullyShard.
     """
 
     def __init__(self, block, dtype=None):
@@ -175,19 +176,19 @@ class FullyShard(nn.Module):
         self.flat = self.flat.to(dtype)
         self.nbytes = self.flat.untyped_storage().nbytes()
         self.views = views_of(self.flat, block)
-        for frozen in block.parameters():  # nothing else is left
+        for frozen in block.parameters():  # only frozen parameters are left
             frozen.data = frozen.data.to(dtype)
         for view in self.views:
             view.register_post_accumulate_grad_hook(self.arrived)
         self.free()
 
     def gather(self):
-        """Give `flat` its memory of `nbytes`, and start to fill it from all shards: a Work."""
+        """Allocate the `nbytes` of `flat`, start to fill it from all shards, and return the Work."""
         self.flat.untyped_storage().resize_(self.nbytes)
         return all_gather(self.flat, self.shard.detach().to(self.flat.dtype), async_op=True)
 
     def free(self):
-        """Give the memory of `flat` away."""
+        """Free the memory of `flat`."""
         self.flat.untyped_storage().resize_(0)
 
     def ready(self):
@@ -202,7 +203,7 @@ class FullyShard(nn.Module):
         self.shard.grad = mine if self.shard.grad is None else self.shard.grad + mine
 
     def forward(self, x):
-        """The block's output. Outside forward and backward its parameters take no memory."""
+        """Return the block's output. Outside forward and backward, the parameters take no memory."""
         self.before(1)
         y = self.block(x)
         self.after()
@@ -223,30 +224,30 @@ class FullyShard(nn.Module):
             self.work = self.gather()
 
     def wait(self):
-        """Wait until the parameters are there."""
+        """Wait until the parameters have arrived."""
         self.work.wait()
 
     def after(self):
-        """Let the parameters go."""
+        """Free the parameters."""
         self.work = None
         self.free()
 
     def backward_begins(self, gradient):
-        """The hook of the block's output."""
+        """The hook of the block's output: the block's backward begins."""
         self.missing = set(self.views)
         self.before(-1)
         after_all = torch.autograd.Variable._execution_engine.queue_callback
-        after_all(self.backward_ends)  # autograd calls it at the end of all backward
+        after_all(self.backward_ends)  # autograd calls it at the end of the whole backward
 
     def arrived(self, view):
-        """The hook of each view: its gradient is there."""
+        """The hook of each view: its gradient is ready."""
         self.missing.discard(view)
         if not self.missing:
             self.ready()
             self.after()
 
     def backward_ends(self):
-        """At the end of all backward: some views were not used."""
+        """Finish a block with unused views, at the end of the whole backward."""
         if self.missing:
             self.missing = set()
             self.ready()
@@ -254,10 +255,10 @@ class FullyShard(nn.Module):
 
 
 def prefetch(units, k: int, step: int) -> None:
-    """Bring the parameters of unit k; those of the unit after it are on their way when it returns.
+    """Bring the parameters of unit k, and start the gather of the next unit before you return.
 
-    In a forward (step 1) the unit after it is k + 1, in a backward (step -1) k - 1. None is on its
-    way that is not the next.
+    In a forward (step 1), the next unit is k + 1; in a backward (step -1), it is k - 1. Start no
+    gather of any unit after the next.
     """
     units[k].begin()
     if 0 <= k + step < len(units):
@@ -266,10 +267,11 @@ def prefetch(units, k: int, step: int) -> None:
 
 
 def pieces(length: int, old: int, new: int, rank: int) -> list[tuple[int, int, int]]:
-    """What rank `rank` of `new` reads from the shards of `old` ranks, in order, none of it empty.
+    """List the pieces of old shards that rank `rank` of `new` ranks reads, in order.
 
-    (old rank, start, stop): numbers start to stop, counted within that rank's shard. Together they
-    are the new rank's shard. `length` is that of the whole line.
+    A piece is (old rank, start, stop): the numbers from start to stop, counted within the old
+    rank's shard. No piece is empty. Together, the pieces are the new rank's shard. The whole line
+    has `length` numbers, and `old` ranks saved it.
     """
     before, now = -(-length // old), -(-length // new)
     start, stop = min(rank * now, length), min((rank + 1) * now, length)

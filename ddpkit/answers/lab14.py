@@ -12,11 +12,11 @@ from ddpkit.simulate import MeshMachine, MeshModel, MeshPlan
 
 
 def groups_of(shape: dict[str, int]) -> dict[str, list[list[int]]]:
-    """The groups of ranks along each dimension of a mesh.
+    """Return the groups of ranks along each dimension of a mesh.
 
     `shape` has a name and a size for each dimension, such as {"replica": 2, "slice": 4}. Ranks are
-    laid out row by row: those of the last dimension are neighbours. The members of a group stand in
-    rising order; the groups of a dimension in any order.
+    laid out row by row: the ranks of a group along the last dimension are neighbours. List the
+    members of a group in rising order, and the groups of a dimension in any order.
     """
     mesh = torch.arange(torch.tensor(list(shape.values())).prod()).reshape(*shape.values())
     return {
@@ -26,10 +26,10 @@ def groups_of(shape: dict[str, int]) -> dict[str, list[list[int]]]:
 
 
 def step_cost(plan: MeshPlan, model: MeshModel, machine: MeshMachine) -> float:
-    """Seconds of a training step by a plan: the terms of the table, added up."""
+    """Return the seconds of a plan's training step: the sum of the terms of the table."""
     rows = model.batch // (plan.replicas * plan.micro)
     blocks = model.blocks // plan.stages
-    weights = 2 * model.width * model.hidden // plan.slices  # of a block, on a rank
+    weights = 2 * model.width * model.hidden // plan.slices  # weights of a block, on a rank
     travels = 4 * rows * model.width
     added = machine.all_reduce(travels, plan.slices, 1)
     forward = 2 * rows * weights / machine.flops + added
@@ -46,9 +46,9 @@ def step_cost(plan: MeshPlan, model: MeshModel, machine: MeshMachine) -> float:
 
 
 def plan_bytes(plan: MeshPlan, model: MeshModel) -> int:
-    """Bytes of the first stage's ranks: parameters, gradients, optimizer, and what backward needs.
+    """Return the bytes of a first-stage rank: parameters, gradients, optimizer, activations.
 
-    `model.parameters` counts those of the whole model.
+    `model.parameters` is the number of parameters of the whole model.
     """
     mine = model.parameters // (plan.stages * plan.slices)
     state = 8 * mine + 8 * mine // (plan.replicas if plan.shards else 1)
@@ -59,15 +59,15 @@ def plan_bytes(plan: MeshPlan, model: MeshModel) -> int:
 
 
 def divisors(n):
-    """The numbers that divide n, in rising order."""
+    """Return the numbers that divide n, in rising order."""
     return [d for d in range(1, n + 1) if n % d == 0]
 
 
 def best_plan(model: MeshModel, machine: MeshMachine, ranks: int, cost, size) -> MeshPlan:
-    """The cheapest plan that uses all ranks and fits.
+    """Return the cheapest plan that uses all ranks and fits into memory.
 
-    `cost(plan, model, machine)` is what a step takes, `size(plan, model)` the bytes of a rank, of
-    which there are `machine.memory`. Raises ValueError if no plan fits.
+    `cost(plan, model, machine)` is the time of a step. A plan fits if `size(plan, model)`, the
+    bytes that a rank needs, is at most `machine.memory`. Raises ValueError if no plan fits.
     """
     fitting = []
     for replicas, stages, micro in product(divisors(ranks), divisors(ranks), divisors(model.batch)):

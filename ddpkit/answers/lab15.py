@@ -19,18 +19,19 @@ from torch.nn.utils.rnn import pad_sequence
 
 
 def padded(stretches):
-    """Letters, and those that follow: a row for each stretch, as long as the longest."""
+    """Return letters and next letters: a row for each stretch, padded to the longest stretch."""
     letters = pad_sequence([each[:-1] for each in stretches], batch_first=True)
     following = pad_sequence([each[1:] for each in stretches], batch_first=True, padding_value=-100)
-    return letters, following  # -100: nothing to guess here
+    return letters, following  # -100: no letter to guess
 
 
 def bottleneck(trace) -> str:
-    """Return the largest of six times, those of the rank with the least exposed communication.
+    """Name the largest of the six times of the rank with the least exposed communication.
 
-    "compute", "straggler", "input", "idle", "latency" or "bandwidth". What ranks usually compute is
-    the lower median of all ranks. Spans called "input" are no compute. Latency: the time of the
-    shortest all_reduce, for each all_reduce that the rank waited for; 0 where there is none.
+    The names are "compute", "straggler", "input", "idle", "latency" and "bandwidth". The usual
+    compute time is the lower median of all ranks. Spans with the name "input" are not compute. The
+    latency is the time of the shortest all_reduce, once for each all_reduce that the rank waited
+    for; it is 0 if there is no all_reduce.
     """
     parts = trace.breakdown()
     last = min(parts, key=lambda rank: parts[rank].exposed_ns)
@@ -55,7 +56,7 @@ def bottleneck(trace) -> str:
 
 
 def train_fast(model, shard) -> None:
-    """Train `model` in place on all ranks: the steps of the given script, sooner.
+    """Train `model` in place on all ranks: take the steps of the given script in less time.
 
     model  a TextModel, the same on all ranks; `model(letters, following)` is the mean loss
     shard  this rank's text: a list of stretches for each step, each int64 (length + 1,)

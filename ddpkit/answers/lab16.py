@@ -16,9 +16,9 @@ def unseen(q):
 def merge(out, lse, more, more_lse):
     """Return attention on two sets of keys together: its output, and its log-sum-exp.
 
-    out and more, [..., query, feature], are the outputs on each set alone; lse and more_lse,
-    [..., query, 1], are the logarithms of the sums of their exponentials. A query that has seen no
-    key has an output of 0 and a log-sum-exp of -inf. The arguments stay as they are.
+    The outputs on each set alone are out and more, [..., query, feature]. The log-sum-exps of the
+    scores on each set are lse and more_lse, [..., query, 1]. A query that has seen no key has an
+    output of 0 and a log-sum-exp of -inf. The arguments stay unchanged.
     """
     both = torch.logaddexp(lse, more_lse)
     a, b = ((each - both).exp().nan_to_num() for each in (lse, more_lse))
@@ -128,8 +128,8 @@ class ByHeads(torch.autograd.Function):
     """Forward: from all heads of the rank's tokens to the rank's heads of all tokens.
 
     x is [head, token, feature]. Rank r has sizes[r] tokens, and gets the r-th of n equal parts of
-    the heads. Tokens come in the order of the ranks. Backward: gradients go the way back, with
-    nothing of ctx but ctx.sizes.
+    the heads. Tokens come in the order of the ranks. Backward: gradients go the way back; use
+    nothing of ctx except ctx.sizes.
     """
 
     @staticmethod

@@ -21,7 +21,7 @@ def route(logits, k, bias=None):
 
 
 class Exchanged(torch.autograd.Function):
-    """Forward: rows to their ranks, sends[r] of them to rank r. Backward: gradients, home."""
+    """Forward: sends[r] rows go to rank r. Backward: the gradients of the rows come home."""
 
     @staticmethod
     def forward(ctx, rows, sends, takes, group=None):
@@ -86,8 +86,8 @@ def balance_loss(probabilities, chosen):
 
     probabilities, [token, expert], and chosen, [token, k], are this rank's. The shares are shares
     of the choices of all ranks, which have equally many tokens. The mean probability is this rank's
-    own: then the average of the ranks' gradients is the gradient of the loss of all tokens.
-    The loss is 1 where shares and probabilities are even.
+    own: then the average of the ranks' gradients is the gradient of the loss of all tokens. The
+    loss is 1 if shares and probabilities are even.
     """
     experts = probabilities.shape[1]
     count = chosen.flatten().bincount(minlength=experts)
@@ -109,8 +109,8 @@ def nudged(bias, chosen, rate):
 def average_gradients(shared, experts, same):
     """Make each parameter's .grad the gradient of the mean of all ranks' losses.
 
-    The parameters `shared` are on every rank. The parameters `experts` are on this rank, and on
-    the other ranks of the group `same`; their gradients already hold the rows of other ranks. A
+    The parameters `shared` are on every rank. The parameters `experts` are on this rank, and on the
+    other ranks of the group `same`; their gradients already include the rows of other ranks. A
     parameter without a gradient had no row: its gradient is 0.
     """
     for parameters, group in ((shared, None), (experts, same)):
@@ -125,7 +125,7 @@ def place(load, ranks, slots):
 
     load[e] is the number of rows of expert e. Each expert has at least one copy, and its copies
     share its rows equally; a rank may have several copies of an expert. No slot is left empty. The
-    busiest rank has at most 3 % more rows than by this method: add one copy, again and again, for
+    busiest rank has at most 3 % more rows than with this method: add one copy, again and again, for
     the expert with the most rows per copy; then give each copy, heaviest first, to the rank with
     the fewest rows that has a free slot.
     """

@@ -33,7 +33,7 @@ def kept(module, *inputs):
 
 
 class Again(torch.autograd.Function):
-    """Forward: compute function(*inputs), keep the inputs alone. Backward: compute function again.
+    """Forward: compute function(*inputs), keep only the inputs. Backward: compute function again.
 
     inputs are tensors, some of which require a gradient, and function returns a tensor. Parameters
     get the same gradients as without this class. The second computation draws the same random
@@ -121,7 +121,7 @@ class LossScale:
 
         At a skip no rank steps, scale is halved on every rank, and step returns False. After
         `patience` steps without a skip, scale is doubled, and the count begins anew. A rank may
-        have no gradient at all. One collective of at most 8 bytes.
+        have no gradient at all. Use one collective of at most 8 bytes.
         """
         gradients = [p.grad for g in optimizer.param_groups for p in g["params"]]
         gradients = [g for g in gradients if g is not None]

@@ -41,7 +41,7 @@ def steps_between(step_ms, nbytes, n, latency_ms, gbit, share):
 
 
 class Outer:
-    """The outer optimizer of some parameters: SGD with Nesterov's momentum, alike on all ranks.
+    """The outer optimizer of some parameters: SGD with Nesterov's momentum, the same on all ranks.
 
     `start`, a line, is the last common place of all replicas. The gradient of an outer step is the
     mean over the ranks of the distance from there: start - parameters.
@@ -75,8 +75,8 @@ class Outer:
 def stream(step, fragments, every, delay):
     """Return the fragments that begin and that end after inner step `step`, counted from 1.
 
-    Two lists. Fragment k begins every `every` steps, for the first time after step
-    (k + 1) * every // fragments. A fragment ends `delay` steps after the begin; delay < every.
+    Return two lists. Fragment k begins every `every` steps, for the first time after step (k + 1) *
+    every // fragments. A fragment ends `delay` steps after the begin; delay < every.
     """
     first = [(k + 1) * every // fragments for k in range(fragments)]
 
@@ -91,7 +91,8 @@ def mean_by_bytes(x, error):
 
     x and error are float32 lines. A rank's levels are -127 to 127 times the rank's scale: the
     largest absolute value / 127. The new error is the part that rounding takes from the rank's
-    numbers. A single all-gather: a byte a number, and 4 for the scale. A line of zeros stays zero.
+    numbers. Use a single all-gather: one byte for each number, and 4 bytes for the scale. A line of
+    zeros stays zero.
     """
     n, wanted = dist.get_world_size(), x + error
     scale = wanted.abs().max().clamp(min=2**-100) / 127
@@ -108,8 +109,9 @@ def mean_by_bytes(x, error):
 def mean_of(difference, steps, group=None):
     """Return the mean of the group's differences, each weighted by its number of steps.
 
-    A rank with 0 steps takes part, but the difference does not count, even if nan is in there. The
-    result is 0 if no rank has taken a step. A single all-reduce: the difference and a number more.
+    A rank with 0 steps takes part, but the difference does not count, even if it contains nan. The
+    result is 0 if no rank has taken a step. Use a single all-reduce, for the difference and one
+    more number.
     """
     mine = difference * steps if steps else torch.zeros_like(difference)
     both = torch.cat([mine, mine.new_tensor([float(steps)])])

@@ -14,9 +14,10 @@ from ddpkit.trace.intervals import subtract, total
 
 @dataclass(frozen=True)
 class Sizes:
-    """The sizes of a transformer. gated: an MLP of three matrices, as Llama's; else of two.
+    """The sizes of a transformer.
 
-    tied: the head's matrix is the embedding's.
+    gated: True for an MLP of three matrices, as in Llama; False for an MLP of two matrices.
+    tied: True if the head and the embedding share one matrix.
     """
 
     layers: int
@@ -30,7 +31,7 @@ class Sizes:
 
 
 class Shape(Sizes):
-    """Sizes with the matrices of a block, (in, out) in the order of a forward, and with counts."""
+    """Sizes with counts, and with (in, out) of each matrix of a block in the order of a forward."""
 
     @property
     def products(self):
@@ -55,9 +56,10 @@ def model_flops(shape, sequences, length, again="none"):
 
     A multiplication and an addition are two. Attention counts in full: the scores and the sum of
     values are two products of length by length for each head. A backward is twice its forward.
-    Embedding, norms and other element-wise work count nothing; the head counts. With again="full"
-    each block is computed once more, but for its last product: torch stops when backward has what
-    it needs. With "selective" the products 2, 4, 6, ... of a block are, but for the last.
+    Embedding, norms and other element-wise work count as 0; the head counts. With again="full",
+    each block is computed once more, except its last product: torch stops as soon as backward has
+    all that it needs. With "selective", only products 2, 4, 6, ... of a block are computed once
+    more, except the last product.
     """
     tokens = sequences * length
     dense = [2 * tokens * n * m for n, m in shape.products]
@@ -70,13 +72,14 @@ def model_flops(shape, sequences, length, again="none"):
 def fits(shape, ranks, sequences, length, again="none"):
     """Return the most bytes that a rank holds in a step of FSDP2 with AdamW.
 
-    Each rank has its part of the float32 parameters and of Adam's two; the root's parameters stay
-    gathered in bfloat16 through the step. A block keeps for its backward, for each token in
-    bfloat16: 8 width + 4 hidden numbers (2 hidden, not gated); with "full" its input alone; with
-    "selective" its input, attention's output, and the outputs of products 1, 3, 5, 7. At the loss
-    the logits are there three times in float32. While a block's backward runs, it needs 9 bytes for
-    each of its parameters, all that "none" would keep, and the head's gradient in bfloat16. When
-    the first block's backward runs, the others' gradients are there, in float32, divided.
+    A rank has its part of three float32 numbers for each parameter: the parameter and Adam's two
+    numbers. The root's parameters stay gathered in bfloat16 during the step. For its backward, a
+    block keeps 8 width + 4 hidden bfloat16 numbers for each token (2 hidden if it is not gated);
+    with "full", only its input; with "selective", its input, attention's output, and the outputs of
+    products 1, 3, 5, 7. At the loss, the logits are in memory three times, in float32. While a
+    block's backward runs, the rank holds 9 bytes for each parameter of the block, the head's
+    gradient in bfloat16 and, with checkpoints, all that "none" would keep for this block. During
+    the first block's backward, the rank also holds its part of all gradients, in float32.
     """
     tokens, d, mine = sequences * length, shape.width, shape.parameters / ranks
     inside = 8 * d + (4 if shape.gated else 2) * shape.hidden
@@ -92,7 +95,7 @@ def fits(shape, ranks, sequences, length, again="none"):
 
 @dataclass(frozen=True)
 class Machine:
-    """Rates that are reached, not those of a data sheet."""
+    """Rates that programs really reach, not the rates of a data sheet."""
 
     flops: float  # FLOP/s
     bandwidth: float  # bytes/s
@@ -100,13 +103,14 @@ class Machine:
 
 
 def roof(operations, machine):
-    """Return the limit of each operation, a list, and the end of the last one, in seconds.
+    """Return a list with the limit of each operation, and the end of the last operation in seconds.
 
-    operations is a list of (flops, nbytes). A host launches one after another and never waits: the
-    k-th, counted from 1, is launched at k * machine.launch. The device does one at a time, each
-    after its launch and after the one before. Work takes the longer of flops / machine.flops and
-    nbytes / machine.bandwidth. An operation for whose launch the device has waited is bound by
-    "launches"; another one by "arithmetic" or "memory", whichever takes longer.
+    operations is a list of (flops, nbytes). The host launches one operation after another and never
+    waits: it launches operation k, counted from 1, at k * machine.launch. The device runs one
+    operation at a time, each after its launch and after the previous operation. An operation takes
+    the longer of flops / machine.flops and nbytes / machine.bandwidth. Its limit is "launches" if
+    the device has waited for its launch, and otherwise "arithmetic" or "memory", whichever takes
+    longer.
     """
     limits, free = [], 0.0
     for number, (flops, nbytes) in enumerate(operations, 1):
@@ -122,20 +126,21 @@ def hidden_from(way, block, width, n, flops, bandwidth, latency):
     """Return the least number of tokens of a rank that hides the communication; math.inf if none.
 
     A stretch has `block` parameters: 2 * block FLOPs a token in forward, 4 * block in backward.
-    Each rank reaches `flops` a second. Rings of n ranks: an all-gather or a reduce-scatter of B
-    bytes is n - 1 hops of latency + B / n / bandwidth, an all-reduce twice that. One communication
-    runs at a time. "shards": in forward the next block's parameters are gathered, in bfloat16,
-    behind this one's arithmetic; in backward that too, and the gradients of the block before
-    leave, in float32. "copies": a block's gradients are all-reduced, in float32, behind the next
-    one's backward. "slices": a rank has 1 / n of a block. Its tokens are two halves that take
-    turns: one half is all-reduced, width bfloat16 numbers a token, while the other is in forward.
+    Each rank reaches `flops` FLOP/s. The n ranks form a ring: an all-gather or a reduce-scatter of
+    B bytes takes n - 1 hops of latency + B / n / bandwidth, and an all-reduce takes twice as long.
+    One communication runs at a time. "shards": a block's forward hides the gather of the next
+    block's parameters, in bfloat16; a block's backward hides such a gather too, and also the
+    reduce-scatter of the previous block's gradients, in float32. "copies": a block's backward hides
+    the all-reduce of the previous block's gradients, in float32. "slices": a rank has 1 / n of a
+    block. Its tokens are two halves that take turns: the forward of one half hides the all-reduce
+    of the other half, with width bfloat16 numbers for each token.
     """
 
     def trip(nbytes):
         return (n - 1) * (latency + nbytes / n / bandwidth)
 
     per_token = 2 * (n - 1) * width / n / bandwidth  # an all-reduce of one half
-    stretches = {  # seconds of messages, more of them for each token, arithmetic for each token
+    stretches = {  # seconds: messages, messages per token, arithmetic per token
         "shards": [
             (trip(2 * block), 0, 2 * block / flops),
             (trip(2 * block) + trip(4 * block), 0, 4 * block / flops),
@@ -150,13 +155,13 @@ def hidden_from(way, block, width, n, flops, bandwidth, latency):
 def read_profile(trace, ridge):
     """Return the limit of a step, and the most nanoseconds that mending the limit can gain.
 
-    Spans of the device have args["flops"], args["bytes"] and args["launched_ns"]. Of each rank:
-    "memory": of a kernel with less than `ridge` FLOPs a byte, the part of its time that its
-    arithmetic would not need; "launches": idle time that ends when a kernel starts which has been
-    launched that moment; "network": bytes move (from ready_ns to end_ns) and nothing computes;
-    "straggler": nothing computes and nothing moves, and a collective waits for a rank (start_ns to
-    ready_ns); "bubble": the same for a message. The gain is the largest of any rank; the limit is
-    the name with the largest gain.
+    Spans of the device have args["flops"], args["bytes"] and args["launched_ns"]. Each rank has
+    five times. "memory": for each kernel with less than `ridge` FLOPs a byte, the part of its time
+    that its arithmetic does not need. "launches": idle time that ends when a kernel starts that was
+    launched at this moment. "network": bytes move (from ready_ns to end_ns), and nothing computes.
+    "straggler": nothing computes, nothing moves, and a collective waits for a rank (from start_ns
+    to ready_ns). "bubble": the same, but a message waits. The gain of a name is its largest time on
+    any rank; the limit is the name with the largest gain.
     """
     most = Counter()
     for rank in trace.ranks:
@@ -194,34 +199,36 @@ class Plan:
 
 
 def plan_bytes(plan, shape, length, batch):
-    """Return the bytes of a rank of the first stage, an upper bound: they include the head's."""
+    """Return an upper bound of the bytes of a rank in the first stage: it includes the head's
+    bytes.
+    """
     stage = replace(shape, layers=shape.layers // plan.stages)
     held = min(plan.stages, batch // (plan.replicas * plan.micro))
     return fits(stage, plan.replicas, held * plan.micro, length, plan.again) / plan.slices
 
 
 def plan_seconds(plan, shape, length, batch, machine, inside, between):
-    """Return a step's seconds; a link is (latency, bytes a second), of a GPU and of a host."""
+    """Return a step's seconds; inside (a GPU's link) and between (a host's) are (s, bytes/s)."""
     layers = shape.layers // plan.stages
     work = model_flops(shape, plan.micro, length, plan.again) / machine.flops
     work /= plan.stages * plan.slices
     sums = layers * (6 if plan.again == "full" else 4)  # all-reduces of the slices
     nbytes = 2 * plan.micro * length * shape.width
     added = sums * 2 * (plan.slices - 1) * (inside[0] + nbytes / plan.slices / inside[1])
-    travels = 8 / 3 * shape.parameters / shape.layers  # gathered twice, scattered once, by a host
+    travels = 8 / 3 * shape.parameters / shape.layers  # mean of 2 gathers, 1 scatter
     moved = 3 * layers * (plan.replicas - 1) * (between[0] + travels / plan.replicas / between[1])
     turns = batch // (plan.replicas * plan.micro) + plan.stages - 1
     return turns * max(work + added, moved)
 
 
 def choose(shape, batch, gpus, host, memory, seconds, size):
-    """Return the fastest plan and the cheapest one. ValueError if none fits.
+    """Return the fastest plan and the cheapest plan. Raise ValueError if no plan fits.
 
-    gpus is a list of the numbers of GPUs that may be rented. A plan uses all of its GPUs. Stages
-    divide the layers; slices divide the key heads and the `host` GPUs of a host; replicas * micro
-    divides the batch, in sequences; again is one of AGAIN. size(plan) is at most memory.
-    seconds(plan) is the time of a step: ask for it only where a plan fits. The cheapest plan takes
-    the least GPUs * seconds; of equals it is the fastest.
+    gpus lists the numbers of GPUs that you may rent; a plan uses exactly one of these numbers.
+    Stages divide the layers; slices divide the key heads and the `host` GPUs of a host; replicas *
+    micro divides the batch, in sequences; again is one of AGAIN. A plan fits if size(plan) is at
+    most memory. seconds(plan) is the time of a step: call it only if the plan fits. The cheapest
+    plan has the least GPUs * seconds; of equally cheap plans, it is the fastest.
     """
 
     def divisors(n):

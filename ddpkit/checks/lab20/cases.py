@@ -195,6 +195,7 @@ def choose(answer: Answer, rng: random.Random) -> Iterator[Case]:
         best = planning.best(search)
         fastest = search.costs[best[0]][1] if best else 0.0
         cheapest = planning.bill(best[1], search.costs) if best else 0.0
+        takes = search.costs[best[1]][1] if best else 0.0
         yield Case(
             about,
             observe=partial(
@@ -206,6 +207,7 @@ def choose(answer: Answer, rng: random.Random) -> Iterator[Case]:
                 "plans": "two that fit" if best else "ValueError",
                 "fastest": Close(fastest),
                 "cheapest": Close(cheapest),
+                "cheapest takes": Close(takes),
                 "seconds asked": "where a plan fits",
             },
             read=partial(planning.judged, search),

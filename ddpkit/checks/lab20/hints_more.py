@@ -185,6 +185,14 @@ def _dearer(s: Seen) -> str:
     )
 
 
+def _slower_of_equals(s: Seen) -> str:
+    mine, cheap = tuple(s["keys"][1]), s.best[1]
+    return (
+        f"{_plan(mine)} and {_plan(cheap)} take the same {s['cheapest']:.2f} GPU seconds. Of equal "
+        "plans, return the faster one."
+    )
+
+
 # fmt: off
 CHOOSE = (
     Hint("nothing fits", lambda s: s.best is None and (s.error or s.wrong("plans")),
@@ -198,6 +206,7 @@ CHOOSE = (
     Hint("does not divide", lambda s: s["plans"] == "does not divide", _undivided),
     Hint("slower", lambda s: s.wrong("fastest"), _slower),
     Hint("more expensive", lambda s: s.wrong("cheapest"), _dearer),
+    Hint("slower of equals", lambda s: s.wrong("cheapest takes"), _slower_of_equals),
     Hint("asks too many", lambda s: s.wrong("seconds asked"),
          lambda s: f"seconds was asked for {s['asked']} plans, of which {s['fit']} fit: a run of "
          "each takes minutes at real sizes."),
