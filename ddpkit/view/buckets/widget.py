@@ -31,7 +31,7 @@ def explore_buckets(
 
     The step is the typical step of a run or trace on rank 0, a `simulate.Step`, or an example if
     nothing is given. The link and the number of ranks default to those of the trace, or without a
-    trace to "10 Gbit/s, 200 us" and 4. In a notebook there are sliders; anywhere
+    trace to "10 Gbit/s, 200 us" and 4. In a notebook there are sliders. Without a notebook,
     ``explore_buckets(...).figure(cap_mb=5, gbits=1, us=200, speed=1, ranks=8)`` is the picture, and
     ``.table(...)`` the curve as text. Raises TraceError if the trace has no step with a backward,
     ValueError for a bad link.

@@ -42,10 +42,10 @@ def what_if(
     The picture shows the typical recorded step of one rank, or of all ranks with ``rank=None``;
     below, it shows the same step replayed (`simulate.what_if`). The replay starts with the given
     changes. Without changes, the two steps differ by the error of the replay, and by disturbances
-    of the recorded step (`simulate.Step.typical`). In a notebook there are sliders; anywhere
-    ``what_if(...).figure(cap_mb=5, gbits=1, us=200, slow=3, times=1.5)`` is the picture; with
-    ``cap_mb=0`` the buckets are the recorded ones. Raises TraceError for a run without the rank, or
-    with no backward to replay, ValueError for a bad link or more than one slow rank.
+    of the recorded step (`simulate.Step.typical`). In a notebook there are sliders. Without a
+    notebook, ``what_if(...).figure(cap_mb=5, gbits=1, us=200, slow=3, times=1.5)`` is the picture;
+    with ``cap_mb=0`` the buckets are the recorded ones. Raises TraceError for a run without the
+    rank, or with no backward to replay, ValueError for a bad link or more than one slow rank.
     """
     if why := skipped("what_if", run_or_trace):
         return nothing(why)

@@ -32,9 +32,9 @@ def explore_pipeline(
 
     ``schedule`` is one of `ddpkit.simulate.PIPELINES`; ``forward``, ``backward`` are times of one
     micro-batch in one stage; "played" is the share of the step that is shown. In a notebook there
-    are sliders; anywhere ``explore_pipeline(...).figure(schedule="gpipe", stages=4, micro=16,
-    latency_ms=10)`` is the picture, and ``.table(...)`` the plans as text. Raises ValueError for
-    an unknown schedule.
+    are sliders. Without a notebook, ``explore_pipeline(...).figure(schedule="gpipe", stages=4,
+    micro=16, latency_ms=10)`` is the picture, and ``.table(...)`` the plans as text. Raises
+    ValueError for an unknown schedule.
     """
     start: dict[str, Any] = {"schedule": schedule, "stages": stages, "micro": micro}
     start |= {"latency_ms": latency_ms, "played": 1.0}

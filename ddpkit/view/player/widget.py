@@ -24,9 +24,10 @@ def play(schedule_or_run: Schedule | HasTrace | Trace, length: int | None = None
     """Show a collective step by step: each message, and the sums that each rank holds.
 
     The collective is a `simulate.schedule`, or the sends and receives of a run. ``length`` replaces
-    the length of a schedule, in float32 elements. In a notebook there are buttons and a slider;
-    anywhere ``play(...).figure(step=3)`` is the picture after step 3, and ``.table()`` all steps as
-    text. Raises TraceError for a run without messages, ValueError for more than 16 ranks.
+    the length of a schedule, in float32 elements. In a notebook there are buttons and a slider.
+    Without a notebook, ``play(...).figure(step=3)`` is the picture after step 3, and ``.table()``
+    all steps as text. Raises TraceError for a run without messages, ValueError for more than 16
+    ranks.
     """
     if isinstance(schedule_or_run, Schedule):
         playback = playback_of_schedule(schedule_or_run, length)

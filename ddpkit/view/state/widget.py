@@ -22,11 +22,11 @@ def explore_state(
 ) -> View[StateModel]:
     """Move the ranks, and see the bytes of each stage of ZeRO on a rank, and the stages that fit.
 
-    ``state_bytes(parameters, ranks, stage)`` are the bytes on a rank, as lab 13 writes it, for
-    stages 0 to 3. Parameters are in billions, and a rank has a memory of so many GB (1e9 bytes). In
-    a notebook there are sliders; anywhere ``explore_state(...).figure(ranks=8, billions=70,
-    gigabytes=80)`` is the picture, and ``.table(...)`` all bars as text. Raises ValueError without
-    parameters or ranks.
+    ``state_bytes(parameters, ranks, stage)`` are the bytes on a rank, in the form of lab 13, for
+    stages 0 to 3. Parameters are in billions, and the memory of a rank in GB (1e9 bytes). In a
+    notebook there are sliders. Without a notebook, ``explore_state(...).figure(ranks=8,
+    billions=70, gigabytes=80)`` is the picture, and ``.table(...)`` all bars as text. Raises
+    ValueError without parameters or ranks.
     """
     counted = lru_cache(None)(state_bytes)
     start = {"ranks": ranks, "billions": billions, "gigabytes": gigabytes}
