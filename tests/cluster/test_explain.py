@@ -79,7 +79,7 @@ def test_a_place():
     assert phrases.place(("", 0)) == "outside your code"
     assert phrases.place(("/no/such/file.py", 3)) == "file.py, line 3"
     line = phrases.place((__file__, 1))
-    assert line.startswith('test_explain.py, line 1: """Words')
+    assert line.startswith('test_explain.py, line 1: """The words')
 
 
 @pytest.mark.parametrize(
