@@ -582,7 +582,7 @@ def torchs_net(mesh):
         cut = {"up": ColwiseParallel(), "down": RowwiseParallel()}
         parallelize_module(block, mesh["slice"], cut)
         fully_shard(block, mesh=mesh["replica"])
-    return fully_shard(net, mesh=mesh["replica"])  # else all blocks keep parameters
+    return fully_shard(net, mesh=mesh["replica"])  # otherwise, blocks keep parameters
 
 
 # %%
