@@ -110,6 +110,23 @@ def test_a_gpt_accumulates_gradients_as_on_gpus(tmp_path: Path) -> None:
     assert {span.bytes for span in sums} == {4 * (33 * 16 + 8 * 16 + 3 * 32 + block)}
 
 
+def test_fsdp_with_offloaded_parameters_trains_where_there_is_one_memory() -> None:
+    on(2, "fsdp_offload.py")
+    on(2, "fsdp_offload.py", machine="laptop core", link="1 Gbit/s")
+
+
+def test_fsdp_with_offloaded_parameters_is_refused_beside_a_device() -> None:
+    """Given by position, the option passed, and the first forward failed: "cannot pin"."""
+    with pytest.raises(RankError) as caught:
+        on(2, "fsdp_offload.py", machine="A100", link="100 Gbit/s, 5 us")
+    text = " ".join(str(caught.value).split())
+    assert "has no replacement for FSDP(cpu_offload=CPUOffload(offload_params=True)): " in text
+    assert "take fully_shard with CPUOffloadPolicy()" in text
+    line = "assert trained(None, ShardingStrategy.FULL_SHARD, offloads) == on_the_gpu"
+    number = (SCRIPTS / "fsdp_offload.py").read_text("utf-8").splitlines().index(line) + 1
+    assert f"fsdp_offload.py, line {number}: {line}" in text
+
+
 def test_tensor_and_loss_parallel() -> None:
     moved = on(2, "tensor_parallel.py", machine="A100", link="100 Gbit/s, 5 us").traffic
     assert moved.collectives(0)["reduce_scatter_tensor"].times > 0

@@ -25,6 +25,7 @@ from __future__ import annotations
 import functools
 import importlib.abc
 import importlib.util
+import inspect
 import sys
 import warnings
 from collections.abc import Callable
@@ -320,15 +321,20 @@ def _register(_: Gpus, original: Any, ddp: Any, state: object, hook: Any) -> Non
         hook.__name__ = name
 
 
-def _fsdp(gpus: Gpus, original: Any, fsdp: Any, *args: Any, **kwargs: Any) -> None:
-    device = kwargs.get("device_id")
-    if gpus.places is not None and getattr(kwargs.get("cpu_offload"), "offload_params", False):
+def _fsdp(gpus: Gpus, original: Any, *args: Any, **kwargs: Any) -> None:
+    bound = inspect.signature(original).bind(*args, **kwargs)  # options may come by position
+    given = bound.arguments
+    offloads = getattr(given.get("cpu_offload"), "offload_params", False)
+    if gpus.places is not None and offloads:
         raise RuntimeError(refusal("FSDP(cpu_offload=CPUOffload(offload_params=True))", TAKE_FSDP2))
-    if gpus.means(device) or (device is None and gpus.is_used):
-        kwargs["device_id"] = torch.device("cpu")
+    if gpus.means(given.get("device_id")) or (given.get("device_id") is None and gpus.is_used):
+        given["device_id"] = torch.device("cpu")
         if gpus.places is not None:
-            torch_private.applied(args[0] if args else kwargs["module"], gpus.take)
-    original(fsdp, *args, **kwargs)
+            torch_private.applied(given["module"], gpus.take)
+    if offloads and gpus.is_used and not hasattr(torch.cpu.Stream, "synchronize"):
+        # Each backward with offloaded parameters waits for a stream, here for one of the CPU.
+        torch.cpu.Stream.synchronize = lambda _: None  # type: ignore[attr-defined]
+    original(*bound.args, **bound.kwargs)
 
 
 def _mesh(gpus: Gpus, original: Any, mesh: Any, device_type: str, *rest: Any, **kw: Any) -> None:

@@ -30,7 +30,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from ddpkit import busy
 
-WIDTH = 100  # of a product of 1 ms at 2 GFLOP/s
+WIDTH = 100  # a product of such matrices takes 1 ms at 2 GFLOP/s
 
 
 def gpu() -> str:
@@ -70,7 +70,7 @@ def accumulates() -> dict[str, list[float]]:
             with model.no_sync() if waits and i < 2 else nullcontext():
                 model(x).sum().backward()
 
-    for _ in range(2):  # DDP makes its buckets anew
+    for _ in range(2):  # the first step ends with new buckets
         step(waits=False)
     return {str(waits): us(lambda waits=waits: step(waits=waits)) for waits in (True, False)}
 
