@@ -26,6 +26,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from datetime import timedelta
 from enum import Enum
+from functools import cache
 from operator import attrgetter, methodcaller
 from types import FrameType, ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -683,10 +684,15 @@ _known(Feature.COUNTED, "torch._subclasses.fake_tensor.FakeTensor._mode_key", pr
 
 def fakes() -> bool:
     """True if a mode of torch's makes each new tensor of the thread a fake one."""
+    mode_of, key = _fake_key()
+    return mode_of(key) is not None
+
+
+@cache
+def _fake_key() -> tuple[Any, Any]:
     import torch
 
-    key = torch._C._TorchDispatchModeKey.FAKE
-    return torch._C._get_dispatch_mode(key) is not None
+    return torch._C._get_dispatch_mode, torch._C._TorchDispatchModeKey.FAKE
 
 
 def _knows_its_mode() -> bool:

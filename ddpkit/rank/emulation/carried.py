@@ -55,6 +55,11 @@ class CarriedTensors:
         if reduces:
             self._reduced.add(operation.number)
 
+    @property
+    def has_any(self) -> bool:
+        """True if gloo may still carry a tensor."""
+        return bool(self._carrying)
+
     def has(self, tensors: Iterable[torch.Tensor]) -> bool:
         """True if gloo may still carry one of the given dense tensors."""
         return bool(self._carrying) and any(

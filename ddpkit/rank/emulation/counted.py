@@ -57,13 +57,10 @@ _MASKED = words("index index_put index_put_ _index_put_impl_")
 
 
 @cache
-def _fetches(func: Any) -> bool:
-    return torch_private.schema_of(func).name.removeprefix("aten::") in _FETCH
-
-
-@cache
-def _may_take_a_mask(func: Any) -> bool:
-    return torch_private.schema_of(func).name.removeprefix("aten::") in _MASKED
+def _may_fetch(func: Any) -> str:
+    """Return "always" for an operation whose host waits, "masked" if only a mask makes it wait."""
+    name = torch_private.schema_of(func).name.removeprefix("aten::")
+    return "always" if name in _FETCH else "masked" if name in _MASKED else ""
 
 
 def _eager(compiles: Callable[..., Any], *, says: bool) -> Callable[..., Any]:
@@ -107,9 +104,12 @@ class Counting(PlainMode):
         super().__init__()
         self._uncomputed = uncomputed
         self._meter, self._memory, self._clock, self._device = meter, memory, clock, device
+        known = capability.capability_of(memory.model.name)
+        self._may_lack = device is not None and known is not None  # some operations
         # gloo's threads inherit the mode of the posting thread, and their copies must not count.
         self._thread = threading.get_ident()
         self.on = True
+        self._carried = None if device is None else device.carried
         self.loose: LooseOperations | None = None  # set on the main thread of a recorded run
         self.places: Places | None = None  # tells the places of a script's tensors
 
@@ -123,9 +123,10 @@ class Counting(PlainMode):
             return func(*args, **kwargs)
         here = self.on and threading.get_ident() == self._thread
         counts = here and not self._clock.stands
-        if self._device is not None and here:  # ddpkit's own copies need gloo's bytes as well
-            self._device.carried.touch((*args, *kwargs.values()))
-        if counts and self._device is not None and (name := capability.asks(func)):
+        if self._carried is not None and here and self._carried.has_any:
+            # ddpkit's own copies need gloo's bytes as well
+            self._carried.touch((*args, *kwargs.values()))
+        if counts and self._may_lack and (name := capability.asks(func)):
             self._check(name, func, args, kwargs)
         if self._uncomputed is not None and here:
             out = self._uncomputed.run(func, args, kwargs)
@@ -182,7 +183,8 @@ class Counting(PlainMode):
             device.launch(*costs)
         elif func is _ITEM:
             device.launch(self._meter.launch_ns, 0, DOWN)
-        if _fetches(func) or (_may_take_a_mask(func) and has_a_mask(args[1])):
+        fetches = _may_fetch(func)
+        if fetches and (fetches == "always" or has_a_mask(args[1])):
             device.wait(why="item" if func is _ITEM else torch_private.schema_of(func).name[6:])
 
     def _place(self, func: Any, args: Any, kwargs: Any) -> str:
@@ -195,7 +197,8 @@ class Counting(PlainMode):
             return UNDECIDED
         if self.places is not None:
             return self.places.place_of(func, args, kwargs)
-        tensor = first_tensor(args)
+        first = args[0] if args else None
+        tensor = first if isinstance(first, torch.Tensor) else first_tensor(args)
         if tensor is None or tensor.dim():
             return DEVICE
         tensors = self._memory.tensors_in(args)

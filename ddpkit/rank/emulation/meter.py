@@ -142,7 +142,7 @@ is_traced = cache(torch_private.is_traced)
 def nbytes(value: Any) -> int:
     """Return the bytes of a tensor, or of the tensors in a list; 0 for any other value."""
     if isinstance(value, torch.Tensor):
-        return value.numel() * value.element_size()
+        return value.nbytes
     if isinstance(value, list | tuple):
         return sum(map(nbytes, value))
     return 0
@@ -343,7 +343,8 @@ class Meter:
         moved = rule.outputs * nbytes(out)
         for weight, value in zip(rule.weights, args, strict=False):
             if weight:
-                moved += weight * nbytes(value)
+                is_tensor = isinstance(value, torch.Tensor)
+                moved += weight * (value.nbytes if is_tensor else nbytes(value))
         for name, value in kwargs.items():
             moved += rule.names.get(name, 1) * nbytes(value)
         self.moved += moved
