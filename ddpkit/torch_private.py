@@ -1005,7 +1005,8 @@ def set_coalescing_manager(block: Any) -> None:
     """Replace torch's context manager that joins calls."""
     import torch.distributed as dist
 
-    setattr(dist.distributed_c10d, COALESCING, block)
+    for home in (dist, dist.distributed_c10d):
+        setattr(home, COALESCING, block)
 
 
 def _joins_calls() -> bool:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from ddpkit import RankError
+from ddpkit.commands.run import explanation
 from tests.commands.test_run import SCRIPTS, ddpkit_run, on, ran
 
 pytestmark = pytest.mark.processes
@@ -69,6 +70,23 @@ def test_what_scripts_ask_of_autocast_memory_and_fsdp() -> None:
     assert run.traffic.collectives(0)["all_gather"].times > 0
 
 
+def test_nested_tensors_and_types_of_old_scripts() -> None:
+    run = on(2, "gpu_types.py", machine="A100", link="100 Gbit/s, 5 us")
+    assert run.traffic.collectives(0)["all_reduce"].times == 1
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [("causal", "Pad the sequences with to_padded_tensor"), ("storage", "Make a tensor, and call")],
+)
+def test_what_these_types_cannot_do_has_its_line(call: str, says: str) -> None:
+    with pytest.raises(RankError) as raised:
+        on(1, "gpu_types.py", call, machine="A100")
+    said = explanation(raised.value)
+    assert "ddpkit run: gpu_types.py, line " in said
+    assert says in said
+
+
 @pytest.mark.parametrize("how", [[], ["modelled"]])
 def test_calls_that_scripts_make_once_or_twice(how: list[str]) -> None:
     machine = {"machine": "A100", "link": "100 Gbit/s, 5 us"} if how else {}
@@ -80,6 +98,23 @@ def test_each_public_call_of_torch_cuda_ends_in_a_result_or_in_a_sentence(tmp_pa
     found = json.loads(done.stdout)
     assert found["errors"] == {}
     assert found["number"] > 100
+
+
+TORCHS_OWN = {  # torch raises these errors on real GPUs too
+    "fsdp.LocalStateDictConfig",
+    "algorithms.ddp_comm_hooks.powerSGD_hook.batched_powerSGD_hook",
+    "algorithms.ddp_comm_hooks.quantization",
+}
+
+
+def test_each_public_call_of_torch_distributed_ends_in_a_result_or_in_a_sentence(
+    tmp_path: Path,
+) -> None:
+    how = ("-n", "2", "--machine", "A100", "--link", "100 Gbit/s, 10 us")
+    done = ran(*how, SCRIPTS / "dist_walk.py", cwd=tmp_path)
+    found = next(line for line in done.stdout.splitlines() if line.startswith("errors "))
+    errors = json.loads(found.removeprefix("errors "))
+    assert {name: text for name, text in errors.items() if name not in TORCHS_OWN} == {}
 
 
 @pytest.mark.parametrize(

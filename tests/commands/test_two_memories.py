@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from ddpkit import RankError
+from ddpkit.rank.emulation.held import HOST, UNDECIDED
+from ddpkit.rank.emulation.places import Places
 from tests.commands.test_run import on
 
 pytestmark = pytest.mark.processes
@@ -77,3 +82,12 @@ def test_offloaded_parameters_leave_the_device() -> None:
     for kind in "pageable", "pinned":
         assert found[kind][0] == 0
         assert found[kind][1] <= peak - 6_000_000
+
+
+def test_a_thread_has_blocks_of_its_own() -> None:
+    """An async_save copies in a thread while the main thread computes."""
+    memory: Any = SimpleNamespace(model=SimpleNamespace(host=None))
+    places = Places(memory, cast(Any, SimpleNamespace()), cast(Any, None), 1.0)
+    with places.making(HOST, named=True), ThreadPoolExecutor(1) as thread:
+        assert thread.submit(lambda: places.of_data).result() == UNDECIDED
+        assert places.of_data == HOST

@@ -274,3 +274,12 @@ def test_messages_whose_ends_lie_in_different_orders() -> None:
     assert caught.value.kind == "message"
     assert "sends float32[2, 3, 4, 4] with strides [48, 1, 12, 3] to rank 1" in str(caught.value)
     assert "x.contiguous()" in str(caught.value)
+
+
+def test_a_list_filled_up_with_one_tensor_is_allowed_on_nccl_alone() -> None:
+    """Muon fills up the list of a step's last parameters: `[t] * missing`."""
+    own, fill = torch.ones(2), torch.ones(2)
+    shared_memory.check("all_gather", [[[own, fill, fill]], [own]], 0, 3, True)
+    for outputs, as_nccl in (([own, fill, fill], False), ([fill] * 3, True)):
+        with pytest.raises(ValueError, match="share memory"):
+            shared_memory.check("all_gather", [[outputs], [own]], 0, 3, as_nccl)

@@ -15,6 +15,7 @@ GPU would cost nothing.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -47,6 +48,13 @@ class Crossing:
     to: str  # the place of the copy
 
 
+class _OfThread(threading.local):
+    """The state of a thread: a checkpoint's thread copies while the main thread computes."""
+
+    made: tuple[str, bool] = (UNDECIDED, False)  # a place; named by the script?
+    crossing: Crossing | None = None
+
+
 class Places:
     """Decides the places of a script's tensors, and charges copies and the host's work."""
 
@@ -55,11 +63,7 @@ class Places:
         self._machine, self._speed = memory.model, speed
         host = memory.model.host
         self._host = None if host is None else Meter(host, speed)
-        self._made: tuple[str, bool] = (
-            UNDECIDED,
-            False,
-        )  # the place of new tensors, and True if the script has named it
-        self._crossing: Crossing | None = None
+        self._mine = _OfThread()
         device.reads = self.read
 
     # Called by the replaced functions of torch that the script calls
@@ -75,11 +79,11 @@ class Places:
         named  True if the script names the place: then tensors that are made from other tensors,
                such as `zeros_like(x)`, lie there too
         """
-        before, self._made = self._made, (place, named)
+        before, self._mine.made = self._mine.made, (place, named)
         try:
             yield
         finally:
-            self._made = before
+            self._mine.made = before
 
     def is_on_device(self, tensor: torch.Tensor) -> bool:
         """True if a tensor lies on the device."""
@@ -125,11 +129,11 @@ class Places:
         return made
 
     def _copied(self, tensor: torch.Tensor, crossing: Crossing) -> torch.Tensor:
-        self._crossing = crossing
+        self._mine.crossing = crossing
         try:
             made = tensor.clone()
         finally:
-            self._crossing = None
+            self._mine.crossing = None
         self.place(made, crossing.to)
         return made
 
@@ -138,7 +142,7 @@ class Places:
     @property
     def of_data(self) -> str:
         """The place of a tensor that is made from Python's data."""
-        return self._made[0]
+        return self._mine.made[0]
 
     def place_of(self, func: Any, args: Any, kwargs: dict[str, Any]) -> str:
         """Return the place in which an operation works and leaves its results.
@@ -146,8 +150,8 @@ class Places:
         If the operation works on the device, its tensors without a place are put there. Raises
         RuntimeError, in torch's words, for tensors of both memories.
         """
-        if self._crossing is not None:
-            return self._crossing.to
+        if self._mine.crossing is not None:
+            return self._mine.crossing.to
         undecided, on_host, on_device = [], None, False
         tensors = self._memory.tensors_in((*args, *kwargs.values()))
         for tensor in tensors:
@@ -158,7 +162,7 @@ class Places:
                 undecided.append(tensor)
             elif tensor.dim():
                 on_host = tensor
-        made, named = self._made
+        made, named = self._mine.made
         if named or not tensors:
             return made
         if not on_device:
@@ -197,7 +201,7 @@ class Places:
         """Charge a copy over the bus, or the host's work; return False for work of the device."""
         if not self._memory.apart:
             return False
-        crossing = self._crossing or self._copy_between(func, args, kwargs)
+        crossing = self._mine.crossing or self._copy_between(func, args, kwargs)
         if crossing is not None:
             self._cross(crossing, out)
             return True

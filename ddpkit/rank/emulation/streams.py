@@ -32,6 +32,15 @@ class DeviceStream:
             priority = device
         self.priority = priority
         self.number = _of_this_rank().new_stream()
+        self._blocks: list[StreamContext] = []
+
+    def __enter__(self) -> DeviceStream:
+        self._blocks.append(StreamContext(self))
+        self._blocks[-1].__enter__()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._blocks.pop().__exit__(*error)
 
     def wait_event(self, event: DeviceEvent) -> None:
         """Let the next launch on the stream follow an event."""

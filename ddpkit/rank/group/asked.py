@@ -2,7 +2,8 @@
 
 A cell and a script may make a group of backend "gloo" or "nccl", and ask a group for its backend.
 The group is the kit's, so that it is recorded, explained and emulated; and it answers with the
-backend that the user asked for. torch's own code sees the kit's backend.
+backend that the user asked for. torch's own code sees the kit's backend, except for the
+differentiable collectives.
 """
 
 from __future__ import annotations
@@ -16,11 +17,13 @@ from typing import Any
 import torch.distributed as dist
 
 from ddpkit.protocol.assignment import GROUP_TIMEOUT, Assignment
-from ddpkit.rank.callers import is_torchs
+from ddpkit.rank.callers import is_torchs, module_of
 from ddpkit.rank.group import absent
 from ddpkit.rank.group.backend import asked_for
 from ddpkit.rank.group.recorded import RecordedGroup
 
+# NCCL's backward of an all_gather is a reduce_scatter; gloo's is an all_to_all and a sum.
+DIFFERENTIABLE = "torch.distributed.nn.functional"
 HOMES = (dist, dist.distributed_c10d, dist.device_mesh)
 
 
@@ -88,7 +91,10 @@ class AskedGroups:
     def get_backend(self, group: Any = None) -> str:
         """Return the backend that the user has asked for; torch's own code gets the kit's."""
         found = self._get_backend(group)
-        if is_torchs(sys._getframe(2)) or not found.startswith("ddpkit"):
+        caller = sys._getframe(2)
+        if module_of(caller) == DIFFERENTIABLE and self._asked(group) == dist.Backend.NCCL:
+            return dist.Backend.NCCL  # torch compares by identity
+        if is_torchs(caller) or not found.startswith("ddpkit"):
             return found
         return self._asked(group)
 

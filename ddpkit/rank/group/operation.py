@@ -44,7 +44,8 @@ def _of_its_own(value: Any) -> Any:
     if isinstance(value, tuple):
         return tuple(map(_of_its_own, value))
     is_dense = isinstance(value, torch.Tensor) and value.layout is torch.strided
-    return value.detach() if is_dense else value
+    # `detach()` would share the version: a late copy of gloo's would look like the program's.
+    return value.data if is_dense else value
 
 
 class EmulatedOperation:

@@ -1,7 +1,8 @@
 """Refuses collectives that would overwrite their own outputs, or inputs that are not sent yet.
 
 Outputs that share memory overwrite each other: `[t] * n` holds one tensor n times, so every entry
-of the list ends with the value of the last rank.
+of the list ends with the value of the last rank. A script for NCCL may repeat an output beside
+different outputs.
 
 An output that shares memory with an input may overwrite the input before it is sent. Two kinds of
 calls are allowed all the same. In some calls, backends copy the inputs first. And a call may work
@@ -44,7 +45,7 @@ def check(op: str, args: Sequence[Any], rank: int, size: int, as_nccl: bool) -> 
     if size == 1 or op in layout.IN_PLACE:
         return
     outputs = layout.strided(args[:1])
-    if len(outputs) > 1 and (shared := _shared(outputs)) is not None:
+    if len(outputs) > 1 and (shared := _shared(_once(outputs) if as_nccl else outputs)) is not None:
         raise ValueError(
             f"{op}: outputs {shared[0]} and {shared[1]} share memory, so one overwrites the other. "
             "Give each output its own memory, as in [torch.empty_like(x) for _ in "
@@ -79,6 +80,15 @@ def _check_inputs(
         f"{op}: an output shares memory with an input, which may be overwritten before it is sent. "
         f"Give the output its own memory{remedy}."
     )
+
+
+def _once(outputs: list[torch.Tensor]) -> list[torch.Tensor]:
+    """Return the outputs without repetitions, or all outputs if they are one tensor.
+
+    Optimizers such as Muon fill the last list of parameters up with one tensor: `[t] * missing`.
+    """
+    different = list({id(each): each for each in outputs}.values())
+    return different if len(different) > 1 else outputs
 
 
 def _shared(tensors: list[torch.Tensor]) -> tuple[int, int] | None:

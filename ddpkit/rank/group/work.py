@@ -60,6 +60,10 @@ class NamedWork(Work):
         """Let the current stream wait."""
         self.wait()
 
+    def get_future_result(self) -> Any:
+        """Return a future of 0, the number of `WorkResult.SUCCESS`: gloo has no such future."""
+        return self.get_future().then(lambda _: 0)
+
 
 class RecordedWork(NamedWork):
     """A pending operation that records the begin and end of its wait, and its own end."""

@@ -39,7 +39,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 from ddpkit import torch_private
 from ddpkit.rank.callers import is_torchs
-from ddpkit.rank.emulation.held import PINNED
+from ddpkit.rank.emulation.held import HOST, PINNED
+from ddpkit.rank.script import typed_tensors
 from ddpkit.rank.script.gpus import Gpus, is_plain, refusal, same
 from ddpkit.rank.script.sync_batch_norm import without_sync_batch_norm
 
@@ -65,6 +66,7 @@ def become_the_cpu(gpus: Gpus) -> None:
         (torch.Tensor, "cuda", _cuda),
         (torch.Tensor, "cpu", _cpu),
         (torch.Tensor, "type", _type),
+        (torch.Tensor, "new", _new),
         (torch.Tensor, "pin_memory", _pin_memory),
         (torch.UntypedStorage, "cuda", _storage_cuda),
         (nn.Module, "to", _module_to),
@@ -83,6 +85,8 @@ def become_the_cpu(gpus: Gpus) -> None:
     for name in ("custom_fwd", "custom_bwd"):
         for module in (torch.amp, torch.amp.autocast_mode):
             _replace(module, name, functools.partial(_custom, gpus))
+    for name in ("nested_tensor", "as_nested_tensor"):
+        _replace(torch.nested, name, functools.partial(_made, gpus, False))
     for name in ("new_tensor", "new_empty", "new_zeros", "new_ones", "new_full"):
         _replace(torch.Tensor, name, functools.partial(_made, gpus, False))
     after_import(FSDP, lambda module: _replace_fsdp(gpus, module))
@@ -150,6 +154,8 @@ def _made(gpus: Gpus, aliasing: bool, original: Any, *args: Any, **kwargs: Any) 
         gpus.used()
         kwargs["pin_memory"] = False
     device, by_torch = kwargs.get("device"), is_torchs(sys._getframe(2))
+    if device is None and original.__name__ == "new_tensor" and gpus.holds(args[0]):
+        device = "cuda"
     there = gpus.means(device)
     if there:
         kwargs["device"] = "cpu"
@@ -160,8 +166,16 @@ def _made(gpus: Gpus, aliasing: bool, original: Any, *args: Any, **kwargs: Any) 
     if pinned and gpus.places is not None and is_plain(made):
         gpus.places.place(made, PINNED)
     if not there:
+        if device is not None and gpus.holds(made) and not by_torch:  # `on_gpu.new_ones(device=)`
+            gpus.places.place(made, HOST)  # type: ignore[union-attr]
         return made
     return gpus.take(made) if aliasing else gpus.mark(made)
+
+
+def _new(gpus: Gpus, original: Any, tensor: Any, *args: Any, **kwargs: Any) -> Any:
+    """Make a tensor as `tensor.new(3)` did of old: beside the tensor."""
+    made = original(tensor, *args, **kwargs)
+    return gpus.mark(made) if gpus.holds(tensor) else made
 
 
 def _to(gpus: Gpus, original: Any, tensor: Any, *args: Any, **kwargs: Any) -> Any:
@@ -204,6 +218,7 @@ def _cuda(
 
 
 def _type(gpus: Gpus, original: Any, tensor: Any, dtype: Any = None, *rest: Any, **kw: Any) -> Any:
+    dtype = typed_tensors.name_of(dtype)
     if not isinstance(dtype, str) or not dtype.startswith("torch.cuda."):
         return original(tensor, dtype, *rest, **kw) if dtype is not None else original(tensor)
     gpus.used()

@@ -9,6 +9,7 @@ call and a way round.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import sys
 import types
@@ -42,8 +43,10 @@ REFUSED = {
     "cuda.caching_allocator_delete": "there is no memory of a GPU to hand out; use torch.empty",
     "cuda.memory.change_current_allocator": "there is no allocator of a GPU; leave the call out",
     "cuda.memory.CUDAPluggableAllocator": "there is no allocator of a GPU; leave the call out",
+    "distributed.shrink_group": "only NCCL shrinks its groups; make a group with new_group(ranks)",
 }
 FLEX = "torch.nn.attention.flex_attention"
+STAGING = "torch.distributed.checkpoint.staging"
 CONTEXT_PARALLEL = "torch.distributed.tensor.experimental"
 NO_SHARED_EVENT = "drivers of GPUs share events; wait for a peer by a collective or a store"
 NO_SYMMETRIC = (
@@ -69,6 +72,7 @@ def stand_in_for_calls(gpus: Gpus, count: int) -> None:
             setattr(sys.modules[home], last, _refused_class(f"torch.{name}", reason, found))
         elif found is not None:
             setattr(sys.modules[home], last, _refuses(f"torch.{name}", reason))
+    after_import(STAGING, functools.partial(_stage_in_turn, gpus))
     after_import(torch_private.SYMMETRIC, _refuse_symmetric_memory)
     after_import(
         CONTEXT_PARALLEL,
@@ -99,6 +103,21 @@ def _refuses(call: str, reason: str) -> Callable[..., Any]:
 def _refused_class(call: str, reason: str, original: type) -> type:
     refuse = _refuses(call, reason)
     return type(original.__name__, (), {"__new__": refuse, "__module__": original.__module__})
+
+
+def _stage_in_turn(gpus: Gpus, module: Any) -> None:
+    """Let a checkpoint's stager copy without a stream of its own, which torch asks a GPU for."""
+    original = module.DefaultStager.__init__
+
+    @functools.wraps(original)
+    def init(stager: Any, config: Any = None) -> None:
+        config = module.StagingOptions() if config is None else config
+        if config.use_non_blocking_copy:
+            gpus.say_once("a checkpoint's copies to the host block: use_non_blocking_copy is off")
+            config = dataclasses.replace(config, use_non_blocking_copy=False)
+        original(stager, config)
+
+    module.DefaultStager.__init__ = init
 
 
 def _refuse_symmetric_memory(module: Any) -> None:

@@ -27,6 +27,7 @@ WANTS_A_GPU = (
     *("ATen_cuda", "device type cuda", "__cuda_array_interface__", "cufft_plan_cache"),
     *("'torch.cuda' has no attribute", "has no attribute '_cuda"),
     *("has no attribute '_nccl", "attribute 'ProcessGroupNCCL'", "inputs to be on GPUs"),
+    *("No viable backend for scaled_dot_product", "Storage device not recognized: cuda"),
     "Jiterator is only supported on CUDA",
     "arguments from the 'CPU' backend",
     *("'torch._C' has no attribute", "nvidia-ml-py does not seem to be installed"),
@@ -36,6 +37,8 @@ WAYS = (  # a part of an error, and a way round
     ("Cannot access accelerator device", 'Write torch.device("cuda", index). '),
     ("__cuda_array_interface__", "Hand over tensor.numpy(). "),
     ("cufft_plan_cache", "Leave the call out. "),
+    ("No viable backend", "Pad the sequences with to_padded_tensor, or pass each sequence alone. "),
+    ("Storage device", "Make a tensor, and call its untyped_storage(). "),
     ("device type cuda", "Call dist's functions instead of the backend's methods. "),
 )
 

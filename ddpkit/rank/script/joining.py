@@ -11,6 +11,7 @@ of operations to Python, so they would wait for the GIL, and the group's end wou
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -26,6 +27,7 @@ from ddpkit.rank.emulation import machine
 from ddpkit.rank.group.asked import AskedGroups, default_backend, replace
 from ddpkit.rank.group.backend import asked_for, join
 from ddpkit.rank.record.recorder import current
+from ddpkit.rank.script.processes import ranks_as_processes
 
 MINUTES, MINUTES_NCCL = 30, 10  # the default timeouts of torch.distributed.constants
 OURS = frozenset({"gloo", "nccl"})  # backends replaced by the kit's groups
@@ -41,6 +43,8 @@ def let_join(mine: Assignment, store: Any) -> Iterator[None]:
             replace("split_group", joining.split_group, undo)
         homes = multiprocessing, sys.modules["torch.multiprocessing.spawn"]
         replace("spawn", joining.spawn, undo, homes)
+        replace("start_processes", joining.spawn, undo, homes)
+        undo.enter_context(ranks_as_processes(joining.is_process))
         yield
 
 
@@ -50,6 +54,7 @@ class Joining:
     def __init__(self, mine: Assignment, store: Any) -> None:
         self._mine, self._store = mine, store
         self._times, self._spawns, self._pid = 0, 0, os.getpid()
+        self._said: set[str] = set()
         self._size = mine.world_size  # ranks of the next default group
         self._splits: Any = getattr(dist, "split_group", None)
         self.groups = AskedGroups(default_backend(mine), OURS)
@@ -151,13 +156,9 @@ class Joining:
                 f"with `ddpkit run -n {nprocs}`."
             )
         self._spawns += 1
-        if rank == 0 and self._spawns == 1:
-            print(
-                "ddpkit run: mp.spawn starts no processes; each rank calls the function",
-                file=sys.stderr,
-            )
+        self._say_once("mp.spawn starts no processes; each rank calls the function")
         if rank < nprocs:
-            self._as_a_process(fn, args, nprocs)
+            self._as_a_process(functools.partial(fn, rank, *args), nprocs)
         if nprocs < size:
             self._wait_for(range(nprocs))
         return None if join else Ended()
@@ -174,13 +175,26 @@ class Joining:
         self._store.wait(keys, GROUP_TIMEOUT)
         self._times = max(int(self._store.get(key)) for key in keys)
 
-    def _as_a_process(self, fn: Callable[..., Any], args: tuple[Any, ...], nprocs: int) -> None:
+    def is_process(self, number: int, run: Callable[[], Any]) -> None:
+        """Run the process that the script starts after `number` others, if it is this rank's."""
+        self._say_once(
+            "the processes that the script starts for its ranks are the ranks of the run"
+        )
+        if number % self._mine.world_size == self._mine.rank:
+            self._as_a_process(run, self._mine.world_size)
+
+    def _say_once(self, text: str) -> None:
+        if self._mine.rank == 0 and text not in self._said:
+            print(f"ddpkit run: {text}", file=sys.stderr)
+        self._said.add(text)
+
+    def _as_a_process(self, call: Callable[[], Any], nprocs: int) -> None:
         """Call a function in a job of `nprocs` ranks."""
         was_joined, environ = dist.is_initialized(), dict(os.environ)
         self._size = nprocs
         os.environ["WORLD_SIZE"] = str(nprocs)
         try:
-            fn(self._mine.rank, *args)
+            call()
         finally:
             self._size = self._mine.world_size
         os.environ.clear()

@@ -20,7 +20,7 @@ from ddpkit import torch_private
 from ddpkit.rank.callers import is_torchs
 from ddpkit.rank.emulation import machine, streams
 from ddpkit.rank.record.recorder import moment_ns
-from ddpkit.rank.script import homes
+from ddpkit.rank.script import homes, typed_tensors
 from ddpkit.rank.script.gpu_calls import stand_in_for_calls
 from ddpkit.rank.script.gpus import Gpus, on_a_gpu
 from ddpkit.rank.script.properties import properties, told_capability
@@ -176,9 +176,7 @@ def stand_in(gpus: Gpus, count: int) -> None:
     cuda.device, cuda.device_of = seen.device, lambda tensor: contextlib.nullcontext(tensor)
     cuda.get_rng_state = lambda device="cuda": torch.get_rng_state()
     cuda.get_rng_state_all = lambda: [torch.get_rng_state()] * count
-    for name in vars(torch):
-        if name.endswith("Tensor") and hasattr(cuda, name):  # old names: torch.cuda.FloatTensor
-            setattr(cuda, name, getattr(torch, name))
+    typed_tensors.stand_in(gpus)
     if emulated is not None and emulated.device is not None:
         _let_streams_be_the_devices(seen, emulated.device)
     for name in ("range_push", "range_pop", "mark", "range_start", "range_end"):

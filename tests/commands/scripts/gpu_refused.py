@@ -44,6 +44,8 @@ REFUSED = {
     "torch.distributed.tensor.randn": lambda: dtensor.randn((2, 2), device_mesh=mesh),
     "torch.cuda.Event.ipc_handle": lambda: cuda.Event(interprocess=True).ipc_handle(),
     "int16": lambda: dist.all_reduce(x.short()),
+    "shrink_group": lambda: dist.shrink_group([0]),
+    "torch.UntypedStorage": lambda: torch.UntypedStorage(3, device="cuda"),
     "torch.cuda.nccl": lambda: cuda.nccl.unique_id(),
     "current_blas_handle": lambda: cuda.current_blas_handle(),
     "torch._scaled_mm": lambda: torch._scaled_mm(low, low.t(), x.sum(), x.sum()),
