@@ -47,7 +47,7 @@ def ranks_as_processes(act: Callable[[int, Callable[[], Any]], None]) -> Iterato
             return
         _refuse_shared(process)
         number += 1
-        process._popen = Ended()
+        process._popen = EndedProcess()
         act(number - 1, functools.partial(_run, process))
 
     kind.start = start
@@ -105,7 +105,7 @@ def _refuse_shared(process: Any) -> None:
             )
 
 
-class Ended:
+class EndedProcess:
     """The state of a process that has ended well."""
 
     pid, returncode, sentinel = os.getpid(), 0, 0

@@ -37,7 +37,7 @@ def name_of(kind: Any) -> Any:
 def _of_gpus(gpus: Gpus, name: str) -> type:
     original = getattr(torch, name)
 
-    class OfGpus(type):
+    class TypeOfGpus(type):
         def __instancecheck__(cls, instance: object) -> bool:
             return isinstance(instance, original) and gpus.has(instance)
 
@@ -49,4 +49,4 @@ def _of_gpus(gpus: Gpus, name: str) -> type:
         return gpus.take(made) if given else gpus.mark(made)
 
     body = {"__new__": make, NAME: f"torch.cuda.{name}", "__module__": "torch.cuda"}
-    return OfGpus(name, (), {**body, "dtype": original.dtype})
+    return TypeOfGpus(name, (), {**body, "dtype": original.dtype})
