@@ -48,7 +48,7 @@ class Crossing:
     to: str  # the place of the copy
 
 
-class _OfThread(threading.local):
+class _BlocksOfThread(threading.local):
     """The state of a thread: a checkpoint's thread copies while the main thread computes."""
 
     made: tuple[str, bool] = (UNDECIDED, False)  # a place; named by the script?
@@ -63,7 +63,7 @@ class Places:
         self._machine, self._speed = memory.model, speed
         host = memory.model.host
         self._host = None if host is None else Meter(host, speed)
-        self._mine = _OfThread()
+        self._mine = _BlocksOfThread()
         device.reads = self.read
 
     # Called by the replaced functions of torch that the script calls
