@@ -512,7 +512,7 @@ class FullyShard(nn.Module):
         self.free()
 
     def gather(self):
-        """Allocate the `nbytes` of `flat`, start to fill it from all shards, and return the Work."""
+        """Allocate the `nbytes` of `flat`, start to gather all shards, and return the Work."""
         # BEGIN SOLUTION
         self.flat.untyped_storage().resize_(self.nbytes)
         return all_gather(self.flat, self.shard.detach().to(self.flat.dtype), async_op=True)
@@ -538,7 +538,7 @@ class FullyShard(nn.Module):
         # END SOLUTION
 
     def forward(self, x):
-        """Return the block's output. Outside forward and backward, the parameters take no memory."""
+        """Return the block's output. Outside forward and backward, parameters take no memory."""
         # BEGIN SOLUTION
         self.before(1)
         y = self.block(x)

@@ -46,7 +46,7 @@ def test_ink_is_where_the_scale_says() -> None:
 
 def test_a_line_that_is_too_long_gets_smaller_type() -> None:
     page = Page(1.0)
-    text = "Notice on rank 0: exposed communication 188 ms → 36 ms, compute 86 ms → 60 ms, idle time"
+    text = "Notice, rank 0: exposed communication 188 ms → 36 ms, compute 86 ms → 60 ms, idle time"
     for room in (7.08, 5.0, 3.3):
         page.write_fitting(0.2, 0.5, text, 10, room)
         written = page.figure.texts[-1].get_window_extent()
