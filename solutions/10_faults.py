@@ -748,7 +748,7 @@ run = patient("F").run()
 
 # %% exercise="patient_f"
 def patient_f():
-    """Return F's cause, rank and mend. After the mend, rank 0 notes each batch's loss."""
+    """Return F's cause, rank and mend: rank 0 notes each whole batch's loss after its step."""
     # BEGIN SOLUTION
     return "one rank alone", 0, {9: "log.append(mse(model(x), y).item())"}
     # END SOLUTION
@@ -878,7 +878,7 @@ run = patient("K").run()
 
 # %% exercise="patient_k"
 def patient_k():
-    """Return K's cause, rank and mend. After the mend, rank 1 gets four batches' first rows."""
+    """Return K's cause, rank and mend: rank 1 gets the first row of each of four batches."""
     # BEGIN SOLUTION
     return "written too early", 0, {4: "buffer = x[0].clone()"}
     # END SOLUTION

@@ -256,7 +256,7 @@ class DistributedDataParallel(torch.nn.Module):
         return no_sync(self)
 
     def __setstate__(self, state):
-        """Set the hooks again after a deep copy or a load from a file: parameters lose their hooks."""
+        """Set the hooks again: a deep copy or a load from a file loses the hooks."""
         super().__setstate__(state)
         for p in self.trained:
             p.register_post_accumulate_grad_hook(self.gradient_ready)

@@ -20,8 +20,8 @@ unflatten = get("unflatten")
 def fp16_hook(state, bucket):
     """Start to replace the bucket's gradients by their mean, sent as float16.
 
-    `state` is the process group of the ranks that average (None: all ranks). Returns, without waiting, a
-    Future of the mean: a tensor of the buffer's dtype and shape. Divides before it sums. (torch
+    `state` is the process group of the averaging ranks (None: all ranks). Returns, without waiting,
+    a Future of the mean: a tensor of the buffer's dtype and shape. Divides before it sums. (torch
     wants the second parameter to be called `bucket`.)
     """
     flat = bucket.buffer()

@@ -185,7 +185,7 @@ def patient_e():
 
 
 def patient_f():
-    """Return F's cause, rank and mend. Mended, rank 0 notes each whole batch's loss after its step."""
+    """Return F's cause, rank and mend: rank 0 notes each whole batch's loss after its step."""
     return "one rank alone", 0, {9: "log.append(mse(model(x), y).item())"}
 
 
@@ -215,7 +215,7 @@ def patient_j():
 
 
 def patient_k():
-    """Return K's cause, rank and mend. Mended, rank 1 gets the first row of each of four batches."""
+    """Return K's cause, rank and mend: rank 1 gets the first row of each of four batches."""
     return "written too early", 0, {4: "buffer = x[0].clone()"}
 
 

@@ -183,7 +183,7 @@ class FullyShard(nn.Module):
         self.free()
 
     def gather(self):
-        """Allocate the `nbytes` of `flat`, start to fill it from all shards, and return the Work."""
+        """Allocate the `nbytes` of `flat`, start to gather all shards, and return the Work."""
         self.flat.untyped_storage().resize_(self.nbytes)
         return all_gather(self.flat, self.shard.detach().to(self.flat.dtype), async_op=True)
 
@@ -203,7 +203,7 @@ class FullyShard(nn.Module):
         self.shard.grad = mine if self.shard.grad is None else self.shard.grad + mine
 
     def forward(self, x):
-        """Return the block's output. Outside forward and backward, the parameters take no memory."""
+        """Return the block's output. Outside forward and backward, parameters take no memory."""
         self.before(1)
         y = self.block(x)
         self.after()
