@@ -72,6 +72,13 @@ def test_the_walk_is_a_dozen_functions_and_takes_an_hour():
     assert sum(length(name, path) for _, name, path in WALK) <= LINES
 
 
+def test_the_pages_before_the_walk_have_as_many_words_as_the_walk_says():
+    (told,) = re.findall(r"have ([\d,]+) words", TEXT)
+    pages = (ROOT / "README.md", ROOT / "ARCHITECTURE.md", ROOT / "docs" / "reading.md")
+    words = sum(len(page.read_text("utf-8").split()) for page in pages)
+    assert 0.9 < int(told.replace(",", "")) / words < 1.1
+
+
 def test_every_path_exists():
     named = re.findall(r"`([\w./]+(?:/|\.py))`", TEXT)
     assert len(named) > 20
