@@ -82,9 +82,9 @@ HEADS = (
     Hint("not left alone", lambda s: not s["left alone"],
          "x, or the gradient, has changed in place, and is not yours. Work on a copy."),
     Hint("more than sizes", lambda s: right_but(s, "with sizes alone"),
-         lambda s: "Right, but `ByTokens` also calls backward, with a ctx that has `sizes` and "
-         f"nothing else. {_with_sizes_alone(s)} Take the other numbers from the shape of the "
-         "gradient."),
+         lambda s: "The values are right, but `ByTokens` also calls backward, with a ctx that has "
+         f"`sizes` and nothing else. {_with_sizes_alone(s)} Take the other numbers from the "
+         "shape of the gradient."),
     Hint("as it lies", lambda s: _gave(s, _as_it_lies(s)) or _grads_as_it_lies(s),
          "Parts lie one after the other in memory, rank by rank: cut the tensor into parts along "
          "the tokens, and put the parts of the ranks side by side."),
@@ -97,8 +97,8 @@ HEADS = (
          "Each rank returns the gradient of its own heads, again and again. The other ranks have "
          "the gradients of the other heads."),
     Hint("more bytes", lambda s: right_but(s, "sent forward", "sent backward") and _too_much(s),
-         lambda s: f"Right, but a rank sends {size(_too_much(s)[0])} where "  # type: ignore[index]
-         f"{size(_too_much(s)[1])} would do: no rank needs all heads of all tokens."),  # type: ignore[index]
+         lambda s: "The values are right, but a rank sends {}, and {} are enough: no rank needs "
+         "all heads of all tokens.".format(*map(size, _too_much(s)))),  # type: ignore[arg-type]
     Hint("other", say="Forward sends the r-th part of the heads to rank r. Backward sends the r-th "
          "part of the tokens to rank r, and joins what comes along the heads."),
 )

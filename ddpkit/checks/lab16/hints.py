@@ -74,7 +74,7 @@ def _dtypes(s: Seen) -> str | None:
     if not all(a.allclose(b.to(a.dtype), 1e-3, 1e-4) for a, b in zip(got, due, strict=True)):
         return None
     name = str(due[0].dtype).removeprefix("torch.")
-    return f"The numbers are right. The arguments are {name}, and so are the results."
+    return f"The numbers are right, but not each dtype: return two {name}, like the arguments."
 
 
 def _has_nan(x: Tensor) -> bool:
@@ -91,35 +91,36 @@ def _sum_of_weights(s: Seen) -> str:
 MERGE = (
     Hint("two tensors", _shapes, lambda s: _shapes(s)),
     Hint("changed", lambda s: not s["left alone"],
-         "An argument was changed in place. The caller still needs it: compute a new tensor."),
+         "Your code changed an argument in place, but the caller still needs the argument. Compute "
+         "a new tensor."),
     Hint("mean", lambda s: _is(s, (s.out + s.more) / 2),
-         "Both parts count alike in your output. The part with the larger sum of exponentials "
-         "counts more."),
+         "Both parts have the same weight in your output. The part with the larger sum of "
+         "exponentials must have the larger weight."),
     Hint("added", lambda s: _is(s, s.out + s.more),
-         "Each output is a mean over its own keys, and two means do not add up to one mean: "
-         "each needs its weight."),
+         "Each output is a mean over its own keys. The sum of two means is not a mean: give each "
+         "output its weight."),
     Hint("swapped", lambda s: _is(s, _swapped(s)),
          "Each part has the weight of the other part."),
     Hint("not divided", lambda s: _is(s, _not_divided(s)), _sum_of_weights),
     Hint("not divided", lambda s: _is(s, _plain_weights(s)),
          "exp(lse) is a sum of exponentials, not yet a weight: divide by the sum of both."),
     Hint("lse", _larger,
-         "The output is right, and the next merge will be wrong: log(exp a + exp b) is more than "
-         "the larger of a and b."),
+         "The output is right, but the next merge will be wrong: log(exp a + exp b) is larger than "
+         "both a and b."),
     Hint("logs added", _added_logs,
-         "The output is right, but logarithms were added: that is the logarithm of the product. "
-         "The sums add up, not their logarithms."),
+         "The output is right, but your log-sum-exp is a + b, the logarithm of a product. Add the "
+         "exponentials, not their logarithms."),
     Hint("overflow", lambda s: s.about == "scores of 1,000"
          and (_has_nan(s.output) or not s["log-sum-exp"].isfinite().all()),
-         "exp(1000) is infinite, and exp(-1000) is 0. Take exp of a difference of two logarithms: "
-         "then no exponent is above 0."),
+         "exp(1000) is infinite, and exp(-1000) is 0. Subtract the larger logarithm before you "
+         "take exp, so that no exponent is above 0."),
     Hint("nothing seen", lambda s: s.about == "a query without any key"
          and (_has_nan(s.output) or _has_nan(s["log-sum-exp"])),
-         "-inf minus -inf is nan. A query that has seen no key has weights of 0, and stays at an "
-         "output of 0 and a log-sum-exp of -inf."),
+         "-inf minus -inf is nan. A query that has seen no key has the weights 0, an output of 0 "
+         "and a log-sum-exp of -inf."),
     Hint("not -inf", lambda s: s.about == "a query without any key" and not s.wrong("output"),
-         "A query without a key in both parts has the log-sum-exp -inf, the logarithm of 0, and "
-         "not a large negative number."),
+         "If a query has no key in both parts, its log-sum-exp must be -inf, the logarithm of 0, "
+         "and no finite number."),
     Hint("dtype", _dtypes, lambda s: _dtypes(s)),
     Hint("other", say="With Z = exp(lse), the output is (Z_a out_a + Z_b out_b) / (Z_a + Z_b), and "
          "the log-sum-exp is log(Z_a + Z_b)."),
@@ -178,7 +179,10 @@ def _twice(s: Seen) -> str | None:
     if many is None:
         return None
     at, ranks = many
-    return f"Position {at} is on ranks {ranks[0]} and {ranks[1]}: 2n chunks, each on one rank."
+    return (
+        f"Position {at} occurs twice, on rank {ranks[0]} and on rank {ranks[1]}. Each of the 2n "
+        "chunks belongs to one rank."
+    )
 
 
 def _missing(s: Seen) -> list[int]:
@@ -198,9 +202,7 @@ def _nobody(s: Seen) -> str | None:
 
 def _outside(s: Seen) -> str | None:
     beyond = [at for at in _counted(s) if not 0 <= at < s.length]
-    return (
-        f"There is no position {beyond[0]}: they go from 0 to {s.length - 1}." if beyond else None
-    )
+    return f"Position {beyond[0]} does not exist, only 0 to {s.length - 1}." if beyond else None
 
 
 def _sizes(s: Seen) -> str | None:
@@ -208,9 +210,9 @@ def _sizes(s: Seen) -> str | None:
     if most - least <= 2:
         return None
     return (
-        f"Rank {s.sizes.index(least)} has {most - least} tokens fewer than rank "
-        f"{s.sizes.index(most)}. chunk() makes all chunks but the last equally long, and may make "
-        "fewer than asked; tensor_split() shares out the rest."
+        f"Rank {s.sizes.index(least)} has {most - least} fewer tokens than rank "
+        f"{s.sizes.index(most)}. chunk() makes equally long chunks and a shorter last chunk, and "
+        "may make too few chunks; tensor_split() shares out the remainder."
     )
 
 
@@ -227,8 +229,8 @@ def _unfair(s: Seen) -> str | None:
         return None
     most, least = s.pairs.index(max(s.pairs)), s.pairs.index(min(s.pairs))
     return (
-        f"Rank {most} has {max(s.pairs):,} pairs and rank {least} has {min(s.pairs):,}: pair a "
-        "late chunk with an early one, the latest with the first."
+        f"Rank {most} has {max(s.pairs):,} pairs, and rank {least} has {min(s.pairs):,}. Pair the "
+        "latest chunk with the first chunk, and so on."
     )
 
 
@@ -243,10 +245,10 @@ ZIGZAG = (
     Hint("not increasing", lambda s: not s["positions increase"], lambda s: "The positions of rank "
          f"{_first_unordered(s)} do not increase."),
     Hint("striped", lambda s: s["stretches on a rank, at most"] > 2 and s.balanced,
-         lambda s: "Balanced, but a rank has "
-         f"{s['stretches on a rank, at most']} stretches: then hardly a tile can be left out. Two "
-         "stretches are enough."),
-    Hint("in order", _in_order, lambda s: f"{_pairs(s)}: the last tokens see most."),
+         lambda s: f"The work is balanced, but a rank has {s['stretches on a rank, at most']} "
+         "stretches of the sequence: then hardly a tile can be left out. Two stretches are "
+         "enough."),
+    Hint("in order", _in_order, lambda s: f"{_pairs(s)}: the last tokens see the most keys."),
     Hint("sizes", _sizes, lambda s: _sizes(s)),
     Hint("both later", lambda s: _unfair(s), lambda s: _unfair(s)),
 )
@@ -287,8 +289,8 @@ def _next_elsewhere(s: Seen) -> str:
         for place, after in zip(at.tolist(), [*at.tolist()[1:], None], strict=True):
             if after != place + 1 and place + 1 < len(s.tokens):
                 return (
-                    f"Position {place} is followed by {place + 1}, and another rank has "
-                    f"{place + 1}: shift the sequence, then take the share."
+                    f"The token after position {place} is on another rank. First shift the whole "
+                    "sequence, then take the share."
                 )
     return "Shift the sequence, then take the share."
 
@@ -359,30 +361,32 @@ def _one_rank(s: Seen) -> bool:
 # fmt: off
 OWN_TOKENS = (
     Hint("changed", lambda s: not s["left alone"],
-         "The sequence was changed in place: the next rank or the next step would see another one. "
-         "Make a new tensor for the targets."),
-    Hint("token lost", lambda s: _short(s), lambda s: f"{_short(s)[0]} tokens for {_short(s)[1]} "  # type: ignore[index]
-         "positions: the last token of the sequence stays, with the target -100."),
+         "Your code changed the sequence in place, so the next rank or the next step would see a "
+         "different sequence. Make a new tensor for the targets."),
+    Hint("token lost", lambda s: _short(s), lambda s: "You return {} tokens for {} "
+         "positions. Return a token for each position, also for the last position of the "
+         "sequence, with the target -100.".format(*_short(s))),  # type: ignore[misc]
     Hint("one rank", _one_rank,
-         "Each rank gets the tokens of rank 0: take the positions in places[rank]."),
+         "Each rank gets the positions of rank 0. Take the positions in places[rank]."),
     Hint("another order", _in_another_order,
          "Return the inputs, the targets and the positions, in this order."),
     Hint("local positions", _from_zero, _first_of_rank_1),
     Hint("itself", lambda s: _targets(s, _taken(s, s.tokens)),
-         "The targets are the inputs: a token would learn to repeat itself."),
+         "Each target is the token of its own position, so the model would learn to repeat its "
+         "input. Take the next token."),
     Hint("wraps round", lambda s: _targets(s, _taken(s, s.tokens.roll(-1))),
          "The last token of the sequence has no token after it. Its target is -100, not the first "
          "token."),
     Hint("last target", _last_target, lambda s: _last_target(s)),
     Hint("backwards", lambda s: _targets(s, _before(s))
          or _targets(s, _taken(s, s.tokens.roll(1))),
-         "A target is the token after, and this is the token before."),
+         "The target of a token is the next token, but you return the previous token."),
     Hint("shifted late", lambda s: _targets(s, _shifted_late(s))
          or _targets(s, _rolled_late(s)), _next_elsewhere),
-    Hint("targets lost", _only_lost, lambda s: f"{_lost(s)} tokens lack a target that the sequence "
-         "has: the token after theirs is on another rank, or in the rank's other stretch."),
-    Hint("other", say="Target of position i: token i + 1 of the whole sequence. Inputs, targets "
-         "and positions have one entry for each position of the rank."),
+    Hint("targets lost", _only_lost, lambda s: f"{_lost(s)} tokens lack a target although the "
+         "sequence has one: the next token is on another rank, or in the rank's other stretch."),
+    Hint("other", say="The target of position i is token i + 1 of the whole sequence. Inputs, "
+         "targets and positions have one entry for each position of the rank."),
 )
 # fmt: on
 

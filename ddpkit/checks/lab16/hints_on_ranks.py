@@ -26,7 +26,7 @@ def _slow(s: Seen) -> bool:
 
 
 def _ms(s: Seen) -> str:
-    return f"{s.ns / 1e6:.3f} ms where {s.expect['ns'].least / 1e6:.3f} would do"
+    return f"{s.ns / 1e6:.3f} ms, and {s.expect['ns'].least / 1e6:.3f} ms are enough"
 
 
 def _large(s: Seen) -> bool:
@@ -47,8 +47,8 @@ def _wrong_source(s: Seen) -> str | None:
         for owner, said in zip(of, told, strict=True):
             if owner >= 0 and owner != said:
                 return (
-                    f"The keys of rank {owner} were said to be those of rank {said}. Keys come "
-                    "from the rank before, so after one hop a rank has the keys of rank - 1."
+                    f"Your code takes the keys of rank {owner} for the keys of rank {said}. Keys "
+                    "come from the previous rank, so after one hop a rank has the keys of rank - 1."
                 )
     return None
 
@@ -57,7 +57,7 @@ def _unmet(s: Seen) -> str | None:
     for rank, of in enumerate(s["keys of"]):
         missing = sorted(set(range(s.n)) - set(of))
         if missing:
-            return f"Rank {rank} has not met the keys of {who(missing)}."
+            return f"Rank {rank} has not computed with the keys of {who(missing)}."
     return None
 
 
@@ -65,8 +65,8 @@ def _no_keys(s: Seen) -> str | None:
     for rank, of in enumerate(s["keys of"]):
         if -1 in of:
             return (
-                f"Rank {rank} has computed with keys that are no rank's: pass on k and v as they "
-                "are, and give k first, then v."
+                f"Rank {rank} has computed with keys that belong to no rank. Pass k and v on "
+                "unchanged, and give k first, then v."
             )
     return None
 
@@ -75,7 +75,9 @@ def _met_twice(s: Seen) -> str | None:
     for rank, of in enumerate(s["keys of"]):
         twice = next((owner for owner in of if of.count(owner) > 1), None)
         if twice is not None:
-            return f"Rank {rank} has met the keys of rank {twice} {of.count(twice)} times."
+            return (
+                f"Rank {rank} has computed with the keys of rank {twice} {of.count(twice)} times."
+            )
     return None
 
 
@@ -108,11 +110,12 @@ def _one_hop_more(s: Seen) -> bool:
 
 # fmt: off
 OTHER_SIZES = Hint("other sizes", lambda s: s.mismatch == "message" or s.kind == "wrong size",
-    "A share of another size comes, and there is no room for it or too much: rank r has sizes[r] "
-    "tokens, and these come from rank source - 1.")
+    "A share arrives, but the tensor that receives it has a different size. Rank r has sizes[r] "
+    "tokens, and the arriving tokens belong to rank source - 1.")
 STUCK = Hint("skips the hop", lambda s: s.stuck != "",
-    "Ranks wait for a message that no rank sends, or send one that no rank takes. Each rank makes "
-    "each hop, also with keys that its own queries do not use: the other ranks need them.")
+    "Ranks wait for a message that no rank sends, or send a message that no rank receives. Each "
+    "rank must make each hop, even with keys that its own queries do not use: the other ranks need "
+    "these keys.")
 MET = (
     Hint("no rank's keys", _no_keys, lambda s: _no_keys(s)),
     Hint("keys missing", _unmet, lambda s: _unmet(s)),
@@ -124,22 +127,23 @@ RING = (
     STUCK,
     *MET,
     Hint("added", lambda s: _plain_sum(s) or _plain_mean(s),
-         "The output of each block is a mean over its own keys, so sums or means of outputs are "
-         "wrong: merge them, with their log-sum-exps."),
+         "The output of each block is a mean over its own keys, so a sum or a mean of these "
+         "outputs is wrong. Merge the outputs, with their log-sum-exps."),
     Hint("one hop too many", _one_hop_more,
-         "After n - 1 hops each rank has met all keys: nobody needs the last message."),
+         "The values are right, but the ranks send the bytes of one hop more than needed: after n "
+         "- 1 hops, each rank has met all keys."),
     Hint("more bytes", lambda s: right_but(s, "bytes", "ns") and s.bytes > s.expect["bytes"].most,
-         lambda s: f"Right, but the ranks send {size(s.bytes)} where {size(s.due)} would do: each "
-         "share of keys and values makes n - 1 hops."),
-    Hint("no overlap", _slow, lambda s: f"Right, but it takes {_ms(s)}: start the hop, compute, "
-         "and wait for the hop afterwards."),
+         lambda s: f"The values are right, but the ranks send {size(s.bytes)}, and {size(s.due)} "
+         "are enough: each share of keys and values makes n - 1 hops."),
+    Hint("no overlap", _slow, lambda s: f"The values are right, but the ring takes {_ms(s)}. Start "
+         "the hop, compute, and wait for the hop afterwards."),
     Hint("other", say="Begin with `unseen(q)`. For each source: `attend` to its keys, and `merge` "
          "the result into the output so far."),
 )
 LEAN = (
     Hint("gathers", lambda s: right_but(s, "peak", "bytes") and _large(s),
-         lambda s: f"Right, but a rank holds {_shares(s)}. Keep two shares of keys and values, the "
-         "one in use and the one that is coming, and merge each block's output at once."),
+         lambda s: f"The values are right, but a rank holds {_shares(s)}. Keep only the share in "
+         "use and the share that is coming, and merge each block's output at once."),
     *RING[:2],
     RING[-1],
 )
@@ -169,7 +173,10 @@ def _not_home(s: Seen) -> str | None:
     for by in range(1, s.n):
         rolled = [due[(rank + by) % s.n] for rank in range(s.n)]
         if same(s["of k"], rolled):
-            return f"Rank 0 returns the gradient of the keys of rank {by}: another hop is missing."
+            return (
+                f"Rank 0 returns the gradient of rank {by}'s keys. Pass the gradient on until "
+                "it is at the rank of these keys."
+            )
     return None
 
 
@@ -228,32 +235,34 @@ RING_BACK = (
     STUCK,
     *MET,
     Hint("last block", _one_block,
-         "The gradient of q is that of one block alone: add up the parts of all blocks."),
+         "Your gradient of q comes from one block alone. Add up the parts of all blocks."),
     Hint("own queries alone", _own_queries,
          "The gradient of the keys has only the part of the rank's own queries. The queries of the "
          "other ranks have used these keys as well."),
     Hint("not home", _not_home, lambda s: _not_home(s)),
     Hint("values first", _values_first,
-         "The gradients of k and v are exchanged: return those of q, k and v, in this order."),
+         "The gradients of k and v are in the wrong order. Return the gradients of q, k and v, in "
+         "this order."),
     Hint("own part twice", _own_twice,
-         "The part of the rank's own queries, of hop 0, is in the gradient of the keys twice."),
+         "The gradient of the keys contains the part of hop 0, from the rank's own queries, "
+         "twice."),
     Hint("lacks its own", _lacks_own,
-         "The gradient of the keys lacks the part of the rank's own queries, of hop 0."),
+         "The gradient of the keys lacks the part of hop 0, from the rank's own queries."),
     Hint("added late", lambda s: _lacks_last(s) or _added_late(s),
          "Parts are lost on the way: a rank has to add its part before it passes the gradient on."),
     Hint("more bytes", lambda s: right_but(s, "bytes", "ns") and s.bytes > s.expect["bytes"].most,
-         lambda s: f"Right, but the ranks send {size(s.bytes)} where "
-         f"{size(s.expect['bytes'].least)} would do: keys and values make n - 1 hops, and so do "
+         lambda s: f"The values are right, but the ranks send {size(s.bytes)}, and "
+         f"{size(s.expect['bytes'].least)} are enough: keys and values make n - 1 hops, and so do "
          "their gradients."),
-    Hint("no overlap", _slow, lambda s: f"Right, but it takes {_ms(s)}: keys and gradients can "
-         "travel while `back` computes."),
-    Hint("other", say="Each rank adds its part to the gradient that comes, and passes it on. The "
-         "gradient of q stays, and is the sum of n parts."),
+    Hint("no overlap", _slow, lambda s: f"The values are right, but the backward takes {_ms(s)}. "
+         "Let keys and gradients travel while `back` computes."),
+    Hint("other", say="Each rank adds its part to the gradient that arrives, and passes the sum "
+         "on. The gradient of q stays on its rank, and is the sum of n parts."),
 )
 LEAN_BACK = (
     Hint("keeps all", lambda s: right_but(s, "peak", "bytes") and _large(s),
-         lambda s: f"Right, but a rank holds {_shares(s)}. Add your part to the gradient that "
-         "comes, pass the sum on, and keep the gradient of one share."),
+         lambda s: f"The values are right, but a rank holds {_shares(s)}. Add your part to the "
+         "gradient that arrives, pass the sum on, and keep the gradient of only one share."),
     *RING_BACK[:2],
     RING_BACK[-1],
 )
@@ -279,28 +288,31 @@ def _all_tokens(s: Seen) -> bool:
 
 
 def _every(s: Seen) -> str:
-    return f"{s.total} tokens are counted, and you divide by {sum(map(len, s.counted))}."
+    return (
+        f"All ranks together have {s.total} counted tokens, but you divide by "
+        f"{sum(map(len, s.counted))}."
+    )
 
 
 def _counts(s: Seen) -> str:
     counts = [int(each.sum()) for each in s.counted]
     most, least = counts.index(max(counts)), counts.index(min(counts))
     return (
-        f"Rank {most} has {max(counts)} counted tokens and rank {least} has {min(counts)}, and "
-        "both ranks count alike: each token should count alike."
+        f"Rank {most} has {max(counts)} counted tokens, and rank {least} has {min(counts)}, but "
+        "both ranks have the same weight. Give each token the same weight."
     )
 
 
 # fmt: off
 LOSS = (
     Hint("no graph", lambda s: s.kind == "no graph",
-         "backward needs a number with a graph. The sum of no losses is 0 and has a graph: "
-         "losses[counted].sum()."),
+         "backward needs a number with a graph. If no token is counted, losses[counted].sum() is 0 "
+         "and still has a graph."),
     Hint("no tensor", lambda s: s.attribute == "backward",
          "Return a tensor of one number, with its graph: .item() and float() give a number that "
          "has no backward."),
     Hint("changed", lambda s: s.kind == "leaf in place",
-         "`losses` is changed in place, and belongs to the graph: take losses[counted]."),
+         "Your code changes `losses` in place, but the graph needs `losses`. Use losses[counted]."),
     Hint("no fractions", lambda s: s.kind == "no cast",
          "A count is a tensor of integers, and `/=` cannot write a fraction into it: write "
          "total = total / n."),
@@ -308,22 +320,25 @@ LOSS = (
          "The ranks have different numbers of tokens, so tensors of tokens do not fit together: "
          "sum first, then all-reduce one number."),
     Hint("inf", lambda s: s.about == "losses of inf" and not all(s.finite),
-         "A loss that does not count is inf here, and inf · 0 is nan: leave such losses out, by "
+         "Here a loss that is not counted is inf, and inf · 0 is nan. Leave such losses out: "
          "losses[counted]."),
     Hint("a quarter", lambda s: s.n > 1 and _times(s, 1 / s.n),
-         lambda s: f"The gradients are {1 / s.n:.2f} of the right ones. The ranks average their "
-         "gradients afterwards, and so divide by n once more; and autograd sees no all_reduce."),
+         lambda s: f"The gradients are {1 / s.n:.2f} of the right gradients. The ranks average "
+         "their gradients afterwards, which divides by n once more, and autograd does not see the "
+         "all_reduce."),
     Hint("mean of means", _own_means, _counts),
     Hint("all tokens", _all_tokens, _every),
     Hint("mean of nothing", lambda s: s.about == "a rank without any" and not all(s.finite),
          "A rank has no counted token, and the mean of no losses is nan. A sum of no losses is 0: "
          "divide sums by the counted tokens of all ranks."),
     Hint("not finite", lambda s: not all(s.finite),
-         "The number is nan or inf. Where no token is counted on any rank, it is 0: do not divide "
-         "by 0."),
+         "The number is nan or inf. If no token is counted on any rank, return 0, and do not "
+         "divide by 0."),
     Hint("more bytes", lambda s: right_but(s, "handed in"),
-         lambda s: f"Right, but a rank hands in {max(s['handed in'])} B: one number is enough."),
-    Hint("other", say="The loss is a sum over all counted tokens, divided by their number on all "
-         "ranks. The average over n ranks divides by n: multiply by n before."),
+         lambda s: f"The number is right, but a rank gives {max(s['handed in'])} B to its "
+         "collectives: one number is enough."),
+    Hint("other", say="The loss is the sum over all counted tokens, divided by the number of "
+         "counted tokens on all ranks. The average over n ranks divides by n, so multiply by n "
+         "before."),
 )
 # fmt: on
