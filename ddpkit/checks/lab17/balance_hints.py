@@ -86,7 +86,7 @@ def _near(s: Seen) -> str:
 BIAS = (
     MINLENGTH,
     Hint("changed", lambda s: s.wrong("left alone"),
-         "The old bias was changed in place: return a new one."),
+         "Your code changed the old bias in place. Return a new tensor."),
     Hint("own counts", lambda s: s.n > 1 and _bias_as(s, "own"), _two_signs),
     Hint("own mean", lambda s: s.n > 1 and _bias_as(s, "own_mean"),
          "The counts are of all ranks, and the mean is that of this rank's own choices."),
@@ -190,7 +190,7 @@ GRADIENTS = (
          "Each rank has its own gradients of the shared parameters: average them over all ranks."),
     Hint("another factor", lambda s: bool(_times(s)), _times),
     Hint("parameters changed", lambda s: s.wrong("left alone"),
-         "A parameter was changed: only the gradients change."),
+         "Your code changed a parameter. Change only the gradients."),
     Hint("more bytes", sends_more, _added("each gradient has to travel once, in its group.")),
     Hint("other", lambda s: s.wrong("shared", "experts"),
          "A gradient is wrong: sum the shared gradients over all ranks, sum the experts' "

@@ -39,10 +39,10 @@ def sends_more(s: Seen) -> str | None:
     if found is None:
         return None
     ours, enough = map(size, found)
-    return f"The values are right, but a rank sends {ours} where {enough} would do: "
+    return f"The values are right, but a rank sends {ours}, and {enough} are enough: "
 
 
-CHANGED = "An argument was changed: return new tensors, and leave the arguments as they are."
+CHANGED = "Your code changed an argument. Return new tensors, and leave the arguments unchanged."
 
 
 # route
@@ -65,11 +65,12 @@ def _other_choice(s: Seen) -> str:
 # fmt: off
 ROUTE = (
     Hint("changed", lambda s: s.kind == "leaf in place" or s.wrong("left alone"),
-         "The logits or the bias were changed: work on new tensors."),
+         "Your code changed the logits or the bias. Work on new tensors."),
     Hint("experts choose", lambda s: s["weights by expert"] == "other shapes"
          and s.tokens not in (s.k, s.experts) and s.shapes[1] in (
              [s.k, s.experts], [s.experts, s.k]),
-         "Each expert has chosen tokens: each token has to choose experts."),
+         lambda s: f"Your numbers have {s.k} places for each expert, as if each expert chose "
+         f"tokens. Each token must choose {s.k} experts."),
     Hint("other shapes", lambda s: s["weights by expert"] == "other shapes",
          lambda s: f"Return two tensors of {s.tokens} tokens × {s.k} experts: first the weights, "
          f"then the numbers. Their shapes are {s.shapes[0]} and {s.shapes[1]}."),
@@ -81,28 +82,27 @@ ROUTE = (
          lambda s: f"The weights of token 0 add up to {_sums(s)}: take the softmax of the k chosen "
          "logits alone, or divide by the sum of the chosen."),
     Hint("over tokens", _routed_as("over_tokens"),
-         "The weights of each column add up to 1: the weights of each token should."),
+         "The weights of each column add up to 1, but the weights of each token must add up to 1."),
     Hint("twice", _routed_as("twice"),
-         "The weights are too even: the second softmax gets probabilities in the place of "
-         "logits."),
+         "The weights are too even: they are a softmax of probabilities, not of logits."),
     Hint("bias in the weights", _routed_as("biased"),
          "The weights contain the bias. The bias is for the choice alone."),
     Hint("no bias", lambda s: s.wrong("weights by expert")
          and s.choices.equal(s.unbiased_choices) and not s.choices.equal(s.right_choices),
-         lambda s: f"{_other_choice(s)} has chosen as if there were no bias."),
+         lambda s: f"{_other_choice(s)} has chosen its experts as if there were no bias."),
     Hint("even weights", lambda s: _routed_as("even")(s) and s.k > 1,
-         "All weights are 1/k: the router's logits say how much each expert counts."),
+         "All weights are 1/k. The router's logits decide how large the weight of each expert is."),
     Hint("lowest", lambda s: s.choices.equal(s.lowest) and not s.choices.equal(s.right_choices),
          "The experts with the smallest logits are chosen."),
     Hint("other experts", lambda s: s.wrong("weights by expert")
          and not s.choices.equal(s.right_choices),
-         lambda s: f"{_other_choice(s)} has other experts than the {s.k} with the largest "
-         "logits, after the bias is added."),
+         lambda s: f"{_other_choice(s)} has not chosen the {s.k} experts with the largest sums of "
+         "logit and bias."),
     Hint("no gradient", lambda s: right_but(s, "gradient of logits"),
-         "The values are right, but the gradient of the logits is wrong: the router learns "
-         "through the weights alone, so keep the weights in the graph."),
+         "The values are right, but the gradient of the logits is wrong. The router learns only "
+         "through the weights, so keep the weights in the graph."),
     Hint("other weights", lambda s: s.wrong("weights by expert"),
-         "The experts are right and the weights are wrong: the weights are the softmax of the "
+         "The experts are right, but the weights are wrong. The weights are the softmax of the "
          "chosen logits, in the dtype of the logits."),
 )
 
@@ -112,8 +112,8 @@ ROUTE = (
 
 def _unsorted(s: Seen) -> str:
     rank, expert, to = s.at
-    return (f"Rank {s.ranks[rank]} has sent a row for expert {expert} to the rank with number "
-            f"{to} of the group: sort the choices by expert first.")
+    return (f"Rank {s.ranks[rank]} has sent a row for expert {expert} to rank {to} of the group. "
+            "Sort the choices by expert first.")
 
 
 def _added(why: str) -> Any:
@@ -124,46 +124,48 @@ OTHER_GROUP = Hint(
     "other group",
     lambda s: len(s.ranks) > 1 and s.ranks[-1] >= len(s.ranks)
     and (s.stuck or s.mismatch or s.kind == "number of splits"),
-    lambda s: f"The group has {who(s.ranks)} alone: each exchange and each size has to be that of "
-    "`group`, not of all ranks.",
+    lambda s: f"The group consists only of {who(s.ranks)}. Make each exchange in `group`, and use "
+    "the group's number of ranks, not the number of all ranks.",
 )
 
 DISPATCH = (
     OTHER_GROUP,
     Hint("nobody asked", lambda s: s.mismatch == "splits" or s.kind == "total of splits",
-         "The rows that come are the rows that other ranks send: exchange the counts first."),
+         "The splits do not fit the rows: a rank receives as many rows as the other ranks send to "
+         "it. Exchange the counts first."),
     Hint("sent nowhere", lambda s: s.order == "choices of -1",
-         lambda s: f"Choices of -1 were sent to an expert, {s.at[0]} of them on one rank: leave "
-         "them out."),
+         lambda s: f"Your code sends choices of -1 to an expert, {s.at[0]} of them on one rank. "
+         "Leave them out."),
     Hint("unsorted", lambda s: s.order == "unsorted", _unsorted),
     Hint("experts mixed", lambda s: s.order == "by rank",
-         "The rows are on the right ranks. Among the rows for one rank, the experts are mixed: "
-         "sort the choices by expert, not by rank."),
+         "The rows are on the right ranks, but among the rows for one rank the experts are mixed. "
+         "Sort the choices by expert, not by rank."),
     Hint("not each choice", lambda s: s.order in ("not each choice once", "no places of choices"),
-         "`order` has to name each place of chosen.flatten() with an expert once, and no other "
+         "`order` must name each place of chosen.flatten() that has an expert, once, and no other "
          "place."),
     Hint("wrong token", lambda s: s.rows == "of token p % tokens" and s.k > 1,
          "These are rows of other tokens. In chosen.flatten() a token has k places, side by side: "
          "divide a place by k to find its token."),
     Hint("other rows", lambda s: s.wrong("rows"),
-         "The rows that arrive are not the tokens that `order` names. Place p of chosen.flatten() "
+         "The arriving rows are not the tokens that `order` names. Place p of chosen.flatten() "
          "belongs to token p // k, and rows leave in the order of `order`."),
     Hint("ticket", lambda s: s.wrong("sends", "takes"),
          "The rows are right, and the ticket is wrong: `sends` and `takes` are lists with the "
          "number of rows for each rank of the group."),
     Hint("local counted from 0", lambda s: s.local == "all experts" and s.n > 1,
-         "`local` has numbers among all experts: count this rank's own experts from 0."),
+         "`local` has numbers among all experts. Count this rank's own experts from 0."),
     Hint("local sorted", lambda s: s.local == "sorted",
-         "The rows lie rank by rank, and by expert within each rank: the numbers in `local` have "
-         "to lie in the same order, so do not sort them."),
+         "The rows lie rank by rank, and by expert within each rank. Do not sort the numbers in "
+         "`local`: they must have the same order as the rows."),
     Hint("other local", lambda s: s.wrong("local"),
          "The rows are right, and `local` is wrong: give each row the number of its expert on "
          "this rank. The counts by expert, from each rank, tell the numbers."),
     Hint("changed", lambda s: s.wrong("left alone"), CHANGED),
     Hint("no gradient", lambda s: s.wrong("gradient"),
-         "The rows are right, and the gradient of x is wrong: rows have to go through "
-         "`Exchanged`, which sends gradients back."),
-    Hint("more bytes", sends_more, _added("send each row once, to its rank, and no padding.")),
+         "The rows are right, but the gradient of x is wrong. Send the rows through `Exchanged`, "
+         "which sends gradients back."),
+    Hint("more bytes", sends_more, _added("send each row once, to the rank of its expert, and no "
+         "padding.")),
 )
 
 
@@ -183,30 +185,32 @@ COMBINE = (
     Hint("same way", lambda s: s.mismatch == "splits" or s.kind == "total of splits",
          "On the way back a rank sends the rows that it took, and takes the rows that it sent: "
          "exchange `sends` and `takes`."),
-    Hint("no weights", _summed_as("no_weights"), "The outputs are added without their weights."),
+    Hint("no weights", _summed_as("no_weights"), "Your code adds the outputs without their "
+         "weights."),
     Hint("even weights", _summed_as("even"),
-         "All outputs of a token count alike: each output has a weight of its own."),
+         "All outputs of a token have the same weight in your sum, but each output has a weight of "
+         "its own."),
     Hint("softened", _summed_as("softened"),
          "The weights went through another softmax: take the weights as they are."),
     Hint("made up for", _summed_as("made_up"),
-         "The weights were divided by the sum of the weights that went somewhere. A dropped choice "
-         "adds nothing, and the others keep their weights."),
+         "Your code divides the weights by the sum of the weights that are not dropped. A dropped "
+         "choice adds nothing, and the other choices keep their weights."),
     Hint("not undone", _summed_as("not_undone"),
-         "Tokens have outputs of other tokens: rows come back in the order in which they were "
-         "sent, by expert, and `order` names the place of each row."),
+         "Tokens get the outputs of other tokens. Rows come back in the order in which they left, "
+         "by expert, and `order` names the place of each row."),
     Hint("weights of others", _summed_as("of_others"),
-         "The outputs reach their tokens with the weights of other choices: the row at place p of "
-         "chosen.flatten() has the weight weights.flatten()[p]."),
+         "The outputs reach their tokens, but with the weights of other choices. The row at place "
+         "p of chosen.flatten() has the weight weights.flatten()[p]."),
     Hint("weights do not learn", lambda s: right_but(s, "of weights") and _none(s.of_weights),
-         "The output is right, and the router learns nothing: the weights are the only way of "
-         "gradients to the router."),
+         "The output is right, but the router learns nothing: a gradient reaches the router only "
+         "through the weights."),
     Hint("experts do not learn", lambda s: right_but(s, "of rows", "sent backward")
          and _none(s.of_rows),
          "The output is right, and the experts learn nothing: `made` has no gradient."),
     Hint("changed", lambda s: s.wrong("left alone"), CHANGED),
     Hint("other gradients", lambda s: not s.wrong("output") and s.wrong("of rows", "of weights"),
-         "The output is right, and a gradient is wrong. Each row's gradient is its token's, times "
-         "the weight; it travels home through `Exchanged`."),
+         "The output is right, but a gradient is wrong. The gradient of a row is the gradient of "
+         "its token times the weight, and travels home through `Exchanged`."),
     Hint("more bytes", sends_more, _added("each row comes back once, to its token's rank.")),
     Hint("other sum", lambda s: s.wrong("output"),
          "The output is wrong: put each row that comes back at its place in `order`, multiply by "
@@ -244,18 +248,18 @@ CAPACITY = (
          "dropped choice."),
     Hint("sent elsewhere", lambda s: bool(
          ((s.choices != s.chosen) & (s.choices != -1)).any()),
-         "A choice was replaced by another expert: a dropped choice becomes -1, because the router "
-         "has not asked for any other expert."),
+         "Your code replaces a choice by another expert. A dropped choice becomes -1, because the "
+         "router has not chosen any other expert."),
     Hint("room twice", _is("room_twice"),
-         lambda s: f"Expert {_fullest(s)[0]} has {_fullest(s)[1]} choices and room for "
-         f"{s.capacity}: first and second choices share the room."),
+         lambda s: f"Expert {_fullest(s)[0]} has {_fullest(s)[1]} choices, but room for only "
+         f"{s.capacity}: first and second choices share this room."),
     Hint("second before first", _is("by_token"),
-         "The second choice of an early token has taken the place of a later token's first "
-         "choice: all first choices go before all second choices."),
+         "An early token's second choice has taken the place of a later token's first choice. All "
+         "first choices come before all second choices."),
     Hint("second before first", _is("second_first"),
-         "Second choices went before first choices."),
+         "Your code takes second choices before first choices."),
     Hint("last first", _is("last_first"),
-         "The last choices have got the room: tokens go in their order."),
+         "The last choices get the room. Let the choices take room in the order of the tokens."),
     Hint("whole token", _is("whole_token"),
          "A token with one dropped choice has lost all of its choices: only the choice without "
          "room is dropped."),
@@ -266,7 +270,7 @@ CAPACITY = (
          lambda s: f"Expert {_fullest(s)[0]} has {_fullest(s)[1]} choices and room for "
          f"{s.capacity}."),
     Hint("other", lambda s: s.wrong("choices"),
-         "Count the choices of each expert in the order of the first choices, then of the second "
-         "choices: a choice with a number above the capacity becomes -1."),
+         "Number the choices of each expert: first the first choices in the order of the tokens, "
+         "then the second choices. A choice with a number above the capacity becomes -1."),
 )
 # fmt: on

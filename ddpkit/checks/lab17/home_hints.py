@@ -60,7 +60,7 @@ def _even_copies(s: Seen) -> bool:
 # fmt: off
 PLACE = (
     Hint("load changed", lambda s: s.wrong("load kept"),
-         "The list `load` was changed: work on a copy."),
+         "Your code changed the list `load`. Work on a copy."),
     Hint("lists", lambda s: s.places in ("no lists of numbers", "not a list for each rank"),
          lambda s: f"Return a list with {s.ranks} lists, one for each rank, of numbers of experts "
          "as ints."),
