@@ -24,31 +24,34 @@ def _counts(*names: str) -> Callable[[Seen], bool]:
 # fmt: off
 KEPT = (
     Hint("nothing", lambda s: s.bytes == 0 < s.right,
-         "0 B: without a graph nothing is kept. Call the module as usual, inside the hooks."),
+         "Your result is 0 B. Without a graph, autograd keeps nothing: call the module as usual, "
+         "inside the hooks."),
     Hint("backward", lambda s: not s.wrong("bytes") and s.wrong("forward alone"),
-         "The number is right, and there are gradients afterwards, which the next backward of the "
-         "module would add to. The forward alone saves the tensors."),
+         "The number is right, but afterwards parameters or inputs have gradients, and the next "
+         "backward would add to them. Run only the forward: it saves the tensors."),
     Hint("parameters", lambda s: s.bytes in s.with_own and s.bytes != s.right,
-         lambda s: f"{s.bytes - s.right:,} B more than the activations: the weights are saved too, "
-         "as transposed views, which are no nn.Parameter. Compare storages."),
+         lambda s: f"Your result has {s.bytes - s.right:,} B more than the activations. Autograd "
+         "also saves the weights, as transposed views, and such a view is not an nn.Parameter. "
+         "Compare storages."),
     Hint("counted twice", _counts("every"),
-         lambda s: f"{s.bytes:,} B for {s.right:,}: a storage that two operations save is there "
-         "once. Note it by its address."),
+         lambda s: f"Your result is {s.bytes:,} B, not {s.right:,} B. If two operations save the "
+         "same storage, count the storage once: note its address."),
     Hint("views counted apart", _counts("apart"),
-         lambda s: f"{s.bytes:,} B for {s.right:,}: two views of one storage have two addresses, "
-         "and the storage has one."),
+         lambda s: f"Your result is {s.bytes:,} B, not {s.right:,} B. Two views of one storage "
+         "have two addresses; compare the addresses of storages."),
     Hint("the view alone", _counts("views"),
          lambda s: f"A view keeps its whole storage alive: {s.right:,} B, not {s.bytes:,}."),
     Hint("four bytes each", _counts("fours"),
-         lambda s: f"{s.bytes:,} B for {s.right:,}: numbers of bfloat16 have 2 bytes, and indices "
-         "have 8."),
+         lambda s: f"Your result is {s.bytes:,} B, not {s.right:,} B. A bfloat16 number has 2 "
+         "bytes, and an index has 8."),
     Hint("outputs", _counts("outputs"),
-         lambda s: f"{s.bytes:,} B for {s.right:,}: outputs of modules have as many bytes. The "
-         "backward needs other tensors, and saves each storage once: ask autograd."),
+         lambda s: f"Your result is {s.bytes:,} B, not {s.right:,} B. The outputs of the modules "
+         "have as many bytes, but the backward needs other tensors, each storage once. Let "
+         "autograd tell you which tensors, with saved_tensors_hooks."),
     Hint("no int", lambda s: type(s.bytes) is not int, "Return an int: a number of bytes."),
     Hint("other count", lambda s: s.bytes != s.right,
-         lambda s: f"{s.bytes:,} B for {s.right:,}: add up the storages that autograd saves, each "
-         "once, without those of the parameters."),
+         lambda s: f"Your result is {s.bytes:,} B, not {s.right:,} B. Add up the storages that "
+         "autograd saves, each once, without the parameters' storages."),
 )
 # fmt: on
 
@@ -88,7 +91,10 @@ def _slow(s: Seen) -> tuple[int, int] | None:
 def _too_much(words: str) -> Callable[[Seen], str | None]:
     def say(s: Seen) -> str | None:
         over = _over(s)
-        return over and f"{over[0]} B are held, and {over[1]} fit: " + words.format(held=over[2])
+        if over is None:
+            return None
+        level, limit, held = over
+        return f"Your plan holds {level} B, but only {limit} B fit: {words.format(held=held)}"
 
     return say
 
@@ -96,7 +102,9 @@ def _too_much(words: str) -> Callable[[Seen], str | None]:
 def _too_slow(words: str) -> Callable[[Seen], str | None]:
     def say(s: Seen) -> str | None:
         slow = _slow(s)
-        return slow and f"{slow[0]} ms again where {slow[1]} would do: {words}"
+        if slow is None:
+            return None
+        return f"Your plan computes {slow[0]} ms again, but {slow[1]} ms are enough: {words}"
 
     return say
 
@@ -108,37 +116,38 @@ def _none(s: Seen) -> bool:
 # fmt: off
 PLAN = (
     Hint("one answer a block", lambda s: s.wrong("plans"),
-         lambda s: f"Return a list with True or False for each block, or None; this is "
+         lambda s: "Return a list with True or False for each block, or None. You return "
          f"{s['plans']}."),
     Hint("all again", _thinks("all again"),
          _too_slow("a block that fits need not be computed again.")),
     Hint("too much", _thinks("too much"), _too_much("compute some blocks again.")),
     Hint("inside forgotten", _thinks("inside forgotten"),
-         _too_much("while a block's backward runs, its inside is there as well.")),
+         _too_much("during a block's backward, its `inside` is held too.")),
     Hint("one too many", _thinks("one more"),
-         _too_slow("beside the micro-batch in its backward there are held - 1 others.")),
+         _too_slow("in addition to the micro-batch in its backward, only held - 1 other "
+         "micro-batches hold bytes.")),
     Hint("counted on top",
          lambda s: any(_thinks(idea)(s)
                        for idea in ("counted on top", "on top of again", "behind too")),
-         _too_slow("when a block's backward runs, the blocks behind it hold nothing any more.")),
+         _too_slow("during a block's backward, the later blocks hold nothing any more.")),
     Hint("own bytes twice", _thinks("own twice"),
-         _too_slow("`inside` is all that a block holds in its own backward.")),
+         _too_slow("during its own backward, a block holds `inside`, and nothing in addition.")),
     Hint("one micro-batch", _thinks("one micro-batch"),
          _too_much("{held} micro-batches have had their forward.")),
     Hint("all at once", _thinks("all at once"),
-         _too_slow("only one micro-batch is in its backward; the others hold as much as after "
-                   "their forward.")),
+         _too_slow("only one micro-batch is in its backward; each other micro-batch holds the "
+                   "bytes that it held after its forward.")),
     Hint("inputs are not free", _thinks("inputs are not free"),
          _too_much("each block that is computed again keeps its input.")),
     Hint("slower than needed", _thinks("slower than needed"),
-         _too_slow("a plan has to stay within the limit, and need not be the smallest.")),
+         _too_slow("a plan must stay within the limit, but need not hold as little as possible.")),
     Hint("counts blocks", _thinks("counts blocks"),
          _too_slow("blocks take different times, so count ms, not blocks.")),
     Hint("at the limit", lambda s: s.about == "a limit that is reached" and (_slow(s) or _none(s)),
          "A plan that holds exactly `limit` bytes fits: at most `limit` are held."),
     Hint("nothing fits", lambda s: s.about == "no plan fits" and s.wrong("ms"),
          lambda s: f"No plan stays within {s.questions[0][2]} B: return None."),
-    Hint("gave up", _none, "None, and a plan fits: None is for limits that no plan meets."),
+    Hint("gave up", _none, "You return None, but a plan fits. Return None only if no plan fits."),
     Hint("over the limit", _over, _too_much("count the moment of each block's backward.")),
     Hint("not the least", _slow, _too_slow("another plan stays within the limit, too.")),
 )

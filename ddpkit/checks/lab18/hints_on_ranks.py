@@ -94,61 +94,64 @@ def _once(s: Seen) -> bool:
 # fmt: off
 KEEPS = Hint(
     "keeps everything", _once,
-    "Each function was called once: nothing was computed again, so everything was kept. Call the "
-    "function in backward a second time.")
+    "Your code called each function only once, so it computed nothing again. Call the function a "
+    "second time, in backward.")
 CALLS = Hint(
     "computed too often", _more_calls,
-    lambda s: f"A function was called {_more_calls(s)} times: once in forward and once in backward "
-    "are enough for all inputs, and parameters' gradients add up at each backward.")
+    lambda s: f"Your code called a function {_more_calls(s)} times. Once in forward and once in "
+    "backward is enough for all inputs; each further backward adds to the parameters' gradients "
+    "again.")
 AGAIN = (
     Hint("no graph", lambda s: s.kind == "no graph",
          "In forward and in backward no graph is made unless you ask for it: torch.enable_grad()."),
     Hint("none for the function", lambda s: s.kind == "gradient count",
-         "Backward returns one thing for each argument of forward: None for the function."),
+         "backward must return one value for each argument of forward, and None for the function."),
     Hint("not cut off", lambda s: s.kind == "graph freed",
-         "Your backward ran on into the blocks before: detach the inputs, and let them require a "
-         "gradient."),
+         "Your backward went on into the earlier blocks. Detach the inputs, and let the detached "
+         "inputs require a gradient."),
     Hint("an index", lambda s: s.kind == "dtypes",
-         "An input may be an index, which cannot require a gradient: ask each input for its own "
+         "An input may be an index, which cannot require a gradient. Ask each input for its own "
          "requires_grad."),
     KEEPS,
     CALLS,
     Hint("seeded", _seeded,
-         "All ranks drop the same numbers now: keep the state that is there, and make none."),
+         "Now all ranks drop the same numbers. Restore the generator's own state, and do not set a "
+         "seed."),
     Hint("stops here", _stops,
-         "The last block's gradients are right, and no block before it has any: detached inputs "
-         "need requires_grad_() where the original had it, and their gradients are returned."),
+         "The last block's gradients are right, but no earlier block has gradients. Call "
+         "requires_grad_() on a detached input if the original input required a gradient, and "
+         "return its gradient."),
     Hint("parameters get nothing", _no_parameters,
-         "No parameter has a gradient: torch.autograd.grad returns gradients of inputs alone. Call "
-         "backward."),
+         "No parameter has a gradient. torch.autograd.grad only returns gradients and leaves .grad "
+         "unchanged: call backward."),
     Hint("another loss", _other_loss,
-         "The gradients are those of a sum: backward is given a gradient, so hand it on."),
+         "Your gradients are those of output.sum(). backward gets the gradient of the output: pass "
+         "it on."),
     Hint("rewound", lambda s: s.wrong("next number") and not _values_wrong(s),
-         "All gradients are right, and the next random number is not: the next step would drop the "
-         "same numbers again. Leave the generator as you found it."),
+         "All gradients are right, but afterwards the generator is in a wrong state, so the next "
+         "step could drop the same numbers again. Restore the state that you found."),
     Hint("other numbers", _other_dropout,
-         "The gradients are those of another dropout than the output: restore the generator's "
-         "state first."),
+         "Your gradients belong to a different dropout than the output. Before the second "
+         "computation, restore the generator's state of the forward."),
     Hint("overwritten", _overwritten,
-         "The parameters had gradients before, of another backward, and these are lost: a backward "
-         "adds to them."),
+         "The parameters already had gradients from another backward, and your code has lost them. "
+         "Add to these gradients."),
     Hint("lacks an input", _lacking,
          "An input that requires a gradient has none: backward returns the gradient of each "
          "input."),
     Hint("other output", lambda s: s.wrong("output"),
-         "The output is not that of function(*inputs): call the function as it is, and leave the "
-         "random numbers to the generator's own state."),
+         "The output differs from function(*inputs). Call the function unchanged, and do not seed "
+         "the generator."),
     Hint("other gradients", _values_wrong,
-         "The output is right, and gradients are not: a single backward of the second output, with "
-         "the given gradient, makes the gradients of inputs and parameters."),
+         "The output is right, but some gradients are wrong. Run one backward through the second "
+         "output, with the given gradient: it makes the gradients of inputs and parameters."),
 )
 LEAN = (
     KEEPS,
     CALLS,
     Hint("holds more", lambda s: s.peak > s.expect["peak"].most,
-         lambda s: f"{size(s.peak)} are held at the highest, and "
-         f"{size(s.expect['peak'].most)} would do: between forward and "
-         "backward keep the inputs alone."),
+         lambda s: f"A rank holds up to {size(s.peak)}, and {size(s.expect['peak'].most)} are "
+         "enough: between forward and backward, keep only the inputs."),
 )
 # fmt: on
 
@@ -179,20 +182,26 @@ def _due_ns(s: Seen) -> int:
 # fmt: off
 POLICY = (
     Hint("upside down", lambda s: _values(s) and _slow(s) and _full(s),
-         lambda s: f"{s.ns:,} ns where {_due_ns(s):,} would do, and {size(s.peak)} are held: "
-         "expensive outputs are computed again, and cheap outputs are kept."),
+         lambda s: f"The step takes {s.ns:,} ns, but {_due_ns(s):,} are enough, and it holds up to "
+         f"{size(s.peak)}. You keep cheap outputs, and compute expensive outputs again. Do the "
+         "opposite."),
     Hint("nothing", lambda s: _values(s) and s.ns > 3.98 * s.flops / 1e3,
-         lambda s: f"{s.ns:,} ns where {_due_ns(s):,} would do: every product runs twice.",
-         more="An operation comes as one of its overloads: torch.ops.aten.mm.default."),
+         lambda s: f"The step takes {s.ns:,} ns, but {_due_ns(s):,} are enough: every product runs "
+         "twice.",
+         more="torch passes an operation as an overload: compare op with "
+         "torch.ops.aten.mm.default."),
     Hint("travels again", lambda s: _values(s) and _sent(s),
-         lambda s: f"Nothing is multiplied twice, and {s['all-reduces']} all-reduces are sent "
-         f"where {s.sums} would do."),
+         lambda s: f"The values are right, but the step sends {s['all-reduces']} all-reduces, and "
+         f"{s.sums} are enough."),
     Hint("multiplies again", lambda s: _values(s) and _slow(s),
-         lambda s: f"{s.ns:,} ns where {_due_ns(s):,} would do: products run again.",
-         more="A linear layer with a bias is an addmm, and a batched product a bmm."),
+         lambda s: f"The step takes {s.ns:,} ns, but {_due_ns(s):,} are enough: some products run "
+         "again.",
+         more="A linear layer with a bias is an addmm, and a product of batches is a bmm: keep "
+         "these outputs too."),
     Hint("everything", lambda s: _values(s) and _full(s),
-         lambda s: f"Right, and {size(s.peak)} are held where {size(s.expect['peak'].most)} would "
-         "do: element-wise work is cheap to repeat."),
+         lambda s: f"Values and time are right, but {size(s.peak)} are held, and "
+         f"{size(s.expect['peak'].most)} are enough: compute element-wise work again, because it "
+         "is cheap."),
 )
 OPERATIONS = (
     Hint("more than products", lambda s: set(s.kept) > set(s.expect["kept"]),

@@ -41,7 +41,7 @@ def _reduces(s: Seen) -> bool:
 
 
 def _bytes(s: Seen) -> str:
-    return f"{s.bytes:,} B of all ranks together where {s.expect['bytes'].most:,} would do"
+    return f"The ranks send {s.bytes:,} B, and {s.expect['bytes'].most:,} B are enough"
 
 
 # fmt: off
@@ -72,7 +72,7 @@ MEAN = (
          lambda s: f"{_off(s)} differ: the numbers that came are bfloat16, and their sum need not "
          "be."),
     Hint("more bytes", lambda s: not s.wrong("mean") and _beyond(s),
-         lambda s: f"Right, and {_bytes(s)}: each rank adds up its own part alone."),
+         lambda s: f"The values are right. {_bytes(s)}: each rank adds up its own part alone."),
     Hint("other length", lambda s: len(s["mean"][0]) != len(s.right),
          lambda s: f"{len(s['mean'][0])} numbers for {len(s.right)}: cut off the numbers that "
          "were added to make the division even."),
@@ -167,7 +167,10 @@ def _first_other_scale(s: Seen) -> tuple[int, float, float]:
 
 def _counts_on(s: Seen) -> str:
     number, got, due = _first_other_scale(s)
-    return f"Scale {got:g} after step {number}, and {due:g} was due: a skip begins the count anew."
+    return (
+        f"After step {number}, your scale is {got:g}, but {due:g} is right: a skip begins the "
+        "count anew."
+    )
 
 
 def _collectives(s: Seen) -> int:
@@ -208,10 +211,11 @@ SCALE = (
          "scale changes."),
     Hint("one by one", lambda s: not s.wrong("stepped", "scales", "parameters")
          and s.wrong("collectives") and _collectives(s) > s.asks.steps,
-         lambda s: f"{_collectives(s)} collectives, and {s.asks.steps} would do: one word for all "
-         "gradients."),
+         lambda s: f"Your code makes {_collectives(s)} collectives, but {s.asks.steps} are enough: "
+         "one word for all gradients."),
     Hint("other scale", lambda s: not s.wrong("stepped") and s.wrong("scales"),
-         lambda s: "Scale {1:g} after step {0}, and {2:g} was due.".format(*_first_other_scale(s))),
+         lambda s: "After step {}, your scale is {:g}, but {:g} is right.".format(
+             *_first_other_scale(s))),
 )
 # fmt: on
 
@@ -260,7 +264,8 @@ FP8 = (
     Hint("scales of others", _like("own scales"),
          "Rank 1's numbers come with rank 1's scale: carry the scales along."),
     Hint("coarser", _like("e5m2"),
-         "Errors of 12 % where 6 would do: e5m2 has one bit of fraction less than e4m3."),
+         "Your errors are up to 12 %, but 6 % are enough: e5m2 has one bit of fraction less than "
+         "e4m3."),
     Hint("range", lambda s: s.wrong("off") and s["looks like"].startswith("largest"),
          lambda s: f"The largest number is sent as {s['looks like'].split()[1]}: send it as 448. "
          "With more it is cut off, and with less small numbers lose a bit."),
@@ -278,7 +283,7 @@ FP8 = (
     Hint("several collectives", _more_of_them,
          lambda s: f"{max(s.collectives)} collectives: the scales can travel in the same message."),
     Hint("more bytes", lambda s: s.bytes > s.expect["bytes"].most,
-         lambda s: f"{s.bytes:,} B of all ranks together, and {s.expect['bytes'].most:,} would "
-         "do: a byte a number, and four bytes for each shard's scale."),
+         lambda s: f"All ranks together send {s.bytes:,} B, but {s.expect['bytes'].most:,} B are "
+         "enough: a byte for each number, and four bytes for each shard's scale."),
 )
 # fmt: on
