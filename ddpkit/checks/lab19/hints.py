@@ -45,9 +45,10 @@ def _as(name: str) -> Any:
 # fmt: off
 STEPS = (
     Hint("no whole number", lambda s: type(s.steps) is not int,
-         "Return an int: there is no part of a step."),
+         "Return an int, a number of whole steps."),
     Hint("zero", lambda s: s.steps == 0,
-         "0 steps are no training: the least number is 1, also where an exchange takes no time."),
+         "With 0 steps there is no training. Return at least 1, even if an exchange takes no "
+         "time."),
     Hint("one latency", _as("one latency"),
          lambda s: f"A ring of {s.n} ranks has {2 * (s.n - 1)} rounds, and each round waits for "
          "the link."),
@@ -57,13 +58,12 @@ STEPS = (
     Hint("whole line", _as("whole line"),
          lambda s: f"In each round a rank sends one part of {s.n}, and not all bytes."),
     Hint("n rounds", _as("n rounds"),
-         lambda s: f"{2 * (s.n - 1)} rounds will do for {s.n} ranks: a rank sends its part to "
-         "the others, not to itself."),
+         lambda s: f"{2 * (s.n - 1)} rounds are enough for {s.n} ranks: a rank sends its part to "
+         "the other ranks, not to itself."),
     Hint("bits", _as("bits"), "A link of 1 Gbit/s carries a billion bits a second: 8 bits are a "
          "byte."),
     Hint("share of time", lambda s: _as("share of what")(s) or _as("share of the step")(s),
-         "The share counts of all the time, the exchange's own time included: steps and exchange "
-         "together are 1."),
+         "The share is a part of all time, and all time is the steps and the exchange together."),
     Hint("a step short", lambda s: s.steps == math.floor(s.ideas["right"]),
          "One step is missing, and the exchanges take more than the share: round up."),
     Hint("a step too many", lambda s: s.steps == s.ideas["right"] + 1,
@@ -90,57 +90,62 @@ OUTER = (
     Hint("uphill", _went("uphill"),
          "The first step goes the wrong way: the gradient is start - parameters."),
     Hint("not divided", _went("summed"),
-         lambda s: f"Each difference counts fully, so a step goes {s.n} times too far: divide the "
-         "sum by the number of ranks."),
+         lambda s: f"Your step is {s.n} times too long, because your code adds up the differences. "
+         "Divide the sum by the number of ranks."),
     Hint("own step", _went("own"),
-         "Each rank steps by a difference of the rank alone: the step is the mean over the ranks."),
+         "Each rank steps by its own difference. Take the mean over the ranks."),
     Hint("no outer step", _went("averages"),
-         "The parameters are averaged: right for lr 1 and momentum 0 alone."),
+         "Your code averages the parameters, which is right only for lr 1 and momentum 0."),
     Hint("heavy ball", _went("heavy"),
-         "The step is the velocity. Nesterov's step is mean + momentum * velocity, with the new "
-         "velocity."),
+         "Your step is the velocity alone. Nesterov's step is mean + momentum * velocity, with the "
+         "new velocity."),
     Hint("old velocity", _went("old velocity"),
-         "The step has the velocity of the round before: update the velocity first."),
+         "Your step uses the velocity of the previous round. Update the velocity first."),
     Hint("damped", _went("damped"),
-         lambda s: f"The first step is {s.lr * (1 + s.momentum * (1 - s.momentum)):.2f} of the "
-         f"mean difference, and {s.lr * (1 + s.momentum):.2f} of it was due: the velocity takes "
+         lambda s: f"The first step must be {s.lr * (1 + s.momentum):.2f} of the mean difference, "
+         f"but yours is {s.lr * (1 + s.momentum * (1 - s.momentum)):.2f}: the velocity must take "
          "the whole mean."),
     Hint("no velocity", _went_one_of("forgets", "no momentum"),
-         "Each step is like a first round: the velocity keeps momentum times the old velocity."),
-    Hint("no lr", _went("no lr"), "The steps are as long as with lr 1."),
+         "Your steps do not depend on the earlier steps. The new velocity contains momentum times "
+         "the old velocity."),
+    Hint("no lr", _went("no lr"), "Your steps are as long as with lr 1. Multiply the step by lr."),
     Hint("first start", _went("first start"),
-         "From the second round on, the difference is counted from the very first start."),
+         "From the second round on, your code takes the difference from the very first start. Take "
+         "it from the last start."),
     Hint("not put back", _went("not put back"),
          "The ranks still have different parameters: copy the new start into the parameters."),
     Hint("one memory", _went("one memory"),
          "Round 0 is right, and then nothing is learned: the parameters are views of start, so "
          "every inner step moves start too. Copy."),
     Hint("late difference", _went("late difference"),
-         "The difference also counts the steps after begin: take the difference in begin."),
+         "Your difference also contains the inner steps after begin. Take the difference in "
+         "begin."),
     Hint("keep", lambda s: s.keep and _went_one_of("keep ignored", "keep turned",
                                                    "keeps the old")(s),
-         lambda s: f"With keep = {s.keep:g}, a parameter of now counts {s.keep:g}, and its value "
-         f"in the new start counts {1 - s.keep:g}."),
+         lambda s: f"With keep = {s.keep:g}, a parameter's current value has the weight "
+         f"{s.keep:g}, and its value in the new start has the weight {1 - s.keep:g}."),
     Hint("other step", lambda s: s.wrong("after") and s.n != 1,
          "SGD with Nesterov's momentum on the mean difference leads to other parameters. "
          "Compare the first round by hand: a step of lr * (1 + momentum) times the mean."),
     Hint("step", lambda s: s.wrong("after"),
-         "step(mean) does not take the outer step: it gets a mean difference, and sends nothing."),
+         "step(mean) does not take the right outer step. step gets the mean difference, and "
+         "sends nothing."),
     Hint("start", lambda s: right_but(s, "start"),
-         "The parameters are right, but `start` is not the line of where all replicas were last."),
+         "The parameters are right, but `start` is not the line of the parameters that all "
+         "replicas had in common last."),
     Hint("ranks differ", lambda s: right_but(s, "ranks agree"),
-         "The parameters of two ranks differ in their last bits: compute them from numbers that "
-         "all ranks have alike."),
+         "The parameters of two ranks differ in their last bits. Compute the parameters only from "
+         "numbers that are equal on all ranks."),
     Hint("one by one", lambda s: right_but(s, "exchanges", "handed in")
          and max(s.exchanges) > s.rounds,
-         lambda s: f"{max(s.exchanges)} exchanges, and {s.rounds} would do: each waits "
-         f"{2 * (s.n - 1)} times for a latency."),
+         lambda s: f"Your code makes {max(s.exchanges)} exchanges, but {s.rounds} are enough: each "
+         f"exchange waits {2 * (s.n - 1)} times for a latency."),
     Hint("more bytes", gave_more,
-         lambda s: "The values are right, but a rank hands in {:,} bytes where {:,} would "
-         "do.".format(*too_much(s, "handed in"))),
+         lambda s: "The values are right, but a rank gives {:,} bytes to its collectives, "
+         "and {:,} are enough.".format(*too_much(s, "handed in"))),
     Hint("no overlap", lambda s: s["ns"] > s.expect["ns"].most,
-         lambda s: f"The values are right, and the step takes {s['ns'] / 1e6:.1f} ms where "
-         "2.5 ms would do: start the exchange in begin, and wait in end."),
+         lambda s: f"The values are right, but the step takes {s['ns'] / 1e6:.1f} ms, and 2.5 ms "
+         "are enough. Start the exchange in begin, and wait in end."),
 )
 
 # stream
@@ -156,30 +161,31 @@ def _at(s: Seen, which: str, verb: str) -> str | None:
         return "Return two lists: fragments that begin, and fragments that end."
     more = first_of([k for k in got if k not in due])
     if more is not None:
-        return f"Fragment {more} {verb} after step {step}, and is not due then."
+        return f"Fragment {more} {verb} after step {step}, but it must not."
     missing = first_of([k for k in due if k not in got])
-    return f"Fragment {missing} is due after step {step}, and does not {which} then."
+    return f"After step {step}, fragment {missing} must {which}, but it does not."
 
 
 STREAM = (
     Hint("no lists", lambda s: any(not isinstance(each, list) for each in s.begin + s.end),
          "Return two lists: fragments that begin, and fragments that end."),
     Hint("all at once", lambda s: s.fragments > 1 and _begins_as("all at once")(s),
-         lambda s: f"After step {s.every} all {s.fragments} fragments begin: then the line has "
-         "everything to carry at once, and nothing is gained."),
+         lambda s: f"After step {s.every}, all {s.fragments} fragments begin at once. Then the "
+         "link must carry all fragments at the same time, and fragments gain nothing."),
     Hint("exchanged", lambda s: s.delay and s.begin == s.models["end"]
          and s.end == s.models["begin"],
          "The first list is for fragments that begin, the second list for fragments that end."),
     Hint("drifts", lambda s: s.every % s.fragments and _begins_as("by turns")(s),
-         lambda s: f"{s.fragments} does not divide {s.every}: fragments that begin every "
-         f"{s.every // s.fragments} steps come earlier in each period. Each fragment has a period "
-         f"of {s.every} steps."),
+         lambda s: f"{s.fragments} does not divide {s.every}. If a fragment begins every "
+         f"{s.every // s.fragments} steps, the fragments begin earlier in each period. Each "
+         f"fragment has a period of {s.every} steps."),
     Hint("other fragment", lambda s: s.fragments > 1 and _begins_as("reversed")(s),
-         lambda s: f"Fragment {s.fragments - 1} begins where fragment 0 is due."),
+         lambda s: f"Fragment {s.fragments - 1} begins at the step at which fragment 0 must "
+         "begin."),
     Hint("first time", lambda s: s.wrong("begin"), lambda s: _at(s, "begin", "begins")),
     Hint("ends first", lambda s: s["ends first"],
-         lambda s: f"After step {s['ends first'][0]} fragment {s['ends first'][1]} ends, and has "
-         "not begun."),
+         lambda s: f"Fragment {s['ends first'][1]} ends after step {s['ends first'][0]}, but this "
+         "fragment has not begun."),
     Hint("delay", lambda s: s.wrong("end"), lambda s: _at(s, "end", "ends")),
 )
 # fmt: on
