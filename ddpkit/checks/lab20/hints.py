@@ -38,8 +38,8 @@ def _by_length(words: str) -> Callable[[Seen], str]:
 def _missing(s: Seen) -> str:
     few, many = (round(100 * (1 - _ratio(s, at))) for at in (0, 1))
     return (
-        f"{many} % are missing at a length of {s.lengths[1]:,} and {few} % at {s.lengths[0]}: "
-        "attention has products too."
+        f"Your number is {many} % too small at a length of {s.lengths[1]:,}, and {few} % too small "
+        f"at {s.lengths[0]}: attention has products too."
     )
 
 
@@ -47,49 +47,51 @@ def _again(s: Seen) -> str | None:
     if s.again == "none" or s.wrong("none"):
         return None
     found, due = float(s[s.again][0]), float(s.due[s.again][0])
-    more = "many" if found > due else "few"
+    more = "large" if found > due else "small"
     return (
-        f"Right where nothing is computed again; with {s.again!r} {100 * abs(found / due - 1):.1f} "
-        f"% too {more}."
+        f"Your number is right with again='none', but with again={s.again!r} it is "
+        f"{100 * abs(found / due - 1):.1f} % too {more}."
     )
 
 
 def _again_more(s: Seen) -> str:
     if s.again == "full":
         return (
-            "A block's forward runs once more, up to the last product, which no backward needs. "
-            "The head belongs to no block."
+            "With again='full', each block's forward runs once more, except its last product, "
+            "because no backward needs the output of this product. The head is not in a block."
         )
-    return "Products 2, 4, 6 of a block are computed again, and attention is kept."
+    return "Only products 2, 4, 6 of a block are computed again. Attention is kept."
 
 
 def _flops_else(s: Seen) -> str:
     rows = [(way, at) for way in s.due for at in range(len(s.due[way]))]
     ratios = {f"{float(s[way][at]) / float(s.due[way][at]):.3g}" for way, at in rows}
     if len(ratios) == 1:
-        return f"{ratios.pop()} times the count in every case."
+        return f"In every case, your number is {ratios.pop()} times the right number."
     way, at = next(row for row in rows if s[row[0]][row[1]] != s.due[row[0]][row[1]])
     ratio = float(s[way][at]) / float(s.due[way][at])
-    return f"{ratio:.3g} times the count for {s.words[at]}, again={way!r}."
+    return (
+        f"For {s.words[at]} with again={way!r}, your number is {ratio:.3g} times the right number."
+    )
 
 
 # fmt: off
 FLOPS = (
     Hint("no number", lambda s: not all(_numbers(s[way]) for way in s.due),
-         "Return one number of FLOPs, an int."),
+         "Return one int, the number of FLOPs."),
     Hint("6ND", _counts("6ND"),
-         _by_length("That is 6ND. At a length of {short} it is {few:.2f} times the count, at "
-                    "{long:,} {many:.2f} times: attention grows with the length, and the embedding "
-                    "is a lookup.")),
+         _by_length("Your number is 6ND. At a length of {short} it is {few:.2f} times the right "
+                    "number, and at {long:,} it is {many:.2f} times: attention grows with the "
+                    "length, and the embedding is a lookup without FLOPs.")),
     Hint("attention", _counts("attention"), _missing),
     Hint("halved", _counts("halved"),
-         "Attention is halved here. The mask hides half of the pairs, and the convention of this "
-         "lab counts all: say which one you use, and use one."),
+         "You count only half of attention. The mask hides half of the pairs, but this lab counts "
+         "all pairs."),
     Hint("head", _counts("no head", "head twice"),
-         "The head is a product of width by vocabulary. The embedding is a lookup: 0."),
+         "The head is a product of width by vocabulary. The embedding is a lookup, with 0 FLOPs."),
     Hint("backward", _counts("backward"),
-         "A backward has two products for each one of the forward: one for the input, one for the "
-         "weights."),
+         "A backward has two products for each product of the forward: one for the gradient of the "
+         "input, and one for the gradient of the weights."),
     Hint("again", _again, _again, more=_again_more),
     Hint("other count", lambda s: s.error is None, _flops_else),
 )
@@ -126,18 +128,18 @@ def _no_logits(s: Seen) -> str:
     step = s.steps[at]
     tokens = step.sequences * step.length
     return (
-        f"{len(_off(s))} of {len(s.steps)} are too small, case {at} by "
-        f"{(s.run[at] - s['bytes'][at]) / 1e9:.1f} GB: {tokens:,} tokens have "
-        f"{step.shape.vocab:,} logits each, and the loss makes float32 of them."
+        f"{len(_off(s))} of your {len(s.steps)} numbers are too small, in case {at} by "
+        f"{(s.run[at] - s['bytes'][at]) / 1e9:.1f} GB. {tokens:,} tokens have {step.shape.vocab:,} "
+        "logits each, and the loss converts the logits to float32."
     )
 
 
 def _no_working(s: Seen) -> str:
     shape = s.steps[_off(s)[0]].shape
     return (
-        f"Right where the loss is the peak. {shape.parameters / 1e9:,.1f} billion parameters have "
-        f"{shape.block / 1e9:.2g} billion in a block: gathered twice, and gradients in two "
-        "precisions."
+        f"Your number is right if the loss has the peak. But of {shape.parameters / 1e9:,.1f} "
+        f"billion parameters, {shape.block / 1e9:.2g} billion are in one block: during the "
+        "backward of a block, two blocks are gathered, and gradients exist in two precisions."
     )
 
 
@@ -146,25 +148,30 @@ def _fits_else(s: Seen) -> str:
     first = off[0]
     ratio = s["bytes"][first] / s.run[first]
     cases = ", ".join(map(str, off))
-    return f"Off in cases {cases}: {ratio:.2f} of the run ({s.steps[first].words})."
+    return (
+        f"Your numbers are wrong in cases {cases}: in the first of these, {ratio:.2f} times the "
+        f"bytes of the run ({s.steps[first].words})."
+    )
 
 
 # fmt: off
 FITS = (
-    Hint("no number", lambda s: not _numbers(s["bytes"]), "Return one number of bytes."),
+    Hint("no number", lambda s: not _numbers(s["bytes"]), "Return one number, in bytes."),
     Hint("no logits", _like("no logits"), _no_logits),
     Hint("logits once", _like("logits once"),
-         lambda s: f"A logit counts {(2, 4, 6, 8, 10)[_which('logits once', s)]} bytes here. "
-         "In backward log_softmax's output, its gradient and theirs are there at once."),
+         lambda s: f"You count {(2, 4, 6, 8, 10)[_which('logits once', s)]} bytes for a logit. In "
+         "backward, log_softmax's output, its gradient and the logits' gradient are in memory at "
+         "the same time, each in float32."),
     Hint("not divided", _like("not divided"),
-         lambda s: f"Every rank has the state of all {s.steps[0].shape.parameters / 1e9:.1f} "
-         f"billion parameters here: FSDP divides it by {s.steps[0].ranks}."),
+         lambda s: "In your number, every rank holds the state of all "
+         f"{s.steps[0].shape.parameters / 1e9:.1f} billion parameters, but FSDP divides the state "
+         f"by {s.steps[0].ranks}."),
     Hint("states", _like("states"),
-         lambda s: f"{(16, 14, 10, 8)[_which('states', s)]} bytes a parameter and rank. float32 "
-         "parameters and Adam's two are 12; gradients come and go block by block, and are all "
-         "there only at the end."),
+         lambda s: f"You count {(16, 14, 10, 8)[_which('states', s)]} bytes of state for each "
+         "parameter of a rank. The float32 parameter and Adam's two numbers have 12. Gradients "
+         "come and go block by block, and all gradients exist only at the end of backward."),
     Hint("again", _like("again"),
-         "Right with 'none'. With 'full' a block keeps its input alone."),
+         "Your number is right with 'none'. With 'full', a block keeps only its input."),
     Hint("no working set", _like("no working set"), _no_working),
     Hint("off", _off, _fits_else),
 )
@@ -188,12 +195,25 @@ def _first_wrong(s: Seen) -> int:
     return next(at for at, (got, due) in enumerate(pairs) if got != due)
 
 
+def _short(s: Seen) -> str:
+    at = _first_wrong(s)
+    if s.expect["limits"][at] == "launches":
+        return (
+            f"When operation {at} was launched, the device was idle. So the limit is 'launches', "
+            "even if the operation is long."
+        )
+    return (
+        f"When operation {at} was launched, the device was still busy. So the limit is not "
+        "'launches', even if the operation is short."
+    )
+
+
 def _roof_else(s: Seen) -> str:
     if s.wrong("us"):
         due = 1e6 * s.ideas["end"]
         return (
-            f"Ends at {s['us']:.3f} us, due {due:.3f}: the k-th operation, counted from 1, is "
-            "launched at k * machine.launch."
+            f"Your end is {s['us']:.3f} us, but {due:.3f} us is right: operation k, counted from "
+            "1, is launched at k * machine.launch."
         )
     at = _first_wrong(s)
     return f"Operation {at} is bound by {s.expect['limits'][at]}, not by {s['limits'][at]}."
@@ -202,21 +222,25 @@ def _roof_else(s: Seen) -> str:
 # fmt: off
 ROOF = (
     Hint("one name each", lambda s: len(s["limits"]) != len(s.expect["limits"]),
-         lambda s: f"{len(s['limits'])} limits for {len(s.expect['limits'])} operations."),
+         lambda s: f"You return {len(s['limits'])} limits for {len(s.expect['limits'])} "
+         "operations."),
     Hint("added", _ends("added"),
-         lambda s: f"{s['us']:.0f} us where {1e6 * s.ideas['end']:.0f} are due: while the device "
-         "works, the host launches the next."),
+         lambda s: f"Your end is {s['us']:.0f} us, but {1e6 * s.ideas['end']:.0f} us is right: "
+         "while the device works, the host launches the next operation."),
     Hint("each for itself", lambda s: s.has_queue and _ends("each for itself")(s),
-         "Operation 3 is short, and was launched while operation 0 still ran: it waits for no "
-         "launch."),
+         "Operation 3 is short, but was launched while operation 0 still ran. The device does not "
+         "wait for the launch of operation 3."),
     Hint("no launches", lambda s: s.has_queue and _ends("no launches")(s),
-         "The host launches each operation first: the k-th is launched at k * machine.launch."),
+         "The host launches each operation first: operation k, counted from 1, at k * "
+         "machine.launch."),
     Hint("both", _ends("both"),
-         "A kernel reads while it computes: the longer of the two."),
+         "A kernel reads memory while it computes. Take the longer of the two times, not their "
+         "sum."),
     Hint("upside down", lambda s: not s.wrong("us") and list(s["limits"]) == s.ideas["upside down"],
-         "The two names are exchanged: arithmetic is flops / machine.flops."),
+         "You have exchanged 'arithmetic' and 'memory': the time of arithmetic is flops / "
+         "machine.flops."),
     Hint("wrong limit", lambda s: not s.wrong("us") and list(s["limits"]) == s.ideas["short"],
-         lambda s: f"Operation {_first_wrong(s)}: the device was still busy when it was launched."),
+         _short),
     Hint("other end", lambda s: s.wrong(), _roof_else),
 )
 # fmt: on
