@@ -51,9 +51,10 @@ Subtracted = Callable[[Any, float], Any]
 STEPS: tuple[tuple[str, str, Velocity, Subtracted], ...] = (
     ("uphill", "Downhill is against the gradient: subtract.",
      lambda v, g, lr, m: m * v + g, lambda v, lr: -lr * v),
-    ("no lr", "The step must be lr times the velocity; lr is not used.",
+    ("no lr", "The step must be lr times the velocity, but your step does not use lr.",
      lambda v, g, lr, m: m * v + g, lambda v, lr: v),
-    ("damped", "torch does not damp the gradient: m * v + g, not m * v + (1 - m) * g.",
+    ("damped", "torch does not damp the gradient: the new velocity is m * v + g, not "
+     "m * v + (1 - m) * g.",
      lambda v, g, lr, m: m * v + (1 - m) * g, lambda v, lr: lr * v),
     ("lr inside", "Multiply by lr when you take the step, not inside the velocity: lr may change.",
      lambda v, g, lr, m: m * v + lr * g, lambda v, lr: v),
@@ -126,7 +127,8 @@ PIECES = (
          "The gradients are added up. The losses are means, so take the (weighted) mean of the "
          "gradients."),
     Hint("only the last", lambda s: s.n > 1 and near(s.gradients, s.parts[-1]),
-         "Only the last micro-batch counts in the gradients."),
+         "Your result is the gradient of the last micro-batch alone. Add up the gradients of all "
+         "micro-batches."),
     Hint("plain mean", lambda s: s.n > 1 and near(s.gradients, total(s, [1 / s.n] * s.n)),
          "A plain mean gives each image of the short micro-batch too much weight. "
          "Weight each gradient by its share of the images."),
