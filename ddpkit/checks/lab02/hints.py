@@ -39,8 +39,8 @@ def count_from_root(s: Seen) -> str:
     end = ROOT[s.op]
     place = f": a rank's place is (rank - {end}) % world_size" if s.op in TREES else ""
     return (
-        f"Here the root is rank {s.root}, of {s.n} ranks. Does the answer count ranks from "
-        f"{end}{place}? And does the answer use world_size?"
+        f"Here the root is rank {s.root}, of {s.n} ranks. Does your code count ranks from "
+        f"{end}{place}? And does your code use world_size?"
     )
 
 
@@ -60,9 +60,9 @@ def other_bytes(s: Seen) -> str:
     """
     got, expected = s["bytes"], s.expect["bytes"]
     if isinstance(expected, int):
-        return f"All ranks together sent {got} bytes, where {expected} are"
+        return f"All ranks together sent {got} bytes, but {expected} bytes are"
     rank = next(rank for rank in range(s.n) if got[rank] != expected[rank])
-    return f"Rank {rank} sent {got[rank]} bytes, where {expected[rank]} are"
+    return f"Rank {rank} sent {got[rank]} bytes, but {expected[rank]} bytes are"
 
 
 def own_elsewhere(s: Seen) -> int | None:
@@ -95,7 +95,8 @@ RAISED = (
     Hint("one rank", lambda s: s.n == 1 and no_partner(s),
          "With one rank there is no second rank to send to or to receive from."),
     Hint("no such rank", lambda s: s.kind == "no such rank", lambda s:
-         f"A rank was named that does not exist: {s.n} ranks have the numbers 0 to {s.n - 1}.",
+         f"Your code names a rank that does not exist: {s.n} ranks have the numbers 0 to "
+         f"{s.n - 1}.",
          "Counted from the root, or in a ring, rank 0 comes after the last rank: % world_size."),
     Hint("power of two", lambda s: s.op in TREES and no_power_of_two(s) and no_partner(s),
          lambda s: f"{s.n} is not a power of two, so some of the {s.n} ranks have no partner `far` "
@@ -115,11 +116,10 @@ RAISED = (
 )
 WAITING = (
     Hint("has returned", lambda s: s.stuck == "returned",
-         "A rank has returned while a second rank waits for the first. Write down the sends and "
-         "receives of each rank, and compare."),
+         "A rank has returned, but a second rank still waits for the first. Write down the sends "
+         "and receives of each rank, and compare them."),
     Hint("circle", lambda s: s.stuck,
-         "Draw an arrow from each rank to the rank for which the first waits, and look for the "
-         "circle."),
+         "Draw an arrow from each rank to the rank for which it waits, and look for a circle."),
 )
 CHUNKS_READ = Hint("chunks changed", lambda s: s["chunks"] == "changed",
                    "The chunks have changed, but a reduce-scatter or a scatter only reads the "
@@ -263,11 +263,11 @@ BARRIER = (
          lambda s: f"{s.n} is not a power of two. Count the {s.n} ranks in a circle: send to (rank "
          "+ far) % world_size, receive from (rank - far) % world_size."),
     Hint("other peer", no_partner,
-         "In each round, does the rank from which you receive also send to you?"),
+         "In each round, does the rank from which you receive also send a message to you?"),
     Hint("no messages", lambda s: s["rounds"] == 0, BY_MESSAGES),
     Hint("any message", lambda s: LUCK in str(s["left early"]),
-         lambda s: f"Only by luck did no rank leave early: {s['left early']}. Then the rank takes "
-         "a message of a later round for a message of this round. Name the rank from which you "
+         lambda s: f"Only by luck did no rank leave early: {s['left early']}. A rank may take a "
+         "message of a later round for a message of this round. Name the rank from which you "
          "receive."),
     Hint("left early", lambda s: s.wrong("left early"),
          lambda s: f"A rank left early: {s['left early']}. A rank may return only after it has "
