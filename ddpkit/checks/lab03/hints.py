@@ -167,8 +167,8 @@ SUM = (
          "All ranks wait for a message, and no message is under way. Start your send with "
          "dist.isend before you receive, or let one rank send first."),
     Hint("circle", lambda s: s.stuck,
-         "In each round, does the rank from which I receive also send to me? Draw an arrow for "
-         "each message."),
+         "In each round, does the rank from which your rank receives also send to your rank? Draw "
+         "an arrow for each message."),
     Hint("not contiguous", lambda s: s.kind == "not contiguous",
          "Messages must be contiguous: send x.contiguous(), receive into such a tensor."),
     Hint("lengths differ", lambda s: s.mismatch == "message",
@@ -180,18 +180,22 @@ SUM = (
     Hint("one rank", lambda s: s.error and s.n == 1,
          "With one rank there is no rank to talk to. The sum is x, in a tensor of its own."),
     Hint("no view", lambda s: s.kind == "no view",
-         "x may be laid out in memory in a different order, and then x.clone() is too. Such a "
-         "tensor has no view(-1), but x.clone(memory_format=torch.contiguous_format) has."),
+         "x may be laid out in memory in a different order, and then x.clone() has this order too. "
+         "Such a tensor has no view(-1), but x.clone(memory_format=torch.contiguous_format) has "
+         "one."),
     Hint("to itself", lambda s: s.kind == "to itself",
          "A rank sends no message to itself. Add the rank's own tensor without a message."),
     Hint("both ways", lambda s: s.kind == "no such rank" and s.way.name == "butterfly" and s.n == 4,
-         "A rank was named that does not exist. In an exchange, each of two ranks names the "
-         "second: with 4 ranks, which pairs exchange at distance 1, and which at distance 2?",
+         "Your code names a rank that does not exist. In an exchange, each of the two ranks names "
+         "the other one: with 4 ranks, which pairs exchange at distance 1, and which at distance "
+         "2?",
          "Partners at distance 1, 2 or 4 differ in one binary digit: rank ^ distance."),
     Hint("no such rank", lambda s: s.kind == "no such rank", lambda s:
-         f"A rank was named that does not exist: {s.n} ranks have the numbers 0 to {s.n - 1}.",
-         lambda s: "Not every rank has a partner in every round: some ranks give their tensor "
-         "before, and get the sum afterwards." if s.way.name == "butterfly"
+         f"Your code names a rank that does not exist: {s.n} ranks have the numbers 0 to "
+         f"{s.n - 1}.",
+         lambda s: "Not every rank has a partner in every round: some ranks send their "
+         "tensor before the first round, and get the sum after the last round."
+         if s.way.name == "butterfly"
          else "In a circle, rank 0 comes after the last rank: % world_size."),
     Hint("works in place", lambda s: s.kind == "None" and s.way.name == "tree",
          "A value here is None. reduce and broadcast work in place and return None, so do not "
