@@ -245,8 +245,8 @@ AVERAGE = (
          lambda s: f"Here the means are right, but by different calls: {s.calls}. The exercise "
          f"asks for {s.makes}: {s.expect['calls']}."),
     Hint("of who has one", lambda s: near(s.means, of_who_has_one(s)),
-         lambda s: "A sum was divided by the number of ranks that have the gradient. A missing "
-         f"gradient counts as zeros, so with {s.n} ranks divide by {s.n}."),
+         lambda s: "Your code divides a sum by the number of ranks that have the gradient. A "
+         f"missing gradient counts as zeros, so with {s.n} ranks divide by {s.n}."),
     Hint("from the start", lambda s: near(s.means, from_the_start(s)),
          "Each gradient got the numbers at the beginning of the flat vector. A gradient's numbers "
          "begin where those of the previous gradient end."),
@@ -328,7 +328,8 @@ TRAIN = (
     Hint("ranks differ", lambda s: s.wrong("ranks"),
          "The ranks make different steps. Each rank must take the same mean, after the "
          "averaging."),
-    Hint("other batch", say="One process starts from rank 0's model. It takes the gradient of the "
-         "mean over all images of this step's batch, and makes a step of SGD with momentum."),
+    Hint("other batch", say="One process starts from rank 0's model. In each step, the process "
+         "takes the gradient of the mean over all images of the whole batch, and makes a step of "
+         "SGD with momentum."),
 )
 # fmt: on
