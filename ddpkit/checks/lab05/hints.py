@@ -74,8 +74,8 @@ PIECES = (
          "then view."),
     Hint("where it begins", lambda s: any(begin != due for begin, due in begins(s)), wrong_begin),
     Hint("other elements", lambda s: s.wrong("pieces"),
-         "A piece lacks the right elements of flat, in the right order: row after row, as view() "
-         "goes. Leave flat itself unchanged."),
+         "Some piece does not hold the right elements of flat in the right order. Order the "
+         "elements row by row, as view() does, and leave flat itself unchanged."),
 )
 
 
@@ -135,9 +135,9 @@ BUCKETED = (
          "Within a bucket, the parameters keep the order in which they were put in, the reverse "
          "order."),
     Hint("order of buckets", lambda s: sorted(s.buckets) == sorted(s.expect["buckets"]),
-         "Return the buckets in the order in which they closed, then those left at the end in the "
-         "order in which they were opened. A kind that has closed a bucket opens its next bucket "
-         "later."),
+         "Return the buckets in the order in which they closed, and then the buckets that are "
+         "still open, in the order in which they were opened. After a kind has closed a bucket, "
+         "its next bucket is opened later."),
     Hint("stays open", say=lambda s:
          f"The first wrong bucket is number {first_other(s)}. A bucket closes with the parameter "
          "that makes its bytes, numel() times element_size(), reach the cap. Each kind has its "
@@ -170,8 +170,8 @@ def differ(one: Any, other: Any) -> bool:
 
 VIEWS = (
     Hint("asks None", lambda s: s.kind == "None",
-         "A value here is None. p.grad is None before any backward: then p.grad stays None, and "
-         "its place in flat[i] holds zeros."),
+         "A value here is None. p.grad is None before the first backward: then leave p.grad None, "
+         "and put zeros into its place in flat[i]."),
     Hint("flat tensor",
          lambda s: s.kind == "not its gradient" or [(f.shape, f.dtype) for f in flats(s["values"])]
          != [(f.shape, f.dtype) for f in flats(s.expect["values"])],
