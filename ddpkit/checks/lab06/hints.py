@@ -81,11 +81,10 @@ ROUNDED: tuple[Callable[[Seen], Any], ...] = (  # means with lost digits, each i
 # fmt: off
 AVERAGE = (
     Hint("waits", lambda s: s.stuck,
-         "average waits for the remaining ranks before it returns. Use async_op=True, and no "
-         "wait()."),
+         "average waits for all ranks before it returns. Use async_op=True, and no wait()."),
     Hint("not started", lambda s: s["all-reduces"] == 0,
-         "average has started no all_reduce when it returns. Starting in wait() is too late, and a "
-         "reduce informs only rank 0."),
+         "When average returns, no all_reduce has started. Starting in wait() is too late, and a "
+         "reduce gives its result to rank 0 alone."),
     Hint("several", lambda s: s["all-reduces"] > 1,
          lambda s: f"The answer has started {s['all-reduces']} all_reduces for a single bucket. "
          "Start a single all_reduce, of bucket.buffer(), which holds all gradients."),
@@ -131,8 +130,8 @@ REDUCER = (
          f"({' '.join(starts(s.events))}). This order may differ by rank: bucket 1 must wait for "
          "bucket 0."),
     Hint("incomplete", lambda s: set(starts(s.events)) > set(starts(s.expect["events"])),
-         "A bucket was started, but one of its gradients was never ready. Start only complete "
-         "buckets, and wait for the started buckets."),
+         "A bucket was started although one of its gradients was never ready. Start only complete "
+         "buckets, and wait only for started buckets."),
     Hint("started twice", lambda s: Counter(starts(s.events)) > Counter(starts(s.expect["events"]))
          and set(starts(s.events)) == set(starts(s.expect["events"])),
          "A bucket was started twice."),
