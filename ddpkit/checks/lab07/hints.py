@@ -111,12 +111,12 @@ FP16 = (
          lambda s: f"The group has {s.size} ranks, but you divide by {s.n}. Ask "
          "dist.get_world_size(state)."),
     Hint("another collective", lambda s: not s.wrong("gave") and s.wrong("collectives"),
-         lambda s: f"The means are right, but by {' and '.join(s.collectives)}. One all_reduce of "
-         "float16 is enough, and its bytes hardly grow with the number of ranks."),
+         lambda s: f"The means are right, but your code uses {' and '.join(s.collectives)}. One "
+         "all_reduce of float16 is enough: its bytes hardly grow with the number of ranks."),
     Hint("bfloat16", lambda s: near(first(s), s.mean, 2),
          "Digits are lost. float16 has 11 binary digits, but bfloat16 only 8."),
     Hint("divided twice", lambda s: near(first(s), s.mean / s.size, 3),
-         lambda s: f"The result is the mean, divided by {s.size} again. Divide once."),
+         lambda s: f"Your code divides the mean by {s.size} once more. Divide only once."),
     Hint("before it is there", is_own,
          "The Future holds only a rank's own numbers. Read the result of an all-reduce when the "
          "all-reduce is done: in `.then(...)`, not before."),
@@ -181,7 +181,7 @@ POWERSGD = (
          lambda s: f"In the sum of {s.times} equal gradients, {s['left out']} is missing. Keep the "
          "part that is left out, and add the part to the next gradient."),
     Hint("a new Q", lambda s: s.wrong("second") and not s.wrong("first"),
-         "The second step does not begin with the Q' of the first step. Keep Q', which is a better "
+         "The second step does not begin with the Q' of the first step. Keep Q': it is a better "
          "start than random numbers."),
     Hint("other shapes", lambda s: s.several,
          "For some shape, you send too much, or wrong numbers. As a matrix, a gradient has its "
@@ -219,8 +219,9 @@ GOSSIP = (
     Hint("all ranks", lambda s: s["to all"],
          "Your all-reduce goes to all ranks. All-reduce in the group of two."),
     Hint("waits", lambda s: s.stuck,
-         "The hook waits, or the partner never comes. A message has no Future, but an all-reduce "
-         "in a group of two has a Future. Both ranks of the pair take part, for each bucket."),
+         "The hook waits, or its partner never comes. Send and receive give no Future, but an "
+         "all-reduce in a group of two gives one. Both ranks of the pair must take part, for each "
+         "bucket."),
     Hint("a list", lambda s: isinstance(first(s)[0][0][0], list),
          "The Future of an all-reduce holds a list with one tensor. Take element [0]."),
     Hint("no Future", lambda s: isinstance(first(s)[0][0][0], str),

@@ -89,8 +89,8 @@ UNEVEN = (
 
 BARRIER = (
     Hint("looks for ever", lambda s: "looks for ever" in ends(s),
-         "The answer looks at the store again and again, and gives the remaining ranks no time. "
-         "Sleep between two looks, or let the store wait."),
+         "Your code looks at the store again and again without a pause, and leaves the other ranks "
+         "no time. Sleep between two looks, or let the store wait."),
     Hint("another error", lambda s: any(isinstance(end, str) and "Error" in end
                                         for end in ends(s)),
          lambda s: "Your barrier ends in "
@@ -100,7 +100,7 @@ BARRIER = (
          lambda s: f"A rank waits {s.longest:g} s, but the timeout is {s.timeout:g} s. The timeout "
          "is for all ranks together, not for each rank."),
     Hint("its own time", lambda s: s.longest >= 100,
-         "The answer waits as long as the store allows, which is minutes. store.wait takes a "
+         "Your barrier waits as long as the store allows, which is minutes. Pass store.wait a "
          "timedelta."),
     Hint("no list", lambda s: "no list" in ends(s),
          "Name the missing ranks as a list in the message: f\"ranks {missing} …\"."),
@@ -131,8 +131,8 @@ BARRIER = (
              if isinstance(end, list) and isinstance(wanted, list)),
          "Name all missing ranks, not only the first."),
     Hint("other ends", lambda s: s.wrong("ends"),
-         lambda s: f"By rank, the calls pass or end with the missing ranks: {s.ends}. The right "
-         f"ends are {s.expect['ends']}."),
+         lambda s: f"The ends of the calls, by rank, are {s.ends}, but the right ends are "
+         f"{s.expect['ends']}."),
 )
 
 RING = (
@@ -156,7 +156,8 @@ RING = (
     Hint("the mean", lambda s: near(s.gave[0] * s.n, s.expect["gave"][0]),
          "The result is the mean. An all-reduce sums, and DDP divides afterwards."),
     Hint("too many bytes", lambda s: sum(s.bytes) > most(s),
-         lambda s: f"{sum(s.bytes)} bytes were sent, but {most(s)} are enough for a ring."),
+         lambda s: f"The ranks sent {sum(s.bytes)} bytes, but {most(s)} bytes are enough for a "
+         "ring."),
     OTHER_BYTES,
     Hint("other sums", lambda s: s.wrong("gave"),
          "The tensors do not hold the sums over all ranks."),
