@@ -83,7 +83,7 @@ PUSHED = (
     Hint("gradient changed", lambda s: s.gradient != "kept",
          "The gradient that you were given has changed."),
     Hint("other chunks", lambda s: s.wrong("chunks"),
-         "A server got numbers of a different server. Chunk i of tensor_split(len(servers)) "
+         "A server got numbers that are not its chunk. Chunk i of tensor_split(len(servers)) "
          "belongs to servers[i]."),
     MORE_BYTES,
 )
@@ -122,8 +122,8 @@ SERVED = (
          "The server answers a pull that may_pull forbids. Call may_pull first, and put the worker "
          "on a list."),
     Hint("one at a time", lambda s: is_case(s, "one is freed") and before(s, "d2"),
-         "A push has freed two workers, but one of the two gets its answer only after the next "
-         "request. Call may_pull for all waiting workers after every request."),
+         "A push has freed two workers, but one of them gets its answer only after the next "
+         "request. After every request, call may_pull for all waiting workers."),
     Hint("answers all", lambda s: is_case(s, "one is freed") and early(s),
          "Two workers wait, and only one of them may continue. Call may_pull for each worker."),
     Hint("data from anybody", lambda s: is_case(s, "two at once") and s.wrong("gradients"),
@@ -150,10 +150,10 @@ SECONDS = (
          "first."),
         ("own link", "A worker's own link carries all of its S bytes, from all servers together: t "
          "in each direction, for any number of servers."),
-        ("average worker", "A round is over when the push of the last worker has arrived, not the "
-         "push of the average worker."),
+        ("average worker", "A round is over when the push of the last worker arrives. Your formula "
+         "ends with the push of an average worker."),
         ("first worker", "Your formula is right for the first worker. The last worker gets its "
-         "parameters later, because a server sends one answer after the next."),
+         "parameters later, because a server sends its answers one after another."),
         ("one server", "k servers send at the same time, each server its own chunk. A worker waits "
          "for (W - 1) answers of t/k."),
         ("latency of each worker", "The latencies of the workers pass at the same time."),
