@@ -47,8 +47,8 @@ STRAGGLER = (
     Hint("one step", lambda s: s.why == "good step" and named_none(s),
          "A slow rank may have good steps. Look at all steps except the first, together."),
     Hint("median of others", lambda s: s.why == "unlike" and named_slow(s),
-         lambda s: f"Rank {first_wrong(s)[1]} takes only 16 % longer than the median of all three "
-         "ranks."),
+         lambda s: f"Rank {first_wrong(s)[1]} takes only 16 % longer than the median of the three "
+         "ranks, and a straggler takes at least 20 % longer."),
     Hint("step by step", lambda s: s.why == "at times",
          lambda s: "In four of the five steps, a different rank takes longest, but in all five "
          f"steps together rank {first_wrong(s)[1]} does."),
@@ -131,10 +131,10 @@ SHARES = (
          lambda s: f"The shares add up to {s.images} images, but there are {s.batch}. The "
          "remainder of the rounding must go to some rank."),
     Hint("rounding", _ends_as(largest_remainder),
-         lambda s: f"{s.batch} images, speeds {[round(v, 1) for v in s.speeds]}: your shares are "
-         f"done after {s.done_after:.3g} s, but {s.expect['done after'].value:.3g} s is possible. "
-         "Do not give the next image to the largest remainder, but to the rank that would be done "
-         "first with it."),
+         lambda s: f"With {s.batch} images and the speeds {[round(v, 1) for v in s.speeds]}, your "
+         f"shares are done after {s.done_after:.3g} s, but {s.expect['done after'].value:.3g} s is "
+         "possible. Give the next image to the rank that would be done with it first, not to the "
+         "rank with the largest remainder."),
     Hint("nobody is left out", _ends_as(one_at_least),
          "One rank is 100 times slower, and all ranks wait for its one image. This rank may get no "
          "image."),
@@ -243,7 +243,7 @@ def _numbers(s: Seen) -> str:
 
 EVERY = (
     Hint("no root", _every(lambda save, failure: save * failure),
-         lambda s: _numbers(s) + "s · s is not a time: a root is missing."),
+         lambda s: _numbers(s) + "The product s · s is not a time: take a square root."),
     Hint("minutes", _every(lambda save, failure: sqrt(2 * save * failure) / 60),
          lambda s: _numbers(s) + "All times are seconds."),
     Hint("the 2", _every(lambda save, failure: sqrt(save * failure)),
@@ -298,7 +298,8 @@ SUPERVISE = (
          "The returned run has failed. Raise its error, so that the caller learns of the "
          "failure."),
     Hint("another end", lambda s: s.wrong("ended"),
-         lambda s: f"The right end is {s.expect['ended']}, not {s.ended}."),
+         lambda s: f"Your supervisor ended with {s.ended}, but the right end is "
+         f"{s.expect['ended']}."),
 )
 
 CAUSED = {  # patient -> a hint about the cause
@@ -354,8 +355,10 @@ MEND = (
          lambda s: f"The program ends, but it has {s.it_has}. The symptom is gone, but the fault "
          "is not."),
     Hint("other bytes", lambda s: s.wrong("ranks"),
-         lambda s: f"The results are right, but {s.ranks}, unlike in a healthy program. A mend "
-         "must keep the intended messages of the ranks."),
+         lambda s: "The results are right, but "
+         + ("the ranks send more bytes than" if s.ranks == "talk too much"
+            else f"{s.ranks} that it sends")
+         + " in a healthy program. A mend must keep the intended messages of the ranks."),
     Hint("another program", lambda s: s.wrong("mend"),
          lambda s: f"The program works, but has {s.mend}, which is a new program. A mend is small: "
          "find the line with the fault, and change only this line."),
