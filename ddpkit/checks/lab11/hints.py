@@ -50,7 +50,7 @@ TICKS = (
          lambda s: f"Each of {s.pieces} pieces passes each of {s.stages} stages. This makes "
          f"{s.stages * s.pieces} pairs, and some are missing."),
     Hint("one after the other", lambda s: len(s.ticks) > len(s.expect["ticks"]),
-         "A stage waits without need: piece 1 can enter when stage 0 has passed piece 0 on."),
+         "A stage waits without need: piece 1 can enter stage 0 as soon as piece 0 has left it."),
     Hint("two at once", lambda s: any(len({*tick}) > len({stage for stage, _ in tick})
          for tick in s.ticks), "A stage has two pieces in one tick, but a stage takes one piece at "
          "a time."),
@@ -67,10 +67,10 @@ RNN_LAYER = (
     *MESSAGES[1:],
     Hint("has returned", lambda s: s.stuck == "returned",
          "Count the messages: a rank waits for a message that no rank sends, or sends a message "
-         "that no rank receives. The last rank has no rank behind it, and rank 0 has no rank "
-         "before it."),
+         "that no rank receives. The last rank sends to no next rank, and rank 0 receives from no "
+         "previous rank."),
     Hint("to nobody", lambda s: s.kind in ("no such rank", "to itself"),
-         "There is no rank behind the last rank, and no rank before rank 0."),
+         "The last rank has no next rank, and rank 0 has no previous rank."),
     Hint("stuck", lambda s: s.stuck,
          "Draw sender, receiver and time of each message for three ranks: each output goes to the "
          "next rank."),
@@ -148,7 +148,8 @@ BUBBLE = (
     Hint("busy", lambda s: near(s.bubble, s.micro / (s.micro + s.stages - 1)),
          "Your result is the share in which a rank works. The bubble is the rest."),
     Hint("all stages", lambda s: near(s.bubble, s.stages / (s.micro + s.stages - 1)),
-         "A rank waits while the batch passes the remaining stages, one fewer than all stages."),
+         "A rank waits while the batch passes the other stages: their number is one less than the "
+         "number of all stages."),
     Hint("one slot too many", lambda s: near(s.bubble, (s.stages - 1) / (s.micro + s.stages)),
          lambda s: f"Count the slots: {s.micro} for the micro-batches, and one for each of the "
          "remaining stages."),
@@ -163,7 +164,7 @@ PIPELINE_STEP = (
     *MESSAGES[1:],
     Hint("returns without", lambda s: s.stuck == "returned",
          "A rank has returned while a second rank still waits for a message. Count the messages of "
-         "each pair. Rank 0 has no rank before it, and the last rank has no rank behind it."),
+         "each pair of ranks. Rank 0 has no previous rank, and the last rank has no next rank."),
     Hint("waits for its send", lambda s: s.stuck in ("send", "cycle"),
          "Ranks wait in a send until a neighbour receives, but the neighbour waits in a send too. "
          "Start the send (isend), continue with the plan, and wait at the end."),
