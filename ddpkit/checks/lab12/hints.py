@@ -80,7 +80,7 @@ def due(s: Seen) -> list[int]:
 def _sent(s: Seen, why: Mapping[str, str]) -> str:
     phase, found = next((each, found) for each in why if (found := _too_much(s, each)))
     ours, enough = map(size, found)
-    return f"The result is right, but {phase} sends {ours} where {enough} are enough: {why[phase]}"
+    return f"The result is right, but {phase} sends {ours}, and {enough} are enough: {why[phase]}"
 
 
 # fmt: off
@@ -159,8 +159,8 @@ X_S_PART = Hint("x's part", lambda s: not s.wrong("output") and s.n > 1
 LEARN = (  # hints for SlicedMLP and SlicedAttention
     Hint("learns otherwise", lambda s: not s.wrong("output", "gradient of x")
          and s.wrong("after 3 steps"), lambda s:
-         "The first output is right, but after 3 steps of SGD it is wrong: a parameter has a "
-         f"gradient other than in one process. Is this parameter {s.last_bias}?"),
+         "The first output is right, but after 3 steps of SGD the output is wrong: some parameter "
+         f"has a different gradient than in one process. Is this parameter {s.last_bias}?"),
     Hint("a rank learns otherwise", lambda s: not s.wrong("output", "gradient of x")
          and s.wrong("numbers that learn otherwise"), lambda s:
          "The outputs are right, but after 3 steps of SGD some ranks have parameters that one "
@@ -333,14 +333,14 @@ SCATTERED = (
     Hint("mean", lambda s: by_rank(s.output, [one / s.n for one in s.expect["output"]]),
          "The result is the mean. Add the parts of a sum."),
     Hint("only its own", lambda s: not s.wrong("output") and by_rank(s.gradient, s.alone),
-         "The gradient is zero where further ranks have the gradient. Each token's sum went to one "
-         "rank, and all ranks had a part in it. Gather the ranks' gradients."),
+         "The gradient is zero in the parts of other ranks. Each token's sum went to one rank, but "
+         "all ranks had a part in this sum. Gather the ranks' gradients."),
     Hint("divided gradient", lambda s: not s.wrong("output") and s.n > 1
          and by_rank(s.gradient, [one / s.n for one in s.right["gradient"]]),
          "The gradient is divided by the number of ranks. A sum passes the whole gradient to each "
          "of its parts."),
-    sends_more(forward="an all_reduce does the same work as a reduce-scatter, and an all_gather in "
-    "addition.",
+    sends_more(forward="an all_reduce does the work of a reduce-scatter and, in addition, of an "
+    "all-gather.",
                backward="each rank sends only its own part."),
     ANOTHER_S,
     Hint("other output", lambda s: s.wrong("output"),
