@@ -58,8 +58,9 @@ BYTES = (
          "Stage 1 shares out the optimizer, which is the largest part. Stage 2 adds the gradients, "
          "and stage 3 the parameters."),
     Hint("rounded down", lambda s: other(s, by=s.parameters // s.n),
-         lambda s: f"If {s.n} ranks have that many each, one parameter is left over. Some rank has "
-         "this parameter, and the largest share counts."),
+         lambda s: f"If each of the {s.n} ranks has only {s.parameters // s.n:,} parameters, at "
+         "least one parameter is left over. Some rank has this parameter too, and the largest "
+         "share counts."),
     Hint("one too many", lambda s: other(s, by=s.parameters // s.n + 1),
          lambda s: f"{s.n} ranks share these parameters evenly, without a remainder. No rank has "
          "one more."),
@@ -205,8 +206,8 @@ TO_OWNER = (
          lambda s: f"The chunk is right, but a rank sends {size(max(s.sent))}, where {most(s)} are "
          "enough. The rest is for chunks of further ranks, which this rank drops."),
     Hint("a view", lambda s: s.wrong("memory") and not s.wrong("chunk"),
-         "The chunk is right, but it is a view, and keeps the whole line in memory. A clone() does "
-         "not."),
+         "The chunk is right, but it is a view, which keeps the whole line in memory. A clone() of "
+         "the chunk does not."),
     Hint("other", lambda s: s.wrong("chunk"),
          "The result is not the mean of the ranks' lines. Add up all ranks' numbers of this rank's "
          "chunk, each once, and divide by the number of ranks."),
@@ -244,8 +245,8 @@ SHARDED = (
          "each forward and each backward? Does your code wait for the gather? And is the memory "
          "the same that the views use?"),
     Hint("None", lambda s: s.unused and s.kind in ("None", "not its gradient"),
-         "A view may have `grad` None. A view without use counts as zeros, and keeps its place in "
-         "the line."),
+         "A view may have `grad` None. An unused view counts as zeros, and keeps its place in the "
+         "line."),
     Hint("returns nothing", lambda s: s.kind == "None",
          "The next block got None. forward must return the block's output."),
     Hint("needs no gradient", lambda s: s.kind == "no hook",
@@ -335,9 +336,9 @@ AHEAD = (
          "In a backward, units come from the last to the first: unit 2 comes after unit 3. The "
          "next unit is k + step."),
     Hint("round the end", lambda s: s.wrong("left in memory"),
-         lambda s: f"Unit {s['left in memory'].split()[0]} is gathered when no computation needs "
-         "it any more. There is no unit after the last, and none before the first (units[-1] is "
-         "the last unit)."),
+         lambda s: f"Unit {s['left in memory'].split()[0]} is gathered, but no computation needs "
+         "the unit any more. There is no unit after the last, and none before the first (units[-1] "
+         "is the last unit)."),
     Hint("waits for the next", lambda s: s["computes while one is fetched"] == "nothing"
          and not s.wrong("order"),
          "The next unit begins, and your code waits for it at once. No unit is under way while "
