@@ -50,10 +50,10 @@ BOTTLENECK = (
     Hint("waits move nothing", lambda s: wrong_words(s)[0] in ("straggler", "input")
          and wrong_words(s)[1] in MOVING,
          "From start_ns to ready_ns, an all_reduce waits for the last rank, and no byte moves. "
-         "Look at the rank that waits least: all ranks wait for this rank."),
+         "Look at the rank that waits least, because all other ranks wait for this rank."),
     Hint("all are slow", taken_for("straggler", "compute"),
-         "One rank computes far longer than the rest: the bottleneck is a straggler. Compute that "
-         "is alike on all ranks is compute."),
+         "One rank computes far longer than the other ranks: the bottleneck is a straggler. The "
+         "bottleneck is compute only if all ranks compute equally long."),
     Hint("input waits", taken_for("input", "straggler"),
          "One rank waits for its data, and all ranks wait for this rank. The rank that waits least "
          "for its peers has its time in spans called input."),
@@ -86,8 +86,8 @@ TRAIN = (
          "places where the check cannot compute their time again. Use your own class from lab 06, "
          "or all_reduce."),
     Hint("the clock", lambda s: s.time == "not that of the clock",
-         lambda s: f"The ranks' clocks say {s.clock_ms:,.0f} ms, but their work takes {s.ms:,.0f} "
-         "ms. The check does not use the clocks: leave them alone."),
+         lambda s: f"The ranks' clocks show {s.clock_ms:,.0f} ms, but the work of the ranks takes "
+         f"{s.ms:,.0f} ms. The check does not use the clocks, so do not change them."),
     Hint("too little work", lambda s: s.time == "too little",
          lambda s: f"The ranks have computed {s.share:.0%} of the matrix products that the "
          "gradients of all stretches need. Each stretch of each step must go through forward and "
