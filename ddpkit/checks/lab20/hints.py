@@ -195,17 +195,11 @@ def _first_wrong(s: Seen) -> int:
     return next(at for at, (got, due) in enumerate(pairs) if got != due)
 
 
-def _short(s: Seen) -> str:
-    at = _first_wrong(s)
-    if s.expect["limits"][at] == "launches":
-        return (
-            f"When operation {at} was launched, the device was idle. So the limit is 'launches', "
-            "even if the operation is long."
-        )
-    return (
-        f"When operation {at} was launched, the device was still busy. So the limit is not "
-        "'launches', even if the operation is short."
-    )
+def _busy(s: Seen) -> int | None:
+    """Return the first operation with the wrong limit "launches"; None if no operation has it."""
+    pairs = zip(s["limits"], s.expect["limits"], strict=True)
+    found = (at for at, (got, due) in enumerate(pairs) if got == "launches" != due)
+    return next(found, None)
 
 
 def _roof_else(s: Seen) -> str:
@@ -239,8 +233,10 @@ ROOF = (
     Hint("upside down", lambda s: not s.wrong("us") and list(s["limits"]) == s.ideas["upside down"],
          "You have exchanged 'arithmetic' and 'memory': the time of arithmetic is flops / "
          "machine.flops."),
-    Hint("wrong limit", lambda s: not s.wrong("us") and list(s["limits"]) == s.ideas["short"],
-         _short),
+    Hint("wrong limit", lambda s: not s.wrong("us") and list(s["limits"]) == s.ideas["short"]
+         and _busy(s) is not None,
+         lambda s: f"The limit of operation {_busy(s)} is not 'launches': at its launch, the "
+         "device was still busy."),
     Hint("other end", lambda s: s.wrong(), _roof_else),
 )
 # fmt: on
