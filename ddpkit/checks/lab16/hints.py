@@ -112,8 +112,8 @@ MERGE = (
          "exponentials, not their logarithms."),
     Hint("overflow", lambda s: s.about == "scores of 1,000"
          and (_has_nan(s.output) or not s["log-sum-exp"].isfinite().all()),
-         "exp(1000) is infinite, and exp(-1000) is 0. Subtract the larger logarithm before you "
-         "take exp, so that no exponent is above 0."),
+         "exp(1000) is infinite, and exp(-1000) is 0. Take exp only of a difference of two "
+         "logarithms that is at most 0."),
     Hint("nothing seen", lambda s: s.about == "a query without any key"
          and (_has_nan(s.output) or _has_nan(s["log-sum-exp"])),
          "-inf minus -inf is nan. A query that has seen no key has the weights 0, an output of 0 "
