@@ -30,20 +30,20 @@ SEE = {"gave": "returned", "sent": "sent", "kept": "kept"}
 
 
 def ring(n: int, step: int = 1) -> str:
-    """Return the messages of a ring; with `step` -1, of a ring in the wrong direction."""
+    """Return the messages of a ring of `n` ranks as text; `step` -1 reverses the direction."""
     return " ".join(f"{rank}→{(rank + step) % n}" for rank in range(n)) if n > 1 else "nothing"
 
 
 def arrows(s: Seen) -> list[str]:
-    """Return the messages as sender→receiver, without the collectives."""
+    """Return the messages that the answer sent, each as "sender→receiver", without collectives."""
     return [each for each in s.sent.split() if "→" in each]
 
 
 def added(s: Seen) -> list[float]:
-    """Return each rank's surplus: the returned tensor minus the token, as a single number.
+    """Return, for each rank, the number that the rank's returned tensor has more than the token.
 
-    Raises: a rank returned no tensor of the token's shape, or added different numbers to the
-    token's elements.
+    Raises an error if a rank returned no tensor of the token's shape, or added different numbers to
+    the token's elements.
     """
     more = [(each - s.token).tolist() for each in s.gave]
     if any(len(set(each)) != 1 for each in more):
@@ -52,13 +52,13 @@ def added(s: Seen) -> list[float]:
 
 
 def passed_on(n: int) -> list[int]:
-    """Return, by rank, the sum of all additions to the token when the rank passes it on."""
+    """Return, for each rank, the sum of all additions to the token when the rank sends it on."""
     # in linear time, because a malicious answer may claim a huge n
     return list(accumulate(range(1, n + 1)))
 
 
 def holds(did: Did) -> list[tuple[int, str]]:
-    """Return the sender and the distinct numbers of each message; "" for unknown numbers."""
+    """Return each message's sender and its distinct numbers as text; "" for unknown numbers."""
     sends = (one for one in did.trace.spans if one.is_send)
     return sorted((one.rank, str(one.args.get("holds", ""))) for one in sends)
 
@@ -66,7 +66,8 @@ def holds(did: Did) -> list[tuple[int, str]]:
 def carried(token: Any, seen: Observed) -> Observed:
     """Replace the observation "hold" by "messages".
 
-    "messages" names the first message without the right token, or is "hold the token".
+    "messages" describes the first message that does not hold the right token. If there is no such
+    message, "messages" is "hold the token".
     """
     from ddpkit.rank.group.arguments import numbers
 
@@ -92,15 +93,15 @@ MISTAKES: dict[str, Callable[[int], list[int]]] = {  # name -> the result of `ad
 
 
 def only(name: str, s: Seen) -> bool:
-    """True if the surpluses are equal to the surpluses of this mistake, and of no other."""
+    """True if `added` has the values of the mistake `name`, and of no other mistake."""
     seen = added(s)
     return s.n > 1 and [each for each in MISTAKES if MISTAKES[each](s.n) == seen] == [name]
 
 
 def first_wrong_sum(s: Seen) -> str:
-    """Return a sentence about the first rank on the token's way that has a wrong sum.
+    """Return a sentence about the first rank, in the order of the ring, that has a wrong sum.
 
-    Raises StopIteration: all sums are right.
+    Raises StopIteration if all sums are right.
     """
     right = [passed_on(s.n)[-1], *passed_on(s.n)[1:]]
     seen = added(s)
@@ -112,13 +113,13 @@ def first_wrong_sum(s: Seen) -> str:
 
 
 def collectives(s: Seen) -> list[str]:
-    """Return the collectives that the answer called: barriers first, because they move no data."""
+    """Return the names of the collectives that the answer called, with all barriers first."""
     names = [each for each in s.sent.split() if "→" not in each and each != "nothing"]
     return sorted(names, key=lambda name: name != "barrier")
 
 
 def no_tensors(s: Seen) -> list[str]:
-    """Return the types of all returned values that are not tensors."""
+    """Return the type names of all returned values that are not tensors."""
     return [type(each).__name__ for each in s.gave if not hasattr(each, "new_empty")]
 
 

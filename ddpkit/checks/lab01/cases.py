@@ -78,10 +78,10 @@ def _numbers(batches: Any) -> list[int]:
 
 
 def _in_order(batches: list[Any], n: int) -> bool:
-    """True if the numbers come in order.
+    """True if the samples come in their original order.
 
-    More than 12 numbers also count as ordered if the order begins in the middle, or if the numbers
-    are shuffled only within each batch.
+    More than 12 samples also count as ordered in two more cases: the order starts in the middle, or
+    the samples are shuffled only within each batch.
     """
     if n <= 12:
         return _numbers(batches) == list(range(n))
@@ -154,9 +154,9 @@ def _steps(
     rates: list[float],
     momentum: float | None,
 ) -> Observed:
-    """Observe steps from `start`, alone and in turn with the steps of a second model.
+    """Run the answer's steps from `start`: first alone, then in turn with a second model's steps.
 
-    Without `momentum`, the answer's own default applies.
+    If `momentum` is None, the call does not pass `momentum`, and the answer's own default applies.
     """
     import torch
 
@@ -195,7 +195,7 @@ def _steps(
 def _torch_steps(
     start: list[Any], gradients: list[Any], rates: list[float], momentum: float
 ) -> list[Any]:
-    """Return the parameters after the same steps of torch.optim.SGD."""
+    """Return the parameters after torch.optim.SGD has made the same steps."""
     import torch
 
     parameters = _fresh(start)
@@ -271,10 +271,10 @@ class _Saved:
 def _accumulated(
     answer: Answer, start: list[Any], batches: list[tuple[Any, Any]], stale: bool
 ) -> Observed:
-    """Observe the gradients, the lengths passed to `loss`, and the number of graphs in memory.
+    """Observe the gradients, the sizes of the slices passed to `loss`, and the graphs in memory.
 
-    Two graphs are allowed: a graph may still be alive while the next is built, as after
-    backward(retain_graph=True).
+    Two graphs may be in memory at the same time: a graph may still be alive while the next is
+    built, as after backward(retain_graph=True).
     """
     import torch
 

@@ -68,7 +68,10 @@ STEPS: tuple[tuple[str, str, Velocity, Subtracted], ...] = (
 
 
 def steps_are(velocity: Velocity, subtracted: Subtracted, s: Seen) -> bool:
-    """True if the parameters are equal to the parameters after these wrong steps."""
+    """True if the answer's parameters are those after SGD with these formulas.
+
+    `velocity` and `subtracted` are the formulas of a common mistake.
+    """
     parameters, velocities = list(s.start), [0.0 * p for p in s.start]
     for given, lr in zip(s.steps, s.rates, strict=True):
         pairs = zip(velocities, given, strict=True)
@@ -104,7 +107,7 @@ STEP = (
 
 
 def total(s: Seen, weights: Sequence[float]) -> list[Any]:
-    """Return the sum of the micro-batches' gradients, each multiplied by its weight."""
+    """Return, for each parameter, the weighted sum of the micro-batches' gradients."""
     columns = zip(*s.parts, strict=True)
     return [sum(w * g for w, g in zip(weights, each, strict=True)) for each in columns]
 

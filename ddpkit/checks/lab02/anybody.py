@@ -1,6 +1,6 @@
-"""Barriers in which ranks receive from any rank.
+"""A test for barriers in which ranks receive from any rank.
 
-If messages arrive in a different order, a rank may leave such a barrier early.
+If messages arrive in a different order than in the run, a rank may leave such a barrier too early.
 """
 
 from __future__ import annotations
@@ -13,10 +13,11 @@ LUCK = "would be late"
 
 
 def could_leave(trace: Trace) -> str:
-    """Return the rank that may return before a late rank has begun, or "nobody".
+    """Return a text about a rank that could leave the barrier before all ranks have entered.
 
-    The result has the form "rank 0, if rank 1 would be late". Only a run with a receive from any
-    rank is examined: without such a receive, the messages have a single possible order.
+    An example is "rank 0, if rank 1 would be late". The text is "nobody" if there is no such rank.
+    Only a run with a receive from any rank is examined: without such a receive, the messages have a
+    single possible order.
     """
     spans = [span for span in trace.spans if span.kind == "comm" and span.peer is not None]
     if not any("anybody" in span.args for span in spans):
@@ -32,12 +33,12 @@ def could_leave(trace: Trace) -> str:
 
 
 def _moment(span: Span) -> int:
-    """Return the moment at which the rank continues; for a receive, the arrival of the message."""
+    """Return the moment, in ns, at which a call ends for its rank: a send at its start."""
     return span.start_ns if span.name == "send" else span.over_ns
 
 
 def _ended(calls: dict[int, deque[Span]]) -> list[int]:
-    """Return the ranks that can complete all their calls by messages among the given ranks."""
+    """Return the ranks that can complete all their calls without messages from further ranks."""
     sent: dict[int, list[Span]] = defaultdict(list)  # messages under way, by receiver
     moved = True
     while moved:
@@ -51,7 +52,7 @@ def _ended(calls: dict[int, deque[Span]]) -> list[int]:
 
 
 def _take(there: list[Span], recv: Span) -> bool:
-    """Remove the first message that this receive may take; return False if there is none."""
+    """Remove from `there` the first message that fits this receive; return False if none fits."""
     for send in there:
         is_it = "anybody" in recv.args or send.rank == recv.peer
         if is_it and send.args.get("tag") == recv.args.get("tag"):

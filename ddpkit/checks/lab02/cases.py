@@ -134,7 +134,7 @@ def reduce_scatter(answer: Answer, rng: random.Random) -> Iterator[Case]:
 def _cases(op: str, rows: Sequence[Row], answer: Answer, rng: random.Random) -> Iterator[Case]:
     """Yield the cases of all rows.
 
-    The first row has a run of its own. Neighbouring rows with the same number of ranks share a run.
+    The first row has its own run. Neighbouring rows with the same number of ranks share a run.
     """
     first, *others = [collective(op, row, rng) for row in rows]
     for group in ([first], *(list(each) for _, each in groupby(others, key=lambda c: c.n))):
@@ -167,9 +167,9 @@ def barrier(answer: Answer, rng: random.Random) -> Iterator[Case]:
 
 
 def _left_early(did: Did) -> str:
-    """Describe the first rank that returned before hearing of all ranks.
+    """Describe the first rank that left the barrier before hearing from all ranks.
 
-    Without such a rank, return the result of `could_leave`.
+    If there is no such rank, return the result of `could_leave`.
     """
     early = (
         f"rank {rank}, without word of rank {min(unheard)}"
@@ -180,7 +180,7 @@ def _left_early(did: Did) -> str:
 
 
 def _elements(did: Did) -> int:
-    """Return the size of the first message with more or fewer elements than 1; otherwise 1."""
+    """Return the number of elements of the first message that does not have exactly one; else 1."""
     import torch
 
     sends = (one for one in did.trace.spans if one.is_send)
@@ -192,11 +192,11 @@ BARRIER_SEE: Looks = {"left early": _left_early, "rounds": "rounds", "elements":
 
 
 def _heard(did: Did) -> list[set[int]]:
-    """Return, for each rank, the ranks of which it has heard when it returns.
+    """Return, for each rank, the ranks from which it has heard when it returns.
 
-    A rank hears of a second rank by a message from the second rank, or through ranks in between.
-    The events are read in their order, so a bad barrier is found even if no rank is late. If the
-    order of the messages depends on luck, `could_leave` finds the bad barrier.
+    A rank hears from a second rank by a message from the second rank, or through ranks in between.
+    The spans are read in the order of their times, so a wrong barrier is found even if no rank is
+    late. If the order of the messages is random, `could_leave` finds the wrong barrier.
     """
     known = [{rank} for rank in did.trace.ranks]
     carried: dict[int, set[int]] = {}

@@ -1,8 +1,8 @@
-"""The collectives of the cases: their inputs, and the tensors and messages of a right answer.
+"""The inputs of the lab's collectives, and the tensors and messages of a right answer.
 
-Expected bytes, peers and rounds come from the schedule (`ddpkit.simulate`). A case shows only the
-values on which all right answers agree. In a tree, right answers differ in the rank that sends the
-most bytes. An answer may send or skip empty messages.
+Expected bytes, peers and rounds come from the schedule (`ddpkit.simulate`). A case compares only
+the values on which all right answers agree. For example, right answers by a tree differ in the rank
+that sends the most bytes. An answer may send or skip empty messages.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ Row = tuple[int, int, str, int, str]  # a case: ranks, `Collective.units`, dtype
 
 @dataclass(frozen=True)
 class Collective:
-    """A collective of given tensors: `x` and `chunks`, both by rank.
+    """A collective and its input tensors: `x` and `chunks`, both by rank.
 
-    `chunks` is None on a rank that neither gives nor gets chunks.
+    `chunks` is None on a rank that neither sends nor receives chunks.
     """
 
     op: str
@@ -58,7 +58,7 @@ class Collective:
 
     @property
     def before(self) -> list[Any]:
-        """The contents, before the call, of the tensors that the call writes, by rank."""
+        """The contents, before the call, of the tensors that the answer writes to, by rank."""
         return self.x if written_by(self.op) == "x" else self.chunks
 
     @property
@@ -70,7 +70,7 @@ class Collective:
 
     @property
     def calls(self) -> Arguments:
-        """The arguments of `call` after the first two, by rank."""
+        """The arguments of `call` on each rank, from `laid` on."""
         roots = [self.root] * self.n
         given = {"x": self.x, "chunks": self.chunks, "src": roots, "dst": roots}
         arguments = (given[name] for name in ARGUMENTS[self.op])
@@ -80,8 +80,9 @@ class Collective:
         """Return the observations of a right call.
 
         The number of rounds is left out if some messages are empty, because right answers then
-        differ. With `plain`, a collective other than a tree also shows the bytes of each rank, and
-        the state of the tensors that are only read. A plain ring shows the peers too.
+        differ. With `plain`, the collectives that do not use a tree also show the bytes of each
+        rank, and "kept" for the tensors that are only read. With `plain`, a ring also shows the
+        peers.
         """
         plan = schedule(self.op, self.n, self.units, self.root)
         sends = [step for step in plan.steps if isinstance(step, Send)]
@@ -115,17 +116,18 @@ def total(parts: Sequence[Any]) -> Any:
 
 
 def written_by(op: str) -> str:
-    """Return the name of the argument that a call writes: "x" or "chunks"."""
+    """Return the name of the argument that the collective `op` writes to: "x" or "chunks"."""
     return "chunks" if op in ("gather", "all_gather") else "x"
 
 
 def call(op: str, answer: Callable[..., None], laid: str, *arguments: object) -> tuple[Any, str]:
-    """Run on a rank; return the written tensors, and "kept" if the rest is unchanged.
+    """Run the answer on a rank; return the written tensors, and "kept" or "changed".
 
-    This function makes the memory layout, because shipping a tensor to a rank loses the layout.
-    `laid` is "", "transposed" or "in place". With "transposed", the tensors that are only read, and
-    the x of a tree, are matrices laid out column by column, so they are not contiguous. With "in
-    place", x is one of the chunks.
+    The word is "kept" if the answer left the tensors that it should only read unchanged. `laid` is
+    the memory layout: "", "transposed" or "in place". With "transposed", the tensors that are only
+    read, and the x of a tree, are matrices laid out column by column, so they are not contiguous.
+    With "in place", x is one of the chunks. This function makes the layout on the rank, because
+    shipping a tensor to a rank loses the layout.
     """
     import torch.distributed as dist
 
@@ -147,7 +149,7 @@ def call(op: str, answer: Callable[..., None], laid: str, *arguments: object) ->
 
 
 def _memory(given: Any) -> Any:
-    """Return tensors that share the memory of the given tensors.
+    """Return new tensors in the memory of the given tensors.
 
     An answer that gives a tensor new memory (x.data = y) does not write in place: the returned
     tensors then keep the old values.
@@ -158,12 +160,12 @@ def _memory(given: Any) -> Any:
 
 
 def _transposed(x: Tensor) -> Any:
-    """Return an equal matrix, laid out column by column."""
+    """Return a copy of the matrix that is laid out column by column."""
     return x.t().contiguous().t()
 
 
 def looks(op: str, expect: Observed) -> Looks:
-    """Return a look (`ranks.Looks`) for each name in `expect`, to observe a run of `call`."""
+    """Return, for each name in `expect`, the function that reads this observation from a run."""
     see: Looks = {
         "x": _read,
         "chunks": _read,
@@ -184,7 +186,7 @@ def _read(did: Did) -> str:
 
 
 def _bytes(did: Did) -> int:
-    """Return the bytes that all ranks together sent."""
+    """Return the sum of the bytes that all ranks sent."""
     return sum(did.bytes)
 
 
@@ -192,10 +194,10 @@ def _bytes(did: Did) -> int:
 
 
 def collective(op: str, row: Row, rng: random.Random) -> Collective:
-    """Draw a collective of random numbers.
+    """Draw the inputs of a collective at random.
 
-    With the layout "transposed", the x of a tree is a matrix with two rows; for the remaining
-    collectives, the tensor that is cut into chunks is a matrix with three rows.
+    With the layout "transposed", the x of a tree is a matrix with two rows. In the other
+    collectives, the tensor that is cut into chunks is then a matrix with three rows.
     """
     n, units, dtype, root, laid = row
     if op in TREES:

@@ -56,7 +56,8 @@ def not_copied(s: Seen) -> str:
 def other_bytes(s: Seen) -> str:
     """Return the start of a sentence about wrong bytes; the caller adds "enough" or "due".
 
-    The bytes are those of all ranks together, or of the first rank with a wrong number.
+    The sentence is about the bytes of all ranks together, or about the first rank that sent a wrong
+    number of bytes.
     """
     got, expected = s["bytes"], s.expect["bytes"]
     if isinstance(expected, int):
@@ -66,7 +67,7 @@ def other_bytes(s: Seen) -> str:
 
 
 def own_elsewhere(s: Seen) -> int | None:
-    """Return the number of the wrong chunk that holds the root's own x, or None."""
+    """Return the number of a wrong chunk on the root that holds the root's own x, or None."""
     found = (at for at in wrong_chunks(s) if given_by(s, s["chunks"][s.root][at]) == s.root)
     return next(found, None)
 

@@ -1,4 +1,4 @@
-"""A line through the times of messages by least squares, and hints for wrong lines."""
+"""A line of time over message size, fitted by least squares, and hints for wrong lines."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ Link = tuple[float, float]  # latency in seconds, bandwidth in bytes per second
 
 
 def line(nbytes: Sequence[float], seconds: Sequence[float]) -> Link:
-    """Return latency and bandwidth of the line `seconds = latency + nbytes / bandwidth`."""
+    """Return the latency and bandwidth of the line `seconds = latency + nbytes / bandwidth`."""
     slope, intercept = linear_regression(nbytes, seconds)
     return intercept, 1 / slope
 
 
 def of_sizes(s: Seen) -> Link:
-    """Fit the sizes as a function of the times: nbytes = bandwidth * (t - latency)."""
+    """Return the line with the axes swapped: the fit of nbytes = bandwidth * (t - latency)."""
     slope, intercept = linear_regression(s.one_way, s.nbytes)
     return -intercept / slope, slope
 
@@ -31,16 +31,16 @@ def through_ends(s: Seen) -> Link:
 
 
 def through_means(s: Seen) -> Link:
-    """Return the line through the mean times, one mean for each size."""
+    """Return the line through the mean times, one mean for each message size."""
     times = list(zip(s.nbytes, s.one_way, strict=True))
     means = {size: fmean(t for nbytes, t in times if nbytes == size) for size in s.nbytes}
     return line(list(means), list(means.values()))
 
 
 def by_one_less(power: int, s: Seen) -> Link:
-    """Return a line with a covariance divided by n - 1 and a variance divided by n.
+    """Return a line with a covariance divided by n - 1, and a variance divided by n.
 
-    With `power` -1, the covariance is divided by n, and the variance by n - 1.
+    With `power` -1, the covariance is divided by n and the variance by n - 1.
     """
     n = len(s.nbytes)
     slope = (n / (n - 1)) ** power / s.beta

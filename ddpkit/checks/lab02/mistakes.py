@@ -1,4 +1,4 @@
-"""Mistakes in the tensors, sums and messages of collectives; the hints use these functions.
+"""Functions that recognize mistakes in collectives; the hints use these functions.
 
 `s.given` is the `Collective` that was called: `s.given.x` and `s.given.chunks` are its inputs.
 """
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def no_partner(s: Seen) -> object:
-    """True if the sends of the ranks do not match the receives."""
+    """True if the sends and receives of the ranks do not form pairs."""
     return s.stuck or s.kind in ("to itself", "no such rank")
 
 
@@ -28,41 +28,41 @@ def no_power_of_two(s: Seen) -> bool:
 
 
 def wrong_ranks(s: Seen) -> list[int]:
-    """Return the ranks on which the written tensors are wrong."""
+    """Return the ranks with wrong contents in the tensors that the answer writes to."""
     out = written_by(s.op)
     return [rank for rank in range(s.n) if not same(s[out][rank], s.expect[out][rank])]
 
 
 def first(s: Seen) -> int:
-    """Return the first of `wrong_ranks`.
+    """Return the first rank of `wrong_ranks`.
 
-    Raises IndexError if no rank is wrong. A hint that raises an error does not fit the answer.
+    Raises IndexError if no rank is wrong. A hint is not shown if its condition raises an error.
     """
     return wrong_ranks(s)[0]
 
 
 def untouched(s: Seen) -> list[int]:
-    """Return `wrong_ranks` if none of these ranks changed its tensor; otherwise []."""
+    """Return `wrong_ranks` if all of these ranks left their tensors unchanged; otherwise []."""
     ranks, got = wrong_ranks(s), s[written_by(s.op)]
     return ranks if all(same(got[rank], s.before[rank]) for rank in ranks) else []
 
 
 def wrong_chunks(s: Seen) -> list[int]:
-    """Return the numbers of the wrong chunks on the first rank with a wrong chunk."""
+    """Return the numbers of the wrong chunks on the first wrong rank."""
     rank = first(s)
     got, expected = s["chunks"][rank], s.expect["chunks"][rank]
     return [at for at in range(s.n) if not same(got[at], expected[at])]
 
 
 def empty_chunks(s: Seen) -> list[int]:
-    """Return those of `wrong_chunks` that still have their content from before the call."""
+    """Return those of `wrong_chunks` that the answer left unchanged."""
     rank = first(s)
     got, before = s["chunks"][rank], s.before[rank]
     return [at for at in wrong_chunks(s) if same(got[at], before[at])]
 
 
 def holds(s: Seen, at: int) -> str:
-    """Describe the content of chunk number `at` on the first rank with a wrong chunk."""
+    """Describe the content of chunk `at` on the first wrong rank."""
     rank = first(s)
     if at in empty_chunks(s):
         return "has not changed"
@@ -77,17 +77,17 @@ def given_by(s: Seen, tensor: Tensor) -> int | None:
 
 @lru_cache(maxsize=1)  # called by several hints
 def times(s: Seen) -> tuple[int, ...]:
-    """Return, for each rank, the number of times its part is in the first wrong sum."""
+    """Return how many times each rank's part is in the sum on the first wrong rank."""
     rank = first(s)
     parts = s.given.x if s.op == "reduce" else [chunks[rank] for chunks in s.given.chunks]
     return times_in(s["x"][rank], parts)
 
 
 def owner(s: Seen) -> int | None:
-    """Return the number of the chunks that are added up in the first wrong sum.
+    """Return the number i if the first wrong sum adds up chunk i of the ranks.
 
-    Chunk number i of all ranks should be added up on rank i. Return None if the sum is not a sum of
-    chunks with the same number.
+    Chunk i of all ranks should be added up on rank i. Return None if the sum is not a sum of chunks
+    with the same number.
     """
     rank = first(s)
     columns = enumerate(zip(*s.given.chunks, strict=True))
@@ -96,7 +96,7 @@ def owner(s: Seen) -> int | None:
 
 
 def times_in(got: Any, parts: Sequence[Any]) -> tuple[int, ...]:
-    """Return the factors 0, 1 or 2 with which `parts` add up to `got`; () if there are none."""
+    """Return a factor (0, 1 or 2) for each part, so that the sum is `got`; () if impossible."""
     import torch
 
     if not isinstance(got, torch.Tensor) or got.shape != parts[0].shape or not got.numel():
@@ -111,6 +111,6 @@ def _multiples(factors: Sequence[int], parts: Sequence[Any]) -> list[Any]:
 
 
 def receivers(s: Seen) -> list[list[int]]:
-    """Return the ranks to which each rank sends."""
+    """Return, for each rank, the ranks that it sends to."""
     arrows = [tuple(map(int, arrow.split("→"))) for arrow in s["to"].split()]
     return [[peer for sender, peer in arrows if sender == rank] for rank in range(s.n)]

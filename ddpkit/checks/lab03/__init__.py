@@ -2,8 +2,8 @@
 
 cases   the exercises
 ways    the six algorithms, and the sentences in which their hints differ
-sums    inputs that make the parts of a sum visible, and the results of an answer
-sent    the traffic of an all-reduce: bytes, messages, and messages in a row
+sums    inputs that make each rank's part of a sum visible, and the results of an answer
+sent    the traffic of an all-reduce: bytes, messages, and messages that follow each other
 rings   the results of common mistakes in a ring
 hints   sentences about wrong all-reduces and wrong predictions
 """

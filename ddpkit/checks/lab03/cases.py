@@ -33,8 +33,8 @@ def _register(way: Way) -> None:
 def _cases(answer: Answer, rng: random.Random, way: Way) -> Iterator[Case]:
     """Yield the cases that all six exercises share, the simplest first.
 
-    An answer that fails or raises in a simple case would fail in the later cases too, and would
-    need much time. `stop_if` ends the exercise after such a case.
+    An answer that is wrong or raises an error in a simple case would fail in the later cases too,
+    and would take a long time. `stop_if` ends the exercise after such a case.
     """
     for n, tensors in TENSORS.items():
         n = way.uneven if n == 5 else n
@@ -89,7 +89,7 @@ def predict(answer: Answer, rng: random.Random) -> Iterator[Case]:
 
 
 def _price(name: str, n: int) -> tuple[float, float]:
-    """Return the latencies and the tensors of an all-reduce on n ranks.
+    """Return the time of an all-reduce on n ranks as two counts: latencies, and tensors sent.
 
     Each round of a tree or a butterfly counts as one latency and one tensor, as in textbooks.
     """
@@ -101,14 +101,14 @@ def _price(name: str, n: int) -> tuple[float, float]:
 
 
 def _by_ranks(counts: list[float]) -> dict[str, float]:
-    """Return counts like {"with 2 ranks": 1, "with 3 ranks": 1.3333}; whole numbers become ints."""
+    """Return a dict like {"with 2 ranks": 1, "with 3 ranks": 1.3333}; whole numbers become ints."""
     rounded = [round(float(each), 4) for each in counts]
     whole = [int(each) if each.is_integer() else each for each in rounded]
     return {f"with {title(n)}": each for n, each in zip(WORLDS, whole, strict=True)}
 
 
 def _predicted(answer: Answer, nbytes: int, latency: float, bandwidth: float) -> Observed:
-    """Observe the latencies without bytes, the tensors without latency, and both together."""
+    """Observe the answer's prediction without bytes, without latency, and with both."""
     t = nbytes / bandwidth
     return {
         "latencies": _by_ranks([answer(n, 0, latency, bandwidth) / latency for n in WORLDS]),

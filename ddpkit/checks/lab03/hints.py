@@ -27,7 +27,7 @@ def worker(names: list[str]) -> str:
 
 
 def wrong_sum(s: Seen) -> str:
-    """Return the name of the first wrong sum."""
+    """Return the name of the first input with a wrong sum."""
     names: Iterable[str] = s.inputs
     return next(name for name in names if s.wrong(name))
 
@@ -41,10 +41,11 @@ def due(s: Seen) -> Any:
 
 
 def times(s: Seen) -> Any:
-    """Count how often each element of the wrong sum contains each rank's part: [rank, element].
+    """Return the number of times that each rank's part is in each element: [rank, element].
 
-    The counts come from the digits of the sum (`sums.inputs_for`). Raises: the wrong sum is not a
-    tensor of the right size, or has fractions.
+    The function reads the first wrong sum. The counts come from the digits of the sum
+    (`sums.inputs_for`). Raises an error if the wrong sum is not a tensor of the right size, or has
+    fractions.
     """
     import torch
 
@@ -57,12 +58,12 @@ def times(s: Seen) -> Any:
 
 
 def not_whole(s: Seen) -> bool:
-    """True if the wrong sum has fractions; all inputs are whole numbers."""
+    """True if the wrong sum is not a whole number; all inputs are whole numbers."""
     return not same(got(s), got(s).floor())
 
 
 def of_two_calls(s: Seen) -> bool:
-    """True if the wrong sum, read after all calls, holds a result of a different call."""
+    """True if the wrong sum holds the result of a different call, after all calls were made."""
     name = wrong_sum(s)
     others = [each for each in s.inputs if each != name and s.expect[each].shape == due(s).shape]
     return any(
@@ -73,7 +74,7 @@ def of_two_calls(s: Seen) -> bool:
 
 
 def whole(s: Seen) -> int:
-    """Return the number of elements in n chunks of equal length."""
+    """Return the number of elements in n chunks of equal length, without the remainder."""
     return int(due(s).numel() // s.n * s.n)
 
 
@@ -83,9 +84,9 @@ def end_left_out(s: Seen) -> bool:
 
 
 def tell(what: str, is_wrong: Callable[[Any], Any], s: Seen) -> str:
-    """Return a sentence about the first element in which a part is missing or repeated.
+    """Return a sentence about the first element in which a rank's part is missing or repeated.
 
-    Raises IndexError: there is no such element.
+    Raises IndexError if there is no such element.
     """
     wrong = is_wrong(times(s))
     element = int(wrong.any(dim=0).nonzero()[0])
@@ -94,7 +95,7 @@ def tell(what: str, is_wrong: Callable[[Any], Any], s: Seen) -> str:
 
 
 def goes_round(ring: Ring, s: Seen) -> bool:
-    """True if the ring with this mistake gives the wrong sum, and bytes and messages are right."""
+    """True if a ring with this mistake explains the wrong sum, and bytes and messages are right."""
     if s.way.name != "ring" or s.wrong(*({"bytes", "messages"} & s.expect.keys())):
         return False
     sums = around(ring, [x.reshape(-1) for x in s.inputs[wrong_sum(s)]])
@@ -102,23 +103,26 @@ def goes_round(ring: Ring, s: Seen) -> bool:
 
 
 def hidden_master(s: Seen) -> bool:
-    """True if rank 0 alone sent as many bytes as all remaining ranks together.
+    """True if rank 0 alone sent as many bytes as all other ranks together.
 
     In addition, rank 0 must have sent more bytes than in a right answer. If ranks may swap roles
-    (`Way.settled` is false), the rank that sent the most bytes counts, not rank 0.
+    (`Way.settled` is false), the rank that sent the most bytes counts in the place of rank 0.
     """
     first, *others = s.bytes
     return bool(first == sum(others) and s.expect["bytes"][0] < first)
 
 
 def by_size(counts: list[int]) -> str:
-    """Join counts with commas and "and"."""
+    """Return the counts in words, for example "4, 2 and 1"."""
     *most, least = map(str, counts)
     return f"{', '.join(most)} and {least}"
 
 
 def bytes_of_a_rank(s: Seen) -> str:
-    """Return a sentence about the first rank with wrong bytes: bytes and peers, sent and right."""
+    """Return a sentence with the bytes and peers of the first rank that sent wrong bytes.
+
+    The sentence also gives the right bytes and peers.
+    """
     right = s.expect["bytes"]
     rank = next(rank for rank in range(s.n) if s.bytes[rank] != right[rank])
     to, due_to = (peers(rank, each) for each in (s.to, s.expect["to"]))
@@ -126,7 +130,10 @@ def bytes_of_a_rank(s: Seen) -> str:
 
 
 def peers(rank: int, to: str) -> str:
-    """Return " to ranks 1 and 2"; "" if the rank sends nothing, or if the peers are not fixed."""
+    """Return a text like " to ranks 1 and 2".
+
+    Return "" if the rank sends nothing, or if a right answer may choose its peers.
+    """
     found = [int(pair.partition("→")[2]) for pair in to.split() if pair.startswith(f"{rank}→")]
     return f" to {who(found)}" if found else ""
 
@@ -134,7 +141,7 @@ def peers(rank: int, to: str) -> str:
 def too_many_rounds(s: Seen) -> bool:
     """True if a ring continues after the sum is complete.
 
-    Each extra round sends all chunks once.
+    Each further round sends all chunks once more.
     """
     most = max(s.expect["messages"])
     rounds, nbytes, right = s.messages[0], total(s.bytes), total(s.expect["bytes"])
@@ -277,10 +284,10 @@ SUM = (
 
 
 def miscounted(s: Seen) -> tuple[str, str, float, float]:
-    """Return a price, a number of ranks, the answer's count and the right count.
+    """Return the first wrong count of the answer, with its name, ranks and right value.
 
-    The price, "latencies" or "tensors", is the first with a wrong count. Raises StopIteration: all
-    counts are right.
+    The result is ("latencies" or "tensors", the number of ranks as text, the answer's count, the
+    right count). Raises StopIteration if all counts are right.
     """
     return next(
         (price, ranks, s[price][ranks], right)
@@ -291,18 +298,18 @@ def miscounted(s: Seen) -> tuple[str, str, float, float]:
 
 
 def times_too_much(factor: Callable[[Seen], float], s: Seen) -> bool:
-    """True if the wrong count is `factor` times the right count."""
+    """True if the first wrong count is `factor` times the right count."""
     _, _, counted, right = miscounted(s)
     return right != 0 and isclose(counted, factor(s) * right, rel_tol=1e-3)
 
 
 def only_tensors(factor: Callable[[Seen], float], s: Seen) -> bool:
-    """True if the latencies are right, and the tensors are `factor` times the right count."""
+    """True if the latencies are right, and a count of tensors is `factor` times the right count."""
     return miscounted(s)[0] == "tensors" and times_too_much(factor, s)
 
 
 def correct(algorithm: str, s: Seen) -> str | None:
-    """Return a sentence about the wrong count; None if the case asks for a different algorithm."""
+    """Return a sentence about the first wrong count; None if the case has another algorithm."""
     price, ranks, counted, right = miscounted(s)
     told = f"{ranks.capitalize()} you count {counted:g} {noun(price, counted)}, not {right:g}."
     return told if s.algorithm == algorithm else None

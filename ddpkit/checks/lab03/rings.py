@@ -1,4 +1,4 @@
-"""Rings with common mistakes, and their results, so that a hint can name the mistake."""
+"""Ring all-reduces with common mistakes, and their results; a hint names the mistake."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Chunk = Callable[[int, int, int], int]  # (rank, step, n) -> number of a chunk
 
 @dataclass(frozen=True)
 class Ring:
-    """A ring with a mistake, and the hint about the mistake."""
+    """A ring all-reduce with a mistake, and the hint about the mistake."""
 
     name: str
     says: str
@@ -23,9 +23,9 @@ class Ring:
 
 
 def around(ring: Ring, parts: Sequence[Any]) -> list[Any]:
-    """Return the tensor of every rank after 2(n - 1) steps; `parts` are the ranks' 1-d inputs.
+    """Return each rank's tensor after 2(n - 1) steps of a ring; `parts` are the 1-d inputs by rank.
 
-    Raises RuntimeError: chunks of different lengths meet.
+    Raises RuntimeError if a rank combines chunks of different lengths.
     """
     import torch
 

@@ -1,8 +1,8 @@
 """The traffic of an all-reduce: bytes, messages, and the number of messages in a row.
 
-The schedule in `ddpkit.simulate` is the only place that knows the messages of an algorithm. The
-expected traffic is counted in the trace of the simulated schedule, and the traffic of an answer in
-the trace of the answer's run.
+The messages of an algorithm are written down only in the schedules of `ddpkit.simulate`. The
+expected traffic is counted in the trace of the simulated schedule. An answer's traffic is counted
+in the trace of the answer's run.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
 
 
 def simulated(algorithm: str, world_size: int, x: Tensor) -> Did:
-    """Return a run of ranks that follow the algorithm's schedule, without returned values."""
+    """Return a simulated run of the algorithm's schedule; the run has no return values."""
     plan = schedule(algorithm, world_size, x.numel())
     return Did([], True, time_of(plan, "1 Gbit/s, 200 us", itemsize=x.element_size()))
 
 
 def top(spans: Sequence[Span]) -> int:
-    """Return the root of a tree with messages first up and then down.
+    """Return the root of the tree along which messages go first up and then down.
 
-    Return 0 if the messages form no such tree.
+    Return 0 if the messages do not form such a tree.
     """
     sends = sorted((one for one in spans if one.is_send), key=lambda one: one.start_ns)
     up, down = sends[: len(sends) // 2], sends[len(sends) // 2 :]
@@ -39,11 +39,12 @@ def top(spans: Sequence[Span]) -> int:
 
 
 def counts(did: Sequence[Did], *, settled: bool, whole: bool) -> Observed:
-    """Return the traffic on which all right answers agree; `settled` and `whole` as in `Way`.
+    """Return the part of the traffic that is equal in all right answers.
 
-    With 2, 3 and 5 ranks, right answers differ in the rank that skips a round or has a longer
-    chunk. Therefore the ranks' numbers of messages are sorted, the largest first. A rank through
-    which all messages go is still visible.
+    `settled` and `whole` have the same meaning as in `Way`. With 2, 3 and 5 ranks, right answers
+    differ in the rank that skips a round or has a longer chunk. Therefore the numbers of messages
+    of all ranks are sorted, the largest first. A rank that takes part in every message is still
+    visible.
     """
     first = did[0]
     in_a_row = latencies(first.trace.spans)

@@ -1,4 +1,4 @@
-"""Inputs that make the ranks' parts in a sum visible, and the results of an answer."""
+"""Inputs that make each rank's part of a sum visible, and the results of an answer."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ TENSORS: dict[int, dict[str, tuple[str, tuple[int, ...]]]] = {
 
 
 def inputs_for(n: int, dtype: str, shape: tuple[int, ...], rng: random.Random) -> list[Any]:
-    """Draw inputs: rank r has 1, 2 or 3 times 10^r, so a sum's digits show the ranks' parts."""
+    """Draw inputs of 1, 2 or 3 times 10^r on rank r, so a sum's digits show the ranks' parts."""
     import torch
 
     size = torch.Size(shape).numel()
@@ -42,7 +42,7 @@ def inputs_for(n: int, dtype: str, shape: tuple[int, ...], rng: random.Random) -
 
 
 def fractions_for(n: int, rng: random.Random) -> list[Any]:
-    """Draw numbers with a sum that depends, in its last bits, on the order of addition."""
+    """Draw numbers; the last bits of their sum depend on the order of addition."""
     import torch
 
     return [torch.tensor([rng.uniform(-1, 1) for _ in range(64)]) for _ in range(n)]
@@ -51,7 +51,7 @@ def fractions_for(n: int, rng: random.Random) -> list[Any]:
 def summed(
     answer: Callable[..., Any], inputs: Inputs, fractions: Inputs, settled: bool, whole: bool
 ) -> Observed:
-    """Observe the answer's sums by rank, the state of x, and the traffic for `inputs`."""
+    """Observe the answer's sums by rank, the state of x after the call, and the traffic."""
     tensors = {**inputs, **fractions}
     calls = [[(x,) for x in by_rank] for by_rank in tensors.values()]
     did = [told() for told in together(partial(_call, answer), calls)]
@@ -65,10 +65,10 @@ def summed(
 
 
 def _call(answer: Callable[..., Any], x: Tensor) -> tuple[Any, str]:
-    """Run on a rank; return the answer's result and the state of x.
+    """Run the answer on a rank; return its result, and "kept", "changed" or "returned" for x.
 
-    The answer gets a tensor with two dimensions laid out column by column, so the tensor is not
-    contiguous.
+    "returned" means that the result is in the memory of x. A tensor with two dimensions is laid out
+    column by column, so it is not contiguous.
     """
     import torch
 
@@ -84,10 +84,10 @@ def _call(answer: Callable[..., Any], x: Tensor) -> tuple[Any, str]:
 
 
 def told_of(sums: dict[str, Any], n: int, seen: Observed) -> Observed:
-    """Replace the ranks' values of each sum by a single value, a wrong value if there is one.
+    """Replace each sum's values on all ranks by one value: the first wrong value, if any.
 
-    "on rank" names the rank of the first wrong value. "bits", the sums of fractions, becomes
-    "same" or "differ".
+    "on rank" is the rank with the first wrong value. "bits" becomes "same" if the bits of the sums
+    of fractions agree on all ranks, otherwise "differ".
     """
     told = dict(seen)
     for name, total in sums.items():

@@ -131,7 +131,10 @@ def gradients_of(answer: Answer, rng: random.Random) -> Iterator[Case]:
 
 
 def _average(name: str, answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """Yield cases: plain gradients; one None; shared and frozen gradients, two dtypes; one rank."""
+    """Yield the cases of an average: plain gradients, one None, mixed modules, and one rank.
+
+    `gradients.module` explains mixed modules.
+    """
     calls, makes, three, table = AVERAGES[name]
     rows: list[tuple[str, int, str, Missing]] = [
         ("4 ranks", 4, "linear", {}),
@@ -241,8 +244,8 @@ def train(answer: Answer, rng: random.Random) -> Iterator[Case]:
 
 
 def _enough(whole: int, lengths: training.Lengths) -> int:
-    """Return a number of bytes that is enough for the start and all steps.
+    """Return an upper limit for the bytes of the first broadcast and all steps.
 
-    The number is enough even if a root also sends to itself.
+    The limit also allows a root that sends to itself.
     """
     return (len(lengths) + 1) * (len(lengths[0]) + 2) * whole

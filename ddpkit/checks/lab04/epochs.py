@@ -1,4 +1,4 @@
-"""An epoch, which an answer has split among the ranks."""
+"""The observation of an epoch that an answer splits among the ranks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LATER = (1, 2, 3, 5, 10)
 def epoch(
     answer: Callable[..., Any], n: int, batch_size: int, world_size: int, number: int
 ) -> Observed:
-    """Observe the numbers that all ranks take in an epoch, and the order in later epochs."""
+    """Observe the sample numbers of all ranks in an epoch, and the order in later epochs."""
     import torch
 
     torch.manual_seed(0)
@@ -65,7 +65,7 @@ def _split(
 
 
 def _type(numbers: Any) -> str:
-    """Return the dtype; without a dtype, the type's name."""
+    """Return the dtype of a tensor as text; for other values, the name of the type."""
     return str(getattr(numbers, "dtype", type(numbers).__name__))
 
 
@@ -75,7 +75,7 @@ def _batches(split: Split) -> list[list[int]]:
 
 
 def _evenness(split: Split) -> str:
-    """Return "even", or the first step in which two ranks' lengths differ by more than 1."""
+    """Return "even", or a text about the first step in which rank lengths differ by more than 1."""
     lengths = [list(map(len, of_ranks)) for of_ranks in zip(*split, strict=True)]
     uneven = (
         f"{each} in step {step}" for step, each in enumerate(lengths) if max(each) > min(each) + 1
@@ -84,7 +84,7 @@ def _evenness(split: Split) -> str:
 
 
 def _samples(taken: list[int], n: int) -> str | dict[str, int]:
-    """Return "each once", or the counts of missing and extra numbers, and the largest number."""
+    """Return "each once", or the counts of missing and repeated samples and the largest number."""
     different = set(taken)
     missing, again = len(set(range(n)) - different), len(taken) - len(different)
     wrong = {"missing": missing, "too many": again, "largest": max(taken, default=-1)}
@@ -92,7 +92,7 @@ def _samples(taken: list[int], n: int) -> str | dict[str, int]:
 
 
 def drawn(rng: random.Random) -> list[tuple[int, int, int]]:
-    """Draw the size of an epoch, the batch size and the ranks of each case.
+    """Draw cases as triples: the size of the epoch, the batch size, and the number of ranks.
 
     Most of the epochs end with a short batch.
     """

@@ -1,7 +1,8 @@
 """Modules with gradients that differ by rank, and the results of an answer on ranks.
 
-Gradients are multiples of 1.5, so their mean over 1 to 4 ranks is exact in their dtype, in every
-order of operations. Often the mean is not a whole number. A smaller dtype would round the mean.
+Gradients are multiples of 1.5, so their mean over 1 to 4 ranks is exact in their dtype, in any
+order of additions. Often the mean is not a whole number. A dtype with fewer bits would round the
+mean.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ MOST = {4: 2**18, 8: 2**40}  # element size -> limit below which sums over 4 ran
 def module(kind: str, fill: float = 0.0) -> Any:
     """Return a model of the given kind: "linear", "strided" or "mixed".
 
-    "linear" is a layer. "strided" is a layer with a transposed weight. "mixed" is a model with two
-    dtypes, a frozen layer, a layer used twice, and a fourth layer with the weight of the first.
-    Every element of every parameter is `fill`.
+    "linear" is one layer. "strided" is one layer with a transposed weight. "mixed" is a model with
+    two dtypes: it has a frozen layer, a layer that is used twice, and a fourth layer that shares
+    the weight of the first. Every element of every parameter is `fill`.
     """
     import torch
     from torch import nn
@@ -48,10 +49,10 @@ def trained(net: Any) -> list[Any]:
 
 
 def drawn_gradients(kind: str, seed: int, missing: Sequence[int] = ()) -> Gradients:
-    """Draw a rank's gradients of all parameters.
+    """Draw one rank's gradients for all parameters.
 
-    The gradient is None for a frozen parameter, and for the trained parameters with the numbers in
-    `missing`.
+    The gradient is None for a frozen parameter, and for the trainable parameters with the indices
+    in `missing`.
     """
     import torch
 
@@ -96,7 +97,7 @@ def due(kind: str, gradients: Gradients) -> Gradients:
 
 
 def listed(answer: Answer, net: Any, gradients: Gradients) -> Observed:
-    """Observe the result of `gradients_of`, then all .grad after adding 1 to the result."""
+    """Observe the result of `gradients_of`, and then all .grad after 1 was added to the result."""
     given(net, gradients)
     found = answer(net)
     if not isinstance(found, list | tuple):
@@ -124,7 +125,7 @@ def looked_at_list(kind: str, seen: Observed) -> Observed:
 
 
 def summed(kind: str, own: list[Gradients]) -> Gradients:
-    """Return the sums over all ranks; None for a frozen parameter."""
+    """Return the sum of each gradient over all ranks; None for a frozen parameter."""
     import torch
 
     columns = zip(module(kind).parameters(), *own, strict=True)
@@ -141,7 +142,7 @@ def divided(sums: Gradients, divisor: int) -> Gradients:
 
 
 def counts(kind: str) -> dict[str, int]:
-    """Return the numbers of calls and bytes that an average of a module's gradients may need."""
+    """Return the counts of a right average: parameters, dtypes, bytes, and twice the bytes."""
     parameters = trained(module(kind))
     nbytes = sum(p.numel() * p.element_size() for p in parameters)
     dtypes = len({p.dtype for p in parameters})
@@ -151,7 +152,7 @@ def counts(kind: str) -> dict[str, int]:
 def averaged(
     answer: Answer, strided: bool, net: Any, gradients: Gradients
 ) -> tuple[Gradients, list[Any]]:
-    """Run on a rank; return the model's gradients after the averaging, and its parameters.
+    """Run the answer on a rank; return all gradients after the averaging, and all parameters.
 
     The gradients of frozen parameters are included.
     """
@@ -161,9 +162,9 @@ def averaged(
 
 
 def looked_at_means(parameters: list[list[Any]], seen: Observed) -> Observed:
-    """Split the ranks' results into means and parameters.
+    """Split the results of the ranks into means and parameters.
 
-    "parameters" is "kept" if the parameters are equal to `parameters`, otherwise "changed".
+    "parameters" is "kept" if the parameters are still equal to `parameters`, otherwise "changed".
     """
     means, after = (list(column) for column in zip(*seen["gave"], strict=True))
     kept = "kept" if same(after, parameters) else "changed"
@@ -171,12 +172,12 @@ def looked_at_means(parameters: list[list[Any]], seen: Observed) -> Observed:
 
 
 def root(did: Did) -> int:
-    """Return the largest root of all collectives; 0 if none has a root."""
+    """Return the largest root of all collectives; 0 if no collective has a root."""
     return max((int(span.args.get("root", 0)) for span in did.trace.spans), default=0)
 
 
 def calls(did: Did) -> str:
-    """Return rank 0's calls, for example "gather ×2, scatter ×2, 64 B"."""
+    """Return rank 0's calls as text, for example "gather ×2, scatter ×2, 64 B"."""
     collectives = did.trace.traffic.collectives(0)
     texts = [f"{name} ×{each.times}" for name, each in collectives.items()]
     if did.messages[0]:

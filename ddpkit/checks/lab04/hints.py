@@ -19,7 +19,7 @@ BUFFERS = {MEAN, "1.running_var", "1.num_batches_tracked", "mask"}
 
 
 def undivided(s: Seen) -> int:
-    """Return the count of numbers left out if all parts of a batch are equally long."""
+    """Return the number of samples that are left out if each batch is cut into equal parts."""
     return sum(size % s.world_size for size in s.expect["batches"])
 
 
@@ -157,17 +157,17 @@ def near(got: list[Gradients], wanted: list[Gradients], rtol: float = 1e-5) -> b
 
 
 def everywhere(s: Seen, divisor: int) -> list[Gradients]:
-    """Return, for every rank, the sums divided by `divisor`."""
+    """Return, for every rank, the sums of the gradients divided by `divisor`."""
     return [divided(s.sums, divisor)] * s.n
 
 
 def pairs(s: Seen) -> list[tuple[Any, Any]]:
-    """Return pairs of a gradient and its right value, for all gradients of all ranks."""
+    """Return pairs of a returned gradient and its right value, for all gradients of all ranks."""
     return list(zip(chain(*s.means), chain(*s.expect["means"]), strict=True))
 
 
 def ordered(by_rank: list[Gradients]) -> list[Gradients]:
-    """Return each gradient as a vector in ascending order."""
+    """Return each gradient as a vector, sorted in ascending order."""
     return [[g if g is None else g.flatten().sort().values for g in of_rank] for of_rank in by_rank]
 
 
@@ -179,13 +179,16 @@ def of_who_has_one(s: Seen) -> list[Gradients]:
 
 
 def besides(s: Seen) -> int:
-    """Return the bytes that rank 0 moved in addition to the gradients."""
+    """Return the bytes that rank 0 moved beyond the bytes of a right answer."""
     moved, due = (int(calls.split()[-2]) for calls in (s.calls, s.expect["calls"]))
     return moved - due
 
 
 def from_the_start(s: Seen) -> list[Gradients]:
-    """Return the means of an answer that reads each mean at the start of its dtype's vector."""
+    """Return the result of a common mistake: each mean is read from the start of the flat vector.
+
+    There is one flat vector for each dtype.
+    """
     import torch
 
     flat: dict[Any, list[Any]] = {}
@@ -274,12 +277,12 @@ AVERAGE_FLAT = (
 
 
 def leads_there(s: Seen, **mistake: object) -> bool:
-    """True if one process that makes this mistake gets the answer's parameters in each step."""
+    """True if a process that trains with this mistake gets the answer's parameters in each step."""
     return bool(s.after_each.allclose(s.trained(**mistake), rtol=1e-6))
 
 
 def unchanged(s: Seen) -> Any:
-    """Return, by rank and step, True if the parameters are still rank 0's initial parameters."""
+    """Return a tensor [rank, step]: True if the rank still has rank 0's initial parameters."""
     return (s.after_each == vector(model(s.seed))).all(dim=2)
 
 

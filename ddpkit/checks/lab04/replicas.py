@@ -15,7 +15,7 @@ Tensors = dict[str, Any]  # name -> tensor of a model
 def model(seed: int, rank: int) -> Any:
     """Return a rank's model: a shared weight, a frozen scale, and buffers of three dtypes.
 
-    Every tensor has different values on every rank. The tensors with 8 bytes an element have more
+    Every tensor has different values on every rank. The tensors with 8 bytes per element hold more
     digits than a float32 can hold.
     """
     import torch
@@ -34,7 +34,7 @@ def model(seed: int, rank: int) -> Any:
 
 
 def tensors(net: Any) -> Tensors:
-    """Return the parameters, a shared parameter once, and the buffers."""
+    """Return the model's parameters and buffers by name; a shared parameter is included once."""
     return {name: t.detach() for name, t in (*net.named_parameters(), *net.named_buffers())}
 
 
@@ -46,11 +46,11 @@ def flat(of: Tensors) -> Any:
 
 
 def broadcast(answer: Callable[..., Any], net: Any, *src: int) -> tuple[Tensors, bool, bool, bool]:
-    """Run on a rank; return the model's tensors after the broadcast, and three truth values.
+    """Run on a rank; return the model's tensors after the broadcast, and three booleans.
 
-    1. True if the Parameters are still the same objects in the same memory.
-    2. True if the buffers are still the same objects in the same memory.
-    3. True if each Parameter still has the same `requires_grad`.
+    1. True if the Parameters are still the same objects in the same memory. 2. True if the buffers
+    are still the same objects in the same memory. 3. True if each Parameter still has the same
+    `requires_grad`.
 
     Without `src`, the answer's own default applies.
     """
@@ -71,12 +71,12 @@ def _are_the_very(before: Tensors, after: Tensors) -> bool:
 
 
 def _same_memory(views: Tensors, of: Tensors) -> bool:
-    """True if each tensor still has the memory of its former view."""
+    """True if each tensor still uses the memory of the view that was made of it before."""
     return all(views[name].data_ptr() == t.data_ptr() for name, t in of.items())
 
 
 def moved(did: Did) -> list[int]:
-    """Return the bytes that each rank sent or passed to collectives."""
+    """Return, for each rank, the bytes that it sent or passed to collectives."""
     return [
         did.bytes[rank] + sum(each.bytes for each in did.trace.traffic.collectives(rank).values())
         for rank in did.trace.ranks
@@ -84,11 +84,12 @@ def moved(did: Did) -> list[int]:
 
 
 def compared(seen: Observed, sent: Tensors, src: int, nbytes: int) -> Observed:
-    """Return the last rank's values, and the names of the tensors that differ from rank `src`.
+    """Compare the models of all ranks with the tensors that rank `src` sent.
 
-    "unlike" maps the name of each differing tensor to the ranks where the tensor differs; "unlike"
-    is left out if no tensor differs. `nbytes` is the least number of bytes that has to go over the
-    network.
+    "model" has the last rank's values. The observation "like rank `src`" lists the tensors that
+    differ from rank `src`. "unlike" maps the name of each such tensor to the ranks on which it
+    differs, and is left out if no tensor differs. `nbytes` is the least number of bytes that have
+    to go over the network.
     """
     models, in_place, buffers, frozen = zip(*seen["replicas"], strict=True)
     unlike = {

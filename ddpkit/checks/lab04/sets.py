@@ -1,7 +1,8 @@
-"""An answer with sets that have a different order on each rank, as is possible under torchrun.
+"""A copy of an answer, with sets in a different order on each rank, as under torchrun.
 
-The kit forks its ranks from one process, where a dtype has one address and so one hash. Under
-torchrun, a dtype has a different hash in each process, so a set of dtypes has a different order.
+ddpkit forks its ranks from one process, so a dtype has the same address and the same hash on all
+ranks. Under torchrun, a dtype has a different hash in each process, so a set of dtypes has a
+different order.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from ddpkit.exercises.sources import globals_of, source_of
 
 
 class Unordered(set[Any]):
-    """A set that is ordered by name, and on odd ranks in reverse."""
+    """A set that iterates in the order of names on even ranks, and in reverse on odd ranks."""
 
     def __iter__(self) -> Iterator[Any]:
         import torch.distributed as dist
@@ -25,7 +26,7 @@ class Unordered(set[Any]):
 
 
 class _Calls(ast.NodeTransformer):
-    """A transformer that replaces `{f(x) for x in y}` by `set(f(x) for x in y)`."""
+    """A syntax transformer that replaces `{f(x) for x in y}` by `set(f(x) for x in y)`."""
 
     def visit_SetComp(self, node: ast.SetComp) -> ast.AST:
         self.generic_visit(node)
@@ -35,7 +36,7 @@ class _Calls(ast.NodeTransformer):
 
 
 def unordered(answer: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the answer with `Unordered` in the place of `set`.
+    """Return a copy of the answer that uses `Unordered` in the place of `set`.
 
     Return the unchanged answer if its source is not available or cannot be compiled.
     """

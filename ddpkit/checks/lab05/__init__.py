@@ -4,6 +4,6 @@ cases   the exercises
 hints   sentences about wrong answers
 flat    the inputs and the results of `flatten` and `unflatten`
 views   parameters with gradients that are, or are not, views of the buckets
-rules   buckets by the right rule, and by wrong rules that people write
-caps    the best cap by the right model of the network, and by wrong models that people write
+rules   buckets by the right rule, and by common wrong rules
+caps    the best cap by the right model of the network, and by common wrong models
 """

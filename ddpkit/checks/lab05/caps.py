@@ -1,4 +1,4 @@
-"""The best cap, by the right model of the network and by wrong models that people write."""
+"""The best bucket cap, by the right model of the network and by common wrong models."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ CAPS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
 
 @dataclass(frozen=True)
 class CapProblem:
-    """The arguments of `best_cap`."""
+    """A question to `best_cap`: the function's arguments."""
 
     caps: tuple[float, ...]
     ready: tuple[float, ...]  # seconds at which each gradient is ready
@@ -24,7 +24,7 @@ class CapProblem:
     world_size: int
 
     def done(self, cap: float) -> float:
-        """Return the end of the last all-reduce, in s, from the kit's simulator."""
+        """Return the end of the last all-reduce, in s, by the kit's simulator."""
         from ddpkit.simulate import Gradient, Link, Step, assign_buckets, replay
 
         gradients = tuple(
@@ -41,7 +41,7 @@ class CapProblem:
         return min(self.caps, key=self.done)
 
     def clear(self) -> bool:
-        """True if the best cap wins by 1 %: rounding and the order of caps then decide nothing."""
+        """True if the best cap wins by 1 %, so neither rounding nor the order of caps matters."""
         first, second = sorted(map(self.done, self.caps))[:2]
         return second > 1.01 * first
 
@@ -51,7 +51,7 @@ IN_ORDER = Rule(reverse=False)  # gradients enter buckets in the order in which 
 
 @dataclass(frozen=True)
 class Model:
-    """A model of the time of a step; the defaults are the right model."""
+    """A model of the time of a step; the default values give the right model."""
 
     ready: str = "the last"  # the gradient for which an all-reduce waits; also "the first", "none"
     queue: bool = True  # an all-reduce also waits for the previous all-reduce
@@ -121,10 +121,11 @@ RIGHT = Model()
 
 
 def problems_that_tell(rng: random.Random) -> list[CapProblem]:
-    """Draw problems until the chosen caps identify each wrong model.
+    """Draw problems until their best caps tell all wrong models apart.
 
-    The caps of a wrong model differ from the right caps, from the caps of models with a different
-    sentence, and from the choices "always the smallest, largest, first or last cap".
+    For some problem, the caps of a wrong model differ from the right caps, and from the caps of
+    each model that has a different hint. The caps also differ from the choices "always the
+    smallest, largest, first or last cap".
     """
     choosers: list[tuple[str, Callable[[CapProblem], float]]] = [
         ("right", RIGHT.best),
@@ -147,7 +148,7 @@ def problems_that_tell(rng: random.Random) -> list[CapProblem]:
 
 
 def _of_ten(rng: random.Random) -> CapProblem:
-    """Draw ten gradients, on a network with about equal costs of latency and bytes."""
+    """Draw a problem of ten gradients; latency and bytes cost about the same time."""
     gaps = [rng.randrange(10, 41) / 1000 for _ in range(9)]
     sizes = tuple(MB // 4 * rng.choice((1, 3, 3, 4, 6, 6, 8, 12)) for _ in range(10))
     caps = shuffled(rng, (0.5, 1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0))
@@ -162,10 +163,11 @@ def shuffled(rng: random.Random, caps: Sequence[float]) -> tuple[float, ...]:
 
 
 def a_byte_short(rng: random.Random, place: int) -> CapProblem:
-    """Draw a problem in which one missing byte of gradient `place` makes a difference.
+    """Draw a problem in which gradient `place` is one byte too small to fill a bucket.
 
-    With `place` 0, the byte is missing in the first bucket. With a different place, gradient 0
-    alone fills the first bucket, and the byte is missing in a later bucket.
+    A rule that ignores the missing byte chooses a wrong cap. With `place` 0, the first bucket lacks
+    the byte. With a different `place`, gradient 0 alone fills the first bucket, and a later bucket
+    lacks the byte.
     """
     early = Model(rule=Rule(reverse=False, short=1))
 
@@ -181,7 +183,7 @@ def a_byte_short(rng: random.Random, place: int) -> CapProblem:
 
 
 def a_large_one(rng: random.Random) -> CapProblem:
-    """Draw a large gradient, and small gradients soon after."""
+    """Draw a problem with one large gradient, followed soon by small gradients."""
     small = rng.randrange(9, 13)
     ready = (0.05, *(0.06 + 0.001 * i for i in range(small)))
     return _drawn(
@@ -210,7 +212,7 @@ def many_small(
     caps: Sequence[float] = CAPS,
     at_once: bool = False,
 ) -> CapProblem:
-    """Draw 32 gradients of about a quarter of a MB, on a network between these limits."""
+    """Draw 32 gradients of about a quarter of a MB, on a network within the given limits."""
 
     def draw() -> CapProblem:
         sizes = [rng.randrange(MB // 8, 3 * MB // 8) for _ in range(32)]

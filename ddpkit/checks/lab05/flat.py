@@ -25,8 +25,8 @@ LARGE = {"float32": 2**12, "float64": 2**25, "int64": 2**54}
 def tensors_of(shapes: Shapes, dtype: str, start: int) -> list[Any]:
     """Return tensors of ascending whole numbers; a float64 matrix is not contiguous.
 
-    The numbers begin at `start` plus a large number, so that they need more digits than the next
-    smaller dtype has.
+    The numbers begin at a large number plus `start`. They need more digits than the next smaller
+    dtype has.
     """
     import torch
 
@@ -46,7 +46,7 @@ def flattened(answer: Answer, tensors: list[Any]) -> Observed:
     """Observe the flat tensor before and after changes of its inputs.
 
     The observations are the flat tensor, the inputs after the call, the flat tensor after the
-    inputs have changed ("then"), and the flat tensor after a second call ("later").
+    inputs have changed ("then"), and the result of a second call ("later").
     """
     import torch
 

@@ -17,7 +17,7 @@ Chooser = Callable[[CapProblem], float]
 
 
 def rounded(got: Any, right: Any) -> bool:
-    """True if the elements went through a different dtype."""
+    """True if the values were rounded by a conversion to a different dtype."""
     import torch
 
     through = (torch.bfloat16, torch.float16, torch.float32, torch.float64)
@@ -25,9 +25,9 @@ def rounded(got: Any, right: Any) -> bool:
 
 
 def wrong_begin(s: Seen) -> str:
-    """Return a sentence about the first piece with a wrong beginning.
+    """Return a sentence about the first piece that begins at a wrong element of flat.
 
-    Raises StopIteration: all pieces begin at the right element.
+    Raises StopIteration if all pieces begin at the right element.
     """
     begin, due = next(pair for pair in begins(s) if pair[0] != pair[1])
     why = ", where the previous piece ends" if due else ", where flat begins"
@@ -80,9 +80,9 @@ PIECES = (
 
 
 def begins(s: Seen) -> list[tuple[int, int]]:
-    """Return the place in flat of each piece's first element, and the right place.
+    """Return, for each piece, the index in flat of its first element, and the right index.
 
-    Pieces without elements are left out. Raises ValueError: a piece is not a part of flat.
+    Pieces without elements are left out. Raises ValueError if a piece is not a part of flat.
     """
     flat = [value for piece in s.expect["pieces"] for value in piece.reshape(-1).tolist()]
     found, due = [], 0
@@ -98,19 +98,22 @@ def begins(s: Seen) -> list[tuple[int, int]]:
 
 
 def follows(rule: Rule, s: Seen) -> bool:
-    """True if the buckets follow `rule`, and none of the rules without a hint (`UNNAMED`)."""
+    """True if the answer's buckets follow the wrong rule `rule`.
+
+    False if a rule without a hint (`UNNAMED`) gives the same buckets.
+    """
     return s.buckets == rule.buckets(s.parameters, s.cap, s.first) and not any(
         s.buckets == other.buckets(s.parameters, s.cap, s.first) for other in UNNAMED.values()
     )
 
 
 def kinds_of(s: Seen, bucket: list[int]) -> set[tuple[Any, str]]:
-    """Return the dtypes and devices of the parameters in a bucket."""
+    """Return the (dtype, device) pairs of the parameters in a bucket."""
     return {(s.parameters[i].dtype, str(s.parameters[i].device)) for i in bucket}
 
 
 def first_other(s: Seen) -> int:
-    """Return the number of the first wrong bucket."""
+    """Return the number of the first bucket that differs from the right bucket."""
     pairs = enumerate(zip_longest(s.buckets, s.expect["buckets"]))
     return next(i for i, (got, right) in pairs if got != right)
 
@@ -155,7 +158,7 @@ def gradients(s: Seen) -> list[tuple[Any, Any]]:
 
 
 def with_held(s: Seen) -> Iterator[tuple[Any, Any, Any]]:
-    """Yield each gradient, the right gradient, and the earlier content of its view."""
+    """Yield each gradient of the answer, the right gradient, and the view's earlier content."""
     import torch
 
     for (got, right), factor in zip(gradients(s), s.held, strict=True):
@@ -215,21 +218,21 @@ VIEWS = (
 
 
 def chooses_as(choose: Chooser, s: Seen) -> bool:
-    """True if the wrong way `choose` has chosen the answer's caps.
+    """True if the wrong model `choose` would choose the same caps as the answer.
 
-    False if the problems do not tell all wrong ways apart.
+    False if the problems of the case do not tell all wrong models apart.
     """
     return s.telling and bool(s.caps == [choose(problem) for problem in s.problems])
 
 
 def first_wrong(s: Seen) -> tuple[CapProblem, float]:
-    """Return the first problem with a wrong cap, and the wrong cap."""
+    """Return the first problem for which the answer chose a wrong cap, and this cap."""
     pairs = zip(s.problems, s.caps, strict=True)
     return next((problem, cap) for problem, cap in pairs if cap != problem.best())
 
 
 def later(problem: CapProblem, cap: float) -> str:
-    """Return a sentence about a wrong cap, without the right cap, because inputs may be secret."""
+    """Return a sentence about a wrong cap; it hides the right cap, because inputs may be secret."""
     late, early = (round(problem.done(each) * 1000) for each in (cap, problem.best()))
     return (
         f"With {cap:g} MB, the last all-reduce ends after {late} ms, but with the best cap after "

@@ -1,4 +1,4 @@
-"""Buckets by the right rule, and by wrong rules that people write."""
+"""Buckets by the right rule, and by common wrong rules."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Kind = tuple[Any, str]  # a dtype (torch's dtype or its name), and the name of a
 
 @dataclass(frozen=True)
 class Rule:
-    """A way to write `assign_buckets`; the defaults are the right way.
+    """A rule for `assign_buckets`; the default values give the right rule.
 
     The right answers of the exercise come from the simulator, not from this class.
     """
@@ -38,7 +38,7 @@ class Rule:
     short: int = 0  # a bucket also closes if it lacks at most this number of bytes
 
     def buckets(self, parameters: Sequence[Any], cap_mb: float, first_mb: float) -> list[list[int]]:
-        """Return the places in `parameters` of each bucket's members."""
+        """Return, for each bucket, the indices in `parameters` of its members."""
         kinds = [(p.dtype, str(p.device)) for p in parameters]
         sizes = [p.numel() * p.element_size() for p in parameters]
         return self.filled(kinds, sizes, cap_mb, first_mb)
@@ -46,7 +46,7 @@ class Rule:
     def filled(
         self, kinds: Sequence[Kind], sizes: Sequence[int], cap_mb: float, first_mb: float
     ) -> list[list[int]]:
-        """Return the places of each bucket's members, for parameters of these kinds and bytes."""
+        """Return the indices of each bucket's members, for parameters of these kinds and bytes."""
         if self.each:
             pairs = zip(sizes, kinds, strict=True)
             sizes = [self.each * (size // dtype.itemsize) for size, (dtype, _) in pairs]
@@ -145,7 +145,7 @@ UNNAMED: dict[str, Rule] = {
 
 
 def by_torchs_rule(parameters: Sequence[Any], cap: float, first: float) -> list[list[int]]:
-    """Return the places of each bucket's parameters, by the kit's simulator.
+    """Return the indices of the parameters in each bucket, by the kit's simulator.
 
     The simulator is tested against torch.
     """
@@ -166,11 +166,12 @@ WHOLE, SHORT = [64 * n for n in range(1, 17)], [64 * n - 24 for n in range(4, 17
 def that_tell(
     rng: random.Random, kinds: Sequence[Kind], cap: float, first: float, mistakes: Iterable[str]
 ) -> list[tuple[Kind, int]]:
-    """Draw kinds and bytes of parameters for which the buckets identify these mistakes.
+    """Draw the kinds and bytes of parameters for which the buckets identify the given mistakes.
 
-    Each mistake, named as in `WRONG_RULES` or `ORDERS`, gives buckets that differ from the right
-    buckets. No two of `WRONG_RULES` give the same wrong buckets, and "below the cap" does not put
-    each parameter into its own bucket. A kind is the name of a dtype, and the name of a device.
+    A kind is the name of a dtype and the name of a device. A mistake is a name from `WRONG_RULES`
+    or `ORDERS`. Each mistake gives buckets that differ from the right buckets. No two of
+    `WRONG_RULES` give the same wrong buckets. The rule "below the cap" does not put each parameter
+    into its own bucket.
     """
     import torch
 

@@ -1,4 +1,4 @@
-"""Parameters with gradients, the steps that change the gradients, and the gradients' memory."""
+"""Parameters with gradients in buckets: the steps of a case, and the memory of the gradients."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Step = tuple[Any, ...]  # a method of `Story`, and its arguments: ("backward", 3
 
 @dataclass(frozen=True)
 class Layout:
-    """Parameters of given shapes, and the parameters of each bucket."""
+    """The shapes of the parameters, and the parameters of each bucket."""
 
     dtype: str
     shapes: tuple[tuple[int, ...], ...]
@@ -42,7 +42,7 @@ def drawn_layout(rng: random.Random, dtype: str) -> Layout:
 
 
 class Story:
-    """Parameters with gradients of known values, and the steps of a case."""
+    """The parameters of a case and its steps; the steps give the gradients known values."""
 
     def __init__(self, answer: Answer, layout: Layout) -> None:
         self.answer, self.layout, self.parameters = answer, layout, layout.parameters()
@@ -60,7 +60,7 @@ class Story:
         total.backward()  # type: ignore[no-untyped-call]
 
     def forget(self, *places: int) -> None:
-        """Set gradients to None, as `zero_grad()` does."""
+        """Set the gradients at `places` to None, or all gradients, as `zero_grad()` does."""
         for place in places or range(len(self.parameters)):
             self.parameters[place].grad = None
 
@@ -69,7 +69,7 @@ class Story:
         self.buckets = self.answer(buckets)
 
     def collect(self, *buckets: int) -> None:
-        """Collect `buckets` in turn, and note if collect(i) has changed a bucket other than i."""
+        """Call collect(i) for each bucket i, and note any change in a different bucket."""
         for i in buckets:
             others = [j for j in range(NUMBER) if j != i]
             flats = [self.buckets.flat[j].clone() for j in others]
@@ -102,7 +102,7 @@ class Story:
 
 
 def looked_at(layout: Layout, seen: Observed) -> Observed:
-    """Return the values, and the kind of memory that holds them."""
+    """Replace the memory observations by one text: the bytes and the kind of memory."""
     memory = f"{seen['bytes']} bytes, {_kind_of_memory(layout, seen)}"
     return {"values": seen["values"], "memory": memory, "other buckets": seen["other buckets"]}
 
@@ -125,7 +125,10 @@ def play(answer: Answer, layout: Layout, steps: Sequence[Step]) -> Observed:
 
 
 def right_story(layout: Layout, factors: Sequence[int], none: Sequence[int]) -> Observed:
-    """Return the right observations: gradients of factor · (1, 2, 3, ...), or None for `none`."""
+    """Return the right observations: the gradient of parameter i is `factors[i]` · (1, 2, 3, ...).
+
+    The gradients with numbers in `none` are None.
+    """
     import torch
 
     parameters = layout.parameters()

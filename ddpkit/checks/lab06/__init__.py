@@ -2,7 +2,7 @@
 
 cases     the exercises: their inputs and the right results
 hints     sentences about mistakes, a table for each exercise
-reducer   backwards that the check plays to a Reducer without ranks; averages only take notes
+reducer   imitated backwards for a Reducer without ranks; stand-ins for averages note events
 graphs    models for unused_parameters
 wrapped   the cases of DistributedDataParallel
 on_ranks  functions on each rank, which run an answer and torch's own class

@@ -58,7 +58,7 @@ def average(answer: Answer, rng: random.Random) -> Iterator[Case]:
 
 
 def _values(n: int, base: int) -> list[list[float]]:
-    """Return four numbers by rank; float32 holds their mean exactly, and float16 does not."""
+    """Return four numbers for each rank; float32 holds their mean exactly, and float16 does not."""
     return [[n * (base + 3 * rank + i) / 2 for i in range(4)] for rank in range(n)]
 
 
@@ -136,7 +136,11 @@ def rebuilt_buckets(answer: Answer, rng: random.Random) -> Iterator[Case]:
 
 
 def _orders(rng: random.Random, n: int, size: int, cap: int) -> list[list[int]]:
-    """Draw orders by rank that give different buckets, with and without a first cap."""
+    """Draw an order of the parameters for each rank.
+
+    No two of the orders give the same buckets, and a smaller first cap changes the buckets of each
+    order.
+    """
     while True:
         ready = [rng.sample(range(size), size) for _ in range(n)]
         made = {str(_assigned(order, cap, first)) for order in ready for first in (cap, KB)}
@@ -145,7 +149,7 @@ def _orders(rng: random.Random, n: int, size: int, cap: int) -> list[list[int]]:
 
 
 def _assigned(order: list[int], cap: int, first: int) -> list[list[int]]:
-    """Return the buckets of an order: parameter i has i + 1 times 512 bytes.
+    """Return the buckets of parameters in this order; parameter i has i + 1 times 512 bytes.
 
     A bucket closes when its bytes reach the cap; the first bucket has its own cap.
     """
@@ -222,10 +226,10 @@ def no_sync(answer: Answer, rng: random.Random) -> Iterator[Case]:
 
 
 def _flags(answer: Answer, tries: Sequence[tuple[bool, str]]) -> Observed:
-    """Observe the flag inside and afterwards, and the exception that leaves the block.
+    """Observe the flag inside the block and afterwards, and the exception that leaves the block.
 
-    Each of `tries` holds the flag's value before the block, and the name of the exception that is
-    raised inside, or "".
+    Each of `tries` holds the value of the flag before the block, and the name of the exception that
+    is raised inside the block; "" stands for no exception.
     """
     seen: dict[str, list[Any]] = {"inside": [], "after": [], "raised": []}
     for before, fails in tries:

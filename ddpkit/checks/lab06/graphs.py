@@ -1,4 +1,4 @@
-"""Lab 06: models with graphs that reach only some of their parameters."""
+"""Lab 06: models in which an output depends on only some of the parameters."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ FOR_EVER = 20  # seconds after which a rank is ended; a good answer takes millis
 def unused(answer: Answer, build: Build, order: Sequence[int]) -> Observed:
     """Return the numbers of the parameters that the answer calls unused.
 
-    If the answer has run a backward, return a text about this misuse of the model instead. `build`
-    gets the parameters in the order `order`.
+    If the answer has run a backward, return a text about this mistake instead. `build` gets the
+    parameters in the order `order`.
     """
     parameters = [torch.nn.Parameter(torch.ones(2)) for _ in order]
     output = build([parameters[i] for i in order])
@@ -48,14 +48,14 @@ def unused(answer: Answer, build: Build, order: Sequence[int]) -> Observed:
 
 
 def unused_in_time(answer: Answer, build: Build, order: Sequence[int]) -> Observed:
-    """Call `unused` on a rank that is ended after FOR_EVER: some answers never return."""
+    """Call `unused` on a rank, and kill the rank after FOR_EVER: some answers never return."""
     alone = Cluster(1, device="cpu")
     return dict(alone.run(unused, answer, build, order, timeout=FOR_EVER).results[0])
 
 
 @dataclass(frozen=True)
 class Random:
-    """A model of random products; each of `steps` multiplies the values at two places."""
+    """A model of random products: each of `steps` multiplies two of the values so far."""
 
     steps: tuple[tuple[int, int], ...]
     outputs: tuple[int, ...]
@@ -67,7 +67,7 @@ class Random:
         return {"all": [values[i] for i in self.outputs]}
 
     def used(self, parameters: int) -> set[int]:
-        """Return the places of the parameters on which an output depends."""
+        """Return the numbers of the parameters that an output depends on."""
         reached, todo = set(), [*self.outputs]
         while todo:
             place = todo.pop()
@@ -77,7 +77,7 @@ class Random:
 
 
 def drawn(rng: random.Random, parameters: int = PARAMETERS) -> tuple[Random, list[int]]:
-    """Draw a model, and return the model and the places of its unused parameters."""
+    """Draw a model; return the model and the numbers of its unused parameters."""
     while True:
         steps = tuple((rng.randrange(n), rng.randrange(n)) for n in range(parameters, 12))
         made = Random(steps, (rng.randrange(parameters, 12), rng.randrange(parameters, 12)))

@@ -18,22 +18,22 @@ PARAMETERS = 7  # enough that a table cannot hold all orders of the parameters
 
 
 def have(s: Seen, *buffers: object) -> bool:
-    """True if the buffers of `average` are wrong, and equal to `buffers` on the first ranks."""
+    """True if the buffers of `average` are wrong, and close to `buffers` on the first ranks."""
     return s.wrong("buffers") and same(s.buffers[: len(buffers)], list(map(Close, buffers)))
 
 
 def events(text: str, kinds: str = "gsw|") -> list[str]:
-    """Return the events of these kinds in a text of `reducer.Notes`, in order."""
+    """Return the events in a text of `reducer.Notes` that begin with a letter in `kinds`."""
     return [each for each in text.split() if each[0] in kinds]
 
 
 def starts(text: str) -> list[str]:
-    """Return the starts of buckets, in order."""
+    """Return the events at which a bucket starts, in order, such as "s0"."""
     return events(text, "s")
 
 
 def orders(s: Seen) -> list[list[Any]]:
-    """Return the parameters in the order of the rebuilt buckets, by rank."""
+    """Return, for each rank, the parameters in the order of its rebuilt buckets."""
     return [[i for bucket in buckets for i in bucket] for buckets in s.buckets]
 
 
@@ -43,7 +43,10 @@ def near(got: Any, wanted: Tensor) -> bool:
 
 
 def left(s: Seen, failing: bool) -> bool:
-    """True if the flag stays False after a try with (`failing`) or without an exception."""
+    """True if, in one of the tries, `no_sync` leaves the flag False that was True before.
+
+    With `failing`, only tries that raise an exception count; otherwise only tries that do not.
+    """
     return any(
         before and not after
         for (before, fails), after in zip(s.tries, s.after, strict=True)
@@ -52,14 +55,14 @@ def left(s: Seen, failing: bool) -> bool:
 
 
 def used(s: Seen) -> list[int]:
-    """Return the used parameters that the answer calls unused."""
+    """Return the numbers of the used parameters that the answer calls unused."""
     return sorted(each for each in s.unused if type(each) is int and each not in s.expect["unused"])
 
 
 def divisor(s: Seen) -> int:
     """Return the whole number by which all ranks have divided the sum.
 
-    Raises ValueError: there is no such number.
+    Raises ValueError if there is no such number.
     """
     total = sum(s.flats)
     found = round(float(total.sum() / s.buffers[0].sum()))

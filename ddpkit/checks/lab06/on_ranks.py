@@ -28,10 +28,10 @@ torchs = partial(DistributedDataParallel, gradient_as_bucket_view=True)
 
 
 def started(average: Answer, flat: Any) -> Any:
-    """Return the buffer of a bucket with two gradients, after the average.
+    """Return the buffer of a bucket with two gradients, after the answer has averaged it.
 
-    Each rank calls the answer when the answer has returned on the previous rank. So an answer that
-    waits for the all-reduce never returns.
+    Each rank calls the answer only when the call on the previous rank has returned. So an answer
+    that waits for the all-reduce never returns.
     """
     rank, gradients = dist.get_rank(), list(flat.split(flat.numel() // 2))
     parameters = [torch.zeros_like(gradient) for gradient in gradients]
@@ -52,7 +52,7 @@ def started(average: Answer, flat: Any) -> Any:
 
 
 def rebuilt(rebuilt_buckets: Answer, order: list[int], *caps_mb: float | None) -> list[list[Any]]:
-    """Return the parameters of each bucket; parameter i has i + 1 times 512 bytes."""
+    """Return the parameters of each rebuilt bucket; parameter i has i + 1 times 512 bytes."""
     parameters = [nn.Parameter(torch.zeros(128 * (i + 1))) for i in range(len(order))]
     number = {id(p): i for i, p in enumerate(parameters)}
     buckets = rebuilt_buckets(parameters, order, *caps_mb)
@@ -60,7 +60,7 @@ def rebuilt(rebuilt_buckets: Answer, order: list[int], *caps_mb: float | None) -
 
 
 def accumulated(no_sync: Answer, values: Sequence[float]) -> Any:
-    """Return the gradient after backwards of these values.
+    """Return the gradient after one backward for each of the values.
 
     All backwards except the last are inside no_sync.
     """
@@ -77,13 +77,13 @@ def accumulated(no_sync: Answer, values: Sequence[float]) -> Any:
 
 
 class TorchsOwn(RuntimeError):
-    """The answer is torch's class, or contains torch's class."""
+    """The error that the answer is torch's class, or contains torch's class."""
 
 
 def wrap(answer: Answer, module: Any, **options: object) -> Any:
     """Return the module wrapped by the student's class.
 
-    Raises TorchsOwn: the student's class makes an object of torch's class.
+    Raises TorchsOwn if the student's class makes an object of torch's class.
     """
 
     def refuse(*_: object, **__: object) -> None:
@@ -98,14 +98,14 @@ def gradients(ddp: Any) -> list[Any]:
 
 
 def start(answer: Answer, mine: Any) -> list[Any]:
-    """Return the parameters and buffers with which a rank begins."""
+    """Return a rank's parameters and buffers right after the answer has wrapped the model."""
     with torch.no_grad(), span(OWN):
         wrapped = wrap(answer, mine, bucket_cap_mb=CAP_MB, broadcast_buffers=False)
     return [tensor.detach().clone() for tensor in wrapped.module.state_dict().values()]
 
 
 def one_backward(answer: Answer, mine: Any, part: Part) -> list[Any]:
-    """Return the gradients after one backward; all ranks have rank 0's parameters."""
+    """Return the gradients after one backward; all ranks begin with rank 0's parameters."""
     with span(OWN):
         ddp = wrap(answer, mine)
         loss_of(ddp, part).backward()
@@ -113,10 +113,10 @@ def one_backward(answer: Answer, mine: Any, part: Part) -> list[Any]:
 
 
 def two_forwards(answer: Answer, mine: Any, parts: Sequence[Part]) -> tuple[list[Any], ...]:
-    """Return the gradients after two backwards, and the gradients that two more backwards add.
+    """Return the gradients after two backwards, and the gradients that two later backwards add.
 
     The third backward has no forward of its own. The fourth backward is inside `no_sync`, after a
-    forward whose result is dropped.
+    forward with an unused result.
     """
     with span(OWN):
         ddp = wrap(answer, mine, bucket_cap_mb=CAP_MB)
@@ -168,9 +168,9 @@ def _steps(ddp: Any, steps: Sequence[Sequence[Part]]) -> tuple[list[Any], int]:
 def beside_torchs(
     answer: Answer, mine: Any, steps: Sequence[Sequence[Part]]
 ) -> tuple[list[Any], list[Any], int]:
-    """Return the results of the answer's class and of torch's class after these steps.
+    """Return the results of these steps with the answer's class, and with torch's class.
 
-    The third value is the answer's count of storages; see `_steps`.
+    The third value is the number of storages that hold the answer's gradients; see `_steps`.
     """
     theirs = deepcopy(mine)
     with span(OWN):
@@ -179,10 +179,10 @@ def beside_torchs(
 
 
 def late(answer: Answer, mine: Any, part: Part) -> list[Any]:
-    """Return the gradients at the end of backward on two ranks; rank 1 is late.
+    """Return the gradients after a backward on two ranks, of which rank 1 starts late.
 
-    Rank 1 begins its backward when rank 0 has made all its gradients. An answer that waits inside a
-    hook waits forever, because rank 1's buckets come later.
+    Rank 1 begins its backward when rank 0 has computed all its gradients. An answer that waits for
+    an all-reduce inside a hook waits forever, because rank 1 starts its all-reduces later.
     """
     rank, token = dist.get_rank(), torch.zeros(1)
     x, y = part
@@ -198,14 +198,14 @@ def late(answer: Answer, mine: Any, part: Part) -> list[Any]:
 
 
 def default_caps(answer: Answer, module: Any) -> None:
-    """Run a backward with more than 1 MB of gradients."""
+    """Run a backward with more than 1 MB of gradients, with the answer's default bucket caps."""
     wrap(answer, module)(torch.ones(1, 1)).sum().backward()
 
 
 def other_order(answer: Answer, layers: Any, use: Sequence[int]) -> None:
-    """Train three steps with each layer in its own bucket.
+    """Train three steps; each layer has its own bucket.
 
-    The model uses the layers out of order.
+    The model uses the layers in the order `use`, not in the order of definition.
     """
     ddp = wrap(answer, Chosen(*layers), bucket_cap_mb=0)
     for _ in range(3):
@@ -224,7 +224,7 @@ def _two_backwards(ddp: Any, x: Tensor, use: Sequence[int]) -> list[Any]:
 def partly_used(
     answer: Answer, layers: Any, x: Tensor, use: Sequence[int]
 ) -> tuple[list[Any], list[Any]]:
-    """Return the answer's and torch's gradients after backwards that use only some layers."""
+    """Return the gradients of the answer and of torch after backwards that use only some layers."""
     mine, theirs = Chosen(*layers), Chosen(*deepcopy(layers))
     options: dict[str, Any] = {"bucket_cap_mb": 0, "find_unused_parameters": True}
     with span(OWN):
@@ -234,7 +234,10 @@ def partly_used(
 
 
 def said_of_missing(answer: Answer, layers: Any, use: Sequence[int]) -> list[str]:
-    """Return the parameters that the error of backward names if all ranks leave out a layer."""
+    """Return the parameters that the error in backward names, if all ranks leave out a layer.
+
+    `use` has the layers that the ranks use.
+    """
     ddp = wrap(answer, Chosen(*layers), bucket_cap_mb=0)
     try:
         ddp(torch.ones(1, 4), use).backward()

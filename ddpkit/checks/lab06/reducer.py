@@ -1,4 +1,4 @@
-"""Lab 06: backwards that the check plays to a Reducer without ranks; averages only take notes."""
+"""Lab 06: imitated backwards for a Reducer without ranks; stand-ins for averages note events."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ Layout = Sequence[list[int]]
 
 
 class Buckets:
-    """The parts of lab 05's GradientBuckets that `Reducer` needs, with one element a parameter."""
+    """A stand-in for lab 05's GradientBuckets: the parts that `Reducer` needs.
+
+    Each parameter has one element.
+    """
 
     def __init__(self, parameters: Sequence[Any], buckets: Layout) -> None:
         self.parameters = [[parameters[i] for i in bucket] for bucket in buckets]
@@ -36,9 +39,9 @@ class Buckets:
 
 
 class Notes(list[str]):
-    """The events of a run, in order.
+    """The events of a run, as texts in order.
 
-    "g2": gradient 2 became ready. "s0": bucket 0 was started. "|": backward was over. "w0": the
+    "g2": gradient 2 became ready. "s0": bucket 0 was started. "|": the backward was over. "w0": the
     answer waited for bucket 0.
     """
 
@@ -53,7 +56,7 @@ class Notes(list[str]):
         return SimpleNamespace(wait=partial(self.wait, flat, flat * 10, index))
 
     def wait(self, flat: Tensor, result: Any, index: int) -> Any:
-        """Return the average: ten times the bucket's content when the bucket was started.
+        """Return the imitated average: ten times the bucket's content at the start of the bucket.
 
         For a bucket with an even number, change the bucket in place and return True, like a Work.
         For an odd number, return a new tensor, as a hook may.
@@ -67,7 +70,7 @@ class Notes(list[str]):
 
 
 def play(answer: Answer, buckets: Layout, backwards: Layout) -> Observed:
-    """Play backwards in which gradients become ready in these orders.
+    """Run imitated backwards, in which the gradients become ready in these orders.
 
     The gradient of parameter i is i + 1. In "flat", a bucket that never started is [].
     """
@@ -100,8 +103,8 @@ def play(answer: Answer, buckets: Layout, backwards: Layout) -> Observed:
 def expected(buckets: Layout, backwards: Layout) -> Observed:
     """Return the right observations of `play`.
 
-    A bucket starts as soon as its own gradients and those of all earlier buckets are ready. If one
-    of these gradients is never ready, the bucket never starts.
+    A bucket starts as soon as all its gradients and all gradients of earlier buckets are ready. If
+    one of these gradients is never ready, the bucket never starts.
     """
     events: list[str] = []
     for backward in backwards:

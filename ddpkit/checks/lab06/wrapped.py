@@ -1,7 +1,7 @@
 """Lab 06: the cases of DistributedDataParallel, and the reading of their observations.
 
-A rank's model and parts of batches are drawn here and shipped to the rank. A rank gets only its own
-model and its own parts.
+The notebook's process draws each rank's model and parts of batches, and ships them to the rank. A
+rank gets only its own model and its own parts.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ GAVE: Looks = {"gave": "returned"}
 
 @dataclass(frozen=True)
 class Question:
-    """One case: its run on a number of ranks, and the right observations."""
+    """One case: a function to run on a number of ranks, and the right observations."""
 
     about: str
     n: int
@@ -72,7 +72,7 @@ def questions(answer: Answer, rng: random.Random) -> Iterator[Case]:
 
 
 def _handed_in(did: Did) -> list[int]:
-    """Return the bytes that each rank's answer passes to torch.distributed."""
+    """Return, for each rank, the bytes that the answer passes to torch.distributed."""
     return [handed_in(within(did.trace.of(rank), on_ranks.OWN)) for rank in did.trace.ranks]
 
 
@@ -82,7 +82,7 @@ def _with_bytes(read: Callable[[Observed], Observed] | None, seen: Observed) -> 
 
 
 def _nbytes(module: nn.Module) -> int:
-    """Return the bytes of all gradients."""
+    """Return the bytes of the gradients of all parameters."""
     sizes: list[int] = [p.nbytes for p in module.parameters() if p.requires_grad]
     return sum(sizes)
 
@@ -90,9 +90,10 @@ def _nbytes(module: nn.Module) -> int:
 def _enough(module: nn.Module, steps: int) -> int:
     """Return the most bytes that an answer may send in `steps` steps.
 
-    A right answer sends the state at the start, and in each step the buffers and the gradients. The
-    limit is twice the bytes of the start, six times the bytes of the steps (with the whole state in
-    the place of the buffers), and 4 kB for the order of the buckets and unused parameters.
+    A right answer sends the parameters and buffers at the start, and in each step the buffers and
+    the gradients. The limit is twice the bytes of the start, six times the bytes of the steps (with
+    the whole state in the place of the buffers), and 4 kB for the order of the buckets and unused
+    parameters.
     """
     state: int = sum(tensor.nbytes for tensor in module.state_dict().values())
     return 2 * (state + 3 * steps * (state + _nbytes(module))) + 4096
@@ -141,7 +142,7 @@ def _late_gradients(seen: Observed) -> Observed:
 
 
 def _averages(net: Any, batch: Sequence[Any]) -> Observed:
-    """Return the gradients for the hints: rank 0's own gradients, and the mean of all ranks."""
+    """Return rank 0's own gradients and the mean of all ranks' gradients, for the hints."""
     own = alone.gradients_of(net, batch)
     return {"own": vector(own[0]), "mean": vector(alone.mean(own))}
 
@@ -187,7 +188,11 @@ def _beside_torchs(rng: random.Random, about: str, micro: int) -> Question:
 
 
 def _steps(numbers: int, seen: Observed) -> Observed:
-    """Read the comparison with torch's results, the steps, and the count of storages."""
+    """Return the observations of training steps, read from the results of the ranks.
+
+    "as torch's" is, for each rank, True if the answer has torch's results. "steps" has the first
+    `numbers` values of rank 0. "storages" is the number of storages of rank 0's gradients.
+    """
     mine, _, storages = seen["gave"][0]
     return {
         "as torch's": [same(mine, torchs) for mine, torchs, _ in seen["gave"]],

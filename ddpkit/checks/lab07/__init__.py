@@ -8,8 +8,8 @@ hints_more  sentences about mistakes in trainings, barriers and backends
 buckets   functions that run on ranks: buckets for hooks, and torch's DDP
 low_rank  gradients of a known rank, and the right results of PowerSGD
 uneven    different numbers of batches by rank, and the training of one process
-barriers  visits of ranks to a barrier, on an invented clock (`ddpkit.checks.shared.meeting`)
-visits    the right end of each visit to a barrier, and the observed ends, sorted
+barriers  arrivals of ranks at a barrier, on a simulated clock (`ddpkit.checks.shared.meeting`)
+visits    the right outcome of each visit to a barrier, and the sorting of observed outcomes
 backend   a c10d backend that calls an answer, for checks on ranks
 """
 

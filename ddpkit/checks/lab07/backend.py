@@ -57,7 +57,7 @@ def group_of(all_reduce: Answer) -> Any:
 
 
 def summed(answer: Answer, x: Tensor, *, async_op: bool = False) -> Any:
-    """Return x after an all-reduce of torch.distributed over the answer's group."""
+    """Return x after an all-reduce of torch.distributed in the answer's group."""
     work = dist.all_reduce(x, group=group_of(answer), async_op=async_op)
     if work is not None:
         work.wait()
@@ -65,21 +65,22 @@ def summed(answer: Answer, x: Tensor, *, async_op: bool = False) -> Any:
 
 
 def all_summed(answer: Answer, tensors: Sequence[Any]) -> Any:
-    """Return the tensors after one call of the answer, with the arguments that c10d passes."""
+    """Return the tensors after a direct call of the answer, with the arguments that c10d passes."""
     answer(list(tensors), dist.AllreduceOptions())
     return list(tensors)
 
 
 def two_columns(answer: Answer, x: Tensor) -> Any:
-    """Return x after an all-reduce of its first two columns, which have a gap after each row."""
+    """Return x after an all-reduce of its first two columns, which are not contiguous."""
     dist.all_reduce(x[:, :2], group=group_of(answer))
     return x
 
 
 def refused(answer: Answer, x: Tensor) -> Any:
-    """Ask for a maximum; return the name of the error, or the tensor if no error was raised.
+    """Ask the answer for a maximum, which it should refuse with a NotImplementedError.
 
-    Return "too late" if the answer changed the tensor before it raised the error.
+    Return "NotImplementedError", or "too late" if the answer changed the tensor before it raised
+    the error. Return the tensor if no error was raised.
     """
     before = x.clone()
     options: Any = dist.AllreduceOptions()
@@ -92,7 +93,7 @@ def refused(answer: Answer, x: Tensor) -> Any:
 
 
 def ddp_on_it(answer: Answer, module: Any, parts: Sequence[Part]) -> list[Any]:
-    """Return the gradients of backwards in torch's DDP on the answer's group."""
+    """Return the gradients of backwards in torch's DDP; DDP communicates in the answer's group."""
     group = group_of(answer)
     ddp = DistributedDataParallel(module, bucket_cap_mb=CAP_MB, process_group=group)
     return gradients_of(ddp, parts)

@@ -1,4 +1,4 @@
-"""Lab 07: visits to a barrier in a store: the end of each visit, and its seconds."""
+"""Lab 07: visits to a barrier in a store: the outcome of each visit, and its seconds."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Answer = Callable[..., Any]
 
 
 def visits(answer: Answer, plans: Sequence[Sequence[Visit]], timeout: float) -> dict[str, Any]:
-    """Return the end (`_end`) and the seconds of each visit, by rank.
+    """Return the outcome (`_end`) and the seconds of each visit, by rank.
 
     "deleted" is true if an answer deleted a key of the store.
     """
@@ -34,14 +34,18 @@ def visits(answer: Answer, plans: Sequence[Sequence[Visit]], timeout: float) -> 
 def alone_of(
     answer: Answer, name: str, world_size: int, timeout: float
 ) -> dict[str, list[list[Any]]]:
-    """Return the end of rank 0's visit to a store of torch's, which no further rank visits."""
+    """Return the outcome of rank 0's visit to a torch store that no other rank visits."""
     return {"ends": [[_end(answer, HashStore(), name, 0, world_size, timeout)]]}
 
 
 def _end(
     answer: Answer, store: Any, name: str, rank: int, world_size: int, timeout: float
 ) -> list[int] | str:
-    """Return the ranks that the RuntimeError names, "passes", or the name of a different error."""
+    """Return the outcome of one call of the barrier.
+
+    The outcome is the list of ranks that the RuntimeError names, "passes" if there is no error, or
+    the name of a different error.
+    """
     try:
         answer(store, name, rank, world_size, timeout)
     except LooksForEver:

@@ -1,4 +1,4 @@
-"""Lab 07: functions on ranks, which call a hook with buckets of the check or in torch's DDP."""
+"""Lab 07: functions on ranks that call a hook, with buckets of the check or in torch's DDP."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ STEPS_AS_EVER = 2  # steps before the hook begins: torch rebuilds the buckets af
 
 
 def bucket_of(tensors: Sequence[Any], index: int = 0, *, last: bool = True) -> Any:
-    """Return a bucket like torch's GradBucket: one flat tensor, and gradients as views of it."""
+    """Return a stand-in for torch's GradBucket: one flat tensor, and gradients as views of it."""
     flat: Any = torch.cat([each.reshape(-1) for each in tensors])
     parts = flat.split([each.numel() for each in tensors])
     views = [part.view(each.shape) for part, each in zip(parts, tensors, strict=True)]
@@ -40,7 +40,7 @@ def bucket_of(tensors: Sequence[Any], index: int = 0, *, last: bool = True) -> A
 
 
 def value_of(future: Any) -> Any:
-    """Return the value of a hook's Future; return a text if the result is no Future."""
+    """Return the value of a hook's Future; return a text if the result is not a Future."""
     if isinstance(future, dist.Work):
         future.wait()
         return "a Work"
@@ -52,9 +52,9 @@ def value_of(future: Any) -> Any:
 
 @contextmanager
 def in_turn(ranks: Sequence[int]) -> Iterator[None]:
-    """Let a rank enter when the previous rank has left.
+    """Let the ranks enter the block one after another: a rank enters when the previous has left.
 
-    A rank that waits inside for a later rank is stuck.
+    A rank that waits, inside the block, for a later rank waits forever.
     """
     at, token = list(ranks).index(dist.get_rank()), torch.zeros(1)
     if at:
@@ -65,7 +65,7 @@ def in_turn(ranks: Sequence[int]) -> Iterator[None]:
 
 
 def averaged(hook: Answer, members: Sequence[int] | None, flat: Tensor) -> Any:
-    """Return the result of a hook on the ranks `members`; None means all ranks."""
+    """Return the value of a hook's Future on the group of ranks `members`; None means all ranks."""
     group = dist.new_group(list(members)) if members else None
     ranks = members or range(dist.get_world_size())
     if dist.get_rank() not in ranks:
@@ -79,7 +79,7 @@ def averaged(hook: Answer, members: Sequence[int] | None, flat: Tensor) -> Any:
 def in_ddp(hook: Answer, state: Any, module: Any, parts: Sequence[Part]) -> list[Any]:
     """Return the gradients of the backwards in torch's DDP in which the hook runs.
 
-    The hook runs after the first STEPS_AS_EVER steps.
+    DDP averages without the hook in the first STEPS_AS_EVER steps.
     """
     ddp = DistributedDataParallel(module, bucket_cap_mb=CAP_MB)
     ddp.register_comm_hook(state, _later(hook))
@@ -87,7 +87,7 @@ def in_ddp(hook: Answer, state: Any, module: Any, parts: Sequence[Part]) -> list
 
 
 def gradients_of(ddp: Any, parts: Sequence[Part]) -> list[Any]:
-    """Return the gradients of one backward for each part, each as one tensor."""
+    """Return the gradients after a backward for each part, each joined into one tensor."""
     found = []
     for step, part in enumerate(parts):
         ddp.zero_grad()
@@ -120,7 +120,10 @@ def _later(hook: Answer) -> Answer:
 
 
 def pairs_by_digit() -> list[Any]:
-    """Return this rank's groups of two, by binary digit: rank and partner differ in one digit."""
+    """Return this rank's groups of two ranks, one for each binary digit of the rank numbers.
+
+    The numbers of the two ranks of a group differ only in this digit.
+    """
     rank, world_size, mine = dist.get_rank(), dist.get_world_size(), []
     for i in range(world_size.bit_length() - 1):
         for first in range(world_size):
@@ -169,9 +172,9 @@ def gossip_in_ddp(hook: Answer, module: Any, parts: Sequence[Part]) -> list[Any]
 def compressed(
     hook: Answer, rank: int, steps: Sequence[Sequence[Sequence[Any]]], *, forget: bool = False
 ) -> list[Any]:
-    """Return the hook's result for each bucket, [step][bucket], with one state for all.
+    """Return the hook's result for each bucket as [step][bucket]; all calls share one state.
 
-    With `forget`, the errors are emptied after each step, as in the lesson's run without feedback.
+    With `forget`, the errors are cleared after each step, as in the lesson's run without feedback.
     """
     state, found = SimpleNamespace(rank=rank, q={}, error={}), []
     for buckets in steps:
@@ -190,8 +193,8 @@ def compressed(
 def compressed_again(hook: Answer, rank: int, tensors: Sequence[Any], times: int) -> Any:
     """Call a hook `times` times with equal buckets; return the sum of the results, and a word.
 
-    The word describes the error that the state holds after the first call: "zero", or "turned
-    round" if the error is the sent gradient minus the wanted gradient, or "".
+    The word describes the error that the state holds after the first call. It is "zero", "turned
+    round" if the error is the sent gradient minus the wanted gradient, and otherwise "".
     """
     state, total, kept = SimpleNamespace(rank=rank, q={}, error={}), 0.0, ""
     for step in range(times):
@@ -206,5 +209,5 @@ def compressed_again(hook: Answer, rank: int, tensors: Sequence[Any], times: int
 
 
 def low_rank_in_ddp(hook: Answer, rank: int, module: Any, parts: Sequence[Part]) -> list[Any]:
-    """Run `in_ddp` with a state for PowerSGD."""
+    """Run `in_ddp` with a state for PowerSGD of rank `rank`."""
     return in_ddp(hook, SimpleNamespace(rank=rank, q={}, error={}), module, parts)

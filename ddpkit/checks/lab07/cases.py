@@ -74,12 +74,15 @@ def fp16_hook(answer: Answer, rng: random.Random) -> Iterator[Case]:
 
 
 def _numbers(nbytes: int, shape: tuple[int, ...]) -> int:
-    """Return the bytes of a gradient with `nbytes` for each number."""
+    """Return the bytes of a gradient of this shape, with `nbytes` for each number."""
     return nbytes * prod(shape)
 
 
 def _odd(rng: random.Random, n: int, ranks: int) -> list[list[float]]:
-    """Draw whole numbers by rank; their sum over `ranks` needs all 11 binary digits of float16."""
+    """Draw whole numbers for each rank; their sum needs all 11 significant bits of float16.
+
+    The sum is over `ranks` ranks.
+    """
     rows = [[float(rng.randrange(1040 // ranks, 2000 // ranks) & ~1) for _ in range(4)]
             for _ in range(n)]  # fmt: skip
     rows[0] = [each + 1 for each in rows[0]]
@@ -177,7 +180,7 @@ def gossip_hook(answer: Answer, rng: random.Random) -> Iterator[Case]:
 
 
 def _to_all(did: Did) -> int:
-    """Count the collectives of the group of all ranks."""
+    """Return the number of collectives that the group of all ranks runs."""
     return sum(one.is_collective and not one.group for one in did.trace.of(0))
 
 

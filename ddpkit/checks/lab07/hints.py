@@ -28,18 +28,21 @@ def is_text(got: Any, text: str) -> bool:
 
 
 def is_own(s: Seen) -> bool:
-    """True if a rank's Future holds only its own numbers, divided or not."""
+    """True if rank 0's Future holds only rank 0's own numbers, divided by n, n² or nothing.
+
+    n is the world size.
+    """
     return any(near(first(s), s.own / parts, 3) for parts in (1, s.size, s.size**2))
 
 
 def outside(s: Seen) -> bool:
-    """True if rank 0's matrix has columns outside the column space of the mean of low rank."""
+    """True if rank 0's matrix has columns outside the column space of the low-rank mean."""
     rest = s.matrix - s.space @ (s.space.T @ s.matrix)
     return bool(rest.norm() > 1e-3 * s.matrix.norm())
 
 
 def drawn_mean(s: Seen, step: int, far: int) -> Any:
-    """Return rank 0's first bucket of a step, averaged with the bucket of rank `far`."""
+    """Return the mean of rank 0's first bucket of a step, and the first bucket of rank `far`."""
     return (s.drawn[0, step, 0] + s.drawn[far, step, 0]) / 2
 
 
@@ -48,7 +51,7 @@ def named(dtype: Any) -> str:
 
 
 def other_bytes(s: Seen) -> tuple[Any, Any] | None:
-    """Return the bytes of the first rank with wrong bytes, and the expected bytes.
+    """Return (sent bytes, expected bytes) for the first rank that sends a wrong number of bytes.
 
     Return None if a value is wrong too.
     """

@@ -10,22 +10,22 @@ from ddpkit.exercises.values import Between
 
 
 def ends(s: Seen) -> list[Any]:
-    """Return the ends of all visits, in one list."""
+    """Return the outcomes of all visits to a barrier, in one list."""
     return [end for of_rank in s.ends for end in of_rank]
 
 
 def wanted_ends(s: Seen) -> list[Any]:
-    """Return the right ends of all visits, in one list."""
+    """Return the right outcomes of all visits to a barrier, in one list."""
     return [end for of_rank in s.expect["ends"] for end in of_rank]
 
 
 def lists(of: Any) -> list[list[int]]:
-    """Return the lists of named ranks, by visit."""
+    """Return those outcomes of visits that are lists of missing ranks."""
     return [end for of_rank in of for end in of_rank if isinstance(end, list)]
 
 
 def in_vain(s: Seen) -> list[tuple[list[int], float]]:
-    """Return, for each visit that ended with a list of ranks, the list and the seconds."""
+    """Return (missing ranks, seconds) for each visit that ended with a list of missing ranks."""
     pairs = [pair for both in zip(s.ends, s.took, strict=True) for pair in zip(*both, strict=True)]
     return [(end, seconds) for end, seconds in pairs if isinstance(end, list)]
 
@@ -36,7 +36,7 @@ def most(s: Seen) -> int:
 
 
 def names_itself(s: Seen) -> bool:
-    """True if a rank's list is right, except that the list also has the rank's own number."""
+    """True if a rank's list of missing ranks is right, except that it also has the rank itself."""
     of_ranks = enumerate(zip(s.ends, s.expect["ends"], strict=True))
     pairs = ((rank, end, wanted) for rank, both in of_ranks
              for end, wanted in zip(*both, strict=True))  # fmt: skip

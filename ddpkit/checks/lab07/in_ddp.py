@@ -36,9 +36,9 @@ def in_ddp(
 ) -> Case:
     """Return a case of backwards in torch's DDP on two ranks; the hook starts after some steps.
 
-    `most` gives the most bytes that the hook may pass on for a gradient of a shape, and `least` is
-    the share of these bytes that the hook must pass on. `once` gives the additional bytes that the
-    hook may pass on in its first step.
+    `most` maps the shape of a gradient to the most bytes that the hook may pass on. `least` is the
+    share of these bytes that the hook must pass on. `once` gives the additional bytes that the hook
+    may pass on in its first step.
     """
     from ddpkit.checks.lab07 import buckets
     from ddpkit.checks.shared import alone

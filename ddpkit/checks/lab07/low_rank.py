@@ -1,4 +1,7 @@
-"""Lab 07: gradients of a known rank, and the right results of PowerSGD."""
+"""Lab 07: gradients of a known rank, and the right results of PowerSGD.
+
+Here the rank of a matrix is meant, unless a docstring says "each rank".
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ def generator(seed: int) -> Any:
 
 
 def low_rank(shape: Shape, rank: int, seed: int, dtype: Any = torch.float64) -> Any:
-    """Draw a tensor that, as a matrix (first dimension × the rest), has rank `rank`.
+    """Draw a tensor that has rank `rank` as a matrix (first dimension × the rest).
 
     A tensor with fewer than two dimensions is drawn without this condition.
     """
@@ -32,9 +35,9 @@ def low_rank(shape: Shape, rank: int, seed: int, dtype: Any = torch.float64) -> 
 
 
 def unlike_ones(rows: int, columns: int, rank: int, seed: int) -> Any:
-    """Draw a matrix of rank `rank`; its rows have the sum 0, and begin with `rank` zeros.
+    """Draw a matrix of rank `rank`; each row has the sum 0, and begins with `rank` zeros.
 
-    So a fixed initial Q, with columns of ones or of the identity, is orthogonal to all rows.
+    If a fixed initial Q has columns of ones or of the identity, this Q is orthogonal to all rows.
     """
     draw = generator(seed)
     right = torch.randn(columns, rank, generator=draw, dtype=torch.float64)
@@ -46,37 +49,37 @@ def unlike_ones(rows: int, columns: int, rank: int, seed: int) -> Any:
 
 
 def start(shape: Shape, rank: int) -> int:
-    """Return the count of numbers in a gradient's first Q, which rank 0 may send."""
+    """Return the number of elements in the first Q of a gradient, which rank 0 may send."""
     columns = torch.Size(shape[1:]).numel()
     return min(rank, shape[0], columns) * columns if len(shape) > 1 else 0
 
 
 def thin(shape: Shape, rank: int) -> int:
-    """Return the count of numbers sent for a gradient: two thin matrices, or all of a vector."""
+    """Return the number of elements sent for a gradient: two thin matrices, or a whole vector."""
     rows, columns = (*shape[:1], 1)[0], torch.Size(shape[1:]).numel()
     return min(rank, rows, columns) * (rows + columns) if len(shape) > 1 else rows
 
 
 def parts_of(mean: Any, world_size: int, seed: int) -> list[Any]:
-    """Return tensors of full rank, one for each rank, with the mean `mean`."""
+    """Return tensors of full rank, one for each process; their mean is `mean`."""
     noise = torch.randn((world_size, *mean.shape), generator=generator(seed), dtype=mean.dtype)
     noise = noise - noise.mean(dim=0)
     return [mean + each for each in noise]
 
 
 def by_rank(means: Sequence[Any], world_size: int, seed: int) -> list[list[Any]]:
-    """Return a bucket's gradients for each rank; their means over the ranks are `means`."""
+    """Return a bucket's gradients for each rank of the job; their means are `means`."""
     parts = [parts_of(mean, world_size, seed + i) for i, mean in enumerate(means)]
     return [list(of_rank) for of_rank in zip(*parts, strict=True)]
 
 
 def flat(tensors: Sequence[Any]) -> Any:
-    """Return the elements of all tensors, in order."""
+    """Return the elements of all tensors in one vector, in order."""
     return torch.cat([each.reshape(-1) for each in tensors])
 
 
 def warm(first: Any, second: Any) -> Any:
-    """Return PowerSGD's approximation of `second`, if Q starts from the rows of `first`."""
+    """Return PowerSGD's approximation of `second`, with an initial Q from the rows of `first`."""
     rank = int(torch.linalg.matrix_rank(first))
     rows = torch.linalg.svd(first).Vh[:rank]
     p = torch.linalg.qr(second @ rows.T).Q

@@ -69,7 +69,10 @@ NAMES = ("matrix", "vector", "another", "last")  # the gradients of `low_mean`
 
 
 def _bucket_read(shapes: Sequence[tuple[int, ...]], seen: Observed) -> Observed:
-    """Return the gradients of rank 0's bucket by name."""
+    """Split rank 0's bucket into its gradients, and add the gradients by name.
+
+    "ranks agree" is True if all ranks have the same bucket.
+    """
     gave = [ranks[0][0] for ranks in seen["gave"]]
     sizes = [prod(shape) for shape in shapes]
     if not hasattr(gave[0], "numel") or gave[0].dim() != 1 or gave[0].numel() != sum(sizes):
@@ -81,7 +84,7 @@ def _bucket_read(shapes: Sequence[tuple[int, ...]], seen: Observed) -> Observed:
 
 
 def _without(seen: Observed, name: str, thin: int, starts: int) -> Observed:
-    """Return the observations without the bytes of each first Q, which rank 0 may send."""
+    """Subtract the bytes of the first Qs, which rank 0 may send, from the bytes under `name`."""
     return {**seen, name: [thin if each == thin + starts else each for each in seen[name]]}
 
 
@@ -115,7 +118,7 @@ def again(answer: Answer, rng: random.Random) -> Case:
 
 
 def _unsent(mean: Any, seen: Observed) -> Observed:
-    """Describe the unsent part of the gradients in words."""
+    """Describe in words the part of the gradients that was not sent."""
     from ddpkit.checks.lab07 import low_rank
 
     thin, first = (4 * f((20, 12), 2) for f in (low_rank.thin, low_rank.start))

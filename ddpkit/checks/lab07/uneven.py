@@ -17,16 +17,17 @@ MISTAKES = ("by all", "again", "repeated")
 
 
 def optimizer_of(model: Any) -> Any:
-    """Return SGD with momentum, so that a skipped step changes a rank's parameters for good."""
+    """Return SGD with momentum, so that a skipped step changes a rank's parameters permanently."""
     return torch.optim.SGD(model.parameters(), lr=0.5, momentum=0.9)
 
 
 def trained(
     train_uneven: Answer, model: Any, batches: Sequence[Part], is_list: bool
 ) -> tuple[Any, Any]:
-    """Return the answer's counts and the final parameters; the batches may be a generator.
+    """Return the answer's counts and the final parameters, after training on `batches`.
 
-    A batch is one tensor, which is neither true nor false; its last column holds the classes.
+    The batches are a list or a generator. A batch is one tensor, which has no truth value; its last
+    column holds the classes.
     """
     packed = [torch.cat([x, y[:, None].float()], dim=1) for x, y in batches]
     given = packed if is_list else (each for each in packed)
@@ -39,7 +40,7 @@ def _loss_of_packed(model: Any, batch: Any) -> Any:
 
 
 def counts_of(by_rank: Sequence[Sequence[Part]]) -> list[int]:
-    """Return the number of ranks with a batch, by step."""
+    """Return, for each step, the number of ranks with a batch."""
     return [sum(len(each) > k for each in by_rank) for k in range(max(map(len, by_rank)))]
 
 
@@ -76,7 +77,7 @@ def alone(module: Any, by_rank: Sequence[Sequence[Part]], mistake: str = "") -> 
 
 
 def _like(vector: Any, model: Any) -> list[Any]:
-    """Cut the vector into tensors with the parameters' shapes."""
+    """Split the vector into tensors with the shapes of the model's parameters."""
     parameters = list(model.parameters())
     parts = vector.split([p.numel() for p in parameters])
     return [part.view_as(p).clone() for part, p in zip(parts, parameters, strict=True)]

@@ -1,4 +1,4 @@
-"""Lab 07: the right end of each visit to a barrier, and the observed ends, sorted."""
+"""Lab 07: the right outcome of each visit to a barrier, and the sorting of observed outcomes."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from ddpkit.exercises.exercise import Observed
 
 
 def read(timeout: float, seen: Observed) -> Observed:
-    """Add "in time": True if no rank has waited longer than 1.5 times the timeout.
+    """Add the observation "in time": True if no rank has waited over 1.5 times the timeout.
 
-    Some answers read the store only at intervals, and notice the end of the timeout late.
+    Some answers read the store only at intervals, so they notice the end of the timeout late.
     """
     longest = max(seconds for of_rank in seen["took"] for seconds in of_rank)
     return {**in_order(seen), "in time": longest <= 1.5 * timeout, "longest": longest}
 
 
 def in_order(seen: Observed) -> Observed:
-    """Sort each list of missing ranks, because an answer may name the ranks in any order."""
+    """Sort the missing ranks of each outcome, because an answer may name the ranks in any order."""
     ends = [[sorted(end) if isinstance(end, list) else end for end in each]
             for each in seen["ends"]]  # fmt: skip
     return {**seen, "ends": ends}
 
 
 def ends(plans: Sequence[Sequence[tuple[str, float]]], timeout: float) -> list[list[Any]]:
-    """Return the end of each visit: "passes", or the ranks that did not come in time."""
+    """Return the outcome of each visit: "passes", or the ranks that did not come in time."""
     came: dict[str, dict[int, float]] = {}
     found: list[list[Any]] = [[] for _ in plans]
     now = [0.0] * len(plans)

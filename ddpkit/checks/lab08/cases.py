@@ -237,9 +237,9 @@ def serve(answer: Answer, rng: random.Random) -> Iterator[Case]:
 
 
 def _of_pulls(pulls: int, length: int) -> Between:
-    """Return the least and most bytes that a server may send for pulls of float32 parameters.
+    """Return the range of bytes that a server may send to answer pulls of float32 parameters.
 
-    The most is twice the parameters' bytes, and 4 kB for a few counts.
+    The maximum is twice the parameters' bytes, and 4 kB more for a few counts.
     """
     least = pulls * 4 * length
     return Between(least, 2 * least + 4096)
@@ -248,7 +248,7 @@ def _of_pulls(pulls: int, length: int) -> Between:
 def _right_story(
     story: str, needs: Needs, pulls: dict[int, int], values: Iterator[int]
 ) -> tuple[list[str], dict[int, list[float]]]:
-    """Return the right calls of the rule in a story, and the parameters that each worker gets."""
+    """Return the right calls of the rule's methods in a story, and each worker's parameters."""
     calls, waiting, moved, flat = list[str](), list[int](), 0, 0
     got: dict[int, list[float]] = {worker: [] for worker in pulls}
     order: list[int] = []  # workers with a header sent and a gradient not yet sent
@@ -275,7 +275,7 @@ def _right_story(
 
 
 def _in_order(calls: Sequence[str]) -> str:
-    """Join the calls; the order within a row of pulls does not count, so such pulls are sorted."""
+    """Join the calls to one text; consecutive pulls are sorted, because their order is free."""
     text, pulls = list[str](), list[str]()
     for each in calls:
         if each[0] == "v":

@@ -14,28 +14,28 @@ from ddpkit.exercises.values import Close
 
 
 def near(got: Any, wanted: Any) -> bool:
-    """True if the value is the number `wanted`, up to rounding."""
+    """True if the value is a number equal to `wanted`, up to rounding."""
     return same(got, Close(wanted))
 
 
 def is_case(s: Seen, word: str) -> bool:
-    """True if the title of the case has the word."""
+    """True if the title of the case contains `word`."""
     return word in s.about
 
 
 def early(s: Seen) -> list[str]:
-    """Return, as a list, the first call that differs from the right call at its place."""
+    """Return, as a list, the answer's first call that differs from the right call at its place."""
     pairs = itertools.zip_longest(s.calls.split(), s.expect["calls"].split(), fillvalue="")
     return [got for got, wanted in pairs if got != wanted][:1]
 
 
 def before(s: Seen, call: str) -> bool:
-    """True if a call came before pulls that the server had to answer first."""
+    """True if the answer made this call earlier than a right answer does."""
     return bool(s.calls.split().index(call) < s.expect["calls"].split().index(call))
 
 
 def odd(s: Seen) -> bool:
-    """True if the servers are not the first ranks in order."""
+    """True if the servers are not ranks 0, 1, 2, ... in this order."""
     return bool(s.servers != list(range(len(s.servers))))
 
 

@@ -1,6 +1,6 @@
 """Lab 08: the cases of Bounded, and the hints about them.
 
-The right rule and the wrong rules run in this process, outside the sandbox.
+The right rule and the wrong rules run in the check's process, outside the sandbox.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ LEADS = (  # about; bound; workers; story
 
 
 def leads(story: Story, workers: Sequence[int], may: Callable[..., bool]) -> str:
-    """Answer each "?" of a story with "yes" or "no", by the rule `may(worker, clocks, state)`.
+    """Return "yes" or "no" for each "?" of a story, by the rule `may(worker, clocks, state)`.
 
-    `clocks` maps each worker that is not done to its count of pushes. `state` has the counts of
-    pushes of all workers ("all"), the pulls by worker ("pulls"), and the number of pushes since the
-    worker's last pull ("age").
+    `clocks` maps each worker that is not done to its number of pushes. `state` has the numbers of
+    pushes of all workers ("all"), the numbers of pulls ("pulls"), and the number of pushes since
+    the worker's last pull ("age").
     """
     clocks, done = dict.fromkeys(workers, 0), set[int]()
     versions, pulls, total = dict.fromkeys(workers, 0), dict.fromkeys(workers, 0), 0
@@ -73,7 +73,10 @@ def bounded_cases(answer: Answer, rng: random.Random) -> Iterator[Case]:
 
 
 def _drawn(rng: random.Random, bound: float, n: int) -> Story:
-    """Draw a story: workers pull when they may, and push at any time; one worker is done early."""
+    """Draw a story: workers pull when the rule allows it, and push at any time.
+
+    One worker is done early.
+    """
     clocks, story, busy = dict.fromkeys(range(n), 0), list[str](), set[int]()
     for number in range(60):
         worker = rng.choice(list(clocks))
@@ -94,12 +97,12 @@ def _drawn(rng: random.Random, bound: float, n: int) -> Story:
 
 
 def right(bound: float) -> Callable[..., bool]:
-    """Return the right rule."""
+    """Return the right rule of Bounded."""
     return lambda worker, clocks, _: clocks[worker] - min(clocks.values()) <= bound
 
 
 def other_rules(bound: float) -> Mapping[str, Callable[..., bool]]:
-    """Return wrong rules, by the names of their hints."""
+    """Return wrong rules of Bounded; the keys are the names of their hints."""
     block = max(bound, 1) if bound < math.inf else 10**9
     return {
         "less than": lambda w, clocks, _: clocks[w] - min(clocks.values()) < bound,
@@ -116,7 +119,7 @@ def other_rules(bound: float) -> Mapping[str, Callable[..., bool]]:
 
 
 def says(s: Seen, rule: str) -> bool:
-    """True if the answers are wrong, and the wrong rule `rule` gives the same answers."""
+    """True if the answer is wrong, and says the same as the wrong rule `rule`."""
     wrong = leads(s.story, s.workers, other_rules(s.bound)[rule])
     if rule == "less than" and s.bound:
         return False  # an answer with this rule has already failed with bound 0

@@ -20,12 +20,12 @@ MOST_OF_A_MESSAGE = 4096  # bytes of a message, at most
 
 
 def of_ranks(ranks: Sequence[int], did: Did) -> Any:
-    """Return the values that these ranks returned."""
+    """Return the values that the given ranks returned."""
     return [did.returned[rank] for rank in ranks]
 
 
 def of_rank(rank: int, did: Did) -> Any:
-    """Return the value that this rank returned."""
+    """Return the value that the given rank returned."""
     return did.returned[rank]
 
 
@@ -33,7 +33,10 @@ SAID = ("ok", "raised")  # the first words of an answer
 
 
 def pairs(s: Seen) -> bool:
-    """True if a call returned the whole pair, ("ok", value) or ("raised", exception)."""
+    """True if an answer's call returned the pair ("ok", value) in the place of the value.
+
+    The pair ("raised", exception) also counts.
+    """
     values = (each for of_client in s.got for each in of_client)
     return any(
         isinstance(each, tuple | list) and each and isinstance(each[0], str) and each[0] in SAID
@@ -42,13 +45,13 @@ def pairs(s: Seen) -> bool:
 
 
 def mistaken(s: Seen) -> list[tuple[Any, Any]]:
-    """Return pairs of a call's result and the right result, where the two differ."""
+    """Return pairs of a call's result and the right result, for the calls with wrong results."""
     calls = (zip(*both, strict=True) for both in zip(s.got, s.expect["got"], strict=True))
     return [(got, wanted) for of_one in calls for got, wanted in of_one if not same(got, wanted)]
 
 
 def raises(value: Any) -> bool:
-    """True if the value stands for an exception that was raised."""
+    """True if the value is the text that stands for a raised exception."""
     return str(value).startswith("raised ")
 
 
@@ -169,7 +172,7 @@ CALLS: tuple[tuple[str, int, int, list[Any]], ...] = (
 
 
 def call_cases(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """Yield calls of one or two clients, and calls of a client that also gets a foreign message."""
+    """Yield cases with one or two clients, and with a message from a third rank to a client."""
     from ddpkit.checks.lab08.remote import called
 
     for about, n, stranger, plot in CALLS:
@@ -210,7 +213,7 @@ def call_cases(answer: Answer, rng: random.Random) -> Iterator[Case]:
 
 
 def _messages(words: Sequence[str], calls: int) -> Between:
-    """Return the least and most bytes of messages with these words, each with a header and data."""
+    """Return the range of bytes of messages with these words, each with a header and data."""
     least = sum(LENGTH + len(word) for word in words)
     return Between(least, MOST_OF_A_MESSAGE * (calls + 1))
 
@@ -221,9 +224,9 @@ RAISE = {"fail": "ValueError", "refuse": "Error"}  # function -> class of its ex
 def _drawn(
     plot: Sequence[Any], rng: random.Random
 ) -> tuple[list[Any], list[int], int, list[tuple[int, list[Any]]]]:
-    """Draw the numbers of a story of remote calls.
+    """Draw the numbers in a story of remote calls.
 
-    Return the story, its clients, the last total and each call's result.
+    Return the story, its clients, the account's final total, and the result of each call.
     """
     story, total, got = [], 0, list[tuple[int, list[Any]]]()
     for client, name, arguments in plot:
@@ -255,7 +258,7 @@ SERVINGS: tuple[tuple[str, list[Any]], ...] = (
 
 
 def serve_calls_cases(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """Yield stories of calls that clients make in a fixed order."""
+    """Yield stories of remote calls; the clients call in a fixed order."""
     from ddpkit.checks.lab08.remote import served_calls
 
     for about, plot in SERVINGS:
@@ -331,10 +334,10 @@ def rows_cases(answer: Answer, rng: random.Random) -> Iterator[Case]:
 
 
 def _of_trainer(trainer: int, place: int, did: Did) -> Any:
-    """Return one of the values that the trainer returned: the rows, or the anchor's gradient."""
+    """Return the element `place` of the trainer's result: the rows, or the anchor's gradient."""
     return did.returned[trainer][place]
 
 
 def _gradients(server: int, did: Did) -> Any:
-    """Return the gradients that the server got."""
+    """Return the gradients that the server received."""
     return [each[1][-1] for each in did.returned[server] if each[0] == "add_gradient" and each[1]]

@@ -1,6 +1,6 @@
 """Lab 08: the cases of Synchronous and Asynchronous, and the hints about them.
 
-The right results, and the results of each mistake, are computed in this process, outside the
+The right results, and the results of each mistake, are computed in the check's process, outside the
 sandbox.
 """
 
@@ -33,7 +33,7 @@ ROUNDS = (  # about; workers; story of workers 0, 1, 2
 
 
 def synchronous(story: Story, gradients: Sequence[float], workers: Sequence[int]) -> Observed:
-    """Return the right answers and parameters of a synchronous rule in a story."""
+    """Return the right permissions ("may pull") and parameters of a synchronous rule in a story."""
     active, waiting = set(workers), dict[int, float]()
     said, pulled, parameters, updates, flat = [], [], [], 0, 0.0
     pushed = iter(gradients)
@@ -61,24 +61,24 @@ def synchronous(story: Story, gradients: Sequence[float], workers: Sequence[int]
 
 
 def named(story: Story, workers: Sequence[int]) -> Story:
-    """Return the story with these workers in the place of 0, 1, 2."""
+    """Return the story with the numbers in `workers` in the place of the numbers 0, 1, 2."""
     return " ".join(f"{what}{workers[worker]}" for what, worker in events(story))
 
 
 def pushes_of(story: Story) -> list[int]:
-    """Return the workers of the pushes, in order."""
+    """Return the worker of each push, in the order of the story."""
     return [worker for what, worker in events(story) if what == "p"]
 
 
 def one_number(values: Sequence[float]) -> list[Any]:
-    """Return a list of gradients, each a tensor with one of the values as its only element."""
+    """Return a list of gradients with one element each."""
     import torch
 
     return [torch.tensor([value]) for value in values]
 
 
 def synchronous_cases(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """Yield stories of rounds, and all orders of arrival."""
+    """Yield stories of synchronous rounds, and a case with all orders of arrival."""
     import torch
 
     for about, n, plot in ROUNDS:
@@ -128,12 +128,12 @@ def _alike(observed: Observed) -> Observed:
 
 
 def is_case(s: Seen, word: str) -> bool:
-    """True if the title of the case has the word."""
+    """True if the title of the case contains `word`."""
     return word in s.about
 
 
 def scaled(s: Seen, factor: float) -> bool:
-    """True if the parameters are the right parameters times a factor."""
+    """True if the answer's parameters are the right parameters times `factor`."""
     wanted = s.expect["parameters"].value
     return s.wrong("parameters") and same(s.parameters, Close([each * factor for each in wanted]))
 
@@ -206,10 +206,10 @@ AGES = (
 def asynchronous(
     story: Story, gradients: Sequence[float], workers: Sequence[int], times: Sequence[float] = ONE
 ) -> Observed:
-    """Return the right answers and parameters of an asynchronous rule in a story.
+    """Return the right permissions ("may pull") and parameters of an asynchronous rule in a story.
 
-    The gradient of a push has an element for each of `times`: this factor times the push's value.
-    Sums of whole numbers are exact.
+    The gradient of a push has an element for each factor in `times`: the factor times the push's
+    value. Sums of whole numbers are exact.
     """
     seen, flat, pushed = dict.fromkeys(workers, 0), 0.0, iter(gradients)
     ages: list[tuple[int, int]] = []
@@ -237,7 +237,7 @@ def _several(number: float, times: Sequence[float]) -> float | list[float]:
 
 
 def asynchronous_cases(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """Yield stories of pulls and pushes; the last story is drawn.
+    """Yield stories of pulls and pushes; the last story is drawn at random.
 
     The values need more digits than float16 has.
     """
@@ -262,7 +262,7 @@ def asynchronous_cases(answer: Answer, rng: random.Random) -> Iterator[Case]:
 
 
 def ages_by(s: Seen, rule: str) -> list[tuple[int, int]]:
-    """Return (worker, age) for each push, with ages by a wrong rule."""
+    """Return (worker, age) for each push, where the wrong rule `rule` computes the ages."""
     ages: list[tuple[int, int]] = []
     seen, version = dict.fromkeys(s.workers, 0), 0
     for what, worker in events(s.story):

@@ -39,7 +39,7 @@ def receive(src: int | None) -> tuple[int, Any]:
 
 
 class Sums:
-    """The base class of `Account`, so that some of the called methods are inherited."""
+    """The base class of `Account`; some of the methods that clients call are inherited."""
 
     def __init__(self) -> None:
         self.total = 0
@@ -53,7 +53,7 @@ class Sums:
 
 
 class Account(Sums):
-    """The object with the remote functions."""
+    """The object on the server; the clients call its methods."""
 
     def double(self, x: Any = 0) -> Any:
         return 2 * x
@@ -62,7 +62,7 @@ class Account(Sums):
         raise ValueError(text)
 
     def problem(self) -> ValueError:
-        """Return an exception as a value, without raising it."""
+        """Return an exception object without raising it."""
         return ValueError("none")
 
     def refuse(self, text: str) -> None:
@@ -70,7 +70,10 @@ class Account(Sums):
 
 
 def _in_turn(asked: Sequence[Asked], place: int, act: Callable[[], Any]) -> Any:
-    """Wait for the token, run `act` at its place in the story, and pass the token on."""
+    """Run `act` when all earlier calls of the story are over, and return its result.
+
+    The ranks pass a token from call to call.
+    """
     token, me = torch.zeros(1), asked[place][0]
     if place and asked[place - 1][0] != me:
         dist.recv(token, src=asked[place - 1][0], tag=TOKEN)
@@ -81,9 +84,9 @@ def _in_turn(asked: Sequence[Asked], place: int, act: Callable[[], Any]) -> Any:
 
 
 def called(answer: Answer, asked: Sequence[Asked], server: int, strangers: int) -> Any:
-    """Run a story of calls; a client returns its results, and the server returns the requests.
+    """Run a story of calls; return a client's results, or on the server the requests.
 
-    `strangers` is a rank that first sends a message of its own to the first client; -1 for none.
+    The rank `strangers` first sends a different message to the first client; -1 means no such rank.
     """
     me, found = dist.get_rank(), []
     if me == strangers:
@@ -131,17 +134,17 @@ def _tried(answer: Answer, server: int, name: str, arguments: tuple[Any, ...]) -
 
 
 def _shown(request: Any) -> Any:
-    """Return a request as [name, [arguments]], or NO_PAIR."""
+    """Return a request as [name, [arguments]]; return NO_PAIR if the request has another form."""
     if isinstance(request, tuple) and len(request) == 2 and isinstance(request[1], tuple | list):
         return [request[0], list(request[1])]
     return NO_PAIR
 
 
 def served_calls(answer: Answer, asked: Sequence[Asked], clients: Sequence[int]) -> Any:
-    """Run a story of calls, in which rank 0 serves.
+    """Run a story of calls; the answer serves on rank 0.
 
     Rank 0 returns the account's total, and True if the answer left the list of clients unchanged.
-    Clients call in the order of the story, and return the answers that they got.
+    Clients call in the order of the story, and return the results that they received.
     """
     me, found = dist.get_rank(), []
     if not me:
@@ -165,10 +168,10 @@ def _text(value: Exception) -> str:
 
 
 def fetched(answer: Any, table: Any, batches: Sequence[tuple[Any, Any]], server: int) -> Any:
-    """Fetch rows on a trainer, and run backward through them; the server returns the requests.
+    """Fetch rows on a trainer and run backward through them; the server returns the requests.
 
-    A trainer returns the rows and the size of the anchor's gradient. A batch is ids and weights.
-    The loss is the weighted sum of the squares of all batches' rows.
+    A trainer returns the rows and the size of the anchor's gradient. A batch is a pair of ids and
+    weights. The loss is the weighted sum of the squares of all batches' rows.
     """
     if dist.get_rank() == server:
         told: list[Any] = []
@@ -194,5 +197,5 @@ def fetched(answer: Any, table: Any, batches: Sequence[tuple[Any, Any]], server:
 
 
 def _rows_first(call: list[Any]) -> tuple[bool, str]:
-    """Return a sort key for calls, because autograd may visit the batches in any order."""
+    """Return a sort key for calls: autograd may visit the batches in any order."""
     return call[0] != "rows", str(call[1])

@@ -9,15 +9,15 @@ Formula = Callable[[int, int, float, float, float], float]  # arguments: W, k, C
 
 
 def by(formula: Formula, numbers: Numbers) -> float:
-    """Return the seconds by a formula."""
+    """Return the seconds of a round, computed by `formula`."""
     workers, servers, nbytes, compute, latency, bandwidth = numbers
     return formula(workers, servers, compute, latency, nbytes / bandwidth)
 
 
 def right(w: int, k: int, c: float, a: float, t: float) -> float:
-    """Return the right seconds.
+    """Return the right number of seconds of a round.
 
-    The last worker's parameters arrive (W - 1) t/k after the first's.
+    The parameters of the last worker arrive (W - 1) t/k after those of the first worker.
     """
     return c + 3 * a + (w - 1) * t / k + 2 * t
 

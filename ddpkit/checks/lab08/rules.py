@@ -1,7 +1,7 @@
-"""Lab 08: stories of pulls and pushes for a rule, without ranks and without a clock.
+"""Lab 08: stories (sequences of pulls and pushes) for a rule, without ranks and without a clock.
 
-A story is a text. "v1": worker 1 pulls. "p1": worker 1 pushes. "d1": worker 1 is done. "?1": may
-worker 1 pull?
+A story is a text. "v1": worker 1 pulls. "p1": worker 1 pushes. "d1": worker 1 is done. "?1": the
+check asks the rule if worker 1 may pull.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ Gradients = Sequence[Any]  # gradients of the pushes, in order
 
 
 def events(story: Story) -> Iterator[Event]:
-    """Yield the kind and the worker of each event."""
+    """Yield the kind ("v", "p", "d" or "?") and the worker of each event."""
     return ((each[0], int(each[1:])) for each in story.split())
 
 
 def play(
     answer: Answer, story: Story, gradients: Gradients, workers: Sequence[int], *more: object
 ) -> Observed:
-    """Observe a rule in a story; the rule's update adds the gradient.
+    """Observe an answer's rule in a story; the update of the rule adds the gradient.
 
-    "may pull" holds the rule's answers. "parameters" holds the parameters after each push and after
-    each worker that is done.
+    "may pull" holds the rule's answers. "parameters" holds the parameters after each push, and
+    after each event at which a worker is done.
     """
     flat, updates = torch.zeros_like(gradients[0]), []
 
@@ -65,14 +65,14 @@ def play(
 
 
 def _shown(parameters: Any) -> Any:
-    """Return all numbers as a list, or a single number as a float."""
+    """Return the parameters as a list of numbers; a single parameter becomes a float."""
     return parameters.tolist() if len(parameters) > 1 else float(parameters[0])
 
 
 def end_of(
     answer: Answer, stories: Sequence[Story], by_worker: Mapping[int, Any], workers: Sequence[int]
 ) -> Observed:
-    """Observe the parameters after each of several stories of one round."""
+    """Observe the final parameters of several stories; each story is one round of pushes."""
     ends = []
     for story in stories:
         flat = torch.zeros_like(by_worker[workers[0]])

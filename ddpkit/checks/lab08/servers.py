@@ -1,8 +1,8 @@
 """Lab 08: workers and servers on ranks, for the checks of `push` and `pull`.
 
-A server receives the headers of all workers. Before a server exchanges data, it waits until the
-next server in the list has all headers too. So a worker that waits for the data of one server
-before it sends a header to the next server waits forever.
+A server first receives the headers of all workers. Then it waits until the next server in the list
+has received all headers too. Only then does the server exchange data. So a worker that waits for
+the data of one server before it sends a header to the next server waits forever.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def workers_of(servers: Sequence[int], world_size: int) -> list[int]:
 
 
 def headers_in(servers: Sequence[int]) -> list[int]:
-    """Return a request from each worker, as soon as the next server has received its requests."""
+    """Receive a header from each worker; return the requests when the next server has its own."""
     requests = []
     for worker in workers_of(servers, dist.get_world_size()):
         header = torch.zeros(1, dtype=torch.int64)
@@ -42,8 +42,8 @@ def headers_in(servers: Sequence[int]) -> list[int]:
 def pushed(answer: Answer, mine: Any, servers: Sequence[int], *, data_first: bool) -> Any:
     """Push a worker's gradient; on a server, return the requests and the received chunks.
 
-    With `data_first`, a server receives the chunk before the header. A worker that sends the chunk
-    only after its header has arrived waits forever.
+    With `data_first`, a server receives the chunk before the header. A worker that waits for its
+    header to arrive, before it sends the chunk, then waits forever.
     """
     if dist.get_rank() not in servers:
         return answer(mine, servers)
@@ -56,7 +56,7 @@ def pushed(answer: Answer, mine: Any, servers: Sequence[int], *, data_first: boo
 
 
 def pulled(answer: Answer, mine: Any, servers: Sequence[int]) -> Any:
-    """Pull into a worker's tensor; a server answers with its chunk, and returns the requests."""
+    """Pull into a worker's tensor; a server sends its chunk, and returns the requests."""
     if dist.get_rank() not in servers:
         answer(mine, servers)
         return mine

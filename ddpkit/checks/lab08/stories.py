@@ -1,9 +1,10 @@
-"""Lab 08: stories that workers play to `serve`, in a fixed order.
+"""Lab 08: stories in which workers send requests to `serve`, in a fixed order.
 
 A story is a text. "v1": worker 1 pulls. "p1": worker 1 pushes. "d1": worker 1 is done. "h1": worker
 1 sends only the header of a push. "g1": worker 1 sends the gradient that belongs to its header.
-"i1": worker 1 pushes and does not wait for its messages. A worker acts when it has the token of the
-previous worker. A send of gloo ends when the message was received, so the order needs no clock.
+"i1": worker 1 pushes and does not wait for its messages. A worker acts when it receives the token
+from the previous worker. A send of gloo ends when the message was received, so the order needs no
+clock.
 """
 
 from __future__ import annotations
@@ -25,11 +26,11 @@ ASKED_AT_MOST = 10_000
 
 
 class Spinning(RuntimeError):
-    """The answer calls may_pull again and again, and serves no worker meanwhile."""
+    """The error that the answer calls may_pull in an endless loop and serves no worker."""
 
 
 def ramp(value: float, length: int) -> Any:
-    """Return a gradient: the value times 1, 2, 3, ..."""
+    """Return a gradient with the elements value · (1, 2, 3, ...)."""
     return value * torch.arange(1.0, length + 1)
 
 
@@ -41,7 +42,7 @@ def number_in(tensor: Tensor) -> Any:
 
 
 class NotedRule:
-    """A rule that notes its calls; its parameters are the sum of all gradients."""
+    """A rule that records the calls of its methods; its parameters are the sum of all gradients."""
 
     def __init__(self, length: int, needs: Needs) -> None:
         self.flat, self.needs = torch.zeros(length), needs
@@ -73,14 +74,14 @@ class NotedRule:
 
 
 class Worker:
-    """A worker of a story; each push sends the worker's next gradient."""
+    """A worker that acts in a story; each push sends the worker's next gradient."""
 
     def __init__(self, gradients: Sequence[Any]) -> None:
         self._gradients, self._got = iter(gradients), list[Any]()
         self._open: list[Any] = []  # works, with the tensors that they send
 
     def act(self, what: str) -> None:
-        """Do one action, after all previous messages are complete."""
+        """Send the messages of one action, such as "p" for a push, after all previous messages."""
         self.finish()
         if what in REQUESTS:
             header = torch.tensor([REQUESTS[what]])
@@ -96,7 +97,7 @@ class Worker:
                 self.finish()
 
     def play(self, story: str, length: int) -> list[Any]:
-        """Play this worker's part of a story; return `number_in` of each answer."""
+        """Run this worker's actions of a story; return `number_in` of each pulled tensor."""
         self._length, me = torch.zeros(length), dist.get_rank()
         events = [(each[0], int(each[1:])) for each in story.split()]
         token = torch.zeros(1)
@@ -124,10 +125,11 @@ class Worker:
 def served(
     answer: Answer, story: str, workers: Sequence[int], length: int, needs: Needs, mine: Any
 ) -> Any:
-    """Run a story, in which rank 0 serves.
+    """Run a story; the answer serves on rank 0.
 
-    Rank 0 returns the calls of the rule, the gradients, and True if the answer left the list of
-    workers unchanged. A worker returns `number_in` of the parameters that it got.
+    Rank 0 returns the calls of the rule's methods, the gradients, and True if the answer left the
+    list of workers unchanged. A worker returns `number_in` of each tensor of parameters that it
+    received.
     """
     rank = dist.get_rank()
     if rank:
@@ -140,9 +142,10 @@ def served(
 
 
 def at_once(answer: Answer, workers: Sequence[int], length: int, mine: Any) -> Any:
-    """Let all workers pull and push without order.
+    """Let all workers pull and push at any time, without a fixed order.
 
-    Rank 0 returns the last parameter, which is the sum of all pushes, and the sorted calls.
+    Rank 0 returns the last parameter, which is the sum of all pushes, and the sorted calls of the
+    rule.
     """
     if dist.get_rank():
         story = f"v{dist.get_rank()} p{dist.get_rank()} "

@@ -5,5 +5,5 @@ steps     seconds of a step: by the simulator, and by wrong models of overlap
 fits      coefficients by least squares, and wrong fits
 choices   the next cap to measure, and the number of servers: right and wrong
 batches   the noise scale of gradients, and Adasum's sum of two gradients
-money     hours on servers that are revoked, and the cheapest plan
+money     expected hours on servers that can be revoked, and the cheapest plan
 """

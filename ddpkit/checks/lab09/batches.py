@@ -1,4 +1,4 @@
-"""The noise scale of gradients, and Adasum's sum of two: right and wrong formulas."""
+"""The noise scale of gradients, and Adasum's sum of two gradients: right and wrong formulas."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ def scale(
 ) -> float:
     """Return the noise scale by McCandlish and others (2018, appendix A); options add mistakes.
 
-    signal      "right"; "mean": the squared average, with its noise; "sum": the squared sum,
+    signal      "right"; "mean": the squared mean gradient, with its noise; "sum": the squared sum,
                 n² times too large
-    divide      the number that the variance subtracts from n
+    divide      the number that is subtracted from n in the divisor of the variance
     of_batches  return the scale in batches, not in samples
     roots       take the roots of the squared lengths
     turned      divide the signal by the noise
@@ -77,7 +77,7 @@ OTHER_NOISE = (
 
 
 def drawn_noise(rng: random.Random) -> Question:
-    """Draw squared lengths of the gradients of 2 to 8 ranks; the gradients have a signal."""
+    """Draw the squared lengths of the gradients of 2 to 8 ranks, with a positive signal."""
     n, batch, noise = rng.choice((2, 4, 8)), rng.choice((32, 64)), rng.uniform(1, 3)
     signal = rng.uniform(0.4, 0.9)
     squares = [(signal + noise) * rng.uniform(0.8, 1.25) for _ in range(n)]
@@ -85,13 +85,13 @@ def drawn_noise(rng: random.Random) -> Question:
 
 
 def covered(rng: random.Random) -> Question:
-    """Draw four gradients without a signal: their average is shorter than an average of noise."""
+    """Draw four gradients without a signal: the mean gradient is shorter than noise would be."""
     squares = [rng.uniform(1, 2) for _ in range(4)]
     return squares, sum(squares) / 16 * rng.uniform(0.5, 0.99), rng.choice((16, 32, 64))
 
 
 def just_covered(rng: random.Random) -> Question:
-    """Draw two gradients with a signal of exactly 0, in numbers that rounding does not change."""
+    """Draw two gradients with a signal of exactly 0; the numbers are exact in floating point."""
     square = 2.0 ** rng.randrange(-3, 4)
     return [square, square], square / 2, rng.choice((16, 32, 64))
 
@@ -100,7 +100,7 @@ def just_covered(rng: random.Random) -> Question:
 
 
 def adasum(a: Tensor, b: Tensor) -> Tensor:
-    """Subtract half of the common part from both a and b, and return the sum of the results.
+    """Return the sum of a and b, after half of their common part was subtracted from each.
 
     The rule is by Maleki and others (2021).
     """
@@ -160,7 +160,7 @@ SUMS: tuple[tuple[str, Pair, str], ...] = (
 
 
 def pairs(rng: random.Random) -> dict[str, list[tuple[Tensor, Tensor]]]:
-    """Draw pairs of gradients in all positions to each other, by title.
+    """Draw pairs of gradients at all kinds of angles, by title.
 
     The lengths are about 1 to 30. In "equal, twice as long", both gradients are shorter than 0.3.
     """

@@ -22,7 +22,7 @@ Answer = Callable[..., Any]
 
 
 def _asked(call: Answer, questions: Sequence[Question]) -> Observed:
-    """Return the answers; `kept` is true if the calls have left all arguments unchanged."""
+    """Return the answer's results; "kept" is True if all arguments are still unchanged."""
     given = [deepcopy(each) for each in questions]
     answers = [call(*question) for question in given]
     return {"answers": answers, "kept": _equal(given, list(questions))}
@@ -60,7 +60,7 @@ def _case(
     trivial: bool = False,
     digits: int = 4,
 ) -> Case:
-    """Return a case that asks all questions; floats must be right to `digits` digits."""
+    """Return a case with all questions; floats must be right to `digits` significant digits."""
     answers = [right(*question) for question in questions]
     floats = all(isinstance(each, float) for each in answers)
     return Case(
@@ -124,7 +124,7 @@ def _step(answer: Answer, compute: Compute, cap: float, alpha: float, per_byte: 
 
 
 def _most(s: Seen) -> bool:
-    """True if some answer has more coefficients than features."""
+    """True if some answer has more coefficients than its question has features."""
     pairs = zip(s.answers, s.questions, strict=True)
     return any(len(found) > len(features[0]) for found, (features, _) in pairs)
 
@@ -183,7 +183,7 @@ def _fitted(answer: Answer, questions: Sequence[Question]) -> Observed:
 
 
 def _by_column(count: int, observed: Observed) -> Observed:
-    """Group the answers by coefficient, because values of one coefficient have similar sizes."""
+    """Group the answers by coefficient: the values of one coefficient have similar sizes."""
     answers = observed["answers"]
     columns = {f"c[{k}]": [each[k] for each in answers if len(each) > k] for k in range(count)}
     return {**observed, "coefficients": [len(each) for each in answers], **columns}
@@ -256,7 +256,7 @@ def servers(answer: Answer, rng: random.Random) -> Iterator[Case]:
 
 
 def _counted(answer: Answer, sizes: Sequence[int], *others: float) -> Any:
-    """Return the answer; convert a whole number of any type to an int."""
+    """Return the answer's result; a whole number of any type becomes an int."""
     found = answer(sizes, *others)
     return found if found is None or found != int(found) else int(found)
 

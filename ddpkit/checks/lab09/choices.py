@@ -1,4 +1,4 @@
-"""The next cap to measure, and the number of servers that is enough: right and wrong ideas."""
+"""The next cap to measure, and the number of servers that is enough: right and wrong rules."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Found: TypeAlias = list[object]  # the cap, then the measured caps in order
 
 
 class Bench:
-    """A stand-in for measurements: a table of the seconds of each cap, and the measured caps."""
+    """A stand-in for a benchmark: a call returns the seconds of a cap, and records the cap."""
 
     def __init__(self, takes: Mapping[float, float]) -> None:
         self.takes, self.asked = dict(takes), []  # type: ignore[var-annotated]
@@ -31,7 +31,7 @@ class Bench:
 def tuned(
     answer: Callable[..., object], takes: dict[float, float], said: dict[float, float]
 ) -> Found:
-    """Return the cap that an answer chooses, then the caps that it measures."""
+    """Return the cap that an answer chooses, and the list of caps that it measures."""
     bench = Bench(takes)
     cap = answer(bench, said)
     return [None if cap is None else as_number(cap), bench.asked]
@@ -40,7 +40,7 @@ def tuned(
 def _promising(
     caps: Iterable[float], predicted: Mapping[float, float], took: Mapping[float, float]
 ) -> Iterator[float]:
-    """Yield caps until a prediction does not beat the shortest time in `took`."""
+    """Yield caps until the prediction for a cap is not shorter than the shortest time in `took`."""
     return takewhile(lambda cap: predicted[cap] < min(took.values(), default=math.inf), caps)
 
 
@@ -150,7 +150,7 @@ def _good_prediction(measure: Measure, predicted: Mapping[float, float]) -> floa
 
 
 def right_tuning(takes: dict[float, float], said: dict[float, float]) -> Found:
-    """Return the best cap, then the caps that must be measured to be sure."""
+    """Return the best cap, and the list of caps that must be measured to be sure."""
     return tuned(_autotune, takes, said)
 
 
@@ -189,7 +189,7 @@ OTHER_TUNING = (
 
 
 def drawn_tuning(rng: random.Random) -> Question:
-    """Draw six caps.
+    """Draw the times and predictions of six caps.
 
     The predictions are too low by 2 to 40 %, by a different amount for each cap.
     """
@@ -202,7 +202,7 @@ def drawn_tuning(rng: random.Random) -> Question:
 
 
 def as_long_as_the_best(rng: random.Random) -> Question:
-    """Draw three caps; the first cap takes as long as the model predicts for the second."""
+    """Draw three caps; the first cap's measured time equals the second cap's prediction."""
     first, second, third = rng.sample((0.25, 0.5, 1.0, 2.0, 4.0), 3)
     least = rng.randrange(80, 100) / 1000
     said = {second: least * 1.25, third: least * 1.5, first: least}
@@ -224,9 +224,9 @@ def nearly_right(rng: random.Random) -> Question:
 
 
 def busiest(sizes: Sequence[int], servers: int) -> int:
-    """Return the bytes of the busiest server.
+    """Return the bytes on the server with the most bytes.
 
-    The tensors are placed from large to small, each on the emptiest server.
+    The tensors are placed from large to small, each on the server with the fewest bytes.
     """
     load = [0] * servers
     for size in sorted(sizes, reverse=True):
@@ -263,7 +263,7 @@ def needed(
     less: int = 0,
     none: bool = True,
 ) -> int | None:
-    """Return the fewest servers; each option replaces a part of the right rule."""
+    """Return the smallest number of servers; each option replaces a part of the right rule."""
     for servers in range(1, len(sizes) + 1):
         took = ways * (workers if all_workers else 1) * of(sizes, servers) / bandwidth
         if took < seconds or (took == seconds and not strict):
@@ -323,9 +323,9 @@ def drawn_servers(rng: random.Random) -> Question:
 def exactly_hidden(rng: random.Random) -> list[Question]:
     """Draw a model of equal tensors; return a question for each of three values of `seconds`.
 
-    First, the seconds are just enough for a server with two tensors. Then they are enough for one
-    byte less, so each tensor needs its own server. Last, they are enough for all tensors on one
-    server. Rounding does not change the numbers.
+    The first value is just enough for a server with two tensors. The second is one byte too short
+    for two tensors, so each tensor needs its own server. The third is enough for all tensors on one
+    server. All numbers are exact in floating point.
     """
     size, bandwidth = 2 ** rng.randrange(16, 24), 2.0 ** rng.randrange(28, 34)
     sizes, workers = [size] * rng.randrange(6, 32, 2), 2 ** rng.randrange(1, 6)
@@ -336,6 +336,6 @@ def exactly_hidden(rng: random.Random) -> list[Question]:
 
 
 def impossible(rng: random.Random) -> Question:
-    """Draw a model with a tensor that takes longer than `seconds`, even alone on a server."""
+    """Draw a model with one tensor that alone keeps a server busy for more than `seconds`."""
     sizes = [rng.randrange(30_000_000, 40_000_000), 1000, 2000, 3_000_000]
     return sizes, 8, 0.2, 1e9

@@ -15,7 +15,10 @@ Rows: TypeAlias = Sequence[Sequence[float]]
 def fitted(
     features: Rows, seconds: Sequence[float], weigh: Callable[[Any], Any] = lambda t: 1 / t
 ) -> list[float]:
-    """Return the least-squares solution of rows weighted by a function of their seconds."""
+    """Return the coefficients of a weighted least-squares fit of `seconds` to `features`.
+
+    `weigh` computes the weight of each row from its seconds.
+    """
     import numpy as np
 
     times = np.array(seconds)
@@ -84,7 +87,7 @@ OTHER = (
 
 
 def drawn(rng: random.Random) -> Question:
-    """Draw all-reduces of 1 kB to 1 GB on 2 to 8 ranks, each with an error of up to a quarter."""
+    """Draw times of all-reduces of 1 kB to 1 GB on 2 to 8 ranks, with errors of up to a quarter."""
     alpha, per_byte = rng.uniform(50e-6, 500e-6), rng.uniform(1e-9, 9e-9)
     sizes = [(rng.choice((2, 3, 4, 8)), 10**k) for k in range(3, 10)]
     rows = [(2.0 * (ranks - 1), 2 * (ranks - 1) / ranks * size) for ranks, size in sizes]
@@ -92,35 +95,35 @@ def drawn(rng: random.Random) -> Question:
 
 
 def exact(rng: random.Random) -> Question:
-    """Draw all-reduces of 1 B to 1 GB without noise: two coefficients give the exact times."""
+    """Draw times of all-reduces of 1 B to 1 GB; two coefficients give the exact times."""
     alpha, per_byte = rng.uniform(50e-6, 500e-6), rng.uniform(1e-9, 9e-9)
     rows = [(6.0, 1.5 * 10**k) for k in range(10)]
     return rows, [a * alpha + b * per_byte for a, b in rows]
 
 
 def batches(rng: random.Random) -> Question:
-    """Draw steps of several batch sizes: a fixed time, and a time for each sample."""
+    """Draw times of steps with several batch sizes: a constant, and a time for each sample."""
     fixed, sample = rng.uniform(5e-3, 20e-3), rng.uniform(1e-4, 9e-4)
     rows = [(1.0, float(batch)) for batch in (1, 2, 4, 8, 16, 64, 256)]
     return rows, [_off(rng) * (fixed + batch * sample) for _, batch in rows]
 
 
 def one_feature(rng: random.Random) -> Question:
-    """Draw times in proportion to one feature."""
+    """Draw times in proportion to a single feature."""
     slope = rng.uniform(1e-3, 9e-3)
     rows = [(float(n),) for n in (1, 3, 10, 30, 100)]
     return rows, [_off(rng) * slope * n for (n,) in rows]
 
 
 def servers(rng: random.Random) -> Question:
-    """Draw the busy times of a server: a time for each tensor, and a time for each byte."""
+    """Draw busy times of a server: a time for each tensor, and a time for each byte."""
     tensor, byte = rng.uniform(5e-5, 5e-4), rng.uniform(1e-9, 5e-9)
     rows = [(50.0, 2.8e6), (104.0, 7.4e6), (216.0, 11.7e6), (216.0, 104.8e6)]
     return rows, [_off(rng) * (a * tensor + b * byte) for a, b in rows]
 
 
 def three(rng: random.Random) -> Question:
-    """Draw steps with a fixed time, and times for samples and for bytes."""
+    """Draw times of steps with three terms: a constant, a time per sample, and a time per byte."""
     fixed, sample, byte = rng.uniform(5e-3, 9e-3), rng.uniform(1e-4, 3e-4), rng.uniform(1e-9, 3e-9)
     rows = [(1.0, batch, nbytes) for batch in (8.0, 32.0, 128.0) for nbytes in (1e5, 1e6, 1e7)]
     return rows, [_off(rng) * (fixed + a * sample + b * byte) for _, a, b in rows]

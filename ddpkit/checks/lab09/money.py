@@ -1,4 +1,4 @@
-"""Hours on servers that are revoked, and the cheapest plan: right and wrong formulas."""
+"""Hours on servers that can be revoked, and the cheapest plan: right and wrong formulas."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def hours_of(
 ) -> float:
     """Return the expected hours, exact for exponential lifetimes; options make the formula wrong.
 
-    A stretch of length T takes (exp(rate · T) - 1) / rate hours on average until a try survives,
-    and each failure adds a restart.
+    A stretch is the time from one checkpoint to the next. Until a try of length T survives, a
+    stretch takes (exp(rate · T) - 1) / rate hours on average. Each failure adds a restart.
     """
     danger = rate * (ranks if all_stop else 1)
     stretch = interval + save
@@ -113,9 +113,9 @@ OTHER_HOURS = (
 
 
 def drawn_hours(rng: random.Random) -> Question:
-    """Draw a day's job on servers that are revoked every few hours.
+    """Draw a job of about a day on servers that are revoked every few hours.
 
-    The job has exactly a whole number of stretches.
+    The checkpoints divide the job into equal stretches.
     """
     interval = rng.randrange(20, 97) / 64
     return (
@@ -135,7 +135,7 @@ def never_revoked(rng: random.Random) -> Question:
 
 
 def broken(rng: random.Random, rate: float) -> Question:
-    """Draw a job of several stretches and a part of one stretch."""
+    """Draw a job of several stretches between checkpoints, and a shorter last stretch."""
     interval, whole = rng.randrange(20, 97) / 64, rng.randrange(5, 20)
     hours = interval * (whole + rng.choice((0.25, 0.375, 0.5)))
     return hours, rng.choice((2, 4, 8)), rate, rng.uniform(0.01, 0.1), interval, 0.25
@@ -174,7 +174,7 @@ def seconds_by(
 ) -> float:
     """Return the seconds of a step.
 
-    The parts are `fixed`, `sample` for each sample of a rank's batch, `alpha` for each rank but
+    The terms are `fixed`, `sample` for each sample of a rank's batch, `alpha` for each rank but
     one, and `shared` divided by the number of ranks.
     """
     return fixed + sample * batch + alpha * (ranks - 1) + shared / ranks
@@ -190,7 +190,7 @@ def planned(
     dollars: float,
     deadline: float,
 ) -> Plan:
-    """Return an answer's plan as a list."""
+    """Return an answer's plan as a list, or None."""
     found = answer(
         partial(seconds_by, *step), noise, least, list(worlds), list(batches), dollars, deadline
     )
@@ -211,7 +211,7 @@ def _plan(
     in_hours: bool = True,
     in_time: bool = True,
 ) -> tuple[int, int] | None:
-    """Return the cheapest plan that is in time; each option replaces a part of the right rule."""
+    """Return the cheapest plan that meets the deadline; each option replaces a part of the rule."""
 
     def count(ranks: int, batch: int) -> float:
         return (
@@ -262,7 +262,7 @@ OTHER_PLANS = (
 
 
 def right_plan(*question: object) -> Plan:
-    """Return the cheapest plan that is in time."""
+    """Return the cheapest plan that meets the deadline."""
     return planned(_plan, *question)  # type: ignore[arg-type]
 
 
@@ -270,7 +270,7 @@ WORLDS, BATCHES = (1, 2, 4, 8, 16, 32, 64), (8, 16, 32, 64, 128)
 
 
 def drawn_plan(rng: random.Random) -> Question:
-    """Draw a job with a deadline that rules out small clusters."""
+    """Draw a job with a deadline that rules out small numbers of ranks."""
     step = (rng.uniform(0.02, 0.08), rng.uniform(0.001, 0.004), rng.uniform(0.0005, 0.003), 0.0)
     noise, least = rng.uniform(100, 2000), rng.uniform(20_000, 80_000)
     hours = [
@@ -289,10 +289,10 @@ def hopeless(rng: random.Random) -> Question:
 
 
 def just_in_time(rng: random.Random) -> Question:
-    """Draw two worlds: the smaller is too late, and the larger takes exactly the deadline.
+    """Draw a job for two world sizes: the smaller is too late, the larger is just in time.
 
-    The larger world takes the deadline in any order of multiplications and divisions. A step takes
-    `shared / ranks` seconds, and there is no noise.
+    The time of the larger world size equals the deadline exactly, in any order of multiplications
+    and divisions. A step takes `shared / ranks` seconds, and there is no noise.
     """
     while True:
         ranks, batch = 2 ** rng.randrange(2, 6), 2 ** rng.randrange(2, 8)
@@ -306,7 +306,7 @@ def just_in_time(rng: random.Random) -> Question:
 
 
 def equally_cheap(rng: random.Random) -> Question:
-    """Draw plans of equal cost, in exact numbers: twice as many ranks take half as long."""
+    """Draw plans of exactly equal cost: twice as many ranks take half as long."""
     few, batch = 2 ** rng.randrange(5), 2 ** rng.randrange(2, 8)
     worlds = rng.sample([few, 2 * few, 4 * few, 8 * few], 4)
     return (0.0, 0.0, 0.0, 0.125), 0.0, float(2**17), tuple(worlds), (batch,), 2.0, 1e6

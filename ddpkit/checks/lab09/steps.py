@@ -13,7 +13,7 @@ MB = 2**20
 
 
 class Compute(NamedTuple):
-    """A rank's own work in a step; the notebook has a namedtuple with this name."""
+    """The times and gradient sizes of a rank's step, like the namedtuple in the notebook."""
 
     forward: float  # s
     ready: list[float]  # s from the start of backward until each gradient is ready
@@ -22,12 +22,12 @@ class Compute(NamedTuple):
 
 
 def priced(alpha: float, per_byte: float, nbytes: int) -> float:
-    """Return the seconds of one all-reduce."""
+    """Return the seconds of one all-reduce of `nbytes` bytes."""
     return alpha + per_byte * nbytes
 
 
 def by_the_simulator(compute: Compute, cap: float, alpha: float, per_byte: float) -> float:
-    """Return the seconds of the step, by the kit's replay."""
+    """Return the seconds of the step, by the kit's simulator."""
     from ddpkit.simulate import Gradient, Step, assign_buckets, replay
 
     gradients = tuple(
@@ -43,7 +43,7 @@ def by_the_simulator(compute: Compute, cap: float, alpha: float, per_byte: float
 
 
 def buckets(compute: Compute, cap: float) -> int:
-    """Return the number of buckets."""
+    """Return the number of buckets that a step has with this cap."""
     return len(_buckets(compute, cap))
 
 
@@ -162,7 +162,7 @@ OTHER = (
 
 
 def drawn(rng: random.Random) -> Question:
-    """Draw a step of ten gradients; the network needs about as long as backward."""
+    """Draw a step of ten gradients; all-reduces and backward take about the same time."""
     gaps = [rng.randrange(2, 9) / 1000 for _ in range(10)]
     sizes = [MB // 8 * rng.choice((1, 2, 3, 4, 4, 6, 8)) - rng.choice((0, 0, 40_000)) for _ in gaps]
     backward = sum(gaps)

@@ -19,7 +19,7 @@ MOST = 9  # the check stops a supervisor after this number of starts
 
 
 class Attempts(NamedTuple):
-    """The planned ends of attempts, a supervisor's arguments, and the right result."""
+    """A case of a supervisor: the planned end of each run, the arguments, and the right result."""
 
     title: str
     ends: Sequence[End]
@@ -61,12 +61,15 @@ def drawn(rng: random.Random) -> Iterator[Attempts]:
 
 
 class ForEver(RuntimeError):
-    """The error raised when a supervisor starts more than `MOST` attempts."""
+    """The error that a supervisor has started more than `MOST` runs."""
 
 
 @dataclass
 class Starter:
-    """The `start` of a supervisor: run k ends as `ends[k]` says, later runs like the last run."""
+    """The function `start` that a supervisor calls: run k ends as `ends[k]` says.
+
+    Runs beyond the list end like the last entry.
+    """
 
     ends: Sequence[End]
     asked: list[list[Any]] = field(default_factory=list)  # [ranks, attempt]
@@ -89,7 +92,7 @@ class Starter:
 def supervised(
     answer: Callable[..., Any], ends: Sequence[End], arguments: Sequence[int]
 ) -> Observed:
-    """Return the starts and the end of a supervisor, for example "the error of run 2"."""
+    """Return the runs that a supervisor started, and its end, such as "the error of run 2"."""
     start = Starter(ends)
     try:
         returned = answer(start, *arguments)

@@ -116,7 +116,7 @@ def _done(speeds: Sequence[float], seen: Observed) -> Observed:
 
 
 def _optimum(batch: int, speeds: Sequence[float]) -> float:
-    """Return the earliest time at which all ranks together can be done with the batch."""
+    """Return the time in which the ranks are done with the batch if the shares are the best."""
     ends = sorted(share / speed for speed in speeds for share in range(1, batch + 1))
     low, high = 0, len(ends) - 1
     while low < high:
@@ -239,7 +239,7 @@ def _unlucky(seed: int, seen: Observed) -> Observed:
 
 
 def _in_words(seed: int, found: Any) -> str:
-    """Describe in words a checkpoint of the model with this seed."""
+    """Describe a checkpoint in words, compared with the models that `seed` gives."""
     import torch
 
     if isinstance(found, str):

@@ -1,9 +1,9 @@
-"""Lab 10: the clinic's patients: diagnoses, and mends that are run.
+"""Lab 10: the clinic: diagnoses of faulty programs ("patients"), and repairs, which are run.
 
-A mend is right if the program ends, sends as many bytes as the healthy program, and has the results
-of one process. A mend that removes only the symptom leaves wrong results. A mend must be small, and
-each rank has the true numbers only of its own rows of a batch. Therefore an answer cannot replace
-the ill program by a new program.
+A repair is right if the program ends, sends as many bytes as the healthy program, and has the
+results of one process. A repair that removes only the symptom leaves wrong results. A repair must
+be small, and each rank has the true numbers only of its own rows of a batch. Therefore an answer
+cannot replace the faulty program by a new program.
 """
 
 from __future__ import annotations
@@ -65,10 +65,10 @@ DIAGNOSES: dict[str, tuple[str, int | None]] = {
 
 
 def cases(name: str, answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """Yield two cases of a patient: one checks the diagnosis, and one runs the mended program.
+    """Yield two cases of a patient: one checks the diagnosis, and one runs the repaired program.
 
     The program is the same for every seed, and so is its diagnosis, which can be guessed or copied.
-    Therefore the diagnosis is trivial, and earns nothing without a mend.
+    Therefore the diagnosis is trivial, and earns no points without a repair.
     """
     cause, rank = DIAGNOSES[name]
     yield Case(
@@ -103,9 +103,9 @@ def _diagnosed(answer: Answer) -> Observed:
 
 
 def treated(answer: Answer, name: str, begins: list[clinic.Start]) -> Observed:
-    """Run a mended patient; return the ranks' results, the mend's new words, and the bytes by rank.
+    """Run a repaired patient; return the ranks' results, the repair's new words, and bytes by rank.
 
-    A wrong mend cannot pass by luck: as for any answer, the check fails if the program does not
+    A wrong repair cannot pass by luck: as for any answer, the check fails if the program does not
     wait for a message, or changes a tensor while a message uses the tensor.
     """
     _, _, mend = answer()
@@ -117,9 +117,10 @@ def treated(answer: Answer, name: str, begins: list[clinic.Start]) -> Observed:
 
 
 def _healthy(program: str, name: str, begins: Any) -> dict[str, Any]:
-    """Run a program on this rank; return the program's results, and the number of groups it made.
+    """Run a program on this rank; return its results, and the number of groups that it made.
 
-    After the program, the job can make another group only if all ranks have made as many groups.
+    After the program, the job can make another group only if all ranks have made equally many
+    groups.
     """
     import torch.distributed as dist
 
@@ -145,7 +146,10 @@ def _looked_at(name: str, seed: int, seen: Observed) -> Observed:
 
 
 def _talk(name: str, handed_in: list[int]) -> str:
-    """Describe the bytes by rank, compared with the bytes of the healthy program."""
+    """Return "talk" if the ranks send about as many bytes as in the healthy program.
+
+    Otherwise describe the difference.
+    """
     if 0 in (given for given, least in zip(handed_in, LEAST[name], strict=True) if least):
         return "are silent"
     pairs = enumerate(zip(handed_in, LEAST[name], strict=True))
@@ -170,10 +174,10 @@ def _right_model(name: str, seed: int) -> list[Any]:
 
 
 def _without_the_broken(seed: int, rule: str) -> Any:
-    """Return the trained model; `rule` decides about a part of a batch with a broken image.
+    """Return the trained model; `rule` says how a part of a batch with a broken image is handled.
 
-    The gradient of the part is zero ("zeros"), the step is skipped ("leave out"), or the step uses
-    only the other parts ("the others").
+    "zeros": the gradient of the part is zero. "leave out": the step is skipped. "the others": the
+    step uses only the other parts.
     """
     import torch
 
@@ -204,7 +208,7 @@ def _predictions(ranks: list[Any], seed: int) -> bool:
 
 
 def _shared(ranks: list[Any], seed: int) -> bool:
-    """True if in each step, the parts that the ranks have noted together are the whole batch."""
+    """True if, in each step, the parts that the ranks used are together the whole batch."""
     import torch
 
     images = torch.arange(clinic.IMAGES)
@@ -215,7 +219,11 @@ def _shared(ranks: list[Any], seed: int) -> bool:
 
 
 def _sums(ranks: list[Any], seed: int) -> bool:
-    """True if each rank has the sum of all rows, and ranks 0 and 1 first the sum of their rows."""
+    """True if the ranks have the right sums of rows.
+
+    The right sum of each rank is the sum of all rows. Ranks 0 and 1 have, before it, the sum of
+    their own rows.
+    """
     x = clinic.data(seed)[0][0]
     upper, total = x[:6].sum(0), x.sum(0)
     right = [[upper, total]] * 2 + [[total]] * 2
@@ -233,7 +241,7 @@ def _with_the_row_above(ranks: list[Any], seed: int) -> bool:
 
 
 def _losses(after: bool, ranks: list[Any], seed: int) -> bool:
-    """True if rank 0 has noted the loss of each whole batch: after the step, if `after`."""
+    """True if rank 0 recorded the loss of each whole batch: after the step, if `after`."""
     import torch
 
     model, right = clinic.build(seed), []

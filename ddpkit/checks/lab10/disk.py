@@ -1,4 +1,4 @@
-"""Lab 10: checkpoints saved and loaded on ranks, on disks that are whole, full, or lost."""
+"""Lab 10: checkpoints saved and loaded on ranks, on disks that work, are full, or are lost."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ROOM = 2000  # bytes of space on the full disk; a checkpoint is larger
 
 
 class Killed(BaseException):
-    """The sudden end of a process; no `except Exception` catches this error."""
+    """The simulated kill of a process; no `except Exception` catches this error."""
 
 
 def trained(seed: int, steps: int) -> tuple[Any, Any]:
@@ -40,7 +40,7 @@ def trained(seed: int, steps: int) -> tuple[Any, Any]:
 
 
 def state(seed: int, steps: int) -> Trained:
-    """Return `steps`, a model and an optimizer after these steps."""
+    """Return `steps`, and the model and the optimizer after this number of steps."""
     return steps, *trained(seed, steps)
 
 
@@ -55,7 +55,7 @@ def untrained() -> tuple[Any, Any]:
 
 
 def go_on(model: Any, optimizer: Any, seed: int) -> None:
-    """Take one more step, on a batch drawn from the seed."""
+    """Make one more step, on a batch drawn from the seed."""
     import torch
 
     x = torch.randn(8, 3, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
@@ -81,7 +81,8 @@ def nbytes() -> int:
 def after(step: int, model: Any, optimizer: Any) -> list[Any]:
     """Return the comparable content of a checkpoint: its step, its model, and the next model.
 
-    The model after one more step shows if the momentum was in the checkpoint.
+    The next model is the model after one more step, which differs if the checkpoint lacked the
+    momentum.
     """
     here = numbers(model)
     go_on(model, optimizer, 7)
@@ -89,7 +90,7 @@ def after(step: int, model: Any, optimizer: Any) -> list[Any]:
 
 
 def as_written(seed: int, steps: int) -> list[Any]:
-    """Return `after` for a checkpoint that was taken after `steps` and read again."""
+    """Return the result of `after` for the training with this seed after `steps` steps."""
     return after(steps, *trained(seed, steps))
 
 
@@ -104,7 +105,7 @@ def written(seed: int, steps: int) -> bytes:
 
 
 def held(path: Path) -> list[Any] | str:
-    """Return `after` for the checkpoint at `path`, or a text if there is no checkpoint."""
+    """Return the result of `after` for the checkpoint at `path`, or a text if it cannot be read."""
     import torch
 
     if not path.exists():
@@ -126,7 +127,7 @@ def held(path: Path) -> list[Any] | str:
 
 
 def saved(answer: Answer, states: Sequence[Trained], own_disks: bool) -> Observed:
-    """Let the answer save each state on this rank; observe the file, the folder and the renames.
+    """Save each state on this rank by the answer; observe the file, the folder and the renames.
 
     With `own_disks`, each rank has its own folder, like hosts without a shared disk.
     """
@@ -147,9 +148,9 @@ def saved(answer: Answer, states: Sequence[Trained], own_disks: bool) -> Observe
 
 
 def unlucky(answer: Answer, before: bytes, states: Sequence[Trained], how: str) -> Observed:
-    """Run on one rank: let a save fail; observe the disk then, and after a second save.
+    """Run on one rank: a save of the answer fails; observe the disk, then save once more.
 
-    `before` is the content of the old file. The first save fails in the way `how`: "full" is a full
+    `before` is the content of the old file. `how` says how the first save fails: "full" is a full
     disk, "killed while it writes" ends the process during the save, and "killed at the end" ends
     the process when the file is renamed.
     """
@@ -179,7 +180,7 @@ def unlucky(answer: Answer, before: bytes, states: Sequence[Trained], how: str) 
 
 
 def loaded(answer: Answer, file: bytes | None, own: Trained) -> list[Any]:
-    """Return the state that the answer loads on this rank from a file that only rank 0 has.
+    """Return the state that the answer loads on this rank, from a file that only rank 0 has.
 
     `own` is this rank's state before the load. `file` is None if there is no file.
     """
@@ -192,7 +193,7 @@ def loaded(answer: Answer, file: bytes | None, own: Trained) -> list[Any]:
 
 
 def of_a_cut_file(answer: Answer, half: bytes, own: Trained) -> Observed:
-    """Run on one rank: observe the answer's reaction to a checkpoint without its second half."""
+    """Run on one rank: observe how the answer loads a checkpoint that lacks its second half."""
     with _folder(True) as folder:
         path = folder / "run.pt"
         path.write_bytes(half)
@@ -219,9 +220,9 @@ def _together() -> None:
 
 @contextmanager
 def _folder(own: bool) -> Iterator[Path]:
-    """Make a folder: this rank's own folder, or one folder for all ranks.
+    """Make a temporary folder: this rank's own folder, or one folder for all ranks.
 
-    If this rank is killed in the block, the next `Cluster` removes the folder. The function
+    If this rank is killed inside the block, the next `Cluster` removes the folder. The function
     `ddpkit.cluster.local.launch.sweep` finds the folder by the rank's pid in the folder's name.
     """
     import torch.distributed as dist
@@ -238,7 +239,7 @@ def _folder(own: bool) -> Iterator[Path]:
 
 @contextmanager
 def _renames() -> Iterator[list[tuple[str, str]]]:
-    """Collect the renames of files in the block, as pairs of old and new path."""
+    """Collect all renames of files inside the block, as pairs of old and new path."""
     found: list[tuple[str, str]] = []
     with _hearing(lambda event, args: found.append((str(args[0]), str(args[1])))):
         yield found
@@ -246,7 +247,7 @@ def _renames() -> Iterator[list[tuple[str, str]]]:
 
 @contextmanager
 def _killed_at_the_end() -> Iterator[None]:
-    """Kill the process when the block renames a file."""
+    """Simulate the kill of the process (`Killed`) when the block renames a file."""
 
     def kill(event: str, args: tuple[Any, ...]) -> None:
         raise Killed
@@ -257,7 +258,7 @@ def _killed_at_the_end() -> Iterator[None]:
 
 @contextmanager
 def _hearing(listener: Callable[[str, tuple[Any, ...]], None]) -> Iterator[None]:
-    """Call `listener` for each rename in the block. The audit hook itself stays forever."""
+    """Call `listener` for each rename inside the block. Python can never remove the audit hook."""
     listening = True
 
     def hear(event: str, args: tuple[Any, ...]) -> None:
@@ -290,5 +291,5 @@ class _Bomb:
 
 
 def _bomb(_: object, state: State) -> State:
-    """Return an optimizer's state that kills the process when the state is written."""
+    """Return an optimizer's state that simulates a kill when the state is written to a file."""
     return {**state, "bomb": _Bomb()}

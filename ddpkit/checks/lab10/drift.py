@@ -14,7 +14,7 @@ NUMBERS = 5000  # elements of the largest tensor
 
 
 class Drift(NamedTuple):
-    """The changed numbers of some ranks, and the names of their tensors."""
+    """One case: the changed elements on some ranks, and the names of the changed tensors."""
 
     title: str
     ranks: int
@@ -23,7 +23,7 @@ class Drift(NamedTuple):
 
 
 def drawn(rng: random.Random) -> Iterator[Drift]:
-    """Yield the cases, with random ranks and random numbers that have drifted."""
+    """Yield the cases; the ranks and the elements that have drifted are random."""
     more = rng.randrange(8, 100)
     swapped = rng.choice([[2.0, 1.0, 4.0], [4.0, 2.0, 1.0], [1.0, 4.0, 2.0]])
     one, other = rng.sample(range(3), 2)
@@ -68,7 +68,7 @@ def module() -> Any:
 
 
 def on_a_rank(answer: Callable[..., Any], part: str, changed: Mapping[str, Any]) -> Any:
-    """Run on a rank: return the answer's names for a module with these changed tensors."""
+    """Run on a rank: return the names that the answer finds in a module with `changed` values."""
     import torch
 
     net = module()
@@ -86,7 +86,7 @@ def on_a_rank(answer: Callable[..., Any], part: str, changed: Mapping[str, Any])
 
 
 def cheap(did: Did) -> str:
-    """Describe in words the bytes that the ranks send, compared with 64 bytes for each tensor."""
+    """Return "at most 64 bytes a tensor" if no rank sends more; otherwise a text with the bytes."""
     most = max(sum(one.bytes for one in did.trace.of(rank)) for rank in did.trace.ranks)
     tensors = 7
     if min(did.handed_in) == 0:

@@ -13,7 +13,7 @@ from ddpkit.faults import CAUSES
 
 
 def first_wrong(s: Seen) -> tuple[Any, int]:
-    """Return the answer and the slow rank of the first trace with a wrong answer."""
+    """Return (answer, slow rank) for the first trace with a wrong answer."""
     rows = zip(s.ranks, s.expect["ranks"], s.slow_ranks, strict=True)
     return next((got, slow) for got, right, slow in rows if got != right)
 
@@ -81,7 +81,7 @@ def makespan(taken: Sequence[int], speeds: Sequence[float]) -> float:
 
 
 def _ends_as(rule: Callable[[int, Sequence[float]], list[int]]) -> Callable[[Seen], object]:
-    """Return a condition: the answer's shares are done as early as the shares by `rule`."""
+    """Return a condition: the answer's shares need the same time as the shares by `rule`."""
     return lambda s: s.images == s.batch and isclose(
         s.done_after, makespan(rule(s.batch, s.speeds), s.speeds), rel_tol=1e-9)
 
@@ -91,13 +91,13 @@ def _floors(batch: int, speeds: Sequence[float]) -> list[int]:
 
 
 def rest_to_rank_0(batch: int, speeds: Sequence[float]) -> list[int]:
-    """Return shares by speed, rounded down, with the remainder on rank 0."""
+    """Return shares in proportion to speed, rounded down; rank 0 gets the remainder."""
     first, *others = _floors(batch, speeds)
     return [batch - sum(others) if others else first, *others]
 
 
 def largest_remainder(batch: int, speeds: Sequence[float]) -> list[int]:
-    """Return shares by speed, rounded down, with one more image for the largest remainders."""
+    """Return shares by speed, rounded down, with one more image for the largest fractions."""
     taken = _floors(batch, speeds)
     lost = [batch * speed / sum(speeds) - share for speed, share in zip(speeds, taken, strict=True)]
     for rank in sorted(range(len(speeds)), key=lambda r: -lost[r])[: batch - sum(taken)]:
@@ -106,7 +106,7 @@ def largest_remainder(batch: int, speeds: Sequence[float]) -> list[int]:
 
 
 def equal(batch: int, speeds: Sequence[float]) -> list[int]:
-    """Return equal shares, with one image of the remainder for each of the first ranks."""
+    """Return equal shares; each of the first ranks gets one image of the remainder."""
     each, rest = divmod(batch, len(speeds))
     return [each + (rank < rest) for rank in range(len(speeds))]
 
@@ -120,7 +120,7 @@ def one_at_least(batch: int, speeds: Sequence[float]) -> list[int]:
 
 
 def by_time(batch: int, speeds: Sequence[float]) -> list[int]:
-    """Return shares in proportion to the time of an image, the inverse of the right rule."""
+    """Return shares in proportion to the time per image, the inverse of the right rule."""
     return largest_remainder(batch, [1 / speed for speed in speeds])
 
 
@@ -151,7 +151,7 @@ SHARES = (
 
 
 def _leads_there(s: Seen, rule: Rule) -> bool:
-    """True if a step rule leads to the observed models."""
+    """True if training by the rule of a mistake gives the observed models."""
     import torch
 
     after = s.given.as_seen(s.given.trained(rule))
@@ -181,7 +181,7 @@ def _again(step: StepSums) -> Any:
 
 
 def _unchanged(s: Seen) -> bool:
-    """True if on each rank, the model is unchanged whenever the rank reads a batch."""
+    """True if each rank's model is still the initial model whenever the rank reads a batch."""
     return all(bool((found[:-1] == found[0]).all()) for found in s.models)
 
 

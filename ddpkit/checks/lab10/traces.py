@@ -15,9 +15,9 @@ def of_steps(
 ) -> Trace:
     """Return the trace of steps: forward, backward, and an all_reduce after the last rank is ready.
 
-    Like in DDP, a rank waits within its backward, and computes nothing while it waits. The
-    all_reduce takes 2 ms, and `late` (ms, by rank) longer on a rank with a slow link. The rank
-    `early` sends at the beginning of its backward, and computes meanwhile.
+    As in DDP, a rank waits within its backward, and computes nothing while it waits. The all_reduce
+    takes 2 ms. On a rank with a slow link, it takes `late` ms longer (by rank). The rank `early`
+    sends at the beginning of its backward, and computes meanwhile.
     """
     ranks = range(len(work[0]))
     late = late or [0.0] * len(ranks)

@@ -2,7 +2,7 @@
 
 The batches of the ranks have different lengths, and the ranks have different numbers of batches.
 The one process makes each step from all images that the ranks have in the step. With the rule of a
-common mistake, the process makes the models that this mistake leads to.
+common mistake, the process computes the models that this mistake gives.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ ABOUT = (  # title, images of each batch by rank
 def steps(answer: Callable[..., Any], net: Any, mine: Sequence[Part]) -> Any:
     """Run on a rank; return the answer's count of steps, and the parameters over time.
 
-    The parameters are noted when the answer reads a batch and at the end, as one tensor of shape
-    (1 + batches, parameters).
+    The parameters are recorded each time the answer reads a batch, and at the end, as one tensor of
+    shape (1 + batches, parameters).
     """
     import torch
 
@@ -50,7 +50,7 @@ def steps(answer: Callable[..., Any], net: Any, mine: Sequence[Part]) -> Any:
 
 
 def exchanged(did: Did) -> list[tuple[int, int]]:
-    """Return the number of small collectives, and the bytes of the rest, by rank."""
+    """Return, for each rank, the number of small collectives, and the bytes of the large ones."""
     by_rank = []
     for rank in did.trace.ranks:
         sizes = [one.bytes for one in did.trace.of(rank) if one.is_comm and one.bytes]
@@ -88,13 +88,13 @@ Rule = Callable[[StepSums], Any]  # the gradient of a step
 
 
 def whole(step: StepSums) -> Any:
-    """Return the mean over all images; zeros if there is no image."""
+    """Return the mean gradient over all images; zeros if there is no image."""
     return sum(each for each in step.sums if each is not None) / max(1, sum(step.images))
 
 
 @dataclass(frozen=True)
 class Unequal:
-    """The batches of all ranks, and the training of one process."""
+    """The batches of all ranks, and the training of one process on them."""
 
     lengths: Lengths
     seed: int
@@ -136,7 +136,7 @@ class Unequal:
         return [[drawn(length) for length in lengths] for lengths in self.lengths]
 
     def trained(self, rule: Rule = whole) -> Any:
-        """Return the model after each step by this rule: (steps, parameters)."""
+        """Return the model after each step of training by this rule: (steps, parameters)."""
         import torch
 
         net, parts, after = self.model(), self.by_rank(), []
@@ -151,7 +151,7 @@ class Unequal:
         return torch.stack(after)
 
     def as_seen(self, after: Any) -> list[Any]:
-        """Return the models that each rank sees: when it reads a batch, and at the end.
+        """Return each rank's models at the times when it reads a batch, and the final model.
 
         A rank reads its k-th batch after k steps.
         """

@@ -28,7 +28,7 @@ def whole_batch(
     targets: Sequence[Any],
     loss: Callable[[Any, Any], Any],
 ) -> tuple[float, list[Any]]:
-    """Return the mean loss over micro-batches, and its gradient for each layer's weights."""
+    """Return the mean loss over micro-batches, and the gradient for each layer's weights."""
     leaves = [weight.clone().requires_grad_() for weight in weights]
     losses = []
     for x, target in zip(inputs, targets, strict=True):

@@ -62,7 +62,7 @@ def ticks(answer: Answer, rng: random.Random) -> Iterator[Case]:
 
 
 def _diagonals(stages: int, pieces: int) -> list[list[tuple[int, int]]]:
-    """Return the table of stages and pieces by its diagonals; each diagonal is a tick."""
+    """Return the right ticks: tick t has all pairs (stage, piece) with stage + piece = t."""
     diagonals: list[list[tuple[int, int]]] = [[] for _ in range(stages + pieces - 1)]
     for stage, piece in product(range(stages), range(pieces)):
         diagonals[stage + piece].append((stage, piece))
@@ -74,7 +74,7 @@ def _ticks(answer: Answer, stages: int, pieces: int) -> Observed:
 
 
 def _sorted(observed: Observed) -> Observed:
-    """Sort each tick if the ticks are lists of pairs."""
+    """Sort the pairs in each tick, if the ticks are lists of pairs."""
     ticks = observed["ticks"]
     try:
         return {"ticks": [sorted((int(a), int(b)) for a, b in tick) for tick in ticks]}
@@ -154,12 +154,12 @@ def rnn_layer(answer: Answer, rng: random.Random) -> Iterator[Case]:
 
 
 def _about(ms: float) -> Between:
-    """Return the range of times that may be measured if `ms` is predicted."""
+    """Return the range of measured times that is accepted if `ms` is predicted."""
     return Between(floor(ms), floor(SLACK * ms))
 
 
 def _timed(link: str, observed: Observed) -> Observed:
-    """Add the ms of the step; they are "not counted" if the answer works in its own thread."""
+    """Add the ms of the step; "not counted" if the answer computes in a thread of its own."""
     try:
         seen = timed(observed, MACHINE, link)
     except LessonError:
@@ -172,7 +172,7 @@ def _timed(link: str, observed: Observed) -> Observed:
 
 
 def _sizes(rng: random.Random) -> Iterator[tuple[int, int]]:
-    """Draw numbers of stages and micro-batches; no pair comes twice."""
+    """Yield random pairs (stages, micro-batches); no pair comes twice."""
     stages = rng.randrange(3, 6)
     yield stages, stages + rng.randrange(2, 6)
     yield 2, rng.randrange(3, 9)
@@ -206,7 +206,7 @@ def _plans(
     hints: Sequence[Hint],
     held: Callable[[int, int], list[int]],
 ) -> Iterator[Case]:
-    """Yield cases that replay the plans of all stages, because several plans are right."""
+    """Yield cases that replay an answer's plans for all stages, because several plans are right."""
     for stages, micro in _sizes(rng):
         shortest, least = float((micro + stages - 1) * (FORWARD + BACKWARD)), held(stages, micro)
         yield Case(
@@ -257,7 +257,7 @@ def _bubble(answer: Answer, stages: int, micro: int) -> Observed:
 
 
 def _backwards_as_they_like(stage: int, stages: int, micro: int) -> list[Op]:
-    """Return a plan with a rare order of three micro-batches: backward 1, 0, 2."""
+    """Return a plan of three micro-batches with the backwards in an unusual order: 1, 0, 2."""
     if stage < stages - 1:
         return [("F", 0), ("F", 1), ("F", 2), ("B", 1), ("B", 0), ("B", 2)]
     return [("F", 0), ("F", 1), ("B", 1), ("F", 2), ("B", 0), ("B", 2)]
@@ -345,7 +345,7 @@ def pipeline_step(answer: Answer, rng: random.Random) -> Iterator[Case]:
 
 
 def _predicted(plans: Sequence[Any], link: str, forward: float, backward: float) -> float:
-    """Return the time of a step in ms, as simulated."""
+    """Return the simulated time of a step with these plans, in ms."""
     return pipeline_time(plans, forward=forward, backward=backward, link=link).duration_ms
 
 

@@ -14,7 +14,7 @@ from ddpkit.simulate.step.pipeline import Op
 
 
 def works(s: Seen) -> list[tuple[int, int]]:
-    """Return the pairs of all ticks, in order."""
+    """Return the (stage, piece) pairs of all ticks, in order."""
     return [pair for tick in s.ticks for pair in tick]
 
 
@@ -24,7 +24,7 @@ def twice(s: Seen) -> tuple[int, int] | None:
 
 
 def crossed(s: Seen) -> list[list[tuple[int, int]]]:
-    """Return the right ticks, with (piece, stage) in the place of (stage, piece)."""
+    """Return the right ticks with each pair reversed: (piece, stage)."""
     return [sorted((i, stage) for stage, i in tick) for tick in s.expect["ticks"]]
 
 
@@ -264,12 +264,12 @@ SPLIT_BACKWARD = (
 
 
 def going(plan: Sequence[Op], way: str) -> list[int]:
-    """Return the micro-batches of a plan's forwards or backwards, in the plan's order."""
+    """Return the micro-batches of a plan's operations of the kind `way`, in order: "F" or "B"."""
     return [op[1] for op in plan if op[0] == way]
 
 
 def first_wrong(s: Seen) -> str:
-    """Return a text like "F3 where its plan has B0"."""
+    """Return a text about the first wrong operation, like "F3 where its plan has B0"."""
     pairs = zip(s.order, s.expect["order"], strict=True)
     got, want = next((a.split(), b.split()) for a, b in pairs if a != b)
     at = next((k for k, (a, b) in enumerate(zip(got, want, strict=False)) if a != b), -1)
@@ -279,10 +279,10 @@ def first_wrong(s: Seen) -> str:
 
 
 def wanted(s: Seen) -> list[Any]:
-    """Return the right growth of the gradients, by rank."""
+    """Return, for each rank, the right change of the gradients in the step."""
     return [g - s.before for g in s.expect_gradients]
 
 
 def grown(s: Seen) -> list[Any]:
-    """Return the growth of the gradients, by rank."""
+    """Return, for each rank, the observed change of the gradients in the step."""
     return [g - s.before for g in s.gradient]

@@ -23,7 +23,7 @@ F_S, B_S = 0.02, 0.04  # emulated seconds of a forward (or an RNN step), and of 
 
 
 def layer_of_rank(rnn_layer: Answer, cell: Any, xs: Any, hidden: Any, slow: bool = False) -> Any:
-    """Return the answer's outputs without a graph; if `slow`, the cell takes F_S for each step."""
+    """Return the answer's outputs without a graph; with `slow`, each call of the cell takes F_S."""
     if slow:
         cell.register_forward_hook(_takes_its_time)
     with torch.no_grad():
@@ -36,9 +36,9 @@ def _takes_its_time(*_: Any) -> None:
 
 
 def forwards_and_sends(did: Did) -> list[str]:
-    """Return the events of each rank in order, with a letter for each event.
+    """Return the events of each rank as a text, with one letter for each event.
 
-    The letter f stands for a call of the cell, and s for a message that the rank starts.
+    The letter f stands for a call of the cell, and s for a message that the rank starts to send.
     """
     marked = [
         (one.rank, one.start_ns, "s" if one.is_send else "f")
@@ -49,7 +49,7 @@ def forwards_and_sends(did: Did) -> list[str]:
 
 
 def waits_ahead(did: Did) -> list[int]:
-    """Return, by rank, the largest number of inputs that a rank waits for too early."""
+    """Return, for each rank, the most inputs that it has waited for before it needs them."""
     found = []
     for rank in did.trace.ranks:
         spans = did.trace.of(rank)
@@ -64,7 +64,7 @@ def waits_ahead(did: Did) -> list[int]:
 
 
 class Noted(torch.autograd.Function):
-    """An identity that notes the micro-batch of each forward and of each backward."""
+    """An autograd identity that records the micro-batch of each forward and each backward."""
 
     @staticmethod
     def forward(ctx: Any, x: Any, layer: Layer, i: int) -> Any:
@@ -81,7 +81,7 @@ class Noted(torch.autograd.Function):
 
 
 class Layer(nn.Module):
-    """A layer that notes the micro-batches that pass, and counts outputs that live too long.
+    """A layer that records its micro-batches, and counts the outputs that are kept too long.
 
     Graphs are counted separately, because the graph of an output may live longer than the output,
     for example in a sum of losses.
@@ -110,7 +110,7 @@ class Layer(nn.Module):
         return y
 
     def works(self, seconds: float) -> None:
-        """Take the emulated time of a forward or a backward, if the layer is slow."""
+        """Let emulated time pass, as for a forward or a backward, if the layer is slow."""
         if self.slow:
             busy(seconds)
 
@@ -137,10 +137,10 @@ def step_of_rank(
     once: bool,
     slow: bool,
 ) -> dict[str, Any]:
-    """Run the answer's step on a layer that already has gradients; return result and changes.
+    """Run the answer's step on a layer that already has gradients; return the observations.
 
-    once  pass the plan as an iterator
-    slow  a forward and a backward of the layer take emulated time
+    once  pass the plan as an iterator slow  a forward and a backward of the layer take emulated
+    time
     """
     stage = Layer(weight.clone(), [i for kind, i in plan if kind == "F"], slow)
     stage.weight.grad = torch.full_like(weight, BEFORE)
@@ -167,7 +167,7 @@ def step_of_rank(
 
 
 def of_ranks(name: str) -> Callable[[Did], list[Any]]:
-    """Return a function that collects one value of `step_of_rank` from each rank."""
+    """Return a function that collects the value `name` of `step_of_rank` from each rank."""
     return lambda did: [each[name] for each in did.returned]
 
 
@@ -175,7 +175,7 @@ def of_ranks(name: str) -> Callable[[Did], list[Any]]:
 
 
 class UsedWeight(torch.autograd.Function):
-    """An identity on a weight that counts the gradients that come back."""
+    """An autograd identity for a weight that counts the gradients arriving in backward."""
 
     @staticmethod
     def forward(ctx: Any, weight: Any, came: list[int]) -> Any:
@@ -219,12 +219,12 @@ def both_parts(
 
 
 def _with_graph(gradients: Sequence[Any]) -> int:
-    """Return the number of gradients that autograd could differentiate once more."""
+    """Return the number of gradients that still have a graph of autograd."""
     return sum(isinstance(each, torch.Tensor) and each.requires_grad for each in gradients)
 
 
 def _is_freed(y: Any, parameter: Any) -> bool:
-    """True if the graph of an output is freed."""
+    """True if autograd has freed the graph of the output `y`."""
     try:
         torch.autograd.grad(y.sum(), parameter, retain_graph=True)
     except RuntimeError:

@@ -15,9 +15,10 @@ FORWARD, BACKWARD = 20, 40  # ms
 
 
 def replayed(observed: Observed, stages: int, micro: int) -> Observed:
-    """Replay plans of all stages.
+    """Replay the plans of all stages.
 
-    The observations are the first flaw, or the time and the held micro-batches.
+    The observations are the first flaw of the plans, or the time of a step and the number of
+    micro-batches that each stage holds.
     """
     plans = observed["plans"]
     if not isinstance(plans, list) or len(plans) != stages:
@@ -36,12 +37,12 @@ def replayed(observed: Observed, stages: int, micro: int) -> Observed:
 
 
 def in_words(ms: float, most: Sequence[int]) -> str:
-    """Describe the length of a step, and the most micro-batches that each stage holds."""
+    """Return a text with the time of a step, and the most micro-batches that each stage holds."""
     return f"{ms:g} ms, held {' '.join(map(str, most))}"
 
 
 def _flaw(plans: Any, micro: int) -> str:
-    """Return the first flaw of the plans in a few words, or ""."""
+    """Return a short text about the first flaw of the plans, or ""."""
     for stage, plan in enumerate(plans):
         if not isinstance(plan, list):
             return f"stage {stage}: no list"
@@ -66,7 +67,7 @@ def _flaw(plans: Any, micro: int) -> str:
 
 
 def _no_op(op: Any) -> str:
-    """Return the flaw of an operation, or ""; a list is accepted in the place of a tuple."""
+    """Return a text about the flaw of one operation, or ""; a list counts like a tuple."""
     if not isinstance(op, tuple | list) or len(op) != 2:
         return "no pair"
     if op[0] not in ("F", "B"):

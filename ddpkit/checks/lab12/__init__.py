@@ -2,6 +2,6 @@
 
 cases     the exercises: their inputs and the right results
 hints     sentences about mistakes, a table for each exercise
-mlps      attentions   strips   norms   the right results by one process, and results of mistakes
+mlps      attentions   strips   norms   right results by one process, and results of mistakes
 on_ranks  functions that run an answer on a rank, forward and backward
 """

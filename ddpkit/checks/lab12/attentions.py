@@ -1,4 +1,4 @@
-"""Lab 12: attention in one process, which has the right results, and results of mistakes."""
+"""Lab 12: attention in one process: the right results, and the results of common mistakes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class SelfAttention(nn.Module):
 
 
 class Attention:
-    """An attention layer, an input, a gradient of the output, and the results in one process."""
+    """An attention layer, its input, a gradient of its output, and the results in one process."""
 
     def __init__(self, seed: int, heads: int) -> None:
         width = heads * HEAD_DIM
@@ -45,7 +45,11 @@ class Attention:
         self.learned, self.learns = learns(twin, SelfAttention(twin), self.x, self.gradient)
 
     def held(self, n: int) -> list[int]:
-        """Return the bytes of each rank's heads (weights and biases) and of the last bias."""
+        """Return the bytes of each rank's part of the layer.
+
+        The part has the weights and biases of the rank's heads, and the bias of the last
+        projection.
+        """
         heads = [len(part) for part in torch.arange(self.heads).tensor_split(n)]
         row = (self.width + 1) * 3 + self.width  # q, k, v, and a column of the last weight
         return [4 * (each * HEAD_DIM * row + self.width) for each in heads]
@@ -74,11 +78,11 @@ class Attention:
 
     @property
     def _rows(self) -> Any:
-        """The row numbers of `in_proj_weight`: (queries, keys or values; head; row of the head)."""
+        """The row numbers of `in_proj_weight`, as [query, key or value; head; row of the head]."""
         return torch.arange(3 * self.width).view(3, self.heads, HEAD_DIM)
 
     def models(self, n: int) -> Mapping[str, Any]:
-        """Return the results of mistakes."""
+        """Return the results of common mistakes, by the name of the mistake."""
         bias, layers = self.attention.out_proj.bias.detach(), self.layers(n)
         mine = self._rows.tensor_split(n, dim=1)
         every_other = self._rows.view(3, HEAD_DIM, self.heads).transpose(1, 2)
@@ -100,7 +104,7 @@ class Attention:
         }
 
     def _by_heads(self, layers: Sequence[Any], heads: Sequence[Sequence[int]]) -> Any:
-        """Return the output if rank r computes the whole heads ``heads[r]`` of its own layer."""
+        """Return the output if each rank r computes the heads `heads[r]` of its own layer."""
         parts = [self._rows[:, list(mine)] for mine in heads]
         return self._made(layers, parts, columns=[rows[0].flatten() for rows in parts])
 
@@ -116,11 +120,11 @@ class Attention:
         biased: bool = True,
         columns: Sequence[Any] = (),
     ) -> Any:
-        """Return the output if each rank computes some rows of its layer in ``layers``.
+        """Return the output if each rank computes some rows of its layer in `layers`.
 
-        The rows ``parts[rank]`` [3, head, …] make the queries, keys and values of a rank's heads.
-        ``columns[rank]`` are the columns of the last weight for these heads; by default, the ranks
-        take the columns in order.
+        The rows `parts[rank]` [3, head, …] compute the queries, keys and values of a rank's heads.
+        `columns[rank]` are the columns of the last projection for these heads; by default, the
+        ranks take the columns in order.
         """
         total, at = self.attention.out_proj.bias, 0
         for rank, (layer, rows) in enumerate(zip(layers, parts, strict=False)):

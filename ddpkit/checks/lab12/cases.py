@@ -1,4 +1,4 @@
-"""Lab 12: slices, strips and parts, compared with one process, and the bytes that they send."""
+"""Lab 12: slices, strips and parts, compared with one process, and the bytes that ranks send."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def summed(answer: Answer, rng: random.Random) -> Iterator[Case]:
 def _ring(n: int, size: int, least: int | None = None) -> Between:
     """Return the range of bytes that a rank may send in an all-reduce of `size` bytes.
 
-    A rank must send its own numbers once: `size` bytes, or `least` if fewer are enough.
+    A rank must send its own numbers once: `size` bytes, or `least` if fewer bytes are enough.
     """
     least = size if least is None else least
     return Between(least if n > 1 else 0, -(-2 * (n - 1) * size // n))
@@ -76,16 +76,17 @@ def _one_number(n: int) -> Between:
 
 
 def _moved(n: int, part: int, *, own: bool) -> Between:
-    """Return the range of bytes that a rank may send: in a gather (`own`), or a reduce-scatter.
+    """Return the range of bytes that a rank may send in a gather (`own`) or a reduce-scatter.
 
-    In a ring, a rank sends all parts but one, of `part` bytes each. The least is the rank's own
-    part in a gather, and the rank's numbers for the parts of all other ranks in a reduce-scatter.
+    In a ring, a rank sends all parts but one, of `part` bytes each. In a gather, a rank must send
+    at least its own part. In a reduce-scatter, it must send its numbers for the parts of all other
+    ranks.
     """
     return Between((1 if own else n - 1) * part if n > 1 else 0, (n - 1) * part)
 
 
 def _exact(rng: random.Random, dtype: str, *shape: int) -> Any:
-    """Draw numbers that no shorter dtype can hold; in any order, their sums are exact."""
+    """Draw numbers that no shorter dtype can hold; their sums are exact in any order."""
     import torch
 
     generator = torch.Generator().manual_seed(rng.randrange(10**6))
@@ -99,7 +100,11 @@ def _drawn(rng: random.Random, n: int, dtype: str, lies: str) -> list[Any]:
 
 
 def _lying(x: Any, lies: str) -> Any:
-    """Return a tensor like x in the memory layout `lies`; "of stride 0" repeats one value of x."""
+    """Return a tensor like x in the memory layout `lies`.
+
+    The layout is "transposed" or "of stride 0", which repeats one value of x; otherwise x itself is
+    returned.
+    """
     if lies == "of stride 0":
         return x[0, 0].clone().expand_as(x)
     return x.t().contiguous().t() if lies == "transposed" else x
@@ -122,8 +127,8 @@ def _passed(
 ) -> Case:
     """Return a case of an autograd function: output and gradient by rank, and the bytes sent.
 
-    `handed_on` names a result that must equal an input: "output" or "gradient". `read` compares
-    the results in the notebook's process, so that no rank can find the right results.
+    `handed_on` names a result that must equal an input: "output" or "gradient". `read` compares the
+    results in the notebook's process, so that no rank can find the right results.
     """
     from ddpkit.checks.shared.functions import passed
     from ddpkit.checks.shared.travel import SENT, few
@@ -158,7 +163,7 @@ def _passed(
 
 
 def _handed_on(right: Mapping[str, Tensors], name: str, seen: Any) -> dict[str, Any]:
-    """Add an observation: True if the value that is handed on is unchanged."""
+    """Add an observation: True if the result `name` is equal to the unchanged input."""
     return {**seen, f"{name} as it was": same(seen[name], right[name])} if name else seen
 
 
@@ -227,10 +232,10 @@ def _sliced(answer: Answer, n: int, about: Sequence[str], twin: Any, hints: Sequ
 
 
 def _apart(learns: Mapping[float, float], seen: Any) -> dict[str, Any]:
-    """Count the numbers of each rank's parameters that do not learn as in one process.
+    """Count, for each rank, the parameter elements that do not change as in one process.
 
-    A number is identified by its value before the first step, so its place and the shape of its
-    tensor do not matter. Numbers that the layer of one process does not have are not counted.
+    An element is identified by its value before the first step, so its place and the shape of its
+    tensor do not matter. Elements that the layer of one process does not have are not counted.
     """
     found = [_otherwise(learns, one) for one in seen["numbers"]]
     rest = {name: value for name, value in seen.items() if name != "numbers"}

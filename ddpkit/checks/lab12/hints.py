@@ -18,7 +18,7 @@ def each(got: Any, wanted: Any) -> bool:
 
 
 def gave(s: Seen, wanted: Any) -> bool:
-    """True if the output is wrong, and every rank has `wanted`."""
+    """True if the answer's output is wrong, and every rank has the output `wanted`."""
     return s.wrong("output") and each(s.output, wanted)
 
 
@@ -28,7 +28,7 @@ def by_rank(got: Any, wanted: Any) -> bool:
 
 
 def of_one(got: Any, given: Any) -> int | None:
-    """Return a rank k if all ranks have the tensor that was given to rank k; otherwise None."""
+    """Return a rank k if all ranks have the tensor `given[k]`; otherwise None."""
     if len(given) == 1:
         return None
     return next((k for k, one in enumerate(given) if each(got, one)), None)
@@ -41,7 +41,7 @@ def on_one(got: Any, wanted: Any) -> list[int]:
 
 
 def not_on_all(name: str) -> Hint:
-    """Return a hint about a sum that only one of several ranks has."""
+    """Return a hint for answers in which only one of several ranks has the right sum `name`."""
     return Hint("on one rank", lambda s: s.n > 1 and s.wrong(name)
                 and len(on_one(s[name], s.right[name])) == 1,
                 lambda s: f"Rank {on_one(s[name], s.right[name])[0]} has the right {name}, but the "
@@ -49,7 +49,7 @@ def not_on_all(name: str) -> Hint:
 
 
 def nearly_right(s: Seen) -> bool:
-    """True if output and gradient are nearly right: they were rounded."""
+    """True if output and gradient are nearly right: they were rounded to a shorter dtype."""
     pairs = [pair for name, wanted in s.right.items() for pair in zip(s[name], wanted, strict=True)]
     exact = all(same(got, wanted) for got, wanted in pairs)
     return not exact and all(same(got, Close(wanted, 2)) for got, wanted in pairs)
@@ -61,13 +61,13 @@ def right(s: Seen) -> bool:
 
 
 def sends_more(**why: str) -> Hint:
-    """Return a hint about too many sent bytes; `why` gives the reason by phase."""
+    """Return a hint about too many sent bytes; `why` maps "forward" or "backward" to the reason."""
     return Hint("more bytes", lambda s: right(s) and any(map(partial(_too_much, s), why)),
                 lambda s: _sent(s, why))  # fmt: skip
 
 
 def _too_much(s: Seen, phase: str) -> tuple[int, int] | None:
-    """Return the bytes of the first rank that sends too much, and the bytes that are enough."""
+    """Return (sent bytes, allowed bytes) for the first rank that sends too much in this phase."""
     pairs = zip(s[f"sent {phase}"], s.expect[f"sent {phase}"], strict=True)
     return next(((ours, enough.most) for ours, enough in pairs if ours > enough.most), None)
 
@@ -393,7 +393,7 @@ def floats(got: Any, wanted: Any) -> bool:
 
 
 def _turned(s: Seen, name: str) -> bool:
-    """True if the parts are right, but rotated by some number of ranks."""
+    """True if the parts are right, but each rank r has the part of rank r + k, for some k."""
     got, parts = s[name], s.right[name]
     if not s.wrong(name) or s.n == 1 or same(parts[0], parts[1]):
         return False

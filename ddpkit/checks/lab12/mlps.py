@@ -1,4 +1,4 @@
-"""Lab 12: an MLP in one process, which has the right results, and results of mistakes."""
+"""Lab 12: an MLP in one process: the right results, and the results of common mistakes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ INPUTS, OUTPUTS, TOKENS = 8, 4, (2, 6)
 
 
 class Twin:
-    """An MLP, an input, a gradient of the output, and the results in one process."""
+    """An MLP, its input, a gradient of its output, and the results in one process."""
 
     def __init__(self, seed: int, hidden: int, activation: str) -> None:
         with torch.random.fork_rng(devices=[]):
@@ -34,7 +34,8 @@ class Twin:
     def held(self, n: int) -> list[int]:
         """Return the bytes of each rank's part of the layer.
 
-        The part has the weights and biases of the rank's hidden numbers, and the whole last bias.
+        The part has the weights and biases of the rank's hidden features, and the whole bias of the
+        output.
         """
         sizes = [len(part) for part in torch.arange(self.hidden).tensor_split(n)]
         return [4 * (size * (INPUTS + 1 + OUTPUTS) + OUTPUTS) for size in sizes]
@@ -60,7 +61,7 @@ class Twin:
         return found
 
     def models(self, n: int) -> Mapping[str, Any]:
-        """Return the results of mistakes."""
+        """Return the results of common mistakes, by the name of the mistake."""
         second, layers, size = self.mlp[2], self.layers(n), self.hidden // n
         numbers = torch.arange(self.hidden)
         mine = numbers.tensor_split(n)
@@ -81,7 +82,7 @@ class Twin:
             }
 
     def _made(self, layers: Sequence[Any], parts: Sequence[Any], *, activated: bool = True) -> Any:
-        """Return the output if rank r computes the hidden numbers ``parts[r]`` of its layer."""
+        """Return the output if each rank r computes the hidden features `parts[r]` of its layer."""
         total = self.mlp[2].bias
         for (up, activation, down), mine in zip(layers, parts, strict=True):
             hidden = up(self.x)[..., mine]
@@ -89,7 +90,10 @@ class Twin:
         return total
 
     def _after_parts(self, layers: Sequence[Any]) -> Any:
-        """Return the output if each rank applies the activation to its own part of a sum."""
+        """Return the output if each rank applies the activation to its own part of a sum.
+
+        This is a common mistake: the activation of a sum is not the sum of activations.
+        """
         total, n = self.mlp[2].bias, len(layers)
         inputs = torch.arange(INPUTS).tensor_split(n)
         for mine, (first, activation, second) in zip(inputs, layers, strict=True):

@@ -35,7 +35,7 @@ class Gradients:
         return math.sqrt(self.whole + sum(self.squares))
 
     def models(self) -> Mapping[str, Any]:
-        """Return the results of mistakes."""
+        """Return the norms that common mistakes give, by the name of the mistake."""
         n, whole, squares = self.n, self.whole, sum(self.squares)
         norms = [math.sqrt(whole + each) for each in self.squares]
         mistakes = {
@@ -53,7 +53,7 @@ class Gradients:
         return {"n": n, **every, **by_rank}
 
     def _norms_added(self) -> float:
-        """Return the sum of the norms of all slices and of each whole gradient."""
+        """Return a mistake's result: the sum of the norms of all slices and whole gradients."""
         found = []
         for rank, gradients in enumerate(self.by_rank):
             for gradient, cut in zip(gradients, self.slices, strict=True):

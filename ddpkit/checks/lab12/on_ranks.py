@@ -44,12 +44,12 @@ def sliced(answer: Answer, mlp: Any, x: Any, gradient: Any) -> dict[str, Any]:
 
 
 def _numbers(net: Any) -> list[float]:
-    """Return all numbers of a module's parameters."""
+    """Return all elements of a module's parameters in one list."""
     return [number for p in net.parameters() for number in p.detach().flatten().tolist()]
 
 
 def learns(net: Any, wrapped: Any, x: Any, gradient: Any) -> tuple[Any, dict[float, float]]:
-    """Return the output of `learned`, and a dict: first value of each number -> last value."""
+    """Return the output of `learned`, and each element's last value by its first value."""
     first = _numbers(net)
     output = learned(wrapped, x, gradient)
     return output, dict(zip(first, _numbers(net), strict=True))
@@ -58,8 +58,8 @@ def learns(net: Any, wrapped: Any, x: Any, gradient: Any) -> tuple[Any, dict[flo
 def held(net: Any, source: Any = None) -> int:
     """Return the bytes of the storages of a module's parameters and buffers, each storage once.
 
-    The storages of `source` also count if an attribute holds `source` or its layers, for example in
-    a list.
+    The storages of `source` also count if an attribute of `net` holds `source` or its layers, for
+    example in a list.
     """
     kept = [each for value in vars(net).values() for each in _modules_in(value)]
     whole = [part for part in kept if source is not None and part in set(source.modules())]
@@ -69,7 +69,7 @@ def held(net: Any, source: Any = None) -> int:
 
 
 def _modules_in(value: Any) -> list[Any]:
-    """Return the modules in lists, tuples and dicts, which `parameters()` does not find."""
+    """Return the modules inside lists, tuples and dicts, which `parameters()` does not find."""
     if isinstance(value, nn.Module):
         return [value]
     inner = value.values() if isinstance(value, dict) else value
@@ -91,7 +91,7 @@ def learned(net: Any, x: Any, gradient: Any) -> Any:
 
 
 def norm_of(answer: Answer, gradients: Sequence[Any], slices: Sequence[bool]) -> dict[str, Any]:
-    """Return an answer's norm of gradients, and True if the gradients are unchanged."""
+    """Return the norm that the answer computes, and True if the gradients are unchanged."""
     parameters = []
     for gradient in gradients:
         shape = (2,) if gradient is None else gradient.shape

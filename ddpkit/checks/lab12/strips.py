@@ -18,16 +18,19 @@ class Strips:
         self.strips = [strip.clone() for strip in image.tensor_split(n, dim=2)]
 
     def with_halo(self, rows: Any = None) -> list[Any]:
-        """Return each strip with k rows above and below.
+        """Return each strip with k more rows above and k more rows below.
 
-        `rows` (default: zeros) stand above and below the whole image.
+        Above and below the whole image, the rows are `rows`, by default zeros.
         """
         beyond = torch.zeros_like(self.image[:, :, : self.k]) if rows is None else rows
         padded = torch.cat([beyond, self.image, beyond], dim=2)
         return [padded[:, :, at : at + size + 2 * self.k].clone() for at, size in self._extents()]
 
     def gradients(self, of_halos: Tensors) -> list[Any]:
-        """Return the gradient of each strip; neighbours' gradients of borrowed rows are added."""
+        """Return the gradient of each strip: its own gradient, and those of the rows that it lent.
+
+        `of_halos` has the gradients of the strips with their halos.
+        """
         height = self.image.shape[2] + 2 * self.k
         total = torch.zeros_like(self.image[:, :, :1]).repeat(1, 1, height, 1)
         for (at, size), gradient in zip(self._extents(), of_halos, strict=True):
@@ -44,7 +47,7 @@ class Strips:
         return [edge * ((rank > 0) + (rank < self.n - 1)) for rank in range(self.n)]
 
     def models(self, of_halos: Tensors) -> Mapping[str, list[Any]]:
-        """Return the results of mistakes, forward and backward."""
+        """Return the outputs and gradients that common mistakes give, by name of the mistake."""
         k, last = self.k, self.n - 1
         tops, bottoms = [s[:, :, :k] for s in self.strips], [s[:, :, -k:] for s in self.strips]
         none = torch.zeros_like(tops[0])
@@ -74,9 +77,10 @@ class Strips:
         return [(sum(sizes[:rank]), size) for rank, size in enumerate(sizes)]
 
     def _instead(self, rank: int | None, own: Any, first: Any, last: Any) -> Any:
-        """Return the own gradients, replaced by the neighbour's at each edge that has a neighbour.
+        """Return a strip's own gradient with the neighbours' gradient in its first and last k rows.
 
-        If `rank` is None, both edges are replaced.
+        A strip without a neighbour at an edge keeps its own gradient there. If `rank` is None, both
+        edges are replaced. To replace in the place of adding is a mistake.
         """
         made = own.clone()
         if rank is None or rank:

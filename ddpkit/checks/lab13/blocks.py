@@ -15,7 +15,7 @@ KINDS = ("plain", "tied", "biased", "unused", "frozen")
 
 
 class TellingBlock(nn.Module):
-    """A block that tells its events: block 2 calls `say("forward 2")`, later `say("backward 2")`.
+    """A block that reports its events: block 2 calls `say("forward 2")`, later `say("backward 2")`.
 
     `kind` is one of: "plain"; "tied", two layers with one weight; "biased", with a frozen bias;
     "unused", with a parameter that has no use; "frozen", completely frozen.
@@ -43,7 +43,7 @@ class TellingBlock(nn.Module):
 
 
 def silent(_: str) -> None:
-    """Ignore the event."""
+    """Ignore the event: the `say` of blocks that report nothing."""
 
 
 def made(
@@ -51,7 +51,7 @@ def made(
     say: Callable[[str], None] = silent,
     states: bytes = b"",
 ) -> list[TellingBlock]:
-    """Return blocks of these kinds, in the states of `Learning.states` or in new states."""
+    """Return blocks of these kinds, in the states of `Learning.states` or with new parameters."""
     found = [TellingBlock(number, kind, say) for number, kind in enumerate(kinds)]
     if states:
         for block, state in zip(found, pickle.loads(states), strict=True):
@@ -60,12 +60,12 @@ def made(
 
 
 def trainable(block: nn.Module) -> list[Any]:
-    """Return the parameters of a block that learn, each parameter once."""
+    """Return the trainable parameters of a block, each parameter once."""
     return [p for p in block.parameters() if p.requires_grad]
 
 
 def chunk(tensors: Sequence[Any], rank: int, n: int) -> Any:
-    """Return rank `rank`'s chunk of the joined tensors, padded with zeros to a multiple of n."""
+    """Return the rank's chunk of the joined tensors, padded with zeros to a multiple of n."""
     joined = torch.cat([torch.zeros(0), *(each.detach().flatten() for each in tensors)])
     size = -(-len(joined) // n)
     mine = joined[rank * size : (rank + 1) * size]
@@ -102,11 +102,11 @@ class Learning:
         self.output = net(torch.ones(1, WIDTH)).detach()
 
     def shards(self) -> list[list[Any]]:
-        """Return the gradients of all ranks' shards, after the first step's backwards."""
+        """Return each rank's right gradients of its shards, after the first step's backwards."""
         return [[chunk(each, rank, self.n) for each in self.gradients] for rank in range(self.n)]
 
     def own_shards(self) -> list[list[Any]]:
-        """Return the gradients of shards, by rank, if each rank uses only its own batches."""
+        """Return each rank's gradients of its shards if the ranks do not exchange gradients."""
         found = []
         for rank, mine in enumerate(self.inputs[:, 0]):
             blocks = made(self.kinds, states=self.states)
@@ -119,19 +119,19 @@ class Learning:
 
     @property
     def lines(self) -> list[int]:
-        """The length of each block's line: its trainable numbers, padded to a multiple of n."""
+        """The number of trainable elements of each block, padded to a multiple of n."""
         sizes = (sum(g.numel() for g in each) for each in self.gradients)
         return [-(-size // self.n) * self.n for size in sizes]
 
     def sent(self, nbytes: int) -> int:
-        """Return the bytes that a rank sends in the last step, with `nbytes` for each number."""
+        """Return the bytes that a rank sends in the last step, with `nbytes` for each element."""
         return self.backwards * 3 * (self.n - 1) * sum(self.lines) * nbytes // self.n
 
     def needed(self, nbytes: int) -> list[int]:
         """Return the fewest bytes that each rank must send in the last step.
 
-        A rank sends its own chunk twice, for two gathers, and once the gradients of all other
-        chunks.
+        A rank sends its own chunk twice, for two gathers. It sends the gradients of all other
+        chunks once.
         """
         sizes = [sum(g.numel() for g in each) for each in self.gradients]
         found = []

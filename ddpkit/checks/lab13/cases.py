@@ -49,9 +49,10 @@ def _bytes(answer: Answer, parameters: int, ranks: int, stage: int) -> dict[str,
 
 
 def _held(parameters: int, largest: Any, stage: int, split: Sequence[int] = (12, 2, 2)) -> Any:
-    """Return a rank's bytes if the first `stage` of three parts are shared out.
+    """Return a rank's bytes if the first `stage` of three parts are sharded.
 
-    `largest` is the number of parameters in the largest share.
+    `largest` is the number of parameters in the largest shard. `split` has the bytes of the three
+    parts for each parameter.
     """
     return sum(
         each * (largest if place < stage else parameters) for place, each in enumerate(split)
@@ -330,12 +331,12 @@ def _read(answer: Answer, length: int, old: int, new: int) -> dict[str, Any]:
 
 
 def _listed(found: Any) -> Any:
-    """Return the pieces as a list of tuples; for an iterator, the name of its type."""
+    """Return the pieces as a list of tuples; for an iterator, return the name of its type."""
     return type(found).__name__ if isinstance(found, Iterator) else [tuple(each) for each in found]
 
 
 def _wanted(length: int, old: int, new: int, rank: int) -> list[tuple[int, int, int]]:
-    """Return the right pieces of a new rank, found from the place of each of its numbers."""
+    """Return the right pieces of a new rank, computed from the place of each of its elements."""
     size, wide = -(-length // old), -(-length // new)
     found: list[tuple[int, int, int]] = []
     for number in range(length)[rank * wide : (rank + 1) * wide]:

@@ -1,4 +1,4 @@
-"""Lab 13: units that note the starts of their gathers, and a sweep through the units."""
+"""Lab 13: units that record the starts of their gathers, and a pass through the units."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 @dataclass
 class Unit:
-    """A stand-in for a `FullyShard`."""
+    """A stand-in for a `FullyShard` unit that gathers nothing and records its events."""
 
     number: int
     log: list[str]
@@ -17,13 +17,13 @@ class Unit:
     there: bool = False
 
     def begin(self) -> None:
-        """Start to gather, if the gather has not begun."""
+        """Start the gather, unless it has already started."""
         if not self.begun:
             self.begun = True
             self.log.append(f"g{self.number}")
 
     def wait(self) -> None:
-        """Wait until the parameters are in memory."""
+        """Wait for the gather, after which the parameters are in memory."""
         if not self.begun:
             raise RuntimeError(
                 f"wait() of the unit {self.number} was called before the gather of the unit began"
@@ -37,7 +37,7 @@ class Unit:
 
 @dataclass
 class Sweep:
-    """A forward and a backward through all units; the answer is called before each unit."""
+    """A forward pass and a backward pass through all units; each unit first calls the answer."""
 
     count: int
     # "g0": unit 0 begins to gather; "f0", "b0": unit 0 computes forward, backward
@@ -47,7 +47,7 @@ class Sweep:
     most: int = 0  # largest number of units in memory at a time
 
     def run(self, answer: Callable[..., Any]) -> dict[str, Any]:
-        """Run both passes; return the events in order, and the units left in memory."""
+        """Run both passes; return the events in order, and the units that are left in memory."""
         units = [Unit(number, self.order) for number in range(self.count)]
         left = []
         for step, name in ((1, "f"), (-1, "b")):
@@ -76,12 +76,12 @@ class Sweep:
 
 
 def swept(answer: Callable[..., Any], count: int) -> dict[str, Any]:
-    """Return the observations of an answer with `count` units."""
+    """Return the observations of an answer in a model with `count` units."""
     return Sweep(count).run(answer)
 
 
 def right(count: int) -> dict[str, Any]:
-    """Return the observations of a right answer."""
+    """Return the observations of a right answer in a model with `count` units."""
     forward, backward = range(count), range(count)[::-1]
     order: list[str] = []
     for numbers, name in ((forward, "f"), (backward, "b")):

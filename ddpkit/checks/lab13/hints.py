@@ -26,14 +26,14 @@ def most(s: Seen) -> str:
 
 
 def other(s: Seen, *, by: Any = None, split: Any = (12, 2, 2), stage: Any = None) -> bool:
-    """True if a wrong share, a wrong split or a wrong stage gives these bytes."""
+    """True if a wrong share, a wrong split or a wrong stage explains the answer's bytes."""
     share = -(-s.parameters // s.n) if by is None else by
     asked = s.stage if stage is None else stage
     return bool(s.bytes == s.held(share, asked, split))
 
 
 def by_bytes(s: Seen) -> int:
-    """Return the bytes of a rank if single bytes, not whole parameters, were shared out."""
+    """Return the bytes of a rank if the bytes were divided evenly, and not whole parameters."""
     whole = [each * s.parameters for each in (12, 2, 2)]
     return sum(-(-each // s.n) if place < s.stage else each for place, each in enumerate(whole))
 
@@ -79,17 +79,17 @@ BYTES = (
 
 
 def not_as_it_was(s: Seen, places: Any) -> bool:
-    """True if any of these parameters has changed."""
+    """True if any rank changed one of the parameters at `places`."""
     return any(not same(mine[k], s.start[k]) for mine in s.parameters for k in places)
 
 
 def lacks_others(s: Seen) -> bool:
-    """True if the ranks' parameters differ."""
+    """True if the parameters differ between the ranks."""
     return not s["same on all ranks"]
 
 
 def last_group_alone(s: Seen) -> bool:
-    """True if the first of several groups is unchanged, and the rest are not."""
+    """True if the first of two groups of parameters is unchanged, and the rest is not."""
     others = [k for k in range(len(s.start)) if k not in s.first_group]
     moved = partial(not_as_it_was, s)
     return bool(s.first_group) and not moved(s.first_group) and moved(others)
@@ -218,7 +218,7 @@ TO_OWNER = (
 
 
 def alive(s: Seen, when: str) -> int:
-    """Return the number of blocks in memory at a moment of the step."""
+    """Return the number of blocks in memory at the moment `when` of the step."""
     return int(s["blocks in memory"][when])
 
 
@@ -228,7 +228,7 @@ def gradients(s: Seen, times: float) -> bool:
 
 
 def learns(s: Seen, wanted: Any) -> bool:
-    """True if the ranks' gradients of shards are equal to `wanted`."""
+    """True if the gradients of the ranks' shards are equal to `wanted`."""
     pairs = zip(s.gradients, wanted, strict=True)
     return all(close(one, each, 1 if s.dtype else 3) for one, each in pairs)
 

@@ -29,7 +29,7 @@ REST = ("before the steps", "after the steps")  # spans in which the check reads
 def stepped(answer: Answer, asked: Mapping[str, Any]) -> dict[str, Any]:
     """Run the steps of the answer's optimizer; return parameters, loss, and bytes of state.
 
-    "cleared" and "let go" are true if zero_grad() has cleared and freed the gradients.
+    "cleared" is true if zero_grad() has cleared the gradients, and "let go" if it has freed them.
     """
     parameters = training.made(asked["start"], asked["frozen"])
     sets = training.grouped(parameters, asked["groups"])
@@ -58,7 +58,7 @@ def stepped(answer: Answer, asked: Mapping[str, Any]) -> dict[str, Any]:
 
 @contextmanager
 def _optimizers() -> Iterator[list[Any]]:
-    """Collect all optimizers that step in the block."""
+    """Collect all optimizers that make a step inside the block."""
     found: list[Any] = []
 
     def note(optimizer: Any, *_: Any) -> None:
@@ -89,10 +89,10 @@ def _bytes_of_state(optimizers: Sequence[Any]) -> int:
 
 
 def reduced(answer: Answer, flat: Any) -> dict[str, Any]:
-    """Return an answer's chunk of a line, and the bytes of the chunk's storage.
+    """Return an answer's chunk of a flat tensor, and the bytes of the chunk's storage.
 
-    "kept" is true if the line is unchanged. A second call, with the negated line, shows if the
-    result of the first call keeps its numbers.
+    "kept" is true if the flat tensor is unchanged. A second call gets the negated tensor: the
+    result of the first call must keep its values.
     """
     given = flat.clone()
     with span(STEP):
@@ -156,7 +156,7 @@ def learned(
 
 
 def _directions(units: Sequence[Any]) -> list[Any]:
-    """Collect the arguments of the units' `before` methods, if there are such methods."""
+    """Return a list that collects the arguments of the units' `before` methods, if these exist."""
     heard: list[Any] = []
 
     def listening(before: Callable[..., Any]) -> Callable[..., Any]:
@@ -173,7 +173,7 @@ def _directions(units: Sequence[Any]) -> list[Any]:
 
 
 def _noted(gather: Callable[[], Any], waited: list[bool]) -> Callable[[], Any]:
-    """Wrap a unit's gather; `waited` gets True if the returned Work was already waited for."""
+    """Wrap a unit's gather; a call appends True to `waited` if its Work is already waited for."""
 
     def noted() -> Any:
         work = gather()

@@ -1,4 +1,4 @@
-"""Lab 13: hints about wrong pieces of shards that new ranks read."""
+"""Lab 13: hints about wrong pieces of the old shards that new ranks read."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ddpkit.exercises.hint import Hint, Seen
 
 
 def shards(s: Seen, cut: Any) -> list[list[tuple[int, int, int]]]:
-    """Return the pieces that new ranks read if `cut(length, n)` gives the sizes of shards."""
+    """Return the pieces that new ranks read if `cut(length, n)` gives the sizes of the shards."""
     ends = _ends(cut(s.length, s.old)), _ends(cut(s.length, s.new))
     return [
         [
@@ -25,12 +25,12 @@ def _ends(sizes: Any) -> list[tuple[int, int]]:
 
 
 def evenly(length: int, n: int) -> list[int]:
-    """Return sizes that differ by at most one, like the sizes of tensor_split's chunks."""
+    """Return sizes of shards that differ by at most one, like tensor_split's chunks."""
     return [length // n + (k < length % n) for k in range(n)]
 
 
 def down(length: int, n: int) -> list[int]:
-    """Return sizes rounded down; the last shard takes the rest."""
+    """Return sizes of shards rounded down; the last shard takes the remainder."""
     return [*([length // n] * (n - 1)), length - length // n * (n - 1)]
 
 
@@ -40,27 +40,27 @@ def flat(reads: Any) -> list[tuple[int, int, int]]:
 
 
 def within(s: Seen) -> bool:
-    """True if all read numbers lie within the old shards."""
+    """True if all elements that the answer reads lie within the old shards."""
     wide = -(-s.length // s.old)
     return all(stop <= min(wide, s.length - k * wide) for k, _, stop in flat(s.reads))
 
 
 def lacks_between(s: Seen) -> bool:
-    """True if ranks read their first and last piece, but not all pieces between."""
+    """True if ranks read their first and last piece, but not all pieces between these two."""
     pairs = list(zip(s.reads, s.expect["reads"], strict=True))
     ends = all(mine[:1] == want[:1] and mine[-1:] == want[-1:] for mine, want in pairs)
     return ends and any(len(mine) < len(want) for mine, want in pairs)
 
 
 def past_the_end(s: Seen) -> bool:
-    """True if all pieces begin within a shard, but some piece ends after the line's last number."""
+    """True if all pieces begin within a shard, but some piece ends after the last element."""
     wide, read = -(-s.length // s.old), flat(s.reads)
     begins = all(0 <= start < wide for _, start, _ in read)
     return begins and any(k * wide + stop > s.length for k, _, stop in read)
 
 
 def numbers(reads: Any) -> int:
-    """Return the count of numbers that are read."""
+    """Return the number of elements that the pieces have together."""
     return sum(stop - start for _, start, stop in flat(reads))
 
 

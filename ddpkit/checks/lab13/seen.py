@@ -15,7 +15,7 @@ SHARD_COPIES = 4  # the shard, Adam's two states, and the check's copy of the gr
 
 
 def sent(did: Did) -> list[int]:
-    """Return the bytes sent in the step, by rank."""
+    """Return the bytes that each rank sent in the step."""
     return [sent_in(did.trace, rank, STEP) for rank in did.trace.ranks]
 
 
@@ -25,7 +25,7 @@ def sent_by_all(did: Did) -> int:
 
 
 def kept_at_rest(did: Did) -> list[int]:
-    """Return the growth of memory from before the steps to after the steps, in bytes by rank.
+    """Return, for each rank, the growth of memory in bytes from before to after the steps.
 
     Return zeros where memory is not counted: under torchrun, and without a modelled machine.
     """
@@ -53,14 +53,14 @@ def _collectives(trace: Trace, rank: int) -> list[Span]:
 
 
 def blocks_in_memory(lines: Sequence[int], nbytes: int, frozen: int, did: Did) -> dict[str, int]:
-    """Return the most whole blocks that any rank holds, at four moments.
+    """Return the largest number of whole blocks that any rank holds, at four moments.
 
     "rest" is the beginning of the last step. The count at "rest" leaves out the shards, Adam's
     state, the check's copy of the shards' gradients, and the frozen parameters. "forward" and
-    "backward" are the moments when a block computes, and "between" is the moment between the two
-    passes. These three count only memory in addition to "rest", without the chunks of gradients
-    that exist already. `lines` are the blocks' lengths, with `nbytes` for each number of a whole
-    block.
+    "backward" are the moments when a block computes. "between" is the moment between the two
+    passes. These three count only the memory beyond "rest", without the chunks of gradients that
+    exist already. `lines` are the lengths of the blocks' flat tensors. `nbytes` is the size of an
+    element in a whole block.
     """
     if not did.trace.memory:  # torchrun uses real machines, and their memory is not counted
         return dict.fromkeys(("rest", "forward", "between", "backward"), 0)
@@ -78,7 +78,7 @@ def _of_rank(
     at_rest = frozen + sum(4 * SHARD_COPIES * numbers // n for numbers in lines)
 
     def whole(name: str, made: Sequence[int]) -> int:
-        """Return the number of blocks in memory at `name`, when shards of `made` have gradients."""
+        """Return the number of blocks in memory at `name`; the shards in `made` have gradients."""
         chunks = sum(4 * lines[k] // n for k in made)
         return round((held[name] - before - chunks) / one)
 
@@ -101,7 +101,7 @@ def _held(trace: Trace, rank: int, at: Span) -> int:
 
 
 def field(name: str) -> Callable[[Did], list[Any]]:
-    """Return a function that collects one value that each rank has returned."""
+    """Return a function that collects the value `name` that each rank has returned."""
     return partial(_field, name)
 
 

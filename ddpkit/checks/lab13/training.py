@@ -1,4 +1,4 @@
-"""Lab 13: an optimizer in one process, which has the right results, and results of mistakes."""
+"""Lab 13: an optimizer in one process: the right results, and the results of mistakes."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ LOSS = 1.5  # returned by the closure in the last step
 class Stepping:
     """Parameters, their gradients in some steps, and an optimizer by its name and options.
 
-    `frozen` and `unused` are places in `shapes`. `groups` is (place, options): the parameters from
-    the place on are a second group with these options. Before each step, the step's rate in `rates`
+    `frozen` and `unused` are indices in `shapes`. `groups` is (index, options): the parameters from
+    the index on are a second group with these options. Before each step, the step's rate in `rates`
     becomes the "lr" of the first group, and half of the rate becomes the "lr" of the second.
     """
 
@@ -51,7 +51,7 @@ class Stepping:
         self.frozen, self.unused, self.groups, self.rates = frozen, unused, groups, rates
 
     def asks(self) -> dict[str, Any]:
-        """Return the inputs of a rank, without right results."""
+        """Return the inputs of a rank, without the right results."""
         return {
             "start": self.start,
             "gradients": self.gradients,
@@ -74,7 +74,7 @@ class Stepping:
 
     @property
     def lines(self) -> list[int]:
-        """The count of numbers to share out, for each group."""
+        """The number of trainable elements of each group, which are divided among the ranks."""
         sizes = [0 if i in self.frozen else each.numel() for i, each in enumerate(self.start)]
         if self.groups is None:
             return [sum(sizes)]
@@ -86,29 +86,29 @@ class Stepping:
 
     @property
     def kept(self) -> int:
-        """The count of numbers that the optimizer keeps for each number that it steps."""
+        """The number of state elements that the optimizer keeps for each parameter element."""
         return 2 if self.name.startswith("Adam") else 1
 
     @property
     def used(self) -> int:
-        """The count of numbers with a gradient, without frozen and unused parameters."""
+        """The number of elements that have a gradient, without frozen and unused parameters."""
         still = (*self.frozen, *self.unused)
         return sum(each.numel() for i, each in enumerate(self.start) if i not in still)
 
     def sent(self, n: int) -> int:
-        """Return the bytes that a rank may send in all steps, each number once."""
+        """Return the bytes that a rank may send in all steps: each element once in each step."""
         return STEPS * sum(4 * n * -(-numbers // n) for numbers in self.lines) if n > 1 else 0
 
     def received(self, n: int) -> int:
-        """Return the fewest bytes that all ranks send: each number goes to all ranks but one."""
+        """Return the fewest bytes that all ranks send: each element goes to all ranks but one."""
         return STEPS * 4 * (n - 1) * self.used
 
     def at_rest(self, n: int) -> int:
-        """Return the most bytes that a rank may keep between steps: state, and two chunks."""
+        """Return the most bytes that a rank may keep between steps: its state, and two chunks."""
         return self.state(n) + 2 * sum(4 * -(-numbers // n) for numbers in self.lines) + 1024
 
     def models(self) -> Mapping[str, Any]:
-        """Return the results of mistakes."""
+        """Return the results of common mistakes, by the name of the mistake."""
         zeros = [
             [torch.zeros_like(p) if g is None else g for p, g in zip(self.start, each, strict=True)]
             for each in self.gradients
@@ -127,7 +127,7 @@ class Stepping:
 
 
 def made(start: Sequence[Any], frozen: Sequence[int]) -> list[nn.Parameter]:
-    """Return parameters with the values in `start`; those at the places `frozen` do not learn."""
+    """Return parameters with the values in `start`; those at the indices `frozen` are frozen."""
     return [
         nn.Parameter(each.clone(), requires_grad=place not in frozen)
         for place, each in enumerate(start)
@@ -135,7 +135,7 @@ def made(start: Sequence[Any], frozen: Sequence[int]) -> list[nn.Parameter]:
 
 
 def grouped(parameters: list[nn.Parameter], groups: Any) -> Any:
-    """Return the parameters as an optimizer's argument: an iterator, or groups."""
+    """Return the parameters in the form that an optimizer takes: an iterator, or groups."""
     if groups is None:
         return iter(parameters)
     place, options = groups
@@ -149,10 +149,11 @@ def take_steps(
     rates: Sequence[float],
     heard: int = 2,
 ) -> tuple[list[Any], Any]:
-    """Take a step with each list of gradients in turn; the last step has a closure.
+    """Make a step with each list of gradients in turn; the last step has a closure.
 
-    Only the first `heard` groups get the rates. Return references to the memory of the last
-    gradients, and the result of the last step. A reference is dead when no tensor holds the memory.
+    Only the first `heard` groups get the learning rates. Return weak references to the memory of
+    the last gradients, and the result of the last step. A reference is dead when no tensor holds
+    the memory.
     """
     memory: list[Any] = []
     returned = None
@@ -173,7 +174,7 @@ def take_steps(
 def _backward(
     parameters: Sequence[nn.Parameter], gradients: Sequence[Any], memory: list[Any]
 ) -> float:
-    """Give each parameter a copy of its gradient, and note the memory; return a loss."""
+    """Give each parameter a copy of its gradient, and record the memory; return a loss."""
     for p, gradient in zip(parameters, gradients, strict=True):
         p.grad = None
         if gradient is not None:

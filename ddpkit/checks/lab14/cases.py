@@ -138,7 +138,7 @@ def best_plan(answer: Answer, rng: random.Random) -> Iterator[Case]:
 
 
 def _or_none(answer: Answer, *question: Any) -> Any:
-    """Return the answer for a case in which no plan fits; an answer without `return` gives None."""
+    """Return the answer's result where no plan fits; an answer without `return` gives None."""
     try:
         return answer(*question)
     except Careless:

@@ -27,12 +27,12 @@ def in_order(observed: Observed) -> Observed:
 
 
 def _first_as_neighbours(shape: Mapping[str, int]) -> Groups:
-    """Return the groups if neighbours were along the first dimension."""
+    """Return the wrong groups in which neighbouring ranks lie along the first dimension."""
     return {n: sorted(g) for n, g in mesh_groups(dict(reversed(list(shape.items())))).items()}
 
 
 def _outside(shape: Mapping[str, int]) -> Groups:
-    """Return, for each index along a dimension, all ranks with this index."""
+    """Return the wrong groups that have all ranks of equal index along a dimension."""
     found = {}
     for name, groups in mesh_groups(shape).items():
         found[name] = sorted(sorted(ranks) for ranks in zip(*groups, strict=True))
@@ -52,7 +52,7 @@ def _ranks(s: Seen) -> int:
 
 
 def _blocks(shape: Mapping[str, int]) -> Any:
-    """Return groups of neighbours in every dimension."""
+    """Return the wrong groups that have neighbouring ranks in every dimension."""
     ranks = range(prod(shape.values()))
     return {
         name: [list(ranks[at : at + size]) for at in ranks[::size]] for name, size in shape.items()

@@ -19,7 +19,7 @@ ENOUGH = 1.001  # a plan counts as cheapest up to this multiple of the best plan
 
 
 def price(plan: MeshPlan, model: MeshModel, machine: MeshMachine) -> float:
-    """Return the seconds of a step, in closed form."""
+    """Return the seconds of a step under the plan, by a closed formula."""
     rows = model.batch / (plan.replicas * plan.micro)
     part = NUMBER * 2 * model.width * model.hidden / plan.slices
     passed = NUMBER * rows * model.width
@@ -37,7 +37,7 @@ def price(plan: MeshPlan, model: MeshModel, machine: MeshMachine) -> float:
 def plans_of(
     model: MeshModel, ranks: int, micros: Callable[[int], Sequence[int]] | None = None
 ) -> Iterator[MeshPlan]:
-    """Yield all plans for `ranks` ranks that divide the model, the most replicas first."""
+    """Yield all plans for `ranks` ranks that divide the model evenly, the most replicas first."""
     sizes = [size for size in range(ranks, 0, -1) if ranks % size == 0]
     for replicas, stages in product(sizes, sizes):
         if ranks % (replicas * stages) or model.batch % replicas:
@@ -97,7 +97,7 @@ def _smallest(model: MeshModel, machine: MeshMachine, ranks: int) -> Facts | str
 
 
 def _one_kind(model: MeshModel, machine: MeshMachine, ranks: int) -> Facts | str:
-    """Return the cheapest plan with all ranks in one dimension."""
+    """Return the cheapest plan that puts all ranks into one dimension."""
     alone = (p for p in plans_of(model, ranks) if max(p.shape.values()) == ranks)
     return _chosen(fitting(alone, model, machine), lambda plan: price(plan, model, machine))
 
@@ -108,7 +108,7 @@ def _unsharded(model: MeshModel, machine: MeshMachine, ranks: int) -> Facts | st
 
 
 def _sharded(model: MeshModel, machine: MeshMachine, ranks: int) -> Facts | str:
-    """Return the cheapest plan in which replicas always have shards."""
+    """Return the cheapest plan in which replicas always share the optimizer's state."""
     shared = (plan for plan in plans_of(model, ranks) if plan.shards or plan.replicas == 1)
     return _chosen(fitting(shared, model, machine), lambda plan: price(plan, model, machine))
 
@@ -130,7 +130,7 @@ def _uneven_slices(model: MeshModel, machine: MeshMachine, ranks: int) -> Facts 
 
 
 def _rows_left_over(model: MeshModel, machine: MeshMachine, ranks: int) -> Facts | str:
-    """Return the cheapest plan if micro need not divide a replica's part of the batch."""
+    """Return the cheapest plan if `micro` need not divide a replica's part of the batch."""
     micros = [micro for micro in range(1, model.batch + 1) if model.batch % micro == 0]
     fit = fitting(plans_of(model, ranks, lambda _: micros), model, machine)
     return _chosen(fit, lambda plan: price(plan, model, machine))
@@ -178,7 +178,7 @@ FITS_NOT, DIVIDES_NOT, TOO_MANY, NO_PLAN, NO_INTS = (
 
 
 def looked_at(questions: Sequence[Question], observed: Observed) -> Observed:
-    """Grade each answer: "cheapest", or its fault; if some answer has a fault, add all answers."""
+    """Replace each answer by "cheapest" or its fault; if there is a fault, add all answers."""
     found = observed["answers"]
     worth = [_worth(*question, got) for question, got in zip(questions, found, strict=True)]
     return {"plans": worth} if set(worth) == {"cheapest"} else {"plans": worth, "answers": found}
@@ -207,7 +207,7 @@ def _worth(model: MeshModel, machine: MeshMachine, ranks: int, got: Facts | str)
 
 
 def drawn(rng: random.Random) -> Question:
-    """Draw a model and hosts for which memory decides as often as time."""
+    """Draw a model and hosts; memory rules out plans about as often as time does."""
     ranks = rng.choice((4, 6))
     model = MeshModel(
         rng.choice((4, 6, 8)), 32 * rng.randrange(1, 5),

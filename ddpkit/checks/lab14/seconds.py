@@ -1,7 +1,7 @@
-"""Seconds of a step under a plan: one term at a time, and wrong ideas about each term.
+"""Seconds of a step under a plan: questions about one term at a time, and mistakes in each term.
 
-If all terms except one take no time, a wrong idea of this term multiplies the result by a factor.
-Therefore the hint fits, in whichever way an answer computes the remaining terms.
+If all terms except one take no time, a mistake in this term multiplies the result by a factor.
+Therefore the hint is right no matter how the answer computes the other terms.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Question = tuple[MeshPlan, MeshModel, MeshMachine]
 
 @dataclass(frozen=True)
 class Term:
-    """Questions about one part of a step's time, and the hints about them."""
+    """Questions about one term of a step's time, and the hints about them."""
 
     title: str
     questions: list[Question]
@@ -36,12 +36,12 @@ class Term:
 
 
 def simulated(question: Question) -> float:
-    """Return the seconds of the step, simulated event by event."""
+    """Return the seconds of the step, by the event-by-event simulator."""
     return plan_time(*question).end_ns / 1e9
 
 
 def within(rights: Sequence[float], observed: Observed) -> Observed:
-    """Compare each answer with the simulator's time; if an answer is not near, add all answers."""
+    """Compare each answer with the simulator's time; if one is not near it, add all answers."""
     found = [float(each) for each in observed["seconds"]]
     said = [_beside(got, right) for got, right in zip(found, rights, strict=True)]
     return {RIGHT: said} if set(said) == {NEARLY} else {RIGHT: said, "seconds": found}
@@ -54,14 +54,14 @@ def _beside(got: float, right: float) -> str:
 
 
 def _is(wrong: Callable[[Question, float], float], s: Seen) -> bool:
-    """True if the first answer is near the answer of an idea, `wrong(question, right answer)`."""
+    """True if the first answer is near the result of a mistake, `wrong(question, right answer)`."""
     (question, *_), (right, *_) = s.questions, s.rights
     wanted = wrong(question, right)
     return bool(abs(s.seconds[0] - wanted) <= CLOSER * max(abs(wanted), 1e-9))
 
 
 def _ratio(s: Seen, number: int) -> float:
-    """Return an answer as a multiple of the right answer; 0 if an earlier answer is wrong."""
+    """Return answer number `number` divided by the right one; 0 if an earlier answer is wrong."""
     found = [got / right for got, right in zip(s.seconds, s.rights, strict=True)]
     good = all(abs(each - 1) <= NEAR for each in found[:number])
     return float(found[number]) if good else 0.0
@@ -72,7 +72,7 @@ def _second(s: Seen) -> float:
 
 
 def _then(name: str, factor: Callable[[MeshPlan], float], says: str) -> Hint:
-    """Return a hint about a wrong idea that multiplies only the second answer by a factor."""
+    """Return a hint about a mistake that multiplies only the second answer, by `factor(plan)`."""
     return Hint(name, lambda s: abs(_second(s) - factor(s.questions[1][0])) <= NEAR, says)
 
 
@@ -89,7 +89,7 @@ def _times(factor: Callable[[MeshPlan], float]) -> Callable[[Question, float], f
 
 
 def _sums(question: Question, right: float) -> float:
-    """Return the time of the slices' sums if all slices were on one host."""
+    """Return the time of the all-reduces of slices if all slices were on one host."""
     plan, model, machine = question
     one = replace(machine, per_host=plan.ranks)
     rows = model.batch // (plan.replicas * plan.micro)
@@ -98,14 +98,14 @@ def _sums(question: Question, right: float) -> float:
 
 
 def _less_than_nothing(question: Question, right: float) -> float:
-    """Return the compute time, minus the time that would hide gradients."""
+    """Return the compute time minus the compute time that could hide the gradients' all-reduces."""
     plan, model, _ = question
     hides = (model.blocks - 1) / model.blocks * 2 / 3 / plan.micro  # share of the compute time
     return right * (1 - hides)
 
 
 def _hiding(known: float, exposed: float) -> Callable[[Question, float], float]:
-    """Return a wrong idea of the time of compute and gradients.
+    """Return a wrong time of compute and gradients, as a function of question and right time.
 
     `known` is the right time and `exposed` the wrong time, in units of a block's backward.
     """
@@ -263,7 +263,7 @@ def _worst(s: Seen) -> str:
 
 
 def terms(rng: random.Random) -> Iterator[Term]:
-    """Yield questions about each part of the time in turn, and then about all parts together."""
+    """Yield questions about each term of the time in turn, and then about all terms together."""
     model = MeshModel(4, 32 * rng.randrange(2, 5), 32 * rng.randrange(6, 12), 48)
     free = MeshMachine(rng.randrange(5_000, 50_000) * 1e5, 10**9, 2, "unlimited", "unlimited")
     inside, between = _link(rng, 10, 20), _link(rng, 1, 200)
@@ -294,7 +294,7 @@ def terms(rng: random.Random) -> Iterator[Term]:
 def _hidden(
     model: MeshModel, machine: MeshMachine, share: float, micro: int = 1, *, shards: bool = False
 ) -> Question:
-    """Return a question of two replicas; all-reduces take `share` times a block's backward."""
+    """Return a question of two replicas; an all-reduce takes `share` times a block's backward."""
     nbytes = NUMBER * 2 * model.width * model.hidden
     backward = nbytes * model.batch / 2 / machine.flops
     between = Link(bandwidth=nbytes / (share * backward))
@@ -303,7 +303,7 @@ def _hidden(
 
 
 def _link(rng: random.Random, gbit: int, us: int) -> str:
-    """Draw a link with nearly `gbit` Gbit/s, so that no answer holds the times in a table."""
+    """Draw a link of about `gbit` Gbit/s, so that no answer can hold all times in a table."""
     return f"{gbit * rng.randrange(950, 1050) / 1000:g} Gbit/s, {us} us"
 
 

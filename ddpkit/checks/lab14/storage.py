@@ -1,4 +1,4 @@
-"""Bytes of a plan's fullest rank, and wrong counts of bytes."""
+"""The bytes of a plan's fullest rank, and wrong counts of these bytes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def bytes_of(
     rows: int | None = None,
     kept: int | None = None,
 ) -> int:
-    """Return the right number of bytes; each option replaces a part of the right rule."""
+    """Return the bytes of the fullest rank; each option replaces a part of the right rule."""
     owners = (plan.replicas if owners is None else owners) if plan.shards else 1
     here = model.parameters // (plan.stages * (plan.slices if slices is None else slices))
     state = here * (often + adam) // owners if all_shared else here * often + here * adam // owners
@@ -127,7 +127,7 @@ OTHER = (
 
 
 def drawn(rng: random.Random) -> tuple[MeshPlan, MeshModel]:
-    """Draw a plan in which every dimension counts, and a model that the plan divides."""
+    """Draw a plan with more than 1 in every dimension, and a model that the plan divides evenly."""
     replicas, stages, slices = (rng.choice((2, 4)) for _ in range(3))
     plan = MeshPlan(replicas, stages, slices, rng.choice((1, 2, 8)), rng.random() < 0.6)
     blocks = stages * rng.randrange(1, 4)

@@ -1,4 +1,4 @@
-"""Lab 15: the bottleneck of a trace, and the given training in less time."""
+"""Lab 15: the exercises: the bottleneck of a trace, and a training made faster."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def _bottlenecks(answer: Answer, given: Sequence[Trace]) -> Observed:
 
 
 def _about(rng: random.Random, ms: float) -> list[float]:
-    """Draw similar times, one for each rank."""
+    """Draw a time near `ms` for each rank."""
     return [ms * rng.uniform(0.97, 1.03) for _ in range(RANKS)]
 
 
@@ -95,7 +95,7 @@ def _waits(rng: random.Random) -> list[Row]:
 
 
 def _unlike(rng: random.Random) -> list[Row]:
-    """Make steps for which only the lower median of the ranks leads to the right word."""
+    """Return traces in which only the lower median of the ranks gives the right word."""
     ms, nothing = rng.uniform(5, 15), [0.0] * RANKS
     rows = []
     for right, times in (("straggler", (1, 2, 9, 10)), ("compute", (1, 6, 6, 10))):
@@ -118,7 +118,7 @@ def _gaps(rng: random.Random) -> list[Row]:
 
 
 def _of_one(rng: random.Random) -> list[Row]:
-    """Make steps in which all ranks wait for one rank, and this rank's times give the word."""
+    """Return traces of steps in which one rank is late, and its times alone give the right word."""
     ms, sizes = rng.uniform(20, 60), [10_000]
     late = _late(rng)
     gap = [3 * ms * (rank == late) for rank in range(RANKS)]
@@ -136,10 +136,10 @@ def _of_one(rng: random.Random) -> list[Row]:
 
 
 def _ranks(late: int, ms: float, *parts: tuple[float, float], also: float = 0) -> Trace:
-    """Make a step from the times of compute, input and idle, in units of `ms`.
+    """Return the trace of a step from its times of compute, input and idle, in units of `ms`.
 
     Each of `parts` is (time of rank `late`, time of every other rank). `also` replaces the compute
-    of one other rank.
+    time of one other rank.
     """
     compute, loads, gaps = (
         [ms * (one if rank == late else other) for rank in range(RANKS)] for one, other in parts
@@ -150,7 +150,7 @@ def _ranks(late: int, ms: float, *parts: tuple[float, float], also: float = 0) -
 
 
 def _counted(rng: random.Random) -> list[Row]:
-    """Make steps with calls that must not count as latency: hidden, or not an all_reduce."""
+    """Return traces with calls that must not count as latency: hidden, or not an all_reduce."""
     ms, times = rng.uniform(20, 60), rng.randrange(30, 60)
     large, each = round(ms * 2e5), ms / times
     return [
@@ -161,9 +161,9 @@ def _counted(rng: random.Random) -> list[Row]:
 
 
 def _hidden(rng: random.Random, ms: float) -> Trace:
-    """Make a step in which all messages take longer than compute, but the exposed messages do not.
+    """Return a trace in which all messages take longer than compute, but the exposed ones do not.
 
-    Backward hides one message.
+    The backward hides one message.
     """
     large = ms * 1e5
     some = [round(0.45 * large)], [round(0.7 * large)]
@@ -171,7 +171,7 @@ def _hidden(rng: random.Random, ms: float) -> Trace:
 
 
 def _late(rng: random.Random) -> int:
-    """Draw the rank for which all ranks wait: never rank 0, so that rank 0's times mislead."""
+    """Draw the late rank: never rank 0, so that an answer that reads only rank 0 is wrong."""
     return rng.randrange(1, RANKS)
 
 
@@ -228,7 +228,7 @@ def train_fast(answer: Answer, rng: random.Random) -> Iterator[Case]:
 
 
 def least_sent(numbers: int) -> int:
-    """Return the least bytes of all ranks: in each step, all ranks except one send their gradients.
+    """Return the fewest bytes that all ranks send: in each step, all but one send their gradients.
 
     A byte for each number is less than bfloat16, so no honest exchange sends less.
     """

@@ -13,7 +13,7 @@ MOVING = ("latency", "bandwidth")
 
 
 def wrong_words(s: Seen) -> tuple[str, str]:
-    """Return the right word and the answer's word for the first trace with a wrong answer."""
+    """Return (right word, answer's word) for the first trace with a wrong answer."""
     rows = zip(s.expect["bottlenecks"], s.bottlenecks, strict=True)
     return next((right, given) for right, given in rows if right != given)
 
@@ -21,8 +21,8 @@ def wrong_words(s: Seen) -> tuple[str, str]:
 def taken_for(right: str, *given: str) -> Callable[[Seen], bool]:
     """Return a condition about the first trace with a wrong answer.
 
-    The condition is true if the right word is `right`, and the answer is a word in `given`, or any
-    word if `given` is empty.
+    The condition is true if the right word is `right`, and the answer's word is one of `given`. If
+    `given` is empty, the answer's word does not matter.
     """
     return lambda s: wrong_words(s)[0] == right and (not given or wrong_words(s)[1] in given)
 

@@ -16,7 +16,7 @@ MS = 1_000_000  # ns
 
 @dataclass(frozen=True)
 class StepWork:
-    """The work of a step; times in ms, one for each rank."""
+    """The times of a step's work in ms, one for each rank."""
 
     compute: Sequence[float]
     input: Sequence[float]

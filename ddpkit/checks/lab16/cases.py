@@ -1,4 +1,4 @@
-"""Lab 16: attention over a sequence in shares: the exercises."""
+"""Lab 16: attention over a sequence that is divided among the ranks: the exercises."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def merge(answer: Answer, rng: random.Random) -> Iterator[Case]:
 
 
 def _block(scores: Any, v: Tensor) -> tuple[Any, Any]:
-    """Return the output and the log-sum-exp of these scores; 0 and -inf where there is no key."""
+    """Return attention's output and log-sum-exp for these scores; 0 and -inf without a key."""
     lse = scores.logsumexp(-1, keepdim=True)
     return (scores - lse).exp().nan_to_num() @ v, lse
 
@@ -307,7 +307,7 @@ def by_heads(answer: Answer, rng: random.Random) -> Iterator[Case]:
 
 
 def _exchanged(nbytes: int, n: int, own: int) -> Between:
-    """Return the range of bytes that a rank may send: all of `nbytes` but the `own` bytes.
+    """Return the range of bytes that a rank may send: all of `nbytes` except its `own` bytes.
 
     A collective counts as (n - 1)/n of `nbytes`, which may be more or less.
     """

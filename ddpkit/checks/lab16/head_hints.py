@@ -15,7 +15,7 @@ def _gave(s: Seen, wanted: Any) -> bool:
 
 
 def _as_it_lies(s: Seen) -> list[Any]:
-    """Return the outputs if the ranks' parts are joined one after the other, as they arrive."""
+    """Return the outputs if the parts of the ranks are joined in memory order, as they arrive."""
     import torch
 
     per = s.heads // s.n
@@ -30,7 +30,7 @@ def _other_heads(s: Seen) -> list[Any]:
 
 
 def _grads_as_it_lies(s: Seen) -> bool:
-    """True if the gradient was cut along memory, not along tokens, into parts of right sizes."""
+    """True if each rank's gradient was cut in memory order, not along the dimension of tokens."""
     import torch
 
     if s.wrong("output") or not s.wrong("gradient"):
@@ -42,7 +42,7 @@ def _grads_as_it_lies(s: Seen) -> bool:
 
 
 def _own_alone(s: Seen) -> bool:
-    """True if each rank's gradient repeats the gradient of the rank's own heads for all heads."""
+    """True if each rank repeats the gradient of its own heads for the heads of all ranks."""
     import torch
 
     mine = [g.split(s.sizes, dim=1)[r] for r, g in enumerate(s.gradients)]

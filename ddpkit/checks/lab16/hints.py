@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 
 def _is(s: Seen, wanted: Tensor) -> bool:
-    """True if the output is wrong, and equal to `wanted`."""
+    """True if the answer's output is wrong, and equal to `wanted`."""
     return s.wrong("output") and same(s.output, Close(wanted))
 
 
 def _weights(s: Seen) -> tuple[Any, Any]:
-    """Return the weights of both parts, not yet divided by their sum: exp(lse - larger lse)."""
+    """Return the weights of the two blocks before normalization: exp(lse - the larger lse)."""
     import torch
 
     top = torch.maximum(s.lse, s.more_lse)
@@ -66,7 +66,7 @@ def _shapes(s: Seen) -> str | None:
 
 
 def _dtypes(s: Seen) -> str | None:
-    """Return a sentence if the numbers are right, but the dtype is not that of the arguments."""
+    """Return a sentence if the values are right, but the dtype is not that of the arguments."""
     got = [s.output, s["log-sum-exp"]]
     due = [s.expect["output"].value, s.expect["log-sum-exp"].value]
     if all(a.dtype == b.dtype for a, b in zip(got, due, strict=True)):
@@ -160,13 +160,13 @@ def _is_int64(each: Any) -> bool:
 
 
 def stretches(positions: list[int]) -> int:
-    """Return the number of stretches without a gap that the positions form, in any order."""
+    """Return the number of runs of consecutive positions; the positions may be in any order."""
     ordered = sorted(positions)
     return 1 + sum(b > a + 1 for a, b in pairwise(ordered))
 
 
 def _counted(s: Seen) -> dict[int, list[int]]:
-    """Return, for each position, the ranks that have the position."""
+    """Return, for each position, the ranks that have it."""
     found: dict[int, list[int]] = {at: [] for at in range(s.length)}
     for rank, each in enumerate(s.positions):
         for at in each.tolist():
@@ -273,7 +273,7 @@ def _taken(s: Seen, whole: Any) -> list[Any]:
 
 
 def _shifted_late(s: Seen) -> list[Any]:
-    """Return targets that are shifted within each share."""
+    """Return the targets of a mistake: each rank shifts only its own share."""
     import torch
 
     return [torch.cat([s.tokens[at][1:], torch.tensor([-100])]) for at in s.places]
@@ -284,7 +284,7 @@ def _rolled_late(s: Seen) -> list[Any]:
 
 
 def _next_elsewhere(s: Seen) -> str:
-    """Return a sentence about the first position that a position of another rank follows."""
+    """Return a sentence about the first position that a position of a different rank follows."""
     for at in s.places:
         for place, after in zip(at.tolist(), [*at.tolist()[1:], None], strict=True):
             if after != place + 1 and place + 1 < len(s.tokens):

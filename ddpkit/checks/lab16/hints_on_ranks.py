@@ -17,7 +17,7 @@ def each_close(got: Any, wanted: Any) -> bool:
 
 
 def right_but(s: Seen, *names: str) -> bool:
-    """True if something is wrong, and everything except the values `names` is right."""
+    """True if the answer is wrong, but all its values except `names` are right."""
     return not s.wrong(*(name for name in s.expect if name not in names)) and s.wrong()
 
 
@@ -34,7 +34,7 @@ def _large(s: Seen) -> bool:
 
 
 def _shares(s: Seen) -> str:
-    """Describe the peak as a multiple of a rank's keys and values; inputs and outputs count too."""
+    """Return a text: the peak of memory divided by the bytes of a rank's keys and values."""
     times, enough = s.peak / s.share, s.expect["peak"].most / s.share
     return f"{times:.1f} times the bytes of its keys and values, and {enough:.0f} times are enough"
 
@@ -82,7 +82,7 @@ def _met_twice(s: Seen) -> str | None:
 
 
 def _plain_sum(s: Seen) -> bool:
-    """True if the output is the sum of the blocks' outputs."""
+    """True if the answer's output is the plain sum of the outputs for each block of keys."""
     return s.wrong("output") and each_close(s.output, _blocks(s, sum_of=True))
 
 
@@ -91,7 +91,7 @@ def _plain_mean(s: Seen) -> bool:
 
 
 def _blocks(s: Seen, *, sum_of: bool) -> list[Any]:
-    """Return for each rank the sum of its blocks' outputs, or their mean."""
+    """Return, for each rank, the sum of its outputs for each block of keys, or their mean."""
     from ddpkit.checks.lab16.on_ranks import block
 
     whole = s.whole
@@ -153,10 +153,10 @@ LEAN = (
 
 
 def _sums(s: Seen) -> tuple[list[Any], list[Any], list[list[Any]]]:
-    """Return parts of the right gradients.
+    """Return gradients of keys: the rank's own part, the sum of all parts, and `Whole.blocks`.
 
-    First, by rank, the gradient of the rank's keys from the rank's own queries; then, by rank, the
-    gradient of the keys from all queries; then `Whole.blocks`.
+    The own part of a rank is the gradient of its keys from its own queries. The sum is over the
+    queries of all ranks.
     """
     parts = s.whole.blocks()
     own = [parts[r][r][1] for r in range(s.n)]
@@ -168,7 +168,7 @@ def _own_queries(s: Seen) -> bool:
 
 
 def _not_home(s: Seen) -> str | None:
-    """Return a sentence if each rank has the gradient of another rank's keys."""
+    """Return a sentence if each rank has the gradient of another rank's keys, otherwise None."""
     due = s.expect["of k"]
     for by in range(1, s.n):
         rolled = [due[(rank + by) % s.n] for rank in range(s.n)]
@@ -181,9 +181,9 @@ def _not_home(s: Seen) -> str | None:
 
 
 def _without(s: Seen, of: str) -> list[Any]:
-    """Return the gradients of k without one part.
+    """Return the gradients of k without one part, which is a mistake.
 
-    For "own", the part of the rank's own queries is missing; for "last", the part of rank - 1,
+    "own": the part of the rank's own queries is missing. "last": the part of rank - 1 is missing,
     which is the last rank that the keys reach.
     """
     own, whole, parts = _sums(s)
@@ -201,7 +201,7 @@ def _lacks_last(s: Seen) -> bool:
 
 
 def _one_block(s: Seen) -> bool:
-    """True if each rank's gradient of q comes from a single block."""
+    """True if each rank's gradient of q comes from a single block of keys."""
     parts = s.whole.blocks()
     return s.wrong("of q") and any(
         each_close(s["of q"], [parts[r][(r + by) % s.n][0] for r in range(s.n)])

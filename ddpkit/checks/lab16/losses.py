@@ -14,7 +14,8 @@ def counts(
 ) -> tuple[str, list[Any], list[Any]]:
     """Return `about`, the losses by rank, and the masks of counted tokens by rank.
 
-    `sizes` has (tokens, counted tokens) for each rank. If `inf`, losses that do not count are inf.
+    `sizes` has (tokens, counted tokens) for each rank. With `inf`, the losses of tokens that do not
+    count are inf.
     """
     seeded = torch.Generator().manual_seed(rng.randrange(10**6))
     losses, counted = [], []

@@ -1,4 +1,4 @@
-"""Lab 16: answers at work on a rank, with an `attend` and a `back` that take notes."""
+"""Lab 16: functions that run answers on a rank, with an `attend` and a `back` that take notes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Notes = list[tuple[int, float]]  # a pair for each block: source, first number o
 
 
 def block(q: Tensor, k: Tensor, v: Tensor, mask: Any) -> tuple[Any, Any]:
-    """Return the output and the log-sum-exp of q on these keys alone."""
+    """Return the output and the log-sum-exp of attention from q to these keys alone."""
     scores = q @ k.mT / q.shape[-1] ** 0.5
     if mask is not None:
         scores = scores.masked_fill(~mask, -torch.inf)
@@ -32,7 +32,7 @@ def block(q: Tensor, k: Tensor, v: Tensor, mask: Any) -> tuple[Any, Any]:
 def block_back(
     q: Tensor, k: Tensor, v: Tensor, out: Any, lse: Any, of_out: Any, mask: Any
 ) -> tuple[Any, Any, Any]:
-    """Return the gradients of q, k and v that come from these keys alone."""
+    """Return the gradients of q, k and v that come from attention to these keys alone."""
     scale = q.shape[-1] ** -0.5
     scores = q @ k.mT * scale
     if mask is not None:
@@ -56,7 +56,7 @@ def _noted(notes: Notes, k: Tensor, source: Any) -> None:
 def ringed(
     answer: Answer, q: Tensor, k: Tensor, v: Tensor, places: Sequence[Any], causal: bool
 ) -> dict[str, Any]:
-    """Return output, log-sum-exp, and the notes of `attend`."""
+    """Return the answer's output and log-sum-exp, and the notes of the calls of `attend`."""
     notes: Notes = []
 
     def attend(q: Tensor, k: Tensor, v: Tensor, source: int) -> tuple[Any, Any]:
@@ -71,7 +71,7 @@ def ringed(
 def ringed_lean(
     answer: Answer, q: Tensor, k: Tensor, v: Tensor, places: Sequence[Any]
 ) -> dict[str, Any]:
-    """Return the output for scores that are all 0, computed with almost no memory."""
+    """Return the answer's output where `attend` takes all scores as 0 and needs little memory."""
 
     def attend(q: Tensor, k: Tensor, v: Tensor, source: int) -> tuple[Any, Any]:
         lse = q.new_full((*q.shape[:-1], 1), float(k.shape[1])).log()
@@ -94,7 +94,10 @@ def ringed_back(
     places: Sequence[Any],
     causal: bool,
 ) -> dict[str, Any]:
-    """Return the three gradients, and the notes of `back`. `rest`: out, lse, gradient of out."""
+    """Return the answer's three gradients, and the notes of the calls of `back`.
+
+    `rest` has the output, its log-sum-exp, and the gradient of the output.
+    """
     notes: Notes = []
 
     def back(q: Tensor, k: Tensor, v: Tensor, source: int) -> tuple[Any, Any, Any]:
@@ -110,9 +113,9 @@ def ringed_back(
 def ringed_back_lean(
     answer: Answer, q: Tensor, k: Tensor, v: Tensor, places: Sequence[Any]
 ) -> dict[str, Any]:
-    """Return the gradients for a `back` of simple parts, which takes almost no memory.
+    """Return the answer's gradients where `back` returns simple values and needs little memory.
 
-    The parts are q times (source + 1), k, and v.
+    The values are q times (source + 1), k, and v.
     """
 
     def back(q: Tensor, k: Tensor, v: Tensor, source: int) -> tuple[Any, Any, Any]:
@@ -131,7 +134,7 @@ def by_heads(answer: Any, x: Tensor, gradient: Tensor, sizes: list[int]) -> dict
     """Return the result of `passed`, and the gradient if ctx has only the attribute `sizes`.
 
     In its forward, the lesson's `ByTokens` calls the answer's backward with such a ctx. If the
-    backward raises, return the exception's name in place of the gradient.
+    backward raises an error, the name of the error is in the place of the gradient.
     """
     seen = passed(answer, x, gradient, sizes)
     try:
@@ -143,7 +146,7 @@ def by_heads(answer: Any, x: Tensor, gradient: Tensor, sizes: list[int]) -> dict
 
 
 class _Backward(torch.autograd.Function):
-    """A function that calls the backward of an answer with a ctx that has only `sizes`."""
+    """An autograd function with a forward that calls an answer's backward; ctx has only `sizes`."""
 
     @staticmethod
     def forward(ctx: Any, gradient: Tensor, answer: Any, sizes: list[int]) -> Any:
@@ -155,7 +158,7 @@ class _Backward(torch.autograd.Function):
 
 
 def shared(answer: Answer, losses: Any, counted: Any) -> dict[str, Any]:
-    """Return the gradient of the losses, and "finite": true if the answer's number is finite."""
+    """Return the gradient of the losses, and "finite": true if the answer's loss is finite."""
     given = losses.clone().requires_grad_()
     number = returning(answer)(given, counted)
     number.backward()

@@ -42,10 +42,10 @@ def _most(did: Did) -> int:
 
 
 def _read(marks: Sequence[float], times: bool, observed: Observed) -> Observed:
-    """Turn the notes into two lists for each rank: owners of keys, and sources that it named.
+    """Turn each rank's notes into two lists: the owners of the keys, and the claimed sources.
 
-    Both lists have an entry for each block, in the order of the owners. An owner of -1 stands for
-    keys that belong to no rank.
+    Both lists have an entry for each block of keys, in the order of the owners. An owner of -1
+    stands for keys that belong to no rank. A source is the rank that the answer named as the owner.
     """
     seen = dict(observed)
     if times:
@@ -71,7 +71,7 @@ def _seen(*names: str, times: bool) -> dict[str, Any]:
 
 
 def _compute(whole: Whole, products: int) -> float:
-    """Return the seconds in which a rank computes all its blocks, for equal shares without mask."""
+    """Return the seconds in which a rank computes its blocks, for equal shares without mask."""
     heads, size, width = map(int, whole.cut(whole.q)[0].shape)
     return whole.n * products * 2 * heads * width * size**2 / FLOPS
 

@@ -12,22 +12,22 @@ from torch.nn.functional import scaled_dot_product_attention
 
 
 def stretches(sizes: Sequence[int]) -> list[Any]:
-    """Return the positions of shares of these sizes, in the order of the sequence."""
+    """Return each rank's positions; the shares follow each other in the sequence."""
     positions: Any = torch.arange(sum(sizes))
     return list(positions.split(list(sizes)))
 
 
 def in_two_chunks(length: int, n: int) -> list[Any]:
-    """Return positions in zigzag: of 2n chunks, an early one and a late one for each rank."""
+    """Return the zigzag positions: each rank has one early and one late of 2n chunks."""
     parts = torch.arange(length).tensor_split(2 * n)
     early, late = parts[:n], parts[n:]
     return [torch.cat(pair) for pair in zip(early, reversed(late), strict=True)]
 
 
 class Whole:
-    """Queries, keys, values and a gradient of the output, each [head, token, feature].
+    """A whole sequence: queries, keys, values, and a gradient of the output.
 
-    `places` are the positions of each rank's tokens.
+    Each has the shape [head, token, feature]. `places` are the positions of each rank's tokens.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class Whole:
 
     @property
     def share(self) -> int:
-        """The bytes of the largest share: its keys and its values."""
+        """The bytes of the keys and values in the largest share."""
         return 2 * max(self.sizes) * self.k[:, 0].nbytes
 
     @property
@@ -56,11 +56,11 @@ class Whole:
         return self.k.nbytes + self.v.nbytes
 
     def cut(self, x: Tensor) -> list[Any]:
-        """Return the share of x for each rank."""
+        """Return the part of x that belongs to each rank's tokens."""
         return [x[:, at].contiguous() for at in self.places]
 
     def mask(self) -> Any:
-        """Return True where a query sees a key; None if every query sees every key."""
+        """Return a mask that is True where a query may attend to a key; None without a mask."""
         at = torch.arange(self.q.shape[1])
         return at[:, None] >= at if self.causal else None
 
@@ -75,7 +75,7 @@ class Whole:
 
     @cached_property
     def output(self) -> Any:
-        """The output of torch's attention."""
+        """The output of torch's attention for the whole sequence."""
         return scaled_dot_product_attention(self.q, self.k, self.v, attn_mask=self.mask())
 
     @cached_property
@@ -87,7 +87,7 @@ class Whole:
         return found[0], found[1], found[2]
 
     def blocks(self) -> list[list[tuple[Any, Any, Any]]]:
-        """Return blocks[r][s]: gradients of q, k and v by rank r's queries on rank s's keys."""
+        """Return [r][s]: the gradients of q, k and v from rank r's queries and rank s's keys."""
         from ddpkit.checks.lab16.on_ranks import block_back
 
         qs, ks, vs, outs, lses, of_outs = map(
@@ -102,5 +102,5 @@ class Whole:
         ]
 
     def mask_of(self, r: int, s: int) -> Any:
-        """Return True where a query of rank r sees a key of rank s; None if all keys are seen."""
+        """Return the mask of rank r's queries and rank s's keys; None without a mask."""
         return self.places[r][:, None] >= self.places[s] if self.causal else None

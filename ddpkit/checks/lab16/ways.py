@@ -1,4 +1,4 @@
-"""Lab 16: the bytes that a rank sends in each of three ways, and wrong counts of the bytes."""
+"""Lab 16: the bytes sent by three ways to divide a sequence, and wrong counts of the bytes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def right(
     repeats: bool = True,
     divided: int = 1,
 ) -> int:
-    """Return the right number of bytes; each option replaces a part of the right rule."""
+    """Return the bytes that a rank sends; each option replaces a part of the right rule."""
     share = tokens // n * width * number
     if way == "heads":
         kv = max(kv_heads, n) if repeats else kv_heads
@@ -117,7 +117,7 @@ OTHER = (
 
 
 def drawn(rng: random.Random) -> Question:
-    """Return a question in which each argument counts."""
+    """Return a question about a random way, for which each argument changes the right answer."""
     n = rng.choice((3, 4, 5, 8))
     kv_heads = rng.choice((1, n, 2 * n))
     heads = n * kv_heads * rng.choice((2, 3))
@@ -126,12 +126,15 @@ def drawn(rng: random.Random) -> Question:
 
 
 def of_way(way: str) -> Callable[[random.Random], Question]:
-    """Return a function that draws a question of this way."""
+    """Return a function that draws a question about the given way."""
     return lambda rng: (way, *drawn(rng)[1:])
 
 
 def few_key_heads(rng: random.Random) -> Question:
-    """Return a question by heads, with fewer key heads than ranks, and without `number`."""
+    """Return a question about the way "heads" with fewer key heads than ranks.
+
+    The argument `number` is left out.
+    """
     n = rng.choice((6, 12))
     kv_heads = rng.choice((2, 3))
     tokens, width = n * rng.randrange(200, 4000), 8 * rng.randrange(2, 20)

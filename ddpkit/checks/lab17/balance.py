@@ -10,7 +10,7 @@ import torch
 
 
 def favouring(generator: Any, rank: int, tokens: int, experts: int) -> Any:
-    """Return logits of a rank's tokens: one expert is favoured, and one expert is never chosen."""
+    """Return router logits of a rank's tokens: one expert is favoured, and one is never chosen."""
     logits = torch.randn(tokens, experts, generator=generator)
     logits[:, rank % experts] += 1.5
     logits[:, (rank + 2) % experts] -= 9.0  # no token of the rank chooses this expert
@@ -18,7 +18,7 @@ def favouring(generator: Any, rank: int, tokens: int, experts: int) -> Any:
 
 
 class Balance:
-    """Probabilities and choices by rank, and the loss of all tokens in one process."""
+    """The router's probabilities and choices by rank, and the loss of all tokens in one process."""
 
     def __init__(self, rng: random.Random, n: int, tokens: int, experts: int, k: int) -> None:
         self.n, self.k, self.experts = n, k, experts
@@ -30,7 +30,7 @@ class Balance:
         self.tokens = tokens
 
     def loss(self, counts: Any, probabilities: Any, total: Any = None) -> float:
-        """Return the loss from counts of choices and one rank's probabilities.
+        """Return the balance loss from counts of choices and one rank's probabilities.
 
         The shares are the counts divided by `total`, which is the sum of the counts by default.
         """
@@ -38,14 +38,14 @@ class Balance:
         return float(self.experts * (shares * probabilities.mean(0)).sum())
 
     def right(self) -> tuple[list[float], list[Any]]:
-        """Return the losses and the gradients by rank."""
+        """Return the right loss and the right gradient of each rank."""
         count = sum(self.counts)
         gradient = self.experts * count / count.sum() / self.tokens
         losses = [self.loss(count, each) for each in self.probabilities]
         return losses, [gradient.expand(self.tokens, -1).clone()] * self.n
 
     def models(self) -> Mapping[str, Any]:
-        """Return the losses of some mistakes, by rank."""
+        """Return the losses that common mistakes give on each rank, by the name of the mistake."""
         count, every = sum(self.counts), torch.cat(self.probabilities)
         first = torch.cat(self.chosen)[:, 0].bincount(minlength=self.experts)
         right, _ = self.right()
@@ -69,7 +69,7 @@ class Balance:
 
 
 class Bias:
-    """A bias, choices by rank that add up to the given counts, and the next bias."""
+    """A bias of the experts, choices by rank with the given counts, and the next bias."""
 
     def __init__(self, rng: random.Random, n: int, counts: Sequence[int], k: int) -> None:
         experts = len(counts)
@@ -82,19 +82,19 @@ class Bias:
         self.bias = torch.randint(-96, 97, (experts,), generator=generator) / 64
 
     def own_counts(self, rank: int) -> Any:
-        """Return the counts of a rank's own choices."""
+        """Return, for each expert, the number of times that a rank's own tokens chose it."""
         return self.chosen[rank].flatten().bincount(minlength=len(self.counts))
 
     def moved(self, direction: Any) -> Any:
-        """Return the bias moved by the rate, in this direction for each expert."""
+        """Return the bias moved by the rate; `direction` has a sign for each expert."""
         return self.bias + self.rate * direction.to(self.bias.dtype)
 
     def right(self) -> Any:
-        """Return the next bias."""
+        """Return the right bias for the next step."""
         return self.moved((self.counts.double().mean() - self.counts).sign())
 
     def models(self) -> Mapping[str, Any]:
-        """Return the biases of some mistakes, by rank."""
+        """Return the biases that common mistakes give on each rank, by the name of the mistake."""
         counts, n = self.counts.double(), self.n
         mean, all_ranks = counts.mean(), range(n)
         own = [self.own_counts(rank).double() for rank in all_ranks]
@@ -129,9 +129,9 @@ class Bias:
 
 
 def counts_around(rng: random.Random, n: int, experts: int, tokens: int, k: int) -> list[int]:
-    """Return counts of choices: one expert has the mean count, and the last expert has no choice.
+    """Return counts of choices: one expert has the mean count, and the last expert has none.
 
-    The median differs from the mean.
+    The median of the counts differs from the mean.
     """
     total = n * tokens * k
     mean = total // experts
@@ -147,7 +147,7 @@ def counts_around(rng: random.Random, n: int, experts: int, tokens: int, k: int)
 
 
 def between_counts(rng: random.Random) -> list[int]:
-    """Return counts of 5 experts; the mean lies between the counts of two of them."""
+    """Return counts of choices of 5 experts; the mean lies between two of the counts."""
     low = 2 * rng.randrange(5, 20)
     counts = [low, low + 1, low + 3, low + 4, low - 6]  # the mean is low + 0.4
     rng.shuffle(counts)
@@ -179,7 +179,7 @@ class ExpertGradients:
         ]
 
     def given(self, rank: int) -> list[Any]:
-        """Return the gradients of a rank's experts; return the shapes for experts without rows."""
+        """Return the gradients of a rank's experts; for experts without rows, only the shapes."""
         own = self.experts[rank]
         return [tuple(each.shape) for each in own] if rank == self.missing else own
 
@@ -188,11 +188,11 @@ class ExpertGradients:
         return next(group for group in self.groups if rank in group)
 
     def mean(self, of: Sequence[Sequence[Any]], ranks: Sequence[int], by: int) -> list[Any]:
-        """Return the sums of the gradients `of` over `ranks`, divided by `by`."""
+        """Return the sum of the gradients `of` over the given ranks, divided by `by`."""
         return [sum(parts) / by for parts in zip(*(of[rank] for rank in ranks), strict=True)]
 
     def right(self) -> dict[str, list[list[Any]]]:
-        """Return the right gradients by rank."""
+        """Return the right gradients of each rank: of the shared parameters, and of the experts."""
         every = range(self.n)
         return {
             "shared": [self.mean(self.shared, every, self.n) for _ in every],
@@ -205,7 +205,7 @@ class ExpertGradients:
         return shared, own
 
     def models(self) -> Mapping[str, Any]:
-        """Return the gradients of some mistakes, by rank."""
+        """Return the gradients that common mistakes give on each rank, by name of the mistake."""
         every = range(self.n)
         return {
             "n": self.n,

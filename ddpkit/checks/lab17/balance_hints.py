@@ -67,7 +67,7 @@ def _bias_as(s: Seen, name: str) -> bool:
 
 
 def _two_signs(s: Seen) -> str | None:
-    """Return a sentence about the first expert with different biases on rank 0 and another rank."""
+    """Return a sentence about the first expert with a bias on rank 0 that another rank lacks."""
     for rank in range(1, s.n):
         if differing := (s.bias[rank] != s.bias[0]).nonzero().flatten().tolist():
             expert = differing[0]
@@ -149,7 +149,7 @@ def _gradients_as(s: Seen, kind: str, name: str) -> bool:
 
 
 def _is_own(s: Seen, kind: str) -> bool:
-    """True if each rank has the gradients that it was given."""
+    """True if each rank still has the gradients from before the answer's call."""
     given = s.given["own" if kind == "experts" else "own_shared"][0]
     return all(is_model(got, own) for got, own in zip(s[kind], given, strict=True))
 

@@ -1,4 +1,4 @@
-"""Lab 17: routing, the way of rows to experts and back, balance, gradients, homes of experts."""
+"""Lab 17: routing, rows sent to experts and back, balance, gradients, placement of experts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ COUNT = 8  # bytes of a count
 
 
 def _sent(phase: str, ranks: Sequence[int], did: Did) -> list[int]:
-    """Return the bytes that each rank hands to torch.distributed within a phase."""
+    """Return, for each rank, the bytes that it passes to torch.distributed within a phase."""
     return [handed_in(within(did.trace.of(rank), phase)) for rank in ranks]
 
 
@@ -79,7 +79,7 @@ def route(answer: Answer, rng: random.Random) -> Iterator[Case]:
 
 
 def _journeys(rng: random.Random) -> Iterator[tuple[Any, int, str]]:
-    """Yield a journey of rows, the number of all ranks, and a title, for each case."""
+    """Yield, for each case, a `Journey` of rows, the number of all ranks, and a title."""
     from ddpkit.checks.lab17.travel import Journey
 
     def half_hot(drawn: random.Random) -> list[int]:
@@ -106,7 +106,7 @@ def _journeys(rng: random.Random) -> Iterator[tuple[Any, int, str]]:
 
 
 def _of_ranks(values: Sequence[Any], ranks: Sequence[int], n: int) -> PerRank:
-    """Return a value for each rank: ranks outside the group get the first value."""
+    """Return one value for each rank; ranks outside the group get the group's first value."""
     mine = dict(zip(ranks, values, strict=True))
     return PerRank([mine.get(rank, values[0]) for rank in range(n)])
 
@@ -259,7 +259,7 @@ def balance_loss(answer: Answer, rng: random.Random) -> Iterator[Case]:
 def _counts(n: int, experts: int) -> Between:
     """Return the range of bytes that a rank may send for its counts: 1 to 8 for each expert.
 
-    The rank may also send the total of its counts.
+    The rank may also send the sum of its counts.
     """
     return Between(experts if n > 1 else 0, COUNT * (experts + 1))
 

@@ -13,19 +13,19 @@ from ddpkit.text import size
 
 
 def is_model(found: Any, model: Any) -> bool:
-    """True if each rank's value is that of a mistake, up to rounding."""
+    """True if each rank's value equals the value that a mistake gives, up to rounding."""
     if isinstance(model, list):
         return all(same(one, Close(other)) for one, other in zip(found, model, strict=True))
     return same(found, Close(model))
 
 
 def right_but(s: Seen, *names: str) -> bool:
-    """True if only these values are wrong."""
+    """True if at least one of these values is wrong, and no other value."""
     return s.wrong(*names) and not s.wrong(*(name for name in s.expect if name not in names))
 
 
 def too_much(s: Seen, phase: str) -> tuple[int, int] | None:
-    """Return the bytes of the first rank that sends too much, and the bytes that are enough."""
+    """Return (sent bytes, allowed bytes) for the first rank that sends too much in this phase."""
     pairs = zip(s[f"sent {phase}"], s.expect[f"sent {phase}"], strict=True)
     return next(((got, due.most) for got, due in pairs if got > due.most), None)
 

@@ -1,4 +1,4 @@
-"""Lab 17: the hints for the places of experts."""
+"""Lab 17: the hints for the placement of experts on ranks."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ def _mean(s: Seen) -> float:
 
 
 def _busy(s: Seen) -> bool:
-    """True if the places are complete, and a rank has too many rows."""
+    """True if the placement is complete, but a rank has too many rows."""
     return bool(s.places == "one rank is too busy")
 
 
@@ -31,7 +31,7 @@ def _is(s: Seen, way: str) -> bool:
 
 
 def _alone(s: Seen) -> bool:
-    """True if one expert has all extra copies, but the method gives copies to several experts."""
+    """True if one expert has all extra copies, but the right method copies several experts."""
     extra = [copies - 1 for copies in s.copies]
     several = sum(copies > 1 for copies in s.right_copies) > 1
     return several and _busy(s) and sum(extra) == max(extra) > 1

@@ -1,4 +1,4 @@
-"""Lab 17: copies of experts on ranks, and wrong ways to place the copies."""
+"""Lab 17: copies of experts on ranks, and wrong methods to place the copies."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CLEAR = 1.05  # a wrong method exceeds this multiple in at least one case
 def copied(load: Load, free: int) -> list[int]:
     """Return the number of copies of each expert.
 
-    Each of the `free` copies in turn goes to the expert with the most rows per copy.
+    Each of the `free` slots in turn goes to the expert with the most rows per copy.
     """
     copies = [1] * len(load)
     for _ in range(free):
@@ -42,7 +42,7 @@ def _in_order_of_rows(load: Load, copies: Sequence[int]) -> list[tuple[float, in
 
 
 def _dealt(parts: Sequence[tuple[float, int]], ranks: int, slots: int) -> Places:
-    """Give each copy, in this order, to a rank, and return the experts of each rank.
+    """Place the copies on ranks in this order, and return the experts of each rank.
 
     Among the ranks with a free slot, the rank with the fewest rows gets the copy.
     """
@@ -60,7 +60,7 @@ Copying = Callable[[Load, int], list[int]]
 
 
 def greedy(load: Load, ranks: int, slots: int, copying: Copying = copied) -> Places:
-    """Return the places by the method of the exercise; `copying` gives the numbers of copies."""
+    """Return the placement by the exercise's method; `copying` gives the numbers of copies."""
     copies = copying(load, ranks * slots - len(load))
     return _dealt(_in_order_of_rows(load, copies)[::-1], ranks, slots)
 
@@ -102,13 +102,13 @@ SHAPES = ((8, 4, 3), (8, 4, 4), (16, 4, 5), (12, 3, 6), (6, 6, 2), (32, 8, 6))
 
 
 def busiest(question: Question, way: Callable[[Load, int, int], Places] = greedy) -> float:
-    """Return the rows of the busiest rank."""
+    """Return the rows of the busiest rank, if `way` places the experts."""
     load, ranks, slots = question
     return max(rows_of(way(load, ranks, slots), load))
 
 
 def drawn(rng: random.Random) -> list[Question]:
-    """Return loads with few hot experts; each wrong way is clearly off for one load at least."""
+    """Return loads with a few popular experts; each wrong method clearly fails for some load."""
     while True:
         questions = [
             ([1 + round(100 * rng.paretovariate(1.1)) for _ in range(experts)], ranks, slots)
@@ -130,7 +130,7 @@ def hot(rng: random.Random) -> Question:
 
 
 def read(question: Question, observed: Observed) -> Observed:
-    """Return a verdict on the places; for wrong places, add the numbers that hints need."""
+    """Return a verdict on the placement; if it is wrong, add the numbers that hints need."""
     load, ranks, slots = question
     rest = {"load kept": observed["load kept"]}
     try:
@@ -158,7 +158,7 @@ def read(question: Question, observed: Observed) -> Observed:
 
 
 def placed(answer: Callable[..., Any], load: Load, ranks: int, slots: int) -> Observed:
-    """Return an answer's places; "load kept" tells that the load is unchanged."""
+    """Return an answer's placement, and "load kept": true if the load is unchanged."""
     given = list(load)
     found = answer(given, ranks, slots)
     return {"places": found, "load kept": given == list(load)}

@@ -26,7 +26,7 @@ def dispatched(
 ) -> Any:
     """Return the rows, the ticket and the gradient of x; None on ranks outside the group.
 
-    The gradient of a row is the row itself times the number of its expert, counted from 1.
+    The check sets the gradient of a row to the row itself times its expert's number + 1.
     """
     group = _group(members)
     if members is not None and dist.get_rank() not in members:
@@ -68,7 +68,7 @@ def combined(
     gradient: Tensor,
     members: Sequence[int] | None = None,
 ) -> Any:
-    """Return the output, and the gradients of `made` and of the weights."""
+    """Return the answer's output, and the gradients of `made` and of the weights."""
     group = _group(members)
     if members is not None and dist.get_rank() not in members:
         return None
@@ -87,7 +87,7 @@ def combined(
 
 
 def balanced(answer: Answer, probabilities: Any, chosen: Tensor) -> dict[str, Any]:
-    """Return the loss, and the gradient of the probabilities."""
+    """Return the answer's balance loss, and the gradient of the probabilities."""
     given, choices = probabilities.clone().requires_grad_(), chosen.clone()
     with span(FORWARD):
         loss = returning(answer)(given, choices)
@@ -102,7 +102,7 @@ def balanced(answer: Answer, probabilities: Any, chosen: Tensor) -> dict[str, An
 
 
 def new_bias(answer: Answer, bias: Any, chosen: Tensor, rate: float) -> dict[str, Any]:
-    """Return the bias of the next step; "kept" tells that the old bias is unchanged."""
+    """Return the bias of the next step; "kept" is true if the old bias is unchanged."""
     old, choices = bias.clone(), chosen.clone()
     with span(FORWARD):
         found = returning(answer)(old, choices, rate)
@@ -112,7 +112,7 @@ def new_bias(answer: Answer, bias: Any, chosen: Tensor, rate: float) -> dict[str
 def averaged(
     answer: Answer, shared: Sequence[Any], own: Sequence[Any], groups: Sequence[Sequence[int]]
 ) -> dict[str, Any]:
-    """Return the gradients of shared parameters and of own experts after the answer's call."""
+    """Return the gradients of the shared parameters and of the rank's experts after the call."""
     same: Any = None
     for members in groups:
         group = dist.new_group(list(members))
@@ -127,7 +127,7 @@ def averaged(
 
 
 def _parameter(gradient: Any) -> Any:
-    """Return a parameter of zeros with this gradient, or without a gradient for a shape."""
+    """Return a parameter of zeros with the given gradient; for a shape, without a gradient."""
     missing = isinstance(gradient, tuple)
     parameter = nn.Parameter(torch.zeros(gradient if missing else gradient.shape))
     parameter.grad = None if missing else gradient.clone()

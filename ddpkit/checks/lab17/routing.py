@@ -19,7 +19,7 @@ Choices = Any  # int64[token, k]
 
 
 class Routing:
-    """Logits, the number k of experts for each token, perhaps a bias, and the right routing."""
+    """Router logits, the number k of experts per token, a bias or None, and the right routing."""
 
     def __init__(
         self, rng: random.Random, tokens: int, experts: int, k: int, dtype: str, bias: bool
@@ -40,16 +40,16 @@ class Routing:
                 break
 
     def chosen(self) -> Choices:
-        """Return the right choices."""
+        """Return the right experts of each token."""
         bias = 0.0 if self.bias is None else self.bias
         return (self.logits + bias).topk(self.k).indices
 
     def wide(self, weights: Tensor, chosen: Choices) -> Any:
-        """Return the weights of each token as a row over all experts, with zeros for the rest."""
+        """Return the weights as a matrix [token, expert], with zeros for experts not chosen."""
         return torch.zeros_like(self.logits).scatter_add(1, chosen, weights.to(self.logits.dtype))
 
     def right(self) -> tuple[Any, Any]:
-        """Return the weights by expert, and the gradient of the logits for `probe`."""
+        """Return the weights [token, expert], and the logits' gradient of sum(weights · probe)."""
         given = self.logits.clone().requires_grad_()
         chosen = self.chosen()
         weights = self.wide(given.gather(1, chosen).softmax(1), chosen)
@@ -57,7 +57,7 @@ class Routing:
         return weights.detach(), gradient
 
     def models(self) -> Mapping[str, Any]:
-        """Return the weights by expert of some mistakes."""
+        """Return the weights [token, expert] that common mistakes give, by name of the mistake."""
         logits, k, chosen = self.logits, self.k, self.chosen()
         mine, unbiased = logits.gather(1, chosen), logits.topk(k).indices
         of_all = logits.softmax(1).gather(1, chosen)
@@ -79,7 +79,7 @@ class Routing:
         }
 
     def read(self, observed: Observed) -> Observed:
-        """Return the weights by expert, so that a token may list its experts in any order."""
+        """Turn the answer's results into weights [token, expert]: the order of choices is free."""
         weights, chosen = observed["weights"], observed["chosen"]
         rest = {name: observed[name] for name in ("gradient of logits", "left alone")}
         shape = (self.tokens, self.k)
@@ -147,7 +147,7 @@ def _first_first(chosen: Choices) -> list[tuple[int, int]]:
 
 
 def within(chosen: Choices, experts: int, capacity: int) -> Choices:
-    """Return the right choices: all first choices get room before any second choice."""
+    """Return the right choices: all first choices get places before any second choice."""
     return _in_turn(chosen, experts, capacity, _first_first(chosen))
 
 
@@ -191,9 +191,9 @@ IDEAS: Mapping[str, Callable[..., Choices]] = {
 
 
 def drawn_choices(rng: random.Random, tokens: int, experts: int, k: int, capacity: int) -> Choices:
-    """Draw choices for which all `IDEAS` have different results; most tokens choose expert 0 first.
+    """Draw choices for which the mistakes in `IDEAS` differ; most tokens choose expert 0 first.
 
-    With one choice for each token, ideas about second choices cannot differ.
+    With one choice for each token, mistakes about second choices cannot differ.
     """
     while True:
         rows = []

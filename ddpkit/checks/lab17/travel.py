@@ -1,4 +1,4 @@
-"""Lab 17: choices of tokens, the rows that travel for them, and the reading of tickets."""
+"""Lab 17: choices of tokens, the rows that are sent for them, and the reading of tickets."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ROW = 4 * FEATURES  # bytes
 
 
 class Journey:
-    """Tokens and choices by rank, and the rows that travel for the choices.
+    """Tokens and their choices by rank, and the rows that are sent to the chosen experts.
 
     counts     the tokens of each rank
     choose     a function that draws the experts of a token from a random generator
@@ -45,16 +45,17 @@ class Journey:
         self.takes = [[sent[rank] for sent in self.sends] for rank in range(self.n)]
 
     def _order(self, chosen: Tensor, generator: Any) -> Any:
-        """Return the places of choices by expert, in a random order within an expert."""
+        """Return the indices of the choices sorted by expert, in random order within an expert."""
         flat = chosen.flatten()
         mixed = torch.randperm(len(flat), generator=generator)
         mixed = mixed[flat[mixed] >= 0]
         return mixed[flat[mixed].argsort(stable=True)]
 
     def rows(self, orders: Sequence[Any], rank: int, *, modulo: bool = False) -> tuple[Any, Any]:
-        """Return the rows that come to a rank if ranks send in these orders, and the rows' experts.
+        """Return the rows that a rank receives for these orders of sending, and their experts.
 
-        With `modulo`, ranks mistake place p of the choices for a choice of token p % tokens.
+        With `modulo`, the ranks make a mistake: they take choice p for a choice of token p %
+        tokens.
         """
         rows, experts = [], []
         for x, chosen, order in zip(self.x, self.chosen, orders, strict=True):
@@ -65,16 +66,16 @@ class Journey:
         return torch.cat(rows), torch.cat(experts)
 
     def gradient(self, rank: int) -> Any:
-        """Return the gradient of x if a row's gradient is the row times its expert's number + 1."""
+        """Return the gradient of x; a row's gradient is the row times (its expert's number + 1)."""
         chosen = self.chosen[rank]
         return self.x[rank] * (chosen + 1).sum(1, keepdim=True).to(torch.float32)
 
     def away(self, rank: int) -> int:
-        """Return the number of rows from a rank to other ranks."""
+        """Return the number of rows that a rank sends to other ranks."""
         return sum(self.sends[rank]) - self.sends[rank][rank]
 
     def came(self, rank: int) -> int:
-        """Return the number of rows to a rank from other ranks."""
+        """Return the number of rows that a rank receives from other ranks."""
         return sum(self.takes[rank]) - self.takes[rank][rank]
 
     # dispatch
@@ -82,7 +83,7 @@ class Journey:
     def read(self, observed: Observed) -> Observed:
         """Return verdicts on the order, the rows, and the local numbers of the rows' experts.
 
-        Every order that is sorted by expert is right, so the rows are compared with the right rows
+        Every order that is sorted by expert is right. So the rows are compared with the right rows
         for the order in each rank's ticket.
         """
         orders, rows, local = observed["order"], observed["rows"], observed["local"]
@@ -134,7 +135,7 @@ class Journey:
 
 
 class Combining:
-    """Outputs of experts by rank, weights by token, and their sums in one process."""
+    """Outputs of experts by rank, weights by token, and the weighted sums in one process."""
 
     def __init__(self, journey: Journey, rng: random.Random) -> None:
         self.journey = journey
@@ -149,7 +150,7 @@ class Combining:
         self.back = [self._back(rank) for rank in range(journey.n)]
 
     def _back(self, rank: int) -> Any:
-        """Return the outputs that come back to a rank, in the order of its choices."""
+        """Return the expert outputs that come back to a rank, in the order of its choices."""
         parts = []
         for other, takes in enumerate(self.journey.takes):
             start = sum(takes[:rank])
@@ -159,7 +160,7 @@ class Combining:
     def every(self, rank: int, *, undone: bool = True) -> Any:
         """Return an output for each choice, [token, k, feature]; zeros for dropped choices.
 
-        Without `undone`, outputs stand in the order of arrival, which is a mistake.
+        Without `undone`, the outputs are in the order of arrival, which is a mistake.
         """
         journey, back = self.journey, self.back[rank]
         tokens = len(journey.x[rank])
@@ -171,11 +172,11 @@ class Combining:
         return every.view(tokens, journey.k, FEATURES)
 
     def summed(self, rank: int, weights: Tensor, *, undone: bool = True) -> Any:
-        """Return the weighted sum of the outputs for each token of a rank."""
+        """Return, for each token of a rank, the weighted sum of its experts' outputs."""
         return (self.every(rank, undone=undone) * weights[..., None]).sum(1)
 
     def right(self) -> dict[str, list[Any]]:
-        """Return outputs and gradients by rank."""
+        """Return the right outputs and gradients of each rank."""
         journey, n = self.journey, self.journey.n
         of_weights, of_back = [], []
         for rank in range(n):
@@ -194,7 +195,7 @@ class Combining:
         return {"output": outputs, "gradient of rows": of_rows, "gradient of weights": of_weights}
 
     def models(self) -> Mapping[str, Any]:
-        """Return the outputs of some mistakes, by rank."""
+        """Return the outputs that common mistakes give on each rank, by the name of the mistake."""
         journey, ranks, weights = self.journey, range(self.journey.n), self.weights
         went = [(each >= 0).float() for each in journey.chosen]
         shares = [w * here for w, here in zip(weights, went, strict=True)]
@@ -227,7 +228,7 @@ def _all_equal(found: Any, right: Sequence[Any]) -> bool:
 
 
 def _equal(one: Any, other: Any) -> bool:
-    """True for equal tensors of one dtype; whole numbers may have any integer dtype."""
+    """True if two tensors are equal and have one dtype; for whole numbers, any integer dtype."""
     if not isinstance(one, torch.Tensor):
         return False
     whole = not (one.is_floating_point() or other.is_floating_point() or one.dtype == torch.bool)

@@ -149,18 +149,18 @@ def _lean(answer: Answer, rng: random.Random) -> Case:
 
 
 def in_ns(observed: Observed) -> Observed:
-    """Replace the programs in an observation by the ns that the check computes from them."""
+    """Replace the programs in an observation by "ns", the emulated time that the check computes."""
     seen = dict(timed(observed, MACHINE))
     return {**seen, "ns": round(1e6 * seen.pop("ms"))}
 
 
 def most(did: Did) -> int:
-    """Return the most bytes that a rank held."""
+    """Return the largest number of bytes that any rank held."""
     return max(did.peak)
 
 
 def sums(did: Did) -> int:
-    """Return the number of collectives of the first rank."""
+    """Return the number of collectives that rank 0 calls."""
     return sum(one.is_collective for one in did.trace.of(0))
 
 
@@ -313,13 +313,13 @@ def loss_scale(answer: Answer, rng: random.Random) -> Iterator[Case]:
 
 
 def number_of_sums(did: Did) -> list[int]:
-    """Return the number of collectives and sent messages of each rank."""
+    """Return, for each rank, the number of its collectives and sent messages."""
     spans = [did.trace.of(rank) for rank in did.trace.ranks]
     return [sum(one.is_collective or one.is_send for one in each) for each in spans]
 
 
 def largest(did: Did) -> int:
-    """Return the bytes of the largest call of torch.distributed."""
+    """Return the bytes of the largest collective or message of all ranks."""
     return max((one.bytes for one in did.trace.spans if one.is_comm), default=0)
 
 

@@ -59,9 +59,9 @@ KEPT = (
 
 
 def _thinks(idea: str) -> Callable[[Seen], bool]:
-    """Return a condition: the answer's times are those of a wrong idea.
+    """Return a condition: the answer's times are those of the mistake `idea`.
 
-    The condition is false for questions on which two ideas may give the same times.
+    The condition is false for questions on which two mistakes may give the same times.
     """
 
     def fits(s: Seen) -> bool:
@@ -73,7 +73,7 @@ def _thinks(idea: str) -> Callable[[Seen], bool]:
 
 
 def _over(s: Seen) -> tuple[int, int, int] | None:
-    """Return the bytes, the limit and the micro-batches of the first plan over its limit."""
+    """Return (bytes, limit, micro-batches) for the first plan that needs more than its limit."""
     for level, (_, held, limit) in zip(s["bytes"], s.questions, strict=True):
         if level > limit:
             return level, limit, held
@@ -81,7 +81,7 @@ def _over(s: Seen) -> tuple[int, int, int] | None:
 
 
 def _slow(s: Seen) -> tuple[int, int] | None:
-    """Return the ms and the least ms of the first plan that takes too long."""
+    """Return (ms, least ms) for the first plan that takes too long."""
     for got, due in zip(s["ms"], s.expect["ms"], strict=True):
         if got > due >= 0:
             return got, due

@@ -23,7 +23,7 @@ def _missing(gradient: Tensor) -> bool:
 
 
 def _seeded(s: Seen) -> bool:
-    """True if all ranks have the same output although the ranks have different seeds."""
+    """True if all ranks have the same output although the ranks have different random seeds."""
     return bool(s.n > 1 and not s.times and s.wrong("output") and _all_same(s.output))
 
 
@@ -37,7 +37,7 @@ def _no_parameters(s: Seen) -> bool:
 
 
 def _lacking(s: Seen) -> bool:
-    """True if an input has no gradient, and other inputs have right gradients."""
+    """True if an input has no gradient, and all other inputs have right gradients."""
     pairs = [
         pair
         for own, due in zip(s.of_inputs, s.expect["of inputs"], strict=True)
@@ -49,7 +49,7 @@ def _lacking(s: Seen) -> bool:
 
 
 def _overwritten(s: Seen) -> bool:
-    """True if the answer replaced earlier gradients of parameters, and did not add to them."""
+    """True if the answer replaced earlier gradients of parameters instead of adding to them."""
     pairs = zip(s.of_parameters, s.expect["of parameters"], strict=True)
     blocks = [pair for own, due in pairs for pair in zip(own, due, strict=True)]
     both = [pair for own, due in blocks for pair in zip(own, due, strict=True)]
@@ -66,7 +66,7 @@ def _other_loss(s: Seen) -> bool:
 
 
 def _stops(s: Seen) -> bool:
-    """True if the last block has right gradients, and the blocks before have none."""
+    """True if the last block has right gradients, and the blocks before it have none."""
     own, due = s.of_parameters[0], s.expect["of parameters"][0]
     before = [g for block in own[:-1] for g in block]
     return same(own[-1], due[-1]) and not any(bool(g.any()) for g in before)

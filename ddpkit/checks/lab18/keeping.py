@@ -1,4 +1,4 @@
-"""Lab 18: modules that keep tensors for their backward, and wrong counts of the bytes."""
+"""Lab 18: modules that keep tensors for their backward, and wrong counts of the kept bytes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Wide(nn.Module):
 
 
 class TwoTanh(nn.Module):
-    """A product of two results of tanh: tanh and the product save the same storages."""
+    """A product y · tanh(y) with y = tanh(x): tanh and the product save the same storages."""
 
     def forward(self, x: Tensor) -> Any:
         y = x.tanh()
@@ -44,7 +44,7 @@ class Slices(nn.Module):
 
 
 class Most(nn.Module):
-    """A module with dropout, which saves factors, and a maximum, which saves places of 8 bytes."""
+    """A module with dropout, which saves factors, and a maximum, which saves 8-byte indices."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -68,9 +68,9 @@ class Gated(nn.Module):
 
 
 class Flat(nn.Module):
-    """Two parameters that are views of one flat tensor, after its first 16 numbers.
+    """Two parameters that are views of one flat tensor, after its first 16 elements.
 
-    Parameters of a sharded model lie in memory like this.
+    The parameters of a sharded model lie in memory like this.
     """
 
     def __init__(self, width: int, hidden: int) -> None:
@@ -125,7 +125,7 @@ def drawn(rng: random.Random) -> list[tuple[str, Any, tuple[Any, ...]]]:
 
 
 def asked(answer: Answer, module: Any, inputs: tuple[Any, ...]) -> Observed:
-    """Return the answer's count of bytes, and True if no gradient was computed."""
+    """Return the answer's count of bytes, and True if the answer computed no gradient."""
     with torch.random.fork_rng(devices=[]):
         found = answer(module, *inputs)
     gradients = [x.grad for x in (*module.parameters(), *inputs)]
@@ -133,7 +133,7 @@ def asked(answer: Answer, module: Any, inputs: tuple[Any, ...]) -> Observed:
 
 
 def models(module: Any, inputs: tuple[Any, ...]) -> Mapping[str, Any]:
-    """Return the right count of bytes and the counts of some mistakes."""
+    """Return the right count of bytes, and the counts that common mistakes give."""
     own = {p.untyped_storage().data_ptr() for p in module.parameters()}
     saved: list[Any] = []
     outputs: list[int] = []

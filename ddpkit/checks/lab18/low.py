@@ -1,4 +1,4 @@
-"""Lab 18: right results in low precision, and the results that wrong ideas give."""
+"""Lab 18: right results in low precision, and the results of common mistakes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ddpkit.exercises.exercise import Observed
 
 
 class RoundedLines:
-    """A line of numbers for each rank; sums are exact in float32 in any order."""
+    """A flat tensor of numbers for each rank; sums are exact in float32 in any order."""
 
     def __init__(self, rng: random.Random, n: int, length: int) -> None:
         self.n, self.length = n, length
@@ -26,31 +26,31 @@ class RoundedLines:
                 flat[near] = self._drawn()[near]
 
     def _drawn(self) -> Any:
-        """Return multiples of 1/4 with up to 14 bits: bfloat16 rounds most of them."""
+        """Draw multiples of 1/4 with up to 14 significant bits: bfloat16 rounds most of them."""
         found = torch.randint(-8000, 8001, (self.length,), generator=self.generator)
         return found.float() / 4
 
     def _near_a_tie(self) -> Any:
-        """Return True where a rounding error of the division could change the rounded mean."""
+        """Return True for each element with a mean so near a tie that its rounding is unsure."""
         exact = self.sums() / self.n
         ends = [(exact * (1 + e)).bfloat16() for e in (-1e-6, 0.0, 1e-6)]
         return (ends[0] != ends[1]) | (ends[1] != ends[2])
 
     def sums(self) -> Any:
-        """Return the float32 sums of the rounded numbers."""
+        """Return the sums over the ranks, in float32, of the numbers rounded to bfloat16."""
         return torch.stack([each.bfloat16().float() for each in self.flats]).sum(0)
 
     def right(self) -> Any:
-        """Return the mean of the rounded numbers, rounded once more."""
+        """Return the right mean: the mean of the rounded numbers, rounded once more."""
         return (self.sums() / self.n).bfloat16().float()
 
     def owner(self) -> Any:
-        """Return the rank that owns each number, if the line is padded to equal parts."""
+        """Return the rank that owns each element, if the tensor is padded to equal parts."""
         size = -(-self.length // self.n)
         return torch.arange(self.length) // size
 
     def models(self) -> Mapping[str, Any]:
-        """Return the means that some mistakes give; by rank if the ranks differ."""
+        """Return the means that common mistakes give; by rank if the ranks differ."""
         n, right, owner = self.n, self.right(), self.owner()
         short = [each.bfloat16() for each in self.flats]
         loop = short[0].clone()
@@ -84,7 +84,7 @@ class RoundedLines:
 
 
 class ScaledSteps:
-    """Gradients of ranks over some steps, among them inf and nan, and the right results."""
+    """Gradients of ranks over some steps, some of them inf or nan, and the right results."""
 
     def __init__(self, rng: random.Random, n: int, bad: Mapping[int, Mapping[int, float]]) -> None:
         self.n, self.patience = n, 2
@@ -110,20 +110,20 @@ class ScaledSteps:
             each.fill_(3e38)
 
     def missing(self, rank: int) -> None:
-        """Remove all gradients of a rank."""
+        """Replace all gradients of a rank by None."""
         self.gradients[rank] = [[None, None] for _ in range(self.steps)]
 
     def right(self) -> dict[str, Any]:
-        """Return the expected results by rank."""
+        """Return the right results of each rank."""
         return self.with_rules(self.bad)
 
     def with_rules(
         self, bad: Mapping[int, Sequence[int]], *, reset: bool = True, halve: bool = True
     ) -> dict[str, Any]:
-        """Return the results by rank if the steps in `bad` are skipped.
+        """Return the results of each rank if the steps in `bad` are skipped.
 
-        Without `reset`, a skip does not reset the count of good steps; without `halve`, it does not
-        halve the scale.
+        Without `reset`, a skipped step does not reset the count of good steps. Without `halve`, a
+        skipped step does not halve the scale.
         """
         scale, good, took, scales, used = self.scale, 0, [], [], []
         for number in range(self.steps):
@@ -163,21 +163,21 @@ LARGEST = 448.0
 
 
 class Shards:
-    """Shards of each rank, and right values of a gather in fp8."""
+    """Shards of each rank, and the right values of a gather in fp8."""
 
     def __init__(self, shards: Sequence[Sequence[Any]]) -> None:
         self.shards, self.n = shards, len(shards)
         self.whole = [torch.cat(list(each)) for each in zip(*shards, strict=True)]
 
     def slack(self) -> list[Any]:
-        """Return the largest rounding error of each number in e4m3, with the scale of its shard."""
+        """Return the largest e4m3 rounding error of each element, with the scale of its shard."""
         return [
             torch.cat([_half_a_step(own[at]) for own in self.shards])
             for at in range(len(self.whole))
         ]
 
     def read(self, observed: Observed) -> Observed:
-        """Return, for each rank and tensor, the number of wrong values, or the wrong shape."""
+        """Return, for each rank and tensor, the number of wrong elements, or the wrong shape."""
         slack = self.slack()
         found = [
             [self._off(each, at, slack) for at, each in enumerate(whole)]
@@ -199,7 +199,7 @@ class Shards:
         return int(wrong.sum())
 
     def facts(self, whole: Sequence[Sequence[Any]]) -> dict[str, Any]:
-        """Return "looks like", for hints: the mistake that gives these tensors."""
+        """Return {"looks like": the mistake that gives these tensors}, for the hints."""
         try:
             return {"looks like": self._like(whole)}
         except (RuntimeError, TypeError, IndexError):
@@ -236,7 +236,7 @@ class Shards:
 
 
 def _half_a_step(shard: Any) -> Any:
-    """Return the largest errors of a rounding to e4m3: 2^-4 of a number, or 2^-10 of the scale."""
+    """Return the largest errors of rounding to e4m3: 2^-4 of an element, or 2^-10 of the scale."""
     scale = shard.abs().max().clamp(min=2**-100) / LARGEST
     return torch.maximum(shard.abs() * 2**-4, scale * 2**-10) * 1.001
 
@@ -277,7 +277,7 @@ def _unscaled(shards: Sequence[Sequence[Any]]) -> list[Any]:
 
 
 def _scaled(shards: Sequence[Sequence[Any]], change: Callable[[Any, Any], Any]) -> list[Any]:
-    """Return the tensors made by change(shard / scale, scale), each shard with its own scale."""
+    """Return the joined tensors if each shard becomes change(shard / scale, scale)."""
     parts = []
     for own in shards:
         scales = [each.abs().max().clamp(min=2**-100) / LARGEST for each in own]
@@ -288,8 +288,8 @@ def _scaled(shards: Sequence[Sequence[Any]], change: Callable[[Any, Any], Any]) 
 def _converted_bits(shards: Sequence[Sequence[Any]]) -> list[list[Any]]:
     """Return the tensors of two mistakes, which convert values instead of viewing bits.
 
-    The first converts the received bytes to numbers, the second the numbers to bytes before the
-    gather.
+    The first converts the received bytes to numbers. The second converts the numbers to bytes
+    before the gather.
     """
     fp8, byte = torch.float8_e4m3fn, torch.uint8
     return [
@@ -303,7 +303,7 @@ def _not_multiplied(shards: Sequence[Sequence[Any]]) -> list[Any]:
 
 
 def _one_scale(shards: Sequence[Sequence[Any]]) -> list[Any]:
-    """Return the tensors with one scale for all shards of a rank."""
+    """Return the tensors if a rank uses one scale for all its shards."""
     scales = [max(each.abs().max() for each in own).clamp(min=2**-100) / LARGEST for own in shards]
     return [
         torch.cat(

@@ -13,7 +13,7 @@ from ddpkit.exercises.hint import Hint, Seen
 
 
 def _all_are(s: Seen, *names: str) -> bool:
-    """True if all ranks have the mean of a mistake, and not the right mean."""
+    """True if all ranks have the mean of one of the mistakes `names`, and not the right mean."""
     found = [each for name in names for each in _listed(s.given[name])]
     return s.wrong("mean") and any(all(same(got, one) for got in s["mean"]) for one in found)
 
@@ -23,7 +23,7 @@ def _listed(value: Any) -> list[Any]:
 
 
 def _off(s: Seen) -> str:
-    """Return a text with the count of wrong numbers on the first rank: "16 of 64 numbers"."""
+    """Return a text with the number of wrong elements on rank 0, like "16 of 64 numbers"."""
     got, due = s["mean"][0], s.right
     return f"{int((got != due).sum())} of {len(due)} numbers"
 
@@ -90,7 +90,7 @@ def _took(s: Seen) -> list[list[bool]]:
 
 
 def _first_apart(s: Seen) -> tuple[int, int, int] | None:
-    """Return a step, a rank that skipped it, and a rank that did not."""
+    """Return (step, rank, rank): the first rank skipped the step, and the second rank did not."""
     for number, column in enumerate(zip(*_took(s), strict=True)):
         if len(set(column)) > 1:
             return number, column.index(False), column.index(True)
@@ -106,7 +106,7 @@ def _apart(s: Seen) -> str | None:
 
 
 def _taken_with(s: Seen, bad: Callable[[float], bool]) -> tuple[int, int] | None:
-    """Return a step that was taken, and a rank with a `bad` number in its gradients of the step."""
+    """Return a step that should be skipped but was not, and a rank with a `bad` gradient in it."""
     for number, ranks in s.asks.bad.items():
         for rank in ranks:
             found = [x for g in s.asks.gradients[rank][number] for x in g.tolist()]
@@ -128,7 +128,7 @@ def _too_careful(s: Seen) -> bool:
 
 
 def _moved_at_a_skip(s: Seen) -> bool:
-    """True if parameters of a rank moved in a step for which the answer returned False."""
+    """True if a rank's parameters changed in a step for which the answer returned False."""
     for own, took in zip(s.parameters, _took(s), strict=True):
         for number in range(1, len(took)):
             before, after = own[number - 1], own[number]
@@ -144,7 +144,7 @@ def _rule(s: Seen, **rules: bool) -> bool:
 
 
 def _trained_with(s: Seen, used: Callable[[float, float], float]) -> bool:
-    """True if gradients were divided by `used(scale, next scale)` in place of the scale."""
+    """True if the gradients were divided by `used(scale, next scale)` instead of the scale."""
     if s.wrong("stepped", "scales"):
         return False
     scales = [s.asks.scale, *s.scales[0]]

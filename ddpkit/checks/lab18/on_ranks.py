@@ -1,4 +1,4 @@
-"""Lab 18: answers at work on a rank: blocks computed again, policies, means, scales, gathers."""
+"""Lab 18: functions that run answers on a rank: recomputed blocks, policies, means, gathers."""
 
 from __future__ import annotations
 
@@ -21,9 +21,10 @@ FUNCTIONAL = "_c10d_functional"  # torch's namespace of functional collectives
 
 
 class DropoutBlock(nn.Module):
-    """A block with dropout, which counts its calls.
+    """A block with dropout that counts its calls.
 
-    times    the number of ranks in a sum at the end, all with the same numbers; 0 without a sum
+    times    the number of ranks in an all-reduce at the end, all with the same numbers; 0 for none
+    alone    multiply by `times` in one process, in the place of the all-reduce
     """
 
     def __init__(self, number: int, like: Any, times: int, *, alone: bool) -> None:
@@ -51,12 +52,12 @@ def _world() -> Any:
 
 
 def _applied(function: Any, *given: Any) -> Any:
-    """Return `function.apply(*given)`, which has no types in torch."""
+    """Return `function.apply(*given)`: this function exists because torch's `apply` is untyped."""
     return function.apply(*given)
 
 
 class Summed(torch.autograd.Function):
-    """Forward: the sum over the ranks. Backward: the gradient unchanged."""
+    """An autograd function: the forward sums over the ranks, the backward is the identity."""
 
     @staticmethod
     def forward(ctx: Any, x: Any) -> Any:
@@ -70,7 +71,7 @@ class Summed(torch.autograd.Function):
 
 
 class TimesForward(torch.autograd.Function):
-    """The result of `Summed` in one process, for `times` ranks with the same numbers."""
+    """An autograd function with the result of `Summed`, in one process, for equal ranks."""
 
     @staticmethod
     def forward(ctx: Any, x: Any, times: int) -> Any:
@@ -84,10 +85,11 @@ class TimesForward(torch.autograd.Function):
 def in_a_row(
     answer: Answer | None, state: Any, x: Any, gradient: Any, more: Sequence[Any], times: int
 ) -> dict[str, Any]:
-    """Return the results of three blocks in a row; without an answer, all tensors are kept.
+    """Return the results of three blocks, one after another; an answer recomputes each block.
 
-    `state` is the state of the random generator for dropout. The first block also gets the inputs
-    ``more``. An empty tensor stands for a missing gradient.
+    If `answer` is None, all tensors are kept. `state` is the state of the random generator for
+    dropout. The first block also gets the inputs `more`. An empty tensor stands for a missing
+    gradient.
     """
     torch.set_rng_state(state)
     alone = answer is None
@@ -124,7 +126,7 @@ def _gradient(tensor: Any) -> Any:
 
 
 def lean(answer: Answer, rows: int) -> dict[str, Any]:
-    """Run six blocks where memory is counted; return the calls of each block."""
+    """Run six blocks under the answer, on a rank that counts memory; return each block's calls."""
     blocks = [Lean(number) for number in range(6)]
     y: Any = torch.ones(rows, 32, requires_grad=True)
     for block in blocks:
@@ -134,7 +136,7 @@ def lean(answer: Answer, rows: int) -> dict[str, Any]:
 
 
 class Lean(nn.Module):
-    """A block of 32 → 256 → 32 numbers."""
+    """A block that maps 32 features to 256 and back to 32, and counts its calls."""
 
     def __init__(self, number: int) -> None:
         super().__init__()
@@ -152,9 +154,10 @@ class Lean(nn.Module):
 
 
 class PolicyBlock(nn.Module):
-    """A block with element-wise work, products of all kinds, and, if `bias`, a sum over ranks.
+    """A block with elementwise operations, products of all kinds, and, if `bias`, an all-reduce.
 
-    Element-wise work follows each product and the sum, so that all outputs are needed again.
+    Elementwise operations follow each product and the all-reduce, so that all outputs are needed
+    again in the backward.
     """
 
     def __init__(self, number: int, width: int, *, bias: bool, alone: bool) -> None:
@@ -178,7 +181,7 @@ class PolicyBlock(nn.Module):
 def by_policy(
     answer: Answer | None, x: Any, gradient: Any, count: int, bias: bool
 ) -> dict[str, Any]:
-    """Return output and gradient of blocks under a policy; without an answer, keep all tensors."""
+    """Return output and gradients of blocks under a policy; without an answer, keep all tensors."""
     blocks = [
         PolicyBlock(number, x.shape[-1], bias=bias, alone=answer is None) for number in range(count)
     ]
@@ -202,7 +205,7 @@ def by_policy(
 
 
 def mean(answer: Answer, flat: Any) -> dict[str, Any]:
-    """Return the mean that an answer computes, and True if the argument is unchanged."""
+    """Return the mean that the answer computes, and True if its argument is unchanged."""
     mine = flat.clone()
     with span(FORWARD):
         found = returning(answer)(mine)
@@ -217,7 +220,7 @@ def scaled(
 ) -> dict[str, Any]:
     """Return the results of steps with these gradients: a list for each step.
 
-    None stands for a missing gradient. The second parameter has a group of its own.
+    None stands for a missing gradient. The second parameter is in its own parameter group.
     """
     scaler = answer(*how)
     parameters = [nn.Parameter(each.clone()) for each in start]
@@ -238,7 +241,7 @@ def scaled(
 
 
 def gathered(answer: Answer, shards: Sequence[Any]) -> dict[str, Any]:
-    """Return the whole tensors that an answer makes, and True if the shards are unchanged."""
+    """Return the whole tensors that the answer gathers, and True if the shards are unchanged."""
     mine = [each.clone() for each in shards]
     with span(FORWARD):
         whole = returning(answer)(mine)

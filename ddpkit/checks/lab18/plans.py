@@ -1,4 +1,7 @@
-"""Lab 18: the time and the memory of plans, the best plan, and the plans that wrong ideas give."""
+"""Lab 18: time and memory of plans, the best plan, and the plans that common mistakes give.
+
+A plan says, for each block, if its forward is computed again in the backward.
+"""
 
 from __future__ import annotations
 
@@ -16,12 +19,12 @@ Choice = tuple[bool, ...]
 
 
 def ms_of(choice: Sequence[bool], blocks: Sequence[Block]) -> int:
-    """Return the ms of the second forwards."""
+    """Return the ms of the forwards that are computed again."""
     return sum(block[0] for again, block in zip(choice, blocks, strict=True) if again)
 
 
 def holds_of(choice: Sequence[bool], blocks: Sequence[Block], *, free: bool = False) -> list[int]:
-    """Return the bytes that each block keeps for its backward; if `free`, inputs count 0 bytes."""
+    """Return the bytes that each block keeps for its backward; with `free`, inputs count 0."""
     return [
         (0 if free else given) if again else inside
         for again, (_, inside, given) in zip(choice, blocks, strict=True)
@@ -29,7 +32,7 @@ def holds_of(choice: Sequence[bool], blocks: Sequence[Block], *, free: bool = Fa
 
 
 def level_of(choice: Sequence[bool], question: Question, *, free: bool = False) -> int:
-    """Return the most bytes that are held at any moment of a step."""
+    """Return the largest number of bytes in memory at any moment of a step."""
     blocks, held, _ = question
     holds = holds_of(choice, blocks, free=free)
     levels = [sum(holds[:at]) + block[1] for at, block in enumerate(blocks)]
@@ -45,18 +48,18 @@ def _on_top(choice: Choice, question: Question) -> int:
 
 
 def _on_top_of_again(choice: Choice, question: Question) -> int:
-    """Return the level after all forwards, plus the largest block that is computed again."""
+    """Return a wrong level of memory: all kept bytes, plus the largest block computed again."""
     most = [block[1] for again, block in zip(choice, question[0], strict=True) if again]
     return _after_forwards(choice, question) + max(most, default=0)
 
 
 def _one_more(choice: Choice, question: Question) -> int:
-    """Return the level with one micro-batch too many."""
+    """Return a wrong level of memory, which counts one micro-batch too many."""
     return level_of(choice, question) + sum(holds_of(choice, question[0]))
 
 
 def _behind_too(choice: Choice, question: Question) -> int:
-    """Return the level if blocks still held their bytes after their backward."""
+    """Return a wrong level of memory: blocks keep their bytes even after their backward."""
     blocks = question[0]
     holds = holds_of(choice, blocks)
     more = [block[1] - own for block, own in zip(blocks, holds, strict=True)]
@@ -64,7 +67,7 @@ def _behind_too(choice: Choice, question: Question) -> int:
 
 
 def _own_twice(choice: Choice, question: Question) -> int:
-    """Return the level if each block's kept bytes also counted in the block's own backward."""
+    """Return a wrong level of memory: a block's kept bytes count twice during its backward."""
     blocks, held, _ = question
     holds = holds_of(choice, blocks)
     levels = [sum(holds[: at + 1]) + block[1] for at, block in enumerate(blocks)]
@@ -88,7 +91,7 @@ Cost = Callable[[Choice, Sequence[Block]], int]
 
 
 def _least(question: Question, level: Level = level_of, below: int = 0) -> Choice | None:
-    """Return the plan of the least time with a level of at most the limit minus ``below``."""
+    """Return the fastest plan with a level of at most the limit minus `below`, or None."""
     return _first(question, level, ms_of, below)
 
 
@@ -103,7 +106,7 @@ def _choices(count: int) -> Iterator[Choice]:
 
 
 def best(question: Question) -> Choice | None:
-    """Return the plan of the least time, or None if no plan fits."""
+    """Return the fastest plan that fits into memory, or None if no plan fits."""
     return _least(question)
 
 
@@ -136,7 +139,7 @@ IDEAS: dict[str, Callable[[Question], Choice | None]] = {
 
 
 def time_of(choice: Choice | None, question: Question) -> int:
-    """Return the ms of a plan; -1 without a plan."""
+    """Return the ms of a plan; -1 if the plan is None."""
     return -1 if choice is None else ms_of(choice, question[0])
 
 
@@ -152,7 +155,7 @@ def question(rng: random.Random, held: int, count: int = 0) -> Question:
 
 
 def telling(rng: random.Random, count: int = 10) -> list[Question]:
-    """Draw questions for which each wrong idea leads to different times."""
+    """Draw questions for which the plans of each mistake take different times."""
     while True:
         asked = [question(rng, held=1 + number % 4) for number in range(count)]
         rows = [
@@ -163,7 +166,7 @@ def telling(rng: random.Random, count: int = 10) -> list[Question]:
 
 
 def equal(rng: random.Random, held: int) -> Question:
-    """Return six equal blocks that keep 13 times their input, like the blocks of the lesson."""
+    """Return six equal blocks that keep 13 times the bytes of their input, like in the lesson."""
     given, ms = rng.randrange(2, 90), rng.randrange(2, 40)
     blocks = [(ms, 13 * given, given)] * 6
     low = level_of((True,) * 6, (blocks, held, 0))
@@ -172,7 +175,10 @@ def equal(rng: random.Random, held: int) -> Question:
 
 
 def exact(rng: random.Random) -> Question:
-    """Draw a question with a limit that the best plan reaches; one byte less costs more time."""
+    """Draw a question with a limit that the best plan reaches exactly.
+
+    With a limit that is one byte lower, the best plan takes longer.
+    """
     while True:
         blocks, held, limit = question(rng, held=rng.randrange(2, 4))
         choice = best((blocks, held, limit))
@@ -185,9 +191,9 @@ def exact(rng: random.Random) -> Question:
 
 
 def knapsack(rng: random.Random) -> Question:
-    """Return four blocks; the best plan computes only the most expensive block again.
+    """Return four blocks for which the best plan recomputes only the most expensive block.
 
-    To compute the two middle blocks again would also stay within the limit, but take longer.
+    To recompute the two middle blocks would also stay within the limit, but would take longer.
     """
     size, ms = rng.randrange(1, 60), rng.randrange(1, 30)
     blocks = [(5 * ms, 21 * size, size), *[(4 * ms, 11 * size, size)] * 2, (ms, size, size)]
@@ -195,7 +201,7 @@ def knapsack(rng: random.Random) -> Question:
 
 
 def asks(answer: Callable[..., Any], questions: Sequence[Question]) -> Observed:
-    """Return the answer's plans."""
+    """Return the answer's plans for the questions."""
     return {"plans": [answer(list(blocks), held, limit) for blocks, held, limit in questions]}
 
 

@@ -1,4 +1,4 @@
-"""Lab 18: a policy that is asked about one operation after the other."""
+"""Lab 18: a check of a checkpoint policy, which is called for each operation in turn."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ OTHERS = (
 
 
 def each_operation(answer: Answer) -> Observed:
-    """Return the sorted names of the operations for which the answer keeps the output."""
+    """Return the sorted names of the operations for which the policy keeps the output."""
     given = [torch.zeros(2, 2) for _ in range(3)]
     now = SelectiveCheckpointContext(is_recompute=False)
     return {"kept": [name for name in sorted(PRODUCTS + OTHERS) if _kept(answer, now, name, given)]}

@@ -1,4 +1,4 @@
-"""Lab 19: training over slow links."""
+"""Lab 19: the exercises about training over slow links."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Answer = Callable[..., Any]
 
 
 def _exchanges(ranks: Sequence[int], did: Did) -> list[int]:
-    """Return the number of collectives of each rank."""
+    """Return the number of collectives that each of these ranks calls."""
     return [sum(one.is_collective for one in did.trace.of(rank)) for rank in ranks]
 
 
@@ -69,7 +69,7 @@ def steps_between(answer: Answer, rng: random.Random) -> Iterator[Case]:
 
 
 def _after_read(seen: Observed) -> Observed:
-    """Add "ranks agree", and keep only the start after the last round."""
+    """Add "ranks agree"; of the starts, keep only the start after the last round."""
     after = seen["after"]
     return {
         **{name: value for name, value in seen.items() if name != "start"},
@@ -124,7 +124,7 @@ def outer(answer: Answer, rng: random.Random) -> Iterator[Case]:
 
 
 def _start(asks: Any) -> Any:
-    """Return the start after the last round: the parameters of a rank that keeps nothing."""
+    """Return the right start after the last round, computed back from a rank's parameters."""
     last = asks.count - 1
     mine = asks.run()[0]
     before = mine[last - 1] + asks.before[last, 0]
@@ -276,7 +276,7 @@ def mean_of(answer: Answer, rng: random.Random) -> Iterator[Case]:
 
 
 def _moment(rng: random.Random, least: float, most: float) -> float:
-    """Draw a time in seconds, of whole milliseconds."""
+    """Draw a time between `least` and `most` seconds, in whole milliseconds."""
     return round(rng.uniform(least, most), 3)
 
 
@@ -336,7 +336,7 @@ def _shares(ranks: Sequence[int], nbytes: int, did: Did) -> list[int]:
 
 
 def _sent_by(ranks: Sequence[int], did: Did) -> list[int]:
-    """Return the bytes that each of these ranks sends, sorted."""
+    """Return the numbers of bytes that these ranks send, in ascending order."""
     return sorted(did.bytes[rank] for rank in ranks)
 
 
@@ -384,7 +384,7 @@ def _passes_on(ranks: Sequence[int], did: Did) -> bool:
 
 
 def _tensors(rng: random.Random, n: int, have: Sequence[int]) -> tuple[list[list[Any]], list[Any]]:
-    """Return the tensors by rank, and those of the ranks in `have`."""
+    """Return the tensors of all ranks, and the tensors that the ranks in `have` share."""
     import torch
 
     generator = torch.Generator().manual_seed(rng.randrange(10**9))

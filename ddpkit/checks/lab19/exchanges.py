@@ -14,9 +14,9 @@ ROUNDS = 3
 
 
 class Rounded:
-    """Lines of numbers of each rank in each round, and the means and the errors of rounding.
+    """Tensors of each rank in each round, and their means and rounding errors.
 
-    `sizes` has the size of the numbers for each rank.
+    `sizes` has the magnitude of the numbers on each rank.
     """
 
     def __init__(self, rng: random.Random, sizes: Sequence[float], numbers: int) -> None:
@@ -28,11 +28,11 @@ class Rounded:
         self.x = self.x * torch.tensor(sizes)[:, None]
 
     def of(self, rank: int) -> Any:
-        """Return the lines of a rank, [round, number]."""
+        """Return the tensors of a rank, [round, number]."""
         return self.x[:, rank].clone()
 
     def run(self, idea: str = "") -> tuple[list[Any], list[Any]]:
-        """Return means and errors of each rank, both [round, number]; `idea` names a mistake."""
+        """Return each rank's means and errors, [round, number]; `idea` names a mistake, if any."""
         error, means, errors = torch.zeros(self.n, self.numbers), [], []
         for x in self.x:
             wanted = x if idea == "old error lost" else x + error
@@ -78,7 +78,7 @@ BYTES_IDEAS = ("old error lost", "forgets", "of the mean", "counted twice", "sig
 
 
 class Weighted:
-    """Differences and steps of each rank, and the weighted mean of the ranks in a group."""
+    """Differences of parameters and step counts by rank, and the weighted mean of a group."""
 
     def __init__(
         self, rng: random.Random, steps: Sequence[int], members: Sequence[int] | None = None
@@ -98,12 +98,12 @@ class Weighted:
         return sum(rows, torch.zeros(self.numbers)) / by if at else torch.zeros(self.numbers)
 
     def right(self) -> Any:
-        """Return the mean of the group."""
+        """Return the right weighted mean of the group."""
         taken = [self.steps[rank] for rank in self.ranks]
         return self._weighted(taken, max(sum(taken), 1))
 
     def models(self) -> dict[str, list[Any]]:
-        """Return the means of some mistakes, by rank of the group."""
+        """Return the means that common mistakes give, by rank of the group."""
         taken = [self.steps[rank] for rank in self.ranks]
         n = len(self.ranks)
         part = [float(bool(each)) for each in taken]

@@ -1,4 +1,4 @@
-"""Lab 19: the hints for steps between exchanges, the outer optimizer and the stream."""
+"""Lab 19: the hints for steps_between, the outer optimizer and the stream of fragments."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from ddpkit.exercises.values import Between, Close
 
 
 def is_model(found: Any, model: Any) -> bool:
-    """True if each rank's value is that of a mistake, up to rounding."""
+    """True if each rank's value equals the value that a mistake gives, up to rounding."""
     return all(same(one, Close(other)) for one, other in zip(found, model, strict=True))
 
 
 def right_but(s: Seen, *names: str) -> bool:
-    """True if some of these values are wrong, and no other value."""
+    """True if at least one of these values is wrong, and no other value."""
     return s.wrong(*names) and not s.wrong(*(name for name in s.expect if name not in names))
 
 
 def too_much(s: Seen, name: str) -> tuple[int, int]:
-    """Return the bytes of the first rank that hands in too much, and the bytes that are enough."""
+    """Return (sent bytes, allowed bytes) for the first rank that sends too much."""
     pairs = ((got, due.most) for got, due in zip(s[name], s.expect[name], strict=True))
     return next(pair for pair in pairs if pair[0] > pair[1])
 
 
 def gave_more(s: Seen) -> bool:
-    """True if only the bytes are wrong, and some rank hands in more bytes than it may."""
+    """True if only bytes or exchanges are wrong, and some rank sends more bytes than allowed."""
     return right_but(s, "handed in", "exchanges") and any(
         isinstance(due, Between) and got > due.most
         for got, due in zip(s["handed in"], s.expect["handed in"], strict=True)

@@ -36,7 +36,7 @@ def _exchanges(s: Seen) -> bool:
 
 
 def _first_error(s: Seen) -> bool:
-    """True if the means of round 0 are right, and the errors are wrong."""
+    """True if the means of round 0 are right, but its rounding errors are wrong."""
     pairs = zip(s.mean, s.expect["mean"], strict=True)
     return all(same(got[0], Close(due.value[0])) for got, due in pairs) and not all(
         same(got[0], Close(due.value[0], digits=3))
@@ -163,7 +163,7 @@ def _of(kind: Any, wanted: Any) -> Any:
 
 
 def _no_exception(s: Seen) -> bool:
-    """True if the first wrong end is a returned value, although an exception was due."""
+    """True if the first wrong result is a returned value where an exception was right."""
     if not s["wrong at"]:
         return False
     _, _, got, due = _at(s)
@@ -181,12 +181,12 @@ def _waits_long(s: Seen) -> bool:
 
 
 def _whole(s: Seen) -> bool:
-    """True if each rank asks for a list at least once."""
+    """True if each rank visits at least one round."""
     return all(s.plans)
 
 
 def _several(s: Seen) -> bool:
-    """True if two ranks were told different lists in the same round."""
+    """True if two ranks received different lists in the same round."""
     rounds = max(map(len, s.lists))
     for k in range(rounds):
         found = [each[k] for each in s.lists if k < len(each) and isinstance(each[k], list)]
@@ -282,7 +282,7 @@ def _first_alone(s: Seen) -> bool:
 
 
 def _again(s: Seen) -> int | None:
-    """Return a rank that already had the tensors, and still received bytes; otherwise None."""
+    """Return a rank that already had the tensors but still received bytes; otherwise None."""
     return next((r for r in s.have if s.received[r]), None)
 
 

@@ -51,7 +51,7 @@ def _a_line(start: Any) -> Any:
 def outer_steps(
     answer: Any, tensors: Sequence[Any], lr: float, momentum: float, steps: Any, keep: float
 ) -> dict[str, Any]:
-    """Return the same as `outer_rounds`, by calls of `step(mean)` in place of `begin` and `end`."""
+    """Return the results of `outer_rounds`, but call `step(mean)` instead of `begin` and `end`."""
     parameters = [nn.Parameter(each.clone()) for each in tensors]
     outer = answer(iter(parameters), lr, momentum)
     after, starts, begin = [], [], _in_line(parameters)
@@ -65,7 +65,7 @@ def outer_steps(
 
 
 def outer_timed(answer: Any, numbers: int, products: int, width: int) -> None:
-    """Begin an exchange, multiply matrices, and end the exchange."""
+    """Begin an exchange, multiply matrices, and end the exchange, so that the check can time it."""
     parameters = [nn.Parameter(torch.zeros(numbers // 2)) for _ in "ab"]
     outer = answer(parameters, 0.7, 0.9)
     a = torch.zeros(width, width)
@@ -81,7 +81,7 @@ def _equal(one: Any, other: Any) -> bool:
 
 
 def by_bytes(answer: Answer, lines: Any) -> dict[str, Any]:
-    """Return the means and the errors of some rounds, [round, number]."""
+    """Return the means and the rounding errors of some rounds, [round, number]."""
     error, means, errors, kept = torch.zeros_like(lines[0]), [], [], True
     for x in lines:
         mine, old = x.clone(), error.clone()
@@ -96,7 +96,7 @@ def by_bytes(answer: Answer, lines: Any) -> dict[str, Any]:
 def mean_by_steps(
     answer: Answer, difference: Any, steps: int, members: Sequence[int] | None
 ) -> Any:
-    """Return the mean, and True if the difference is as it was; None on ranks outside the group."""
+    """Return the mean, and True if the difference is unchanged; None on ranks outside the group."""
     group = None if members is None else dist.new_group(list(members))
     if members is not None and dist.get_rank() not in members:
         return None
@@ -108,7 +108,7 @@ def mean_by_steps(
 def caught_up(
     answer: Answer, tensors: Sequence[Any], have: Sequence[int], lack: Sequence[int]
 ) -> list[Any]:
-    """Return the rank's tensors after the call."""
+    """Return the rank's tensors after the answer's call."""
     mine = [each.clone() for each in tensors]
     answer(mine, list(have), list(lack))
     return mine

@@ -14,7 +14,7 @@ NBYTES = 4 * NUMBERS
 
 
 class Rounds:
-    """Equal parameters for all ranks, and steps of each rank before and during each exchange."""
+    """Equal initial parameters, and the changes of each rank before and during each exchange."""
 
     def __init__(
         self, rng: random.Random, n: int, lr: float, momentum: float, keep: float, count: int = 4
@@ -31,16 +31,16 @@ class Rounds:
         self.during = 0.3 * drawn(count, n, NUMBERS) if keep else torch.zeros(count, n, NUMBERS)
 
     def parameters(self) -> list[Any]:
-        """Return the start as two tensors of the shapes SHAPES."""
+        """Return the initial parameters as two tensors of the shapes SHAPES."""
         parts = self.start.split([12, 5])
         return [part.view(shape).clone() for part, shape in zip(parts, SHAPES, strict=True)]
 
     def steps(self, rank: int) -> Any:
-        """Return the steps of a rank, [round, before or during, number]."""
+        """Return the changes of a rank's parameters, [round, before or during, number]."""
         return torch.stack([self.before[:, rank], self.during[:, rank]], dim=1)
 
     def run(self, idea: str = "") -> list[Any]:
-        """Return the parameters of each rank, [round, number]; `idea` names a mistake."""
+        """Return each rank's parameters, [round, number]; `idea` names a mistake, or is ""."""
         p = self.start.double().expand(self.n, -1).clone()
         first = start = self.start.double().expand(self.n, -1).clone()
         velocity, after = torch.zeros_like(start), []

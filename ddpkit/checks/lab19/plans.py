@@ -29,7 +29,7 @@ def _steps(exchange_ms: float, step_ms: float, share: float) -> float:
 
 
 def ideas(plan: Plan) -> dict[str, float]:
-    """Return the right number of steps, and the numbers of some mistakes, before rounding up."""
+    """Return the right number of steps, and the numbers of common mistakes, before rounding up."""
     step_ms, nbytes, n, latency, gbit, share = plan
     rounds, part = 2 * (n - 1), nbytes / n
     ms = partial(_exchange_ms, latency=latency, gbit=gbit)
@@ -49,7 +49,7 @@ def ideas(plan: Plan) -> dict[str, float]:
 
 
 def drawn_plan(rng: random.Random, *, gbit: float) -> Plan:
-    """Return a plan for which each mistake leads to a different, wrong number of steps."""
+    """Return a plan for which each mistake gives a wrong number of steps, off by 2 or more."""
     while True:
         n = rng.randrange(3, 17)
         nbytes = n * rng.randrange(20_000, 900_000)
@@ -63,13 +63,13 @@ def drawn_plan(rng: random.Random, *, gbit: float) -> Plan:
 
 
 def whole(rng: random.Random) -> Plan:
-    """Return a plan for which the number of steps is whole, without a rounding error."""
+    """Return a plan for which the right number of steps is whole, without a rounding error."""
     carried_ms, latency_ms = rng.randrange(3, 200), rng.randrange(5, 80)
     return (2, 250_000 * carried_ms, 2, latency_ms, 1, 0.5)
 
 
 def steps_asked(answer: Answer, plan: Plan) -> Observed:
-    """Return the answer's number of steps."""
+    """Return the number of steps that the answer computes."""
     return {"steps": answer(*plan)}
 
 
@@ -96,7 +96,7 @@ class Stream:
         self.steps = 4 * every
 
     def right(self) -> Schedule:
-        """Return the fragments that begin and those that end, by step."""
+        """Return the fragments that begin and those that end, for each step."""
         return _schedule(self.fragments, self.every, self.delay, self.steps)
 
     def by_turns(self) -> list[list[int]]:
@@ -106,11 +106,11 @@ class Stream:
         return [[due[t]] if turn and t % turn == 0 else [] for t in range(1, self.steps + 1)]
 
     def reversed(self) -> list[list[int]]:
-        """Return the fragments that begin, if the last fragment comes first."""
+        """Return the fragments that begin, if the order of the fragments is reversed."""
         return [[self.fragments - 1 - k for k in each] for each in self.right()[0]]
 
     def all_at_once(self) -> list[list[int]]:
-        """Return the fragments that begin, if all begin together every `every` steps."""
+        """Return the fragments that begin, if all fragments begin together every `every` steps."""
         all_of_them = list(range(self.fragments))
         return [[] if t % self.every else all_of_them for t in range(1, self.steps + 1)]
 
@@ -143,7 +143,7 @@ def _sorted(found: Any) -> Any:
 
 
 def streamed(answer: Answer, fragments: int, every: int, delay: int) -> Observed:
-    """Return the answer's two lists after each step of four periods."""
+    """Return the answer's two lists of fragments (begin, end) after each step of four periods."""
     begin, end = [], []
     for t in range(1, 4 * every + 1):
         begins, ends = values(answer(t, fragments, every, delay), 2)
@@ -157,7 +157,7 @@ def _listed(found: Any) -> Any:
 
 
 def drawn_streams(rng: random.Random) -> list[tuple[str, Stream]]:
-    """Return schedules with even and uneven periods."""
+    """Return schedules in which the fragments divide the period evenly, and others."""
     k, m = rng.randrange(2, 6), rng.randrange(4, 25)
     uneven, odd = rng.randrange(3, 7), rng.randrange(14, 80)
     odd += odd % uneven == 0
@@ -172,5 +172,5 @@ def drawn_streams(rng: random.Random) -> list[tuple[str, Stream]]:
 
 
 def first_of(found: Sequence[Any]) -> Any:
-    """Return the first element; return None if there is none."""
+    """Return the first element, or None if there is no element."""
     return found[0] if found else None

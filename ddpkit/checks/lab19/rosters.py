@@ -1,4 +1,4 @@
-"""Lab 19: a quorum on an invented clock: visits of ranks to rounds, and the right lists."""
+"""Lab 19: a quorum on a simulated clock: visits of ranks to rounds, and the right rank lists."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LATE = 0.05  # seconds: a visit may end this much after (or before) the right mo
 
 
 def lists(answer: Answer, plans: Plans, least: int, seconds: float) -> Observed:
-    """Return the list or the exception of each visit, and the seconds, by rank."""
+    """Return, for each rank, the list or the exception of each visit, and its seconds."""
 
     def end(store: Any, name: str, rank: int) -> Any:
         return _end(answer, store, name, rank, len(plans), least, seconds)
@@ -46,7 +46,7 @@ def _end(
 
 
 def right(plans: Plans, least: int, seconds: float) -> tuple[list[list[Any]], list[list[float]]]:
-    """Return the right end of each visit, and the seconds that the visit takes, by rank.
+    """Return, for each rank, the right result of each visit, and the seconds that the visit takes.
 
     A round must be the k-th visit of each rank that comes to it, with the same k for all ranks.
     """
@@ -73,7 +73,7 @@ def right(plans: Plans, least: int, seconds: float) -> tuple[list[list[Any]], li
 def _decided(
     came: dict[int, float], rank: int, n: int, least: int, seconds: float
 ) -> tuple[Any, float]:
-    """Return the end of a rank's visit, and the moment of this end."""
+    """Return the right result of a rank's visit, and the moment at which the visit ends."""
     if len(came) == n:
         moments = sorted([*(at + seconds for at in came.values()), max(came.values())])
     else:
@@ -90,7 +90,7 @@ def _decided(
 
 
 def read(plans: Plans, least: int, seconds: float, seen: Observed) -> Observed:
-    """Compare the seconds of each visit with the right seconds.
+    """Compare the results and the seconds of each visit with the right ones.
 
     "slow" has [rank, visit, seconds, right seconds, known] for each visit that was too long or too
     short. `known` is true if some rank had its list of the same round before the visit ended.
@@ -118,7 +118,7 @@ def read(plans: Plans, least: int, seconds: float, seen: Observed) -> Observed:
 
 
 def _moments(plans: Plans, seen: Observed) -> list[list[float]]:
-    """Return the moment at which each visit ended, by rank."""
+    """Return, for each rank, the moment at which each visit ended."""
     found = []
     for plan, of_rank in zip(plans, seen["took"], strict=True):
         now, ended = 0.0, []
@@ -130,7 +130,7 @@ def _moments(plans: Plans, seen: Observed) -> list[list[float]]:
 
 
 def _first(done: Sequence[Sequence[float]], seen: Observed, at: int) -> float:
-    """Return the first moment at which any rank had its list in visit number `at`."""
+    """Return the earliest moment at which any rank had its list in visit number `at`."""
     pairs = zip(done, seen["lists"], strict=True)
     return min(
         (moments[at] for moments, ends in pairs if at < len(ends) and isinstance(ends[at], list)),

@@ -1,13 +1,13 @@
-"""Lab 20: real sizes.
+"""Lab 20: real sizes of models and machines.
 
 cases      the exercises: questions, and right values
-sizes      sizes of transformers, their FLOPs and their memory, and counts by wrong ideas
+sizes      sizes of transformers, their FLOPs and their memory, and counts with mistakes
 training   a step of FSDP2, run without values, and its peak of memory
-rooflines  operations that a host launches, their limits, and limits by wrong ideas
-limits     the least tokens that hide a communication, by right and wrong formulas
-sides      an answer's limit, judged by its number and by runs
-both_sides runs without values, with fewer and with more tokens than a limit
-profiles   traces with one large trouble each, and their limits
+rooflines  operations that a host launches, the limit of each, and limits with mistakes
+limits     the fewest tokens that hide a communication, by right and wrong formulas
+sides      the verdict on an answer of hidden_from: by the formula, and by two runs
+both_sides runs without values, with fewer and with more tokens than an answer of hidden_from
+profiles   traces with one large performance problem each, and the name of the problem
 planning   plans of replicas, stages and slices, with their costs
 hints      sentences for wrong answers: model_flops, fits, roof
 hints_more sentences for wrong answers: hidden_from, read_profile, choose

@@ -1,11 +1,11 @@
-"""Lab 20: runs without values, with fewer and with more tokens than a limit.
+"""Lab 20: runs without values, with fewer and with more tokens than an answer of hidden_from.
 
-A run has eight stretches: MLPs for shards and slices, linear layers for copies.
+A run has eight layers: MLPs for "shards" and "slices", linear layers for "copies".
 
-On the device only products cost time. So the exposed time of a step is the length of the step minus
-the time of the arithmetic, minus the time of the messages that nothing can hide. These messages are
-the first gather and the last scatter of shards, the last all-reduce of copies, and the last
-all-reduce of slices of each half of the batch.
+On the emulated device only matrix products cost time. So the exposed time of a step is the length
+of the step minus the time of the arithmetic, minus the time of the messages that nothing can hide.
+These messages are the first gather and the last scatter of shards, the last all-reduce of copies,
+and the last all-reduce of slices of each half of the batch.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ STRETCHES = 8
 
 @cache
 def exposed(ask: Hidden, counts: tuple[int, ...]) -> list[tuple[float, float]]:
-    """Return, for each number of tokens, the exposed ms of a step, and exposed ms / computing ms.
+    """Return (exposed ms, exposed ms / computing ms) of a step, for each number of tokens.
 
-    All numbers of tokens run one after the other, in one Cluster of `ask.n` ranks. Only one rank
-    runs; the others are its copies.
+    The numbers of tokens run one after the other, in one Cluster of `ask.n` ranks. Only one rank
+    runs; the cluster copies its times to the other ranks.
     """
     cluster = Cluster(
         ask.n,

@@ -92,7 +92,7 @@ def _peaks(
 
 
 def _near(run: Sequence[int], observed: Observed) -> Observed:
-    """Add "within 5 %": for each number of bytes, true if near the bytes of the run."""
+    """Add "within 5 %": for each answer, True if its bytes are near the bytes of the run."""
     found = observed["bytes"]
     numbers = [
         isinstance(got, int | float) and not isinstance(got, bool) and abs(got / due - 1) <= 0.05
@@ -141,7 +141,7 @@ def hidden_from(answer: Answer, rng: random.Random) -> Iterator[Case]:
 
 
 def _number(ask: limits.Hidden, observed: Observed) -> Observed:
-    """Judge the answer's number without runs, because torchrun cannot run without values."""
+    """Judge the answer by the formula alone, because torchrun cannot run without values."""
     good = limits.close(observed["tokens"], limits.limit(ask))
     return {**observed, "exposed": (), "number": "right" if good else "wrong"}
 
@@ -173,7 +173,7 @@ def read_profile(answer: Answer, rng: random.Random) -> Iterator[Case]:
 
 
 def _profiles(due: Sequence[int], observed: Observed) -> Observed:
-    """Add "malformed", and "off by 0.1 %": for each number, true if off by more than 0.1 %."""
+    """Add "malformed", and "off by 0.1 %": for each gain, True if it is off by more than 0.1 %."""
     off = [
         not isinstance(ns, int | float) or abs(ns - right) > 0.001 * right
         for ns, right in zip(observed["ns"], due, strict=True)

@@ -17,7 +17,7 @@ def _numbers(found: Any) -> bool:
 
 
 def _counts(*ideas: str) -> Callable[[Seen], bool]:
-    """Return a condition: one of the ideas gives all of the answer's FLOPs for again="none"."""
+    """Return a condition: a mistake in `ideas` gives all of the answer's FLOPs for again="none"."""
 
     def fits(s: Seen) -> bool:
         return any(list(s["none"]) == s.ideas[name] for name in ideas)
@@ -101,7 +101,7 @@ FLOPS = (
 
 
 def _like(name: str) -> Callable[[Seen], bool]:
-    """Return a condition: all bytes are within half a percent of the bytes of a mistake."""
+    """Return a condition: all answers are within half a percent of those of the mistake `name`."""
 
     def fits(s: Seen) -> bool:
         return any(_near(s["bytes"], each) for each in s.ideas[name])
@@ -110,7 +110,7 @@ def _like(name: str) -> Callable[[Seen], bool]:
 
 
 def _which(name: str, s: Seen) -> int:
-    """Return the index of the variant of the mistake `name` that gives nearly these bytes."""
+    """Return the index of the variant of the mistake `name` that fits the answer's bytes."""
     ideas: Sequence[Sequence[float]] = s.ideas[name]
     return next(at for at, each in enumerate(ideas) if _near(s["bytes"], each))
 
@@ -181,7 +181,7 @@ FITS = (
 
 
 def _ends(idea: str) -> Callable[[Seen], bool]:
-    """Return a condition: the answer's end is wrong, and equals the end that a wrong idea gives."""
+    """Return a condition: the answer's end is wrong, and equals the end of the mistake `idea`."""
 
     def fits(s: Seen) -> bool:
         idea_us = Close(1e6 * s.ideas[idea], digits=5)

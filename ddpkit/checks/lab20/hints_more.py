@@ -13,7 +13,7 @@ from ddpkit.exercises.hint import Hint, Seen
 
 
 def _is_by(*ideas: str) -> Callable[[Seen], bool]:
-    """Return a condition: the number of tokens is that of one of these wrong ideas."""
+    """Return a condition: the answer's number of tokens is that of a mistake in `ideas`."""
 
     def fits(s: Seen) -> bool:
         numbers = [number for idea in ideas for number in s.ideas[idea]]
@@ -23,7 +23,7 @@ def _is_by(*ideas: str) -> Callable[[Seen], bool]:
 
 
 def _at(s: Seen) -> str:
-    """Describe the exposed time of the run with more tokens than the answer's number."""
+    """Return a text with the exposed time of the run with more tokens than the answer."""
     tokens, ms = s.exposed[-1]
     return f"With {tokens:,} tokens, {ms:.2g} ms of a step are exposed"
 
@@ -33,7 +33,7 @@ def _of_shards(s: Seen) -> bool:
 
 
 def _grows(s: Seen) -> bool:
-    """True if a wrong answer takes the bytes of slices for constant, or should be inf."""
+    """True if a wrong answer should be inf, or takes the bytes of slices as constant."""
     if s.number != "wrong":
         return False
     return math.isinf(s.due) or (s.ask.way == "slices" and _is_by("fixed bytes")(s))
@@ -100,7 +100,7 @@ HIDDEN = (
 
 
 def _reads(*ideas: str) -> Callable[[Seen], bool]:
-    """Return a condition: one of these wrong ideas gives the names and numbers of all traces."""
+    """Return a condition: a mistake in `ideas` gives the names and gains of all traces."""
 
     def fits(s: Seen) -> bool:
         found = list(zip(s["limits"], s["ns"], strict=True))
@@ -114,7 +114,7 @@ def _reads(*ideas: str) -> Callable[[Seen], bool]:
 
 
 def _place(s: Seen, name: str) -> int:
-    """Return the number of the trace with this limit."""
+    """Return the index of the trace with the limit `name`."""
     return int(s.expect["limits"].index(name))
 
 

@@ -1,4 +1,4 @@
-"""Lab 20: the least tokens that hide a communication, by right and wrong formulas, and by runs."""
+"""Lab 20: the fewest tokens that hide a communication, by right and wrong formulas."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MOST = 10_000_000  # the largest number of tokens that the check runs
 
 @dataclass(frozen=True)
 class Hidden:
-    """A question: the arguments of `hidden_from`, and the sizes of the run's products."""
+    """A question to `hidden_from`: its arguments, and the sizes of the products in the run."""
 
     way: Way
     sizes: tuple[int, int]  # (in, out) of a linear layer; for shards and slices, of an MLP
@@ -27,7 +27,7 @@ class Hidden:
 
     @property
     def block(self) -> int:
-        """The parameters of a stretch (a linear layer or an MLP), on all ranks together."""
+        """The parameters of one layer (a linear layer or an MLP), on all ranks together."""
         d, h = self.sizes
         return d * h if self.way == "copies" else 2 * d * h
 
@@ -39,12 +39,12 @@ class Hidden:
 
     @property
     def words(self) -> str:
-        """The question in a few words."""
+        """The question in a few words, for the title of a case."""
         return f"{self.way}, {self.n} ranks, {self.giga} GB/s, {self.us} us"
 
 
 def asked(answer: Callable[..., Any], arguments: tuple[Any, ...]) -> dict[str, Any]:
-    """Return the answer's number of tokens."""
+    """Return the number of tokens that the answer computes."""
     return {"tokens": answer(*arguments)}
 
 
@@ -69,16 +69,16 @@ def drawn(rng: random.Random) -> list[Hidden]:
 
 
 def stretches(ask: Hidden, **by_mistake: Any) -> list[Stretch]:
-    """Return the stretches of a question; keywords replace parts of the formula.
+    """Return the times of the messages and products that overlap; keywords add mistakes.
 
     latency   seconds of a hop
-    gradient  bytes of a number of a gradient
+    gradient  bytes of each element of a gradient
     ring      trips round the ring in an all-reduce
     backward  FLOPs of a backward, for each parameter and token
     divided   False: each hop sends all bytes, not an n-th
-    apart     False: backward's two messages travel at the same time
+    apart     False: backward's two messages are sent at the same time
     more      0: the bytes of slices do not grow with the tokens
-    both      False: only the stretch of the forward counts
+    both      False: only the forward counts
     """
     way, block, width, n, flops, bandwidth, latency = ask.arguments
     latency = by_mistake.get("latency", latency)
@@ -102,7 +102,7 @@ def stretches(ask: Hidden, **by_mistake: Any) -> list[Stretch]:
 
 
 def limit(ask: Hidden, **by_mistake: Any) -> float:
-    """Return the least number of tokens; math.inf if no number hides the messages."""
+    """Return the fewest tokens that hide the messages; math.inf if no number does."""
     found = [
         once / (work - more) if work > more else math.inf
         for once, more, work in stretches(ask, **by_mistake)
@@ -111,7 +111,7 @@ def limit(ask: Hidden, **by_mistake: Any) -> float:
 
 
 def close(got: Any, due: float) -> bool:
-    """True for a number within 0.2 % or one token; inf is close only to inf."""
+    """True if the number is within 0.2 % or one token of `due`; inf is close only to inf."""
     if isinstance(got, bool) or not isinstance(got, int | float):
         return False
     if math.isinf(due) or math.isinf(got) or math.isnan(got):
@@ -129,5 +129,5 @@ IDEAS: dict[str, Sequence[dict[str, Any]]] = {
 
 
 def by_ideas(ask: Hidden) -> dict[str, list[float]]:
-    """Return the numbers of tokens by each wrong idea."""
+    """Return, for each mistake, the numbers of tokens that its variants give."""
     return {name: [limit(ask, **each) for each in many] for name, many in IDEAS.items()}

@@ -21,7 +21,7 @@ Costs = Mapping[Key, tuple[float, float]]  # bytes and seconds
 
 @dataclass(frozen=True)
 class Search:
-    """A question: a model, a batch, GPUs, and costs of plans."""
+    """A question: a model, a batch, numbers of GPUs, a memory limit, and the costs of plans."""
 
     shape: TransformerShape
     batch: int
@@ -31,10 +31,10 @@ class Search:
     costs: Costs  # bytes and seconds of each legal plan
 
     def is_legal(self, key: Key) -> bool:
-        """True if a plan has whole shares, and its number of GPUs is in `gpus`.
+        """True if a plan divides everything evenly, and its number of GPUs is in `gpus`.
 
-        Stages divide the layers, slices divide the key heads and a host's GPUs, and
-        replicas × micro divides the batch.
+        Stages divide the layers, slices divide the key heads and a host's GPUs, and replicas ×
+        micro divides the batch.
         """
         replicas, stages, slices, again, micro = key
         sizes = replicas, stages, slices, micro
@@ -55,17 +55,17 @@ class Search:
 
 
 def bill(key: Key, costs: Costs) -> float:
-    """Return the GPU seconds of a plan's step."""
+    """Return the GPU seconds of one step of a plan."""
     return costs[key][1] * key[0] * key[1] * key[2]
 
 
 def fitting(ask: Search) -> list[Key]:
-    """Return the legal plans that fit."""
+    """Return the legal plans that fit into memory."""
     return [key for key in ask.legal if ask.costs[key][0] <= ask.memory]
 
 
 def best(ask: Search) -> tuple[Key, Key] | None:
-    """Return the fastest and the cheapest plan; None if nothing fits."""
+    """Return the fastest and the cheapest plan; None if no plan fits."""
     found = fitting(ask)
     if not found:
         return None
@@ -124,7 +124,7 @@ def _with_equal_bills(ask: Search) -> Search:
 
 
 def drawn(rng: random.Random) -> list[tuple[str, Search]]:
-    """Return four questions with their titles; in the first, wrong ideas lead to wrong plans."""
+    """Return four questions with their titles; in the first, common mistakes give wrong plans."""
     while True:
         first = _search(rng, 100e9, rng.uniform(1.9, 3.6), [8, 16, 24])
         fastest, cheapest = best(first) or ((), ())
@@ -151,7 +151,7 @@ def asked(
 ) -> dict[str, Any]:
     """Return the answer's two plans, and each plan for which the answer called `seconds`.
 
-    A combination without an entry in the table needs one byte on each GPU, and takes a nanosecond.
+    A combination without an entry in the table costs one byte on each GPU, and a nanosecond.
     """
     timed = list[Key]()
 
@@ -176,7 +176,7 @@ def _key(plan: Any) -> Key:
 
 
 def judged(ask: Search, observed: Any) -> dict[str, Any]:
-    """Return the seconds and the bill of the answer's plans, or a description of wrong plans."""
+    """Return the seconds and the GPU seconds of the answer's plans, or describe wrong plans."""
     plans, timed = observed["plans"], {tuple(key) for key in observed["timed"]}
     fit = set(fitting(ask))
     seen: dict[str, Any] = {

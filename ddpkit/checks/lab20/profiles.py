@@ -1,4 +1,4 @@
-"""Lab 20: traces, each with one large and one small trouble, and the limits of the traces.
+"""Lab 20: traces with one large and small performance problems, and the name of the large one.
 
 All traces have four ranks and one step. The args of a kernel are its FLOPs, its bytes and the
 moment of its launch.
@@ -28,7 +28,7 @@ class _Step:
     def kernel(
         self, rank: int, start: int, ns: int, intensity: float = 1000, before: int = 9000
     ) -> int:
-        """Add a kernel that starts `before` ns after its launch; return the kernel's end."""
+        """Add a kernel that starts `before` ns after its launch; return the end of the kernel."""
         nbytes = 1000 * ns
         args = {"flops": round(intensity * nbytes), "bytes": nbytes, "launched_ns": start - before}
         self.spans.append(Span(rank, "compute", "kernel", "span", start, start + ns, args=args))
@@ -41,11 +41,11 @@ class _Step:
         return self.kernel(rank, start, end - start, intensity)
 
     def late(self, rank: int, start: int, intensity: float = 1000) -> int:
-        """Add a short kernel that starts at its launch; return the kernel's end."""
+        """Add a short kernel that starts at its launch; return the end of the kernel."""
         return self.kernel(rank, start, self.rng.randrange(1_500, 3_000), intensity, before=0)
 
     def meet(self, posts: Sequence[int], moves: int, name: str = "all_reduce") -> int:
-        """Add a collective that ranks post at the moments `posts`; return the collective's end."""
+        """Add a collective; the ranks post it at the moments `posts`. Return its end."""
         ready = max(posts)
         for rank, post in enumerate(posts):
             self.spans.append(
@@ -72,7 +72,7 @@ class _Step:
 
 
 def launches(rng: random.Random) -> Trace:
-    """Return a trace of short kernels that wait for long launches, and a small all-reduce."""
+    """Return a trace of short kernels that wait for slow launches, and of a small all-reduce."""
     made, ends = _Step(rng), []
     for rank in range(RANKS):
         at = end = 0
@@ -85,7 +85,7 @@ def launches(rng: random.Random) -> Trace:
 
 
 def straggler(rng: random.Random) -> Trace:
-    """Return a trace of a rank that computes twice as long; two all-reduces wait for the rank."""
+    """Return a trace with one rank that computes twice as long; two all-reduces wait for it."""
     made, each, slow = _Step(rng), rng.randrange(180_000, 230_000), rng.randrange(RANKS)
     posts = []
     for rank in range(RANKS):
@@ -98,7 +98,7 @@ def straggler(rng: random.Random) -> Trace:
 
 
 def network(rng: random.Random) -> Trace:
-    """Return a trace of four all-reduces, which kernels hide only in part."""
+    """Return a trace of four all-reduces that kernels hide only in part."""
     made, moves = _Step(rng), rng.randrange(80_000, 100_000)
     first = rng.randrange(90_000, 120_000)
     posts = [made.kernels(rank, 0, first + rng.randrange(3_000)) for rank in range(RANKS)]
@@ -113,7 +113,7 @@ def network(rng: random.Random) -> Trace:
 
 
 def memory(rng: random.Random) -> Trace:
-    """Return a trace of kernels, mostly bound by memory, and of ranks that wait a little."""
+    """Return a trace of mostly memory-bound kernels, and of ranks that wait a little."""
     made, posts = _Step(rng), []
     for rank in range(RANKS):
         at = 0
@@ -126,7 +126,7 @@ def memory(rng: random.Random) -> Trace:
 
 
 def bubble(rng: random.Random) -> Trace:
-    """Return a trace of a pipeline: all forwards, all backwards, and then stage 0 goes on."""
+    """Return a trace of a pipeline: all forwards, all backwards, and then more work of stage 0."""
     made, one = _Step(rng), rng.randrange(16_000, 20_000)
     moves, micros = rng.randrange(1_000, 2_000), 4
     free = [0] * RANKS
@@ -155,7 +155,7 @@ TROUBLES: dict[str, Callable[[random.Random], Trace]] = {
 
 
 def drawn(rng: random.Random) -> list[Trace]:
-    """Return a trace of each trouble, in random order; the traces tell all wrong ideas apart."""
+    """Return one trace of each problem, in random order; each mistake gives different limits."""
     while True:
         found = [make(rng) for make in TROUBLES.values()]
         rng.shuffle(found)
@@ -179,7 +179,7 @@ IDEAS: dict[str, dict[str, Any]] = {
 
 
 def gains(trace: Trace, **by_mistake: Any) -> list[Counter[str]]:
-    """Return, by rank, the ns that mending each trouble could gain; keywords add mistakes."""
+    """Return, for each rank, the ns that solving each problem could gain; keywords add mistakes."""
     found = []
     for rank in trace.ranks:
         spans = trace.of(rank)
@@ -217,7 +217,7 @@ def _share(span: Span, by_mistake: Any) -> float:
 
 
 def limit(trace: Trace, **by_mistake: Any) -> Limit:
-    """Return the name and the ns of the largest gain of any rank."""
+    """Return the name and the ns of the largest gain on any rank; keywords add mistakes."""
     by_rank, most = gains(trace, **by_mistake), Counter[str]()
     for mine in by_rank:
         most = most + mine if "over" in by_mistake else most | mine
@@ -227,6 +227,6 @@ def limit(trace: Trace, **by_mistake: Any) -> Limit:
 
 
 def asked(answer: Callable[..., Any], traces: Sequence[Trace], ridge: float) -> dict[str, Any]:
-    """Return the answer's limits and gains."""
+    """Return the answer's limits and gains for these traces."""
     found = [answer(trace, ridge) for trace in traces]
     return {"limits": [each[0] for each in found], "ns": [each[1] for each in found]}

@@ -1,4 +1,7 @@
-"""Lab 20: operations that a host launches, their limits, and the limits by wrong ideas."""
+"""Lab 20: operations that a host launches, the limit of each, and limits with mistakes.
+
+The limit is arithmetic, memory or the launch.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ Operation = tuple[int, int]  # FLOPs, bytes
 
 @dataclass(frozen=True)
 class Roofs:
-    """The rates that a machine reaches, under the names of the lesson's `Machine`."""
+    """The rates of a machine, under the names of the lesson's `Machine`."""
 
     flops: float  # FLOP/s
     bandwidth: float  # bytes/s
@@ -21,14 +24,14 @@ class Roofs:
 
 @dataclass(frozen=True)
 class Queue:
-    """Operations, and the machine that carries them out."""
+    """A sequence of operations, and the machine that runs them."""
 
     operations: Sequence[Operation]
     machine: Roofs
 
     @property
     def work(self) -> list[tuple[float, float]]:
-        """Seconds of arithmetic and of memory for each operation."""
+        """The seconds of arithmetic and the seconds of memory traffic of each operation."""
         m = self.machine
         return [(flops / m.flops, nbytes / m.bandwidth) for flops, nbytes in self.operations]
 
@@ -36,8 +39,8 @@ class Queue:
 def right(queue: Queue, *, both: bool = False, launch: bool = True) -> tuple[list[str], float]:
     """Return the limit of each operation, and the end of the last operation in seconds.
 
-    Two mistakes: if `both`, the times of arithmetic and memory add up; without `launch`, a launch
-    takes no time.
+    Two options are mistakes. With `both`, the times of arithmetic and memory are added. Without
+    `launch`, a launch takes no time.
     """
     limits, free, step = [], 0.0, queue.machine.launch if launch else 0.0
     for number, (arithmetic, memory) in enumerate(queue.work, 1):
@@ -57,7 +60,7 @@ def _swapped(limits: Sequence[str]) -> list[str]:
 
 
 def by_ideas(queue: Queue) -> dict[str, Any]:
-    """Return ends and limits by each wrong idea."""
+    """Return the ends and limits that common mistakes give, by the name of the mistake."""
     launch, work = queue.machine.launch, [max(each) for each in queue.work]
     limits, end = right(queue)
     short = ["launches" if launch > w else _longer(*each)
@@ -74,7 +77,7 @@ def by_ideas(queue: Queue) -> dict[str, Any]:
 
 
 def drawn(rng: random.Random) -> list[tuple[str, Queue]]:
-    """Return questions, each with its title."""
+    """Return sequences of operations, each with its title."""
     machine = Roofs(rng.randrange(300, 700) * 1e12, rng.randrange(15, 33) * 1e11, 6e-6)
 
     def computes(us: float) -> Operation:
@@ -103,6 +106,6 @@ def drawn(rng: random.Random) -> list[tuple[str, Queue]]:
 
 
 def asked(answer: Callable[..., Any], operations: Sequence[Operation], machine: Any) -> Any:
-    """Return the answer's limits, and the end in us."""
+    """Return the answer's limits, and its end of the last operation in us."""
     limits, end = answer(list(operations), machine)
     return {"limits": list(limits), "us": 1e6 * end}

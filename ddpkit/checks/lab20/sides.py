@@ -1,4 +1,7 @@
-"""Lab 20: an answer's limit, judged by its number and by runs on both sides."""
+"""Lab 20: the number of tokens that hides a communication, judged by the formula and two runs.
+
+The runs have slightly fewer and slightly more tokens than the answer's number.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +12,13 @@ from ddpkit.checks.lab20.limits import MOST, Hidden, close, limit
 
 
 class Sides:
-    """The verdict on an answer's number of tokens: by the formula, and by runs on both sides."""
+    """The verdict on an answer's number of tokens: by the formula, and by two runs."""
 
     def __init__(self, ask: Hidden) -> None:
         self.ask = ask
 
     def read(self, observed: Any) -> dict[str, Any]:
-        """Return the tokens, the verdict, and the exposed ms of the runs on both sides.
+        """Return the tokens, the verdict, and the exposed ms with fewer and with more tokens.
 
         If no ranks can be started, the formula alone decides.
         """

@@ -1,4 +1,4 @@
-"""Lab 20: sizes of transformers, their FLOPs and memory, and the counts of wrong ideas."""
+"""Lab 20: sizes of transformers, their FLOPs and memory, and the counts of common mistakes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class TransformerShape:
 
     @property
     def products(self) -> list[tuple[int, int]]:
-        """The matrices of a block as (in, out), in the order of a forward."""
+        """The shapes (in, out) of a block's matrices, in the order of a forward."""
         d, kv, h = self.width, self.width // self.heads * self.kv_heads, self.hidden
         if self.gated:
             return [(d, d), (d, kv), (d, kv), (d, d), (d, h), (d, h), (h, d)]
@@ -33,29 +33,29 @@ class TransformerShape:
 
     @property
     def block(self) -> int:
-        """The parameters of one block."""
+        """The number of parameters of one block."""
         return sum(n * m for n, m in self.products) + 2 * self.width
 
     @property
     def root(self) -> int:
-        """The parameters outside the blocks."""
+        """The number of parameters outside the blocks."""
         return (2 - self.tied) * self.vocab * self.width + self.width
 
     @property
     def parameters(self) -> int:
-        """All parameters."""
+        """The number of all parameters."""
         return self.layers * self.block + self.root
 
 
 def gated(rng: random.Random, layers: int, width: int) -> TransformerShape:
-    """Return drawn sizes of a model with gated MLPs and fewer key heads."""
+    """Draw the sizes of a model with gated MLPs and fewer key heads than query heads."""
     heads = width // 128
     return TransformerShape(layers, width, heads, heads // 2, 3 * width + 128 * rng.randrange(9),
                  rng.randrange(16_000, 60_000))  # fmt: skip
 
 
 def plain(rng: random.Random, layers: int, width: int) -> TransformerShape:
-    """Return drawn sizes of a model with MLPs of two matrices, and a tied head."""
+    """Draw the sizes of a model with MLPs of two matrices, and a tied output layer."""
     heads = width // 128
     return TransformerShape(layers, width, heads, heads, 4 * width + 128 * rng.randrange(9),
                  rng.randrange(16_000, 60_000), gated=False, tied=True)  # fmt: skip
@@ -67,7 +67,7 @@ Batch = tuple[TransformerShape, int, int]  # a shape, sequences, and their lengt
 
 
 def parts_of(batch: Batch) -> tuple[list[int], int, int]:
-    """Return the forward FLOPs of a block's products, of a block's attention, and of the head."""
+    """Return the forward FLOPs of a block's products, a block's attention, and the output layer."""
     shape, sequences, length = batch
     tokens = sequences * length
     dense = [2 * tokens * n * m for n, m in shape.products]
@@ -75,7 +75,7 @@ def parts_of(batch: Batch) -> tuple[list[int], int, int]:
 
 
 def flops(batch: Batch, again: str = "none") -> int:
-    """Return the FLOPs of forward and backward; blocks are computed again as `again` says."""
+    """Return the FLOPs of forward and backward; `again` names the parts computed twice."""
     dense, attention, head = parts_of(batch)
     block, layers = sum(dense) + attention, batch[0].layers
     more = {"none": 0, "selective": sum(dense[1:-1:2]), "full": block - dense[-1]}
@@ -83,7 +83,7 @@ def flops(batch: Batch, again: str = "none") -> int:
 
 
 def flops_by_ideas(batch: Batch) -> dict[str, int]:
-    """Return the FLOPs by each wrong idea, where nothing is computed again."""
+    """Return the FLOPs that each mistake gives, where nothing is computed again."""
     (_, attention, head), shape = parts_of(batch), batch[0]
     right = flops(batch)
     return {
@@ -97,7 +97,7 @@ def flops_by_ideas(batch: Batch) -> dict[str, int]:
 
 
 def drawn_batches(rng: random.Random) -> list[Batch]:
-    """Return two drawn shapes, each at a small and at a large length."""
+    """Return two random shapes, each with a short and with a long sequence length."""
     found = list[Batch]()
     for make in (gated, plain):
         shape = make(rng, rng.randrange(2, 6), 256 * rng.randrange(2, 5))
@@ -110,7 +110,7 @@ def drawn_batches(rng: random.Random) -> list[Batch]:
 
 @dataclass(frozen=True)
 class ShardedStep:
-    """A step of FSDP2: a model, ranks, and the tokens of a rank."""
+    """A training step of FSDP2: a model, a number of ranks, and the tokens of a rank."""
 
     shape: TransformerShape
     ranks: int
@@ -121,7 +121,7 @@ class ShardedStep:
 
     @property
     def words(self) -> str:
-        """The step in a few words."""
+        """The step in a few words, for the title of a case."""
         name = self.name or f"{self.shape.layers} blocks of width {self.shape.width}"
         return (
             f"{name} on {self.ranks} ranks, {self.sequences} × {self.length:,} tokens, {self.again}"
@@ -152,13 +152,13 @@ PEAKS: Mapping[ShardedStep, int] = {
 
 
 def fits(step: ShardedStep, **by_mistake: Any) -> float:
-    """Return the most bytes of a rank; keywords replace parts of the right sum.
+    """Return the peak bytes of a rank, by the right formula; keywords replace parts of it.
 
     logit    bytes of each logit while the loss is computed
     state    bytes that a rank keeps for each parameter of its shard
     divided  False: each rank keeps the state of all parameters
     again    replaces `step.again` in the choice of the tensors that are kept for backward
-    working  False: leave out the working set of a block's backward
+    working  False: leave out the temporary tensors of a block's backward
     root     False: leave out the gathered parameters outside the blocks
     ends     False: leave out the gradients at the end of backward
     """
@@ -194,7 +194,7 @@ WRONG_FITS: Mapping[str, Sequence[Mapping[str, Any]]] = {
 
 
 def drawn_steps(rng: random.Random, ranks: int) -> list[ShardedStep]:
-    """Draw two steps on `ranks` ranks."""
+    """Draw two training steps on `ranks` ranks."""
     found = []
     for make, width, again in ((gated, 1024, "selective"), (plain, 2048, "full")):
         if rng.random() < 0.3:
@@ -205,12 +205,12 @@ def drawn_steps(rng: random.Random, ranks: int) -> list[ShardedStep]:
 
 
 def within(steps: Sequence[ShardedStep], peaks: Sequence[int]) -> bool:
-    """True if the lesson's formula is within 3 % of each run."""
+    """True if the lesson's formula is within 3 % of the peak of each run."""
     return all(abs(fits(s) / p - 1) < 0.03 for s, p in zip(steps, peaks, strict=True))
 
 
 def asked_flops(answer: Callable[..., Any], batches: Sequence[Batch], again: str) -> dict[str, Any]:
-    """Return the answer's FLOPs if nothing is computed again, and its FLOPs for `again`."""
+    """Return the answer's FLOPs without recomputation, and its FLOPs for `again`."""
     found = {"none": [answer(*batch) for batch in batches]}
     if again != "none":
         found[again] = [answer(*batch, again) for batch in batches]
@@ -218,7 +218,7 @@ def asked_flops(answer: Callable[..., Any], batches: Sequence[Batch], again: str
 
 
 def asked_bytes(answer: Callable[..., Any], steps: Sequence[ShardedStep]) -> dict[str, Any]:
-    """Return the answer's bytes for each step."""
+    """Return the bytes that the answer computes for each step."""
     return {
         "bytes": [answer(s.shape, s.ranks, s.sequences, s.length, s.again) for s in steps],
     }

@@ -1,7 +1,7 @@
 """Lab 20: a step of FSDP2 at real sizes, run without values, and its peak of memory.
 
-The model repeats the lesson's model: attention and MLPs with residual paths, and norms that are one
-operation each.
+The model is the lesson's model: attention and MLPs with residual connections. Each norm is a single
+operation.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def _norm(width: int) -> nn.Module:
 
 
 class TransformerBlock(nn.Module):
-    """Attention and an MLP, each after a norm, and each with a residual path."""
+    """Attention and an MLP, each after a norm, and each with a residual connection."""
 
     def __init__(self, shape: TransformerShape) -> None:
         super().__init__()
@@ -68,7 +68,7 @@ class TransformerBlock(nn.Module):
 
 
 class TransformerModel(nn.Module):
-    """A transformer: token ids of shape (sequences, length) in, logits out.
+    """A transformer: takes token ids of shape (sequences, length), returns logits.
 
     `wrap` gets each new block, and returns the block to use.
     """
@@ -90,7 +90,7 @@ class TransformerModel(nn.Module):
 
 
 def _selected() -> Any:
-    """Return the contexts of a checkpoint that keeps attention and products 1, 3, 5, ..."""
+    """Return checkpoint contexts that keep the attention and the products number 1, 3, 5, ..."""
     seen = Counter[bool]()
 
     def choose(ctx: Any, op: Any, *args: Any, **kwargs: Any) -> CheckpointPolicy:

@@ -1,11 +1,11 @@
-"""Parts of the checks of several labs.
+"""Parts of the checks that several labs share.
 
 mistakes   common mistakes as functions, and hints for answers that return the same numbers
 messages   hints about messages that were not delivered
 hints      sentences about answers of the wrong type
-meeting    ranks that visit a store at planned times, on an invented clock
-store      a c10d store on this invented clock: a wait takes no real time
-functions  an autograd function on a rank, with a forward and a backward
+meeting    ranks that visit a store at planned times, on a simulated clock
+store      a c10d store on this simulated clock: a wait takes no real time
+functions  a run of an autograd function on a rank, with a forward and a backward
 travel     the bytes of a rank's messages, forward and backward
 models     models and batches for a DistributedDataParallel
 alone      right gradients and parameters of these models, computed by one process

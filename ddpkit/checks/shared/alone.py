@@ -18,7 +18,7 @@ def vector(tensors: Sequence[Any]) -> Any:
 
 
 def gradients_of(module: Any, of_ranks: Sequence[Part]) -> list[list[Any]]:
-    """Return each rank's gradients, after a backward of the rank's part."""
+    """Return the gradients of each rank, after a backward on the rank's part of the batch."""
     found = []
     for part in of_ranks:
         net = deepcopy(module)
@@ -28,7 +28,7 @@ def gradients_of(module: Any, of_ranks: Sequence[Part]) -> list[list[Any]]:
 
 
 def mean(by_rank: Sequence[list[Any]]) -> list[Any]:
-    """Average the gradients over the ranks, parameter by parameter.
+    """Return the mean of each parameter's gradients over the ranks.
 
     A None counts as zeros. If all ranks have None, the mean is None.
     """
@@ -37,7 +37,7 @@ def mean(by_rank: Sequence[list[Any]]) -> list[Any]:
 
 
 def steps(module: Any, by_rank: Sequence[Sequence[Sequence[Part]]]) -> list[Any]:
-    """Train; return the mean gradients of each step, then the parameters.
+    """Train; return the mean gradients of each step, followed by the parameters.
 
     `by_rank` holds the parts as [rank][step][micro-batch].
     """

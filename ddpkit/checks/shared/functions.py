@@ -1,4 +1,4 @@
-"""A call of an autograd function on a rank, with forward and backward each in a named span."""
+"""A run of an autograd function on a rank, with forward and backward each in a named span."""
 
 from __future__ import annotations
 

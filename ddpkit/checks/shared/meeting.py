@@ -1,9 +1,9 @@
-"""Ranks that visit a store at planned times, on an invented clock.
+"""Ranks that visit a store at planned times, on a simulated clock.
 
-Each rank is a thread, and only one thread runs at a time. A rank has the floor until the rank waits
-in the store or sleeps. Then the next rank that can continue gets the floor. If no rank can
-continue, the clock moves to the next time for which a rank waits. The order of events is the same
-in every run, and a minute of waiting takes no real time.
+Each rank is a thread, and only one thread runs at a time. A rank runs until it waits in the store
+or sleeps. Then the next rank that can continue runs. If no rank can continue, the clock moves to
+the earliest time that a rank waits for. The order of events is the same in every run, and a minute
+of waiting takes no real time.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ CLOCKS = ("time", "monotonic", "perf_counter", "sleep")
 
 @dataclass(eq=False)
 class Visitor:
-    """A rank, and its last wait: for the condition `ready`, or until the time `until`."""
+    """A rank's thread, and its last wait: for the condition `ready`, or until the time `until`."""
 
     ready: Callable[[], bool]
     until: float
@@ -32,7 +32,7 @@ class Visitor:
 
 
 class Room:
-    """The invented clock, and the threads of the ranks; one thread at a time has the floor."""
+    """The simulated clock, and the threads of the ranks, of which only one runs at a time."""
 
     def __init__(self) -> None:
         self.now, self.people = 0.0, dict[int, Visitor]()
@@ -42,7 +42,7 @@ class Room:
         return self.people.get(threading.get_ident())
 
     def wait(self, until: float, ready: Callable[[], bool] = lambda: False) -> bool:
-        """Give up the floor until `ready()` is true or `until` has come; return `ready()`."""
+        """Let other ranks run until `ready()` is true or the time is `until`; return `ready()`."""
         me = self.people[threading.get_ident()]
         me.ready, me.until = ready, until
         me.floor.clear()
@@ -51,7 +51,7 @@ class Room:
         return ready()
 
     def next(self) -> None:
-        """Give the floor to the first rank that can continue; if no rank can, move the clock."""
+        """Wake the first rank that can continue; if no rank can continue, move the clock."""
         here = [each for each in self.people.values() if not each.left]
         if not here:
             return
@@ -68,7 +68,7 @@ class Room:
 
     @contextmanager
     def clocks(self) -> Iterator[None]:
-        """Patch the clocks in `time`: inside the block, ranks see the room's time."""
+        """Patch the clocks in `time`: inside the block, ranks read the simulated time."""
         changed: dict[str, Any] = {"sleep": self.sleep}
         for name in CLOCKS[:-1]:
             real = getattr(time, name)
@@ -85,9 +85,9 @@ End = Callable[[Any, str, int], Any]  # (store, name of the visit, rank) -> the 
 
 
 def meet(end: End, plans: Sequence[Sequence[Visit]]) -> tuple[list[list[tuple[Any, float]]], Kept]:
-    """Return each visit's result and seconds, by rank, and then the contents of the store.
+    """Run all planned visits; return each visit's result and seconds by rank, and the store.
 
-    Raises NotImplementedError: a rank's visit raised this error, because the answer is blank.
+    `end` makes a visit and returns its result. Raises NotImplementedError if the answer is blank.
     """
     room = Room()
     kept, found = Kept(), [list[tuple[Any, float]]() for _ in plans]

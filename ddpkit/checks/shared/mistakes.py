@@ -1,9 +1,9 @@
 """Common mistakes as functions: an answer that returns the same numbers gets the mistake's hint.
 
-An idea is a right or wrong way to compute the numbers, as a function. A question is the arguments
-of one call. The first case of an exercise asks several questions at once. No two ideas give equal
-numbers on all of these questions. Therefore the hint names the mistake that was made, and never a
-similar mistake.
+An idea is a function that computes the numbers in a right or a wrong way. A question is the
+arguments of one call. The first case of an exercise asks several questions at once. No two ideas
+give equal numbers on all of these questions. Therefore the hint names the mistake that was made,
+and never a similar mistake.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Named: TypeAlias = tuple[str, Idea]
 
 @dataclass(frozen=True)
 class Mistake:
-    """A wrong idea, and the sentence for answers that return the numbers of the idea."""
+    """A wrong function (`idea`), and the sentence for answers that return the same numbers."""
 
     name: str
     idea: Idea
@@ -33,18 +33,18 @@ class Mistake:
 
 
 def hints_for(mistakes: Iterable[Mistake], other: str) -> tuple[Hint, ...]:
-    """Return a hint for each mistake, and a last hint that says `other` to all further answers."""
+    """Return a hint for each mistake, and a last hint that says `other` to all other answers."""
     known = (Hint(each.name, partial(answers_as, each.idea), each.says) for each in mistakes)
     return *known, Hint("other", say=other)
 
 
 def as_number(value: Any) -> Any:
-    """Convert any kind of number to a float; return a text unchanged."""
+    """Return any kind of number as a float; return a text unchanged."""
     return value if isinstance(value, str | bytes) else float(value)
 
 
 def answers_as(idea: Idea, s: Seen) -> bool:
-    """True if the answers to all questions are the idea's answers."""
+    """True if the student's answers to all questions are equal to the results of `idea`."""
     return bool(s.questions) and near(s.answers, [_of(idea, each) for each in s.questions])
 
 
@@ -66,10 +66,10 @@ def telling(
     right: Idea,
     mistakes: Sequence[Mistake],
 ) -> list[Question]:
-    """Draw `count` questions that tell all ideas apart: the right idea and the wrong ideas.
+    """Draw `count` questions on which the right function and all mistakes give different answers.
 
-    Two ideas may agree on some of the questions. Ideas with the same name have the same sentence,
-    so the questions need not tell these ideas apart.
+    Two functions may agree on some of the questions. Functions with the same name have the same
+    sentence, so the questions need not tell these functions apart.
     """
     ideas = [("right", right), *((each.name, each.idea) for each in mistakes)]
     alike = [(a, b) for a, b in combinations(ideas, 2) if a[0] != b[0]]
@@ -82,7 +82,7 @@ def telling(
 def _left_alike(
     alike: list[tuple[Named, Named]], questions: Sequence[Question]
 ) -> list[tuple[Named, Named]]:
-    """Return the pairs of ideas that agree on all questions; a pair that differs is dropped."""
+    """Return those pairs of ideas in `alike` that give equal answers to all questions."""
     for question in questions:
         asked = {idea for pair in alike for _, idea in pair}
         said = {idea: _of(idea, question) for idea in asked}
@@ -91,7 +91,7 @@ def _left_alike(
 
 
 def _of(idea: Idea, question: Question) -> Any:
-    """Return the idea's answer; after an ArithmeticError, the name of the error's class."""
+    """Return the result of `idea` for a question; after an ArithmeticError, the error's name."""
     try:
         return idea(*question)
     except ArithmeticError as error:

@@ -25,16 +25,16 @@ def model(seed: int) -> Any:
 
 
 def linear(seed: int) -> Any:
-    """Return two layers without a batch norm: on a rank, it would see only a part of the batch."""
+    """Return two layers without a batch norm, which would depend on a rank's part of the batch."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return nn.Sequential(nn.Linear(WIDTHS[0], 5), nn.Tanh(), nn.Linear(5, WIDTHS[-1]))
 
 
 class Chosen(nn.Module):
-    """A model in which each forward uses only some layers, in a given order.
+    """A model in which each forward uses only some layers, in an order given by the caller.
 
-    Backward makes the gradients of the last used layer first.
+    The backward computes the gradients of the last used layer first.
     """
 
     def __init__(self, *layers: nn.Module) -> None:
@@ -46,14 +46,14 @@ class Chosen(nn.Module):
 
 
 def three_layers(seed: int) -> Any:
-    """Return three layers for a `Chosen`, in which a forward may skip some of the layers."""
+    """Return three layers for a `Chosen`; a forward may skip some of the layers."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return nn.ModuleList(nn.Linear(4, 4) for _ in range(3))
 
 
 def batches(seed: int, count: int) -> list[Part]:
-    """Draw `count` parts, each with 4 images and their classes."""
+    """Draw `count` parts of batches, each with 4 images and their classes."""
     generator = torch.Generator().manual_seed(seed)
     return [
         (

@@ -1,4 +1,4 @@
-"""A c10d store on the invented clock of a `meeting.Room`: a wait takes no real time."""
+"""A c10d store on the simulated clock of a `meeting.Room`: a wait takes no real time."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ LOOKS = 10_000  # a rank that reads the store more often than this is taken to l
 
 
 class LooksForEver(BaseException):
-    """A rank reads the store again and again without waiting, so the clock does not move."""
+    """The error that a rank reads the store in an endless loop without a wait.
+
+    Without a wait, the simulated clock does not move.
+    """
 
 
 class Waits(Protocol):
@@ -27,7 +30,7 @@ class Waits(Protocol):
 
 @dataclass
 class Kept:
-    """The contents that all ranks' stores share, like the contents of one TCPStore's server."""
+    """The contents of the store that all ranks share, like the contents of a TCPStore server."""
 
     values: dict[str, bytes] = field(default_factory=dict)
     queues: defaultdict[str, deque[bytes]] = field(default_factory=lambda: defaultdict(deque))
@@ -35,7 +38,7 @@ class Kept:
 
 
 def fake_store(room: Waits, kept: Kept) -> Any:
-    """Return a rank's store, a subclass of the C++ Store, so that a PrefixStore can wrap the store.
+    """Return a rank's store, a subclass of the C++ Store, so that a PrefixStore can wrap it.
 
     The class is made inside this function, because a C++ class cannot be sent to a sandbox.
     """
@@ -44,7 +47,7 @@ def fake_store(room: Waits, kept: Kept) -> Any:
 
 
 class Overrides:
-    """The methods of a fake store; `timeout`, `set_timeout` and `barrier` come from c10d."""
+    """The methods of the store; `timeout`, `set_timeout` and `barrier` come from c10d."""
 
     timeout: timedelta
 
@@ -53,9 +56,9 @@ class Overrides:
         self.room, self.kept, self.looks = room, kept, 0
 
     def seen(self) -> dict[str, bytes]:
-        """Count one read of the store by this rank, and return the values.
+        """Count one read of the store by this rank, and return the contents of the store.
 
-        Raises LooksForEver: this rank has read the store more than LOOKS times.
+        Raises LooksForEver if this rank has read the store more than LOOKS times.
         """
         self.looks += 1
         if self.looks > LOOKS:

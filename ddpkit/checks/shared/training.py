@@ -1,6 +1,6 @@
 """A small classification in float64: an answer trains on ranks, and a single process trains too.
 
-The single process sees whole batches. If the single process trains with the wrong loss of a common
+The single process uses whole batches. If the single process trains with the wrong loss of a common
 mistake, the result equals the parameters of an answer that makes the mistake. So a hint can name
 the mistake.
 """
@@ -45,7 +45,7 @@ def vector(net: Any) -> Any:
 
 
 def steps(answer: Callable[..., Any], net: Any, mine: Sequence[Part], *momentum: float) -> Any:
-    """Run on a rank: train, and return the parameters before each step and after the last.
+    """Run on a rank: train, and return the parameters before each step and after the last step.
 
     The parameters have the shape (1 + steps, parameters). A second list holds, for each step, True
     if the model was in training mode. Without `momentum`, the answer's own default applies.
@@ -65,7 +65,7 @@ def steps(answer: Callable[..., Any], net: Any, mine: Sequence[Part], *momentum:
 
 
 def _by_rank(did: Did) -> Any:
-    """Stack the parameters that all ranks got from `steps`: (ranks, 1 + steps, parameters).
+    """Return the parameters of all ranks after `steps`, stacked: (ranks, 1 + steps, parameters).
 
     If ranks made different numbers of steps, the smallest number counts.
     """
@@ -95,7 +95,7 @@ SEE: Looks = {
 
 @dataclass(frozen=True)
 class Losses:
-    """The cross entropies of all ranks' parts of a batch, from which one rank computes its loss."""
+    """The cross entropy of each rank's part of a batch, for the computation of one rank's loss."""
 
     sums: list[Any]  # the sum over the images of each rank's part
     images: list[int]  # the number of images in each rank's part
@@ -120,7 +120,7 @@ def whole(losses: Losses) -> Any:
 
 @dataclass(frozen=True)
 class Training:
-    """The images of all ranks, and a training by a single process."""
+    """The images of all ranks, and the training of a single process on them."""
 
     lengths: Lengths
     momentum: float
@@ -132,7 +132,7 @@ class Training:
         return len(self.lengths[0])
 
     def batches(self) -> list[list[Part]]:
-        """Return the parts, by step and rank."""
+        """Return the parts of the batches as [step][rank]."""
         import torch
 
         generator = torch.Generator().manual_seed(self.seed)
@@ -144,7 +144,7 @@ class Training:
         return [[drawn(length) for length in of_ranks] for of_ranks in self.lengths]
 
     def by_rank(self) -> list[list[Part]]:
-        """Return the parts, by rank and step."""
+        """Return the parts of the batches as [rank][step]."""
         return [list(of_steps) for of_steps in zip(*self.batches(), strict=True)]
 
     def trained(

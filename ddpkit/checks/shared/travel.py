@@ -23,7 +23,7 @@ PARTS: dict[str, Callable[[int], int]] = {
 
 
 def sent(trace: Trace, rank: int, phase: str) -> int:
-    """Count the bytes that a rank sends during the rank's spans with the name `phase`.
+    """Return the bytes that a rank sends during its spans with the name `phase`.
 
     A message counts with its recorded bytes. A collective counts with the bytes of the rank's
     messages in a ring. In a broadcast or a reduction, each rank sends the whole tensor once to the
