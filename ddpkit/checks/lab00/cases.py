@@ -215,7 +215,7 @@ SHIFT = (
 
 @exercise("token_ring", lab="00", points=2)
 def token_ring(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """A token goes once around the ring and comes back changed by every rank."""
+    """Check that a token goes once around the ring, and that every rank changes the token."""
     import torch
 
     for n, length, dtype in TOKENS:
@@ -241,7 +241,7 @@ def token_ring(answer: Answer, rng: random.Random) -> Iterator[Case]:
 
 @exercise("who_waits", lab="00", points=2)
 def who_waits(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """Every rank sends to the right and receives from the left, and no rank waits forever."""
+    """Check that every rank sends right and receives from the left, and that no rank hangs."""
     import torch
 
     for n, length, dtype in SHIFTS:

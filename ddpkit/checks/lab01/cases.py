@@ -31,7 +31,7 @@ OTHER_SEEDS = (1, 2, 3, 4, 5, 7, 8, 10, 100, 1000)
 
 @exercise("minibatches", lab="01", points=2)
 def minibatches(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """Every sample once an epoch, in an order that depends on the seed."""
+    """Check minibatches: each sample once an epoch, in an order that depends on the seed."""
     for n, batch_size in ((12, 4), (103, 16), (5, 8), (rng.randrange(200, 300), 32), (1, 1)):
         whole, rest = divmod(n, batch_size)
         yield Case(
@@ -106,7 +106,7 @@ def _samples(batches: list[Any], order: list[int], n: int) -> str:
 
 @exercise("sgd_step", lab="01", points=3)
 def sgd_step(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """The steps of torch.optim.SGD, with and without momentum."""
+    """Check the answer's steps of SGD against torch.optim.SGD, with and without momentum."""
     for title, rates, momentum in (
         ("1 step", [0.5], None),
         ("3 steps", [0.5, 0.5, 0.5], None),
@@ -213,7 +213,7 @@ def _torch_steps(
 
 @exercise("accumulate", lab="01", points=3)
 def accumulate(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """The gradient of a batch from the gradients of micro-batches, which may differ in length."""
+    """Check the gradient of a batch that is added up from micro-batches of different lengths."""
     import torch
 
     for title, lengths, stale in (

@@ -38,7 +38,7 @@ MEASURED = (  # title, sizes of messages in bytes, largest relative error of the
 
 @exercise("fit_link", lab="02", points=2)
 def fit_link(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """Latency and bandwidth from the times of round trips, by least squares."""
+    """Check a least-squares fit of latency and bandwidth to the times of round trips."""
     for name, nbytes, error in MEASURED:
         latency, bandwidth = rng.randrange(50, 500) * 1e-6, rng.randrange(5, 50) * 1e6
         off = [1 + error * rng.uniform(0.5, 1) * (-1) ** i for i in range(len(nbytes))]
@@ -97,37 +97,37 @@ RING_ROWS: list[Row] = [
 
 @exercise("broadcast", lab="02", points=3, returns=False)
 def broadcast(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """The x of one rank to all ranks, by a binomial tree."""
+    """Check a broadcast: all ranks get the root's x, by a binomial tree."""
     yield from _cases("broadcast", TREE_ROWS, answer, rng)
 
 
 @exercise("reduce", lab="02", points=3, returns=False)
 def reduce(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """The sum of all x on one rank, by a binomial tree."""
+    """Check a reduce: the root gets the sum of all x, by a binomial tree."""
     yield from _cases("reduce", TREE_ROWS, answer, rng)
 
 
 @exercise("scatter", lab="02", points=1, returns=False)
 def scatter(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """A chunk from the root to each rank."""
+    """Check a scatter: each rank gets one chunk from the root."""
     yield from _cases("scatter", CHUNK_ROWS, answer, rng)
 
 
 @exercise("gather", lab="02", points=1, returns=False)
 def gather(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """A chunk from each rank to the root."""
+    """Check a gather: the root gets one chunk from each rank."""
     yield from _cases("gather", CHUNK_ROWS, answer, rng)
 
 
 @exercise("all_gather", lab="02", points=2, returns=False)
 def all_gather(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """All chunks on all ranks, around a ring."""
+    """Check an all-gather: every rank gets the chunks of all ranks, around a ring."""
     yield from _cases("all_gather", RING_ROWS, answer, rng)
 
 
 @exercise("reduce_scatter", lab="02", points=3, returns=False)
 def reduce_scatter(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """The sum of one chunk on each rank, around a ring."""
+    """Check a reduce-scatter: each rank gets the sum of one chunk, around a ring."""
     yield from _cases("reduce_scatter", RING_ROWS, answer, rng)
 
 
@@ -154,7 +154,7 @@ def _cases(op: str, rows: Sequence[Row], answer: Answer, rng: random.Random) -> 
 
 @exercise("barrier", lab="02", points=2, returns=False)
 def barrier(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """No rank leaves before all ranks have come."""
+    """Check a barrier: no rank returns before all ranks have called it."""
     for n in (4, 2, 3, 5, 8, 1):
         yield Case(
             title(n),

@@ -70,7 +70,7 @@ class Collective:
 
     @property
     def calls(self) -> Arguments:
-        """The arguments of `call` on each rank, from `laid` on."""
+        """The arguments of `call` for each rank, without the first two (`op` and `answer`)."""
         roots = [self.root] * self.n
         given = {"x": self.x, "chunks": self.chunks, "src": roots, "dst": roots}
         arguments = (given[name] for name in ARGUMENTS[self.op])

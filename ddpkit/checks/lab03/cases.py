@@ -69,7 +69,7 @@ WORLDS = (1, 2, 3, 4, 6, 8, 1024)
 
 @exercise("predict", lab="03", points=2)
 def predict(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """The seconds of each all-reduce, from its latencies and its tensors on the busiest link."""
+    """Check the predicted seconds of each all-reduce, for a given latency and bandwidth."""
     for name in ALL_REDUCE:
         latency, bandwidth = rng.randint(10, 99) * 1e-4, rng.randint(10, 99) * 1e5
         nbytes = rng.randint(10, 99) * 100

@@ -54,7 +54,7 @@ TRAININGS = (  # title, lengths of the parts [step][rank], momentum (None: use t
 
 @exercise("broadcast_parameters", lab="04", points=2, returns=False)
 def broadcast_parameters(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """Parameters, frozen parameters and all buffers of one rank on all ranks, in place."""
+    """Check that all parameters and buffers of one rank are copied to all ranks, in place."""
     for n, src in ((2, 0), (4, None), (3, 2), (3, 1), (1, 0)):
         root = src or 0
         seed = rng.randrange(10**6)
@@ -88,7 +88,7 @@ def broadcast_parameters(answer: Answer, rng: random.Random) -> Iterator[Case]:
 
 @exercise("shard", lab="04", points=2)
 def shard(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """A partition of every batch among the ranks, from one permutation of the epoch."""
+    """Check that the ranks share out every batch of an epoch, by one random permutation."""
     for n, batch_size, world_size in drawn(rng):
         shuffled = {"order": "shuffled", "other epochs": "others", "global seed": "left alone"}
         yield Case(
@@ -108,7 +108,7 @@ def shard(answer: Answer, rng: random.Random) -> Iterator[Case]:
 
 @exercise("gradients_of", lab="04", points=1)
 def gradients_of(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """One list on every rank: zeros for None, a shared gradient once, and no frozen parameters."""
+    """Check a list of gradients: zeros for None, shared ones once, no frozen parameters."""
     for about, kind, missing in (
         ("a Linear", "linear", ()),
         ("one gradient is None", "linear", (1,)),
@@ -193,25 +193,25 @@ def _of_other_sets(ask: Callable[[Answer], Observed], answer: Answer) -> Observe
 
 @exercise("average_by_gather", lab="04", points=2, returns=False)
 def average_by_gather(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """The mean of all ranks' gradients, through rank 0."""
+    """Check the mean of all ranks' gradients, computed on rank 0."""
     yield from _average("average_by_gather", answer, rng)
 
 
 @exercise("average_per_parameter", lab="04", points=1, returns=False)
 def average_per_parameter(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """The mean of all ranks' gradients, with one all_reduce for each parameter."""
+    """Check the mean of all ranks' gradients, with one all_reduce for each parameter."""
     yield from _average("average_per_parameter", answer, rng)
 
 
 @exercise("average_flat", lab="04", points=3, returns=False)
 def average_flat(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """The mean of all ranks' gradients, with one all_reduce for each dtype."""
+    """Check the mean of all ranks' gradients, with one all_reduce for each dtype."""
     yield from _average("average_flat", answer, rng)
 
 
 @exercise("train", lab="04", points=3, returns=False)
 def train(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """After every step, the parameters of one process that trains on the whole batches."""
+    """Check that training on ranks gives the parameters of one process on the whole batches."""
     for about, lengths, momentum in TRAININGS:
         task = training.Training(lengths, momentum or 0.0, rng.randrange(10**6))
         models = [training.model(task.seed + rank) for rank in range(task.n)]

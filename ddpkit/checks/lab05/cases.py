@@ -36,7 +36,7 @@ Answer = Callable[..., Any]
 
 @exercise("flatten", lab="05", points=1)
 def flatten(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """All elements in one new 1-D tensor, in order."""
+    """Check that all elements are joined into one new 1-D tensor, in order."""
     for title, dtype, shapes in SETS:
         tensors = tensors_of(shapes, dtype, rng.randrange(100))
         elements = [value for tensor in tensors for value in tensor.reshape(-1).tolist()]
@@ -52,7 +52,7 @@ def flatten(answer: Answer, rng: random.Random) -> Iterator[Case]:
 
 @exercise("unflatten", lab="05", points=1)
 def unflatten(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """Views of a flat tensor, in the shapes of given tensors."""
+    """Check that a flat tensor is split into views with the shapes of given tensors."""
     import torch
 
     for title, dtype, shapes in SETS:
@@ -89,7 +89,7 @@ LAYOUTS: tuple[tuple[tuple[Kind, ...], float, float | None, tuple[str, ...]], ..
 
 @exercise("assign_buckets", lab="05", points=3)
 def assign_buckets(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """Torch's rule: in reverse order, closed at the cap, one dtype and device in each bucket."""
+    """Check buckets by torch's rule: reversed order, a cap, one dtype and device in each bucket."""
     one_each = ((F32,) * 8, 0, None, ("forward",))
     for kinds, cap, first, told in (*LAYOUTS, one_each):
         opened = cap if first is None else first
@@ -146,7 +146,7 @@ def _bucketed(
 
 @exercise("GradientBuckets", lab="05", points=3)
 def gradient_buckets(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """Gradients that are views of the buckets, and in memory only once."""
+    """Check gradients that are views of the buckets, so that they are in memory only once."""
     first, later = (4 * rng.randrange(*limits) + 1 for limits in ((1025, 1049), (1050, 1099)))
     none, other = rng.randrange(3), rng.randrange(2)
     begin = [("backward", first), ("build",)]
@@ -178,7 +178,7 @@ def gradient_buckets(answer: Answer, rng: random.Random) -> Iterator[Case]:
 
 @exercise("best_cap", lab="05", points=3)
 def best_cap(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """The cap for which the last all-reduce ends first."""
+    """Check the choice of the bucket cap for which the last all-reduce ends earliest."""
     small = partial(many_small, rng)
     telling = problems_that_tell(rng)
     for title, problems, weight in (

@@ -31,7 +31,7 @@ KB = 1024
 
 @exercise("average", lab="06", points=1)
 def average(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """The start of an average over the ranks; the answer does not wait for the all-reduce."""
+    """Check that an average over the ranks is started, and that the answer does not wait for it."""
     import torch
 
     from ddpkit.checks.lab06.on_ranks import started
@@ -74,7 +74,7 @@ PLAYED = (  # buckets, then backwards: the order in which gradients become ready
 
 @exercise("Reducer", lab="06", points=4)
 def reducer_cases(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """Complete buckets start in order, and at the end, wait() waits once for each of them."""
+    """Check that full buckets start in order, and that wait() waits once for each bucket."""
     from ddpkit.checks.lab06.reducer import expected, play
 
     shuffled = ("in random order", [[5, 4], [3], [2, 1, 0]], [rng.sample(range(6), 6)])
@@ -100,7 +100,7 @@ MOST_OF_AN_ORDER = 4096  # bytes; a rank may pass at most so many to torch.distr
 
 @exercise("rebuilt_buckets", lab="06", points=2)
 def rebuilt_buckets(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """Rank 0's order of readiness, in buckets, on every rank."""
+    """Check that all ranks rebuild the buckets in the order of rank 0's gradients."""
     from ddpkit.checks.lab06.on_ranks import rebuilt
 
     for about, n, size, cap, first in (
@@ -166,7 +166,7 @@ def _assigned(order: list[int], cap: int, first: int) -> list[list[int]]:
 
 @exercise("unused_parameters", lab="06", points=3)
 def unused_parameters(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """The parameters that the graph of an output does not reach."""
+    """Check the parameters that the answer finds unused: the output's graph does not reach them."""
     from ddpkit.checks.lab06.graphs import GRAPHS, NO_GRAPH, Graph, drawn, unused
 
     model, unreached = drawn(rng)
@@ -187,7 +187,7 @@ def unused_parameters(answer: Answer, rng: random.Random) -> Iterator[Case]:
 
 @exercise("no_sync", lab="06", points=2)
 def no_sync(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """No all-reduce inside; afterwards the flag has its former value, even after an exception."""
+    """Check no_sync: no all-reduce inside the block, and the old flag afterwards."""
     from ddpkit.checks.lab06.on_ranks import accumulated
 
     several = rng.sample([(True, ""), (True, "KeyError"), (False, ""), (False, "KeyError")], 4)
@@ -251,7 +251,7 @@ def _flags(answer: Answer, tries: Sequence[tuple[bool, str]]) -> Observed:
 
 @exercise("DistributedDataParallel", lab="06", points=6)
 def distributed_data_parallel(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """Torch's gradients bit for bit, torch's all-reduces, and one copy of the gradients."""
+    """Check an answer's DDP: torch's gradients to the bit, torch's all-reduces, torch's memory."""
     from ddpkit.checks.lab06.wrapped import questions
 
     yield from questions(answer, rng)

@@ -27,7 +27,7 @@ Answer = Callable[..., Any]
 
 @exercise("fp16_hook", lab="07", points=2)
 def fp16_hook(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """The mean of the gradients, sent as float16, started without waiting."""
+    """Check a hook that averages float16 copies of the gradients, and does not wait."""
     import torch
 
     from ddpkit.checks.lab07.buckets import averaged
@@ -94,7 +94,7 @@ def _odd(rng: random.Random, n: int, ranks: int) -> list[list[float]]:
 
 @exercise("powersgd_hook", lab="07", points=4)
 def powersgd_hook(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """Two thin matrices in the place of a gradient, with error feedback and a reused Q."""
+    """Check PowerSGD: two thin matrices for a gradient, error feedback, and a reused Q."""
     for case in (power.low_mean, power.warm, power.again, power.shapes):
         yield case(answer, rng)
     yield in_ddp(
@@ -111,7 +111,7 @@ def powersgd_hook(answer: Answer, rng: random.Random) -> Iterator[Case]:
 
 @exercise("pair_groups", lab="07", points=1)
 def pair_groups(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """Groups of two, by binary digit: the numbers of rank and partner differ in one digit."""
+    """Check groups of two ranks, one for each binary digit in which their numbers differ."""
     from ddpkit.checks.lab07.buckets import members_and_sums
 
     for n in (2, 4, 8):
@@ -134,7 +134,7 @@ def pair_groups(answer: Answer, rng: random.Random) -> Iterator[Case]:
 
 @exercise("gossip_hook", lab="07", points=2)
 def gossip_hook(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """The mean of two ranks, with a new partner in each step."""
+    """Check a hook that averages the gradients of two ranks, with a new partner in each step."""
     import torch
 
     from ddpkit.checks.lab07.buckets import gossiped
@@ -193,7 +193,7 @@ MOST_OF_A_STEP = 3
 
 @exercise("train_uneven", lab="07", points=3)
 def train_uneven(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """All batches of all ranks, the mean over the ranks with a batch, and a common end."""
+    """Check training in which some ranks have fewer batches than others."""
     from ddpkit.checks.lab07 import uneven
     from ddpkit.checks.shared.models import batches, linear
 
@@ -249,7 +249,7 @@ def _trained_read(seen: Observed) -> Observed:
 
 @exercise("monitored_barrier", lab="07", points=2, returns=False)
 def monitored_barrier(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """A barrier that, after its timeout, names the missing ranks on every rank that waits."""
+    """Check a barrier that raises an error after its timeout, with the numbers of missing ranks."""
     from ddpkit.checks.lab07.barriers import alone_of
     from ddpkit.checks.lab07.barriers import visits as visited
 
@@ -302,7 +302,7 @@ def monitored_barrier(answer: Answer, rng: random.Random) -> Iterator[Case]:
 
 @exercise("ring_all_reduce", lab="07", points=2, returns=False)
 def ring_all_reduce(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """The all-reduce of a c10d backend: each tensor becomes its sum, by a ring."""
+    """Check the all-reduce of a c10d backend: each tensor becomes the sum, by a ring."""
     import torch
 
     from ddpkit.checks.lab07 import backend

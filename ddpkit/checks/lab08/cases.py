@@ -40,7 +40,7 @@ def _about(servers: Sequence[int], n: int, length: int, dtype: str) -> str:
 
 @exercise("push", lab="08", points=1, returns=False)
 def push(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """A header and a chunk of the gradient to every server, all under way at once."""
+    """Check that a worker sends each server a header and a chunk, all under way at once."""
     import torch
 
     from ddpkit.checks.lab08.servers import pushed, workers_of
@@ -105,7 +105,7 @@ def _expected_bytes(
 
 @exercise("pull", lab="08", points=1, returns=False)
 def pull(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """The chunks of all servers, in place, all requested at once."""
+    """Check that a worker receives the chunks of all servers in place, all requested at once."""
     import torch
 
     from ddpkit.checks.lab08.servers import pulled, workers_of
@@ -167,7 +167,7 @@ STORIES: tuple[
 
 @exercise("serve", lab="08", points=3, returns=False)
 def serve(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """Requests from any worker, answered when the rule allows, until all workers are done."""
+    """Check a server that answers requests of any worker until all workers are done."""
     import torch
 
     from ddpkit.checks.lab08.stories import at_once, ramp, served
@@ -291,19 +291,19 @@ def _in_order(calls: Sequence[str]) -> str:
 
 @exercise("Synchronous", lab="08", points=3)
 def synchronous(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """A round: all gradients, one update with their mean, and then all workers continue."""
+    """Check synchronous rounds: one update with the mean gradient, then all workers continue."""
     yield from synchronous_cases(answer, rng)
 
 
 @exercise("Asynchronous", lab="08", points=1)
 def asynchronous(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """Each push is applied at once, and the age of its gradient is noted."""
+    """Check asynchronous updates: each push is applied at once, and its age is recorded."""
     yield from asynchronous_cases(answer, rng)
 
 
 @exercise("Bounded", lab="08", points=3)
 def bounded(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """No worker is more than `bound` pushes ahead of the slowest worker."""
+    """Check that no worker gets more than `bound` pushes ahead of the slowest worker."""
     yield from bounded_cases(answer, rng)
 
 
@@ -312,7 +312,7 @@ def bounded(answer: Answer, rng: random.Random) -> Iterator[Case]:
 
 @exercise("seconds_per_round", lab="08", points=2)
 def seconds_per_round(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """The seconds of a synchronous round, for given numbers of workers and servers."""
+    """Check the seconds of a synchronous round for given numbers of workers and servers."""
     for workers, servers in ((1, 1), (4, 3), (3, 1), (4, 4), (16, 5), (64, 8)):
         compute, latency = rng.randrange(5, 80) / 1e3, rng.randrange(1, 9) / 1e4
         numbers = workers, servers, 1000 * rng.randrange(200, 9000), compute, latency, 125e6
@@ -336,17 +336,17 @@ def _seconds(answer: Answer, numbers: Numbers) -> Observed:
 
 @exercise("call", lab="08", points=1, returns=False)
 def call(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """A call of an object's function on a different rank: the result, or the exception."""
+    """Check the call of a function on a different rank: the result, or the exception."""
     yield from call_cases(answer, rng)
 
 
 @exercise("serve_calls", lab="08", points=1, returns=False)
 def serve_calls(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """Calls from any client, answered one by one, until all clients have called shutdown."""
+    """Check a server that answers calls of any client until all clients have called shutdown."""
     yield from serve_calls_cases(answer, rng)
 
 
 @exercise("RemoteRows", lab="08", points=3, returns=False)
 def remote_rows(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """Autograd through a remote call: rows arrive, and their gradient goes back."""
+    """Check autograd through a remote call: rows arrive, and their gradient is sent back."""
     yield from rows_cases(answer, rng)

@@ -81,7 +81,7 @@ STEPS = (A_TEXT, _changed("a list of `compute`"), *hints_for(steps.MISTAKES, ste
 
 @exercise("step_time", lab="09", points=3)
 def step_time(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """Seconds of a step with all-reduces that overlap with backward."""
+    """Check the seconds of a step with all-reduces that overlap with backward."""
     call, right = partial(_step, answer), steps.by_the_simulator
     telling_ones = telling(rng, steps.drawn, 6, right, steps.MISTAKES)
     yield _case("6 networks", call, telling_ones, right, STEPS, weight=3)
@@ -149,7 +149,7 @@ FIT_QUESTIONS = (
 
 @exercise("fit", lab="09", points=2)
 def fit(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """Coefficients that minimize the relative errors."""
+    """Check the coefficients of a fit that minimizes the relative errors."""
     for number, (title, draw, count) in enumerate(FIT_QUESTIONS):
         questions = [draw(rng) for _ in range(count)]
         if not number:
@@ -206,7 +206,7 @@ AS_LONG = (
 
 @exercise("autotune", lab="09", points=2)
 def autotune(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """The best cap, with only the measurements that are necessary to be sure."""
+    """Check that the answer finds the best cap, and measures only the caps that it must measure."""
     call, right = partial(tuned, answer), choices.right_tuning
     questions = telling(rng, choices.drawn_tuning, 5, right, choices.TUNING)
     yield _case("5 tables", call, questions, right, TUNING, weight=3)
@@ -246,7 +246,7 @@ NEVER = (
 
 @exercise("servers", lab="09", points=2, returns=False)
 def servers(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """The fewest parameter servers that hide the communication."""
+    """Check the smallest number of parameter servers that hides the communication."""
     call = partial(_counted, answer)
     questions = telling(rng, choices.drawn_servers, 5, choices.needed, choices.TOO_FEW)
     exact, never = choices.exactly_hidden(rng), choices.impossible(rng)
@@ -268,7 +268,7 @@ NOISE = (A_TEXT, *hints_for(batches.NOISE, batches.OTHER_NOISE))
 
 @exercise("noise_scale", lab="09", points=2)
 def noise_scale(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """The gradient noise scale, from numbers that data parallelism already has."""
+    """Check the gradient noise scale, computed from numbers that data parallelism already has."""
     call = partial(_scale, answer)
     questions = [
         *telling(rng, batches.drawn_noise, 4, batches.scale, _but(batches.NOISE, "below nothing")),
@@ -326,7 +326,7 @@ ADASUM = (
 
 @exercise("adasum", lab="09", points=2)
 def adasum(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """Two gradients: added at right angles, averaged if they agree."""
+    """Check Adasum: it adds orthogonal gradients, and averages equal gradients."""
     for number, (title, pairs) in enumerate(batches.pairs(rng).items()):
         yield Case(
             title,
@@ -364,7 +364,7 @@ NEVER_REVOKED = (
 
 @exercise("expected_hours", lab="09", points=2)
 def expected_hours(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """The hours of a synchronous job on servers that are revoked."""
+    """Check the expected hours of a synchronous job on servers that can be revoked."""
     call = partial(_hours, answer)
     questions = telling(rng, money.drawn_hours, 4, money.hours_of, money.HOURS)
     yield _case("4 clusters", call, questions, money.hours_of, HOURS, weight=3)
@@ -390,7 +390,7 @@ LATE = (Hint("not None", say="No plan is done in time. Return None."),)
 
 @exercise("plan", lab="09", points=3, returns=False)
 def plan(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """The cheapest ranks and batch that are done before a deadline."""
+    """Check the choice of the ranks and the batch that cost the least within a deadline."""
     call, right = partial(planned, answer), money.right_plan
     questions = telling(rng, money.drawn_plan, 6, right, money.PLANS)
     yield _case("6 jobs", call, questions, right, PLANS, weight=4)

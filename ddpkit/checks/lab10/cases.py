@@ -26,7 +26,7 @@ OTHERS = {  # kind -> step, a rank's distance from the slow rank, factor on this
 
 @exercise("straggler", lab="10", points=2, returns=False)
 def straggler(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """The rank with the longest own work, if this work is a fifth longer than the median work."""
+    """Check that the rank with the longest work is found, if it is a fifth above the median."""
     for about, n, factor, kind in (
         ("4 ranks, equal", 4, 1.0, ""),
         ("4 ranks, 3 times as slow", 4, 3.0, ""),
@@ -78,7 +78,7 @@ def _stragglers(answer: Answer, of: Sequence[Any]) -> Observed:
 
 @exercise("shares", lab="10", points=2)
 def shares(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """Shares with which the slowest rank is done as early as possible."""
+    """Check shares of a batch with which the slowest rank is done as early as possible."""
     drawn = [rng.randrange(20, 300) / 7 for _ in range(5)]
     # exact: 2 / v * v is 2, so the case does not depend on rounding errors
     v = 16.0 * rng.randrange(3, 9)
@@ -131,7 +131,7 @@ def _optimum(batch: int, speeds: Sequence[float]) -> float:
 
 @exercise("train_unequal", lab="10", points=4)
 def train_unequal(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """After each step, the same model as in one process on all images, until no batch is left."""
+    """Check training with unequal shares: each step as in one process with all images."""
     for about, lengths in unequal.ABOUT:
         task = unequal.Unequal(lengths, rng.randrange(10**6))
         yield Case(
@@ -178,7 +178,7 @@ def _trained(task: unequal.Unequal, seen: Observed) -> Observed:
 
 @exercise("save_checkpoint", lab="10", points=2, returns=False)
 def save_checkpoint(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """A checkpoint that replaces the previous one only when the new file is whole."""
+    """Check that a checkpoint replaces the previous one only when the new file is complete."""
     seeds = [rng.randrange(10**6) for _ in range(5)]  # two runs serve five cases, to save time
     saves = [([disk.state(seed, steps) for steps in (2, 3)], own)
              for seed, own in zip(seeds, (True, False), strict=False)]  # fmt: skip
@@ -255,7 +255,7 @@ def _in_words(seed: int, found: Any) -> str:
 
 @exercise("load_checkpoint", lab="10", points=2)
 def load_checkpoint(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """The step to continue with, and the same model and optimizer on every rank."""
+    """Check that all ranks load the same model and optimizer, and the step to continue with."""
     for about, n, steps in (
         ("2 ranks, no file", 2, None),
         ("3 ranks, rank 0 has the file", 3, rng.randrange(2, 6)),
@@ -318,7 +318,7 @@ def _loaded(right: Sequence[int], own: Sequence[int], seen: Observed) -> Observe
 
 @exercise("checkpoint_every", lab="10", points=1)
 def checkpoint_every(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """The interval at which the least time is lost."""
+    """Check the time between checkpoints at which the least time is lost."""
     for saves, failures in (((40, 80), (2, 5)), ((8, 20), (2, 5)), ((4, 8), (0.1, 0.8))):
         save, failure = float(rng.randrange(*saves)), 3600 * rng.uniform(*failures)
         yield Case(
@@ -346,7 +346,7 @@ def _lost(save: float, failure: float, seen: Observed) -> Observed:
 
 @exercise("supervise", lab="10", points=2)
 def supervise(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """Attempts until one succeeds, each without the dead ranks, within limits on the attempts."""
+    """Check a supervisor that restarts a run without its dead ranks, within limits."""
     for about, ends, arguments, started, ended in attempts.drawn(rng):
         yield Case(
             about,
@@ -363,7 +363,7 @@ def supervise(answer: Answer, rng: random.Random) -> Iterator[Case]:
 
 @exercise("drifted", lab="10", points=3)
 def drifted(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """All ranks get the names of the tensors that differ between ranks, for a few sent bytes."""
+    """Check that all ranks get the names of differing tensors, for a few sent bytes."""
     for about, n, changes, drifts in drift.drawn(rng):
         part = f"part{rng.randrange(10, 100)}"
         names = [f"{part}.{name}" for name in drifts]

@@ -258,7 +258,10 @@ def _killed_at_the_end() -> Iterator[None]:
 
 @contextmanager
 def _hearing(listener: Callable[[str, tuple[Any, ...]], None]) -> Iterator[None]:
-    """Call `listener` for each rename inside the block. Python can never remove the audit hook."""
+    """Call `listener` for each rename inside the block.
+
+    Python cannot remove the audit hook again.
+    """
     listening = True
 
     def hear(event: str, args: tuple[Any, ...]) -> None:

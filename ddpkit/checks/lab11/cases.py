@@ -41,7 +41,7 @@ MANY = 16  # stages plus pieces; for fewer, an answer could hold all right resul
 
 @exercise("ticks", lab="11", points=1)
 def ticks(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """The work of each stage, tick by tick."""
+    """Check the list of the stages that work in each tick of a pipeline."""
     few = rng.randrange(3, 5)
     for stages, pieces in (
         (few, few + rng.randrange(1, 4)),
@@ -87,7 +87,7 @@ def _sorted(observed: Observed) -> Observed:
 
 @exercise("rnn_layer", lab="11", points=3, returns=False)
 def rnn_layer(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """Each rank has one layer of a recurrent net, and sends the layer's outputs one by one."""
+    """Check a recurrent net with one layer on each rank, which sends its outputs one by one."""
     import torch
     from torch import nn
 
@@ -185,13 +185,13 @@ def _sizes(rng: random.Random) -> Iterator[tuple[int, int]]:
 
 @exercise("gpipe", lab="11", points=1)
 def gpipe_cases(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """All forwards, then all backwards."""
+    """Check plans of GPipe: all forwards, then all backwards."""
     yield from _plans(answer, rng, GPIPE, lambda stages, micro: [micro] * stages)
 
 
 @exercise("one_f_one_b", lab="11", points=3)
 def one_f_one_b_cases(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """One backward after each forward, as early as possible."""
+    """Check plans of 1F1B: one backward after each forward, as early as possible."""
     yield from _plans(
         answer,
         rng,
@@ -229,7 +229,7 @@ def _all_stages(answer: Answer, stages: int, micro: int) -> Observed:
 
 @exercise("bubble", lab="11", points=1)
 def bubble(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """The share of a step in which a rank does nothing."""
+    """Check the share of a step in which a rank of a pipeline does nothing."""
     for stages, micro in (
         # no two mistakes that have a hint give the same number here: micro != (stages - 1) ** 2
         (rng.randrange(5, 8), rng.randrange(8, 15)),
@@ -275,7 +275,7 @@ STEPS = (  # about, plan, ranks, micro-batches, link
 
 @exercise("pipeline_step", lab="11", points=5, returns=False)
 def pipeline_step(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """A rank's plan, carried out: the gradients of one process, without a tensor kept too long."""
+    """Check that a rank carries out its plan, with the gradients of one process."""
     import torch
 
     from ddpkit.checks.lab11.alone import whole_batch
@@ -354,7 +354,7 @@ def _predicted(plans: Sequence[Any], link: str, forward: float, backward: float)
 
 @exercise("split_backward", lab="11", points=2)
 def split_backward(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """The gradient of the input at once, and the gradients of the parameters later."""
+    """Check a split backward: the input's gradient at once, the parameters' gradients later."""
     import torch
 
     from ddpkit.checks.lab11.alone import split

@@ -67,7 +67,7 @@ def _flaw(plans: Any, micro: int) -> str:
 
 
 def _no_op(op: Any) -> str:
-    """Return a text about the flaw of one operation, or ""; a list counts like a tuple."""
+    """Return a text about the flaw of one operation, or ""; a list is accepted as a tuple."""
     if not isinstance(op, tuple | list) or len(op) != 2:
         return "no pair"
     if op[0] not in ("F", "B"):

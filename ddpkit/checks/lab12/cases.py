@@ -31,7 +31,7 @@ WORLDS = (  # ranks, dtype, memory layout of the given tensors
 
 @exercise("Copied", lab="12", points=1, returns=False)
 def copied(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """Forward, x unchanged; backward, the sum of the gradients over the ranks."""
+    """Check an autograd function: forward the identity, backward the sum over the ranks."""
     for n, dtype, lies in WORLDS:
         x, gradients = _lying(_exact(rng, dtype), lies), _drawn(rng, n, dtype, lies)
         size = x.numel() * x.element_size()
@@ -47,7 +47,7 @@ def copied(answer: Answer, rng: random.Random) -> Iterator[Case]:
 
 @exercise("Summed", lab="12", points=1, returns=False)
 def summed(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """Forward, the sum over the ranks; backward, the gradient unchanged."""
+    """Check an autograd function: forward the sum over the ranks, backward the identity."""
     for n, dtype, lies in WORLDS:
         xs, gradients = _drawn(rng, n, dtype, lies), _drawn(rng, n, dtype, lies)
         size = xs[0].numel() * xs[0].element_size()
@@ -184,7 +184,7 @@ def _all_kept(did: Did) -> bool:
 
 @exercise("SlicedMLP", lab="12", points=4)
 def sliced_mlp(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """A slice of an MLP on each rank: results and learning of one process, for 1/n of the bytes."""
+    """Check an MLP with a slice on each rank: results and learning of one process."""
     from ddpkit.checks.lab12.mlps import Twin
 
     for n, hidden, name in ((2, 8, "GELU"), (4, 10, "Tanh"), (3, 7, "GELU"), (1, 5, "GELU")):
@@ -255,7 +255,7 @@ STRIPS = ((2, 1, 6), (4, 2, 10), (3, 1, 7), (1, 1, 3))  # ranks, k, rows of the 
 
 @exercise("Halo", lab="12", points=4, returns=False)
 def halo(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """Each strip with the rows that its neighbours lend; the rows' gradient goes back."""
+    """Check strips with rows from their neighbours, to which the rows' gradient is returned."""
     from ddpkit.checks.lab12.strips import Strips
 
     for n, k, rows in STRIPS:
@@ -284,7 +284,7 @@ PARTS = (  # ranks, dtype, batch; the parts of a batch of one are views without 
 
 @exercise("Gathered", lab="12", points=2, returns=False)
 def gathered(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """Forward, all parts of a sequence side by side; backward, the sum of a part's gradients."""
+    """Check an autograd function: forward an all-gather of parts, backward a reduce-scatter."""
     import torch
 
     for n, dtype, batch in PARTS:
@@ -309,7 +309,7 @@ def gathered(answer: Answer, rng: random.Random) -> Iterator[Case]:
 
 @exercise("Scattered", lab="12", points=2, returns=False)
 def scattered(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """Forward, this rank's part of the sum; backward, all parts of the gradient side by side."""
+    """Check an autograd function: forward a reduce-scatter, backward an all-gather of parts."""
     import torch
 
     for n, dtype, batch in PARTS:
@@ -340,7 +340,7 @@ def scattered(answer: Answer, rng: random.Random) -> Iterator[Case]:
 
 @exercise("global_norm", lab="12", points=3)
 def global_norm(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """The norm of the whole model's gradient, on every rank; only one number is sent."""
+    """Check that all ranks get the norm of the whole model's gradient, and send one number."""
     from ddpkit.checks.lab12.norms import Gradients
     from ddpkit.checks.lab12.on_ranks import norm_of
     from ddpkit.checks.shared.travel import SENT
@@ -374,7 +374,7 @@ def global_norm(answer: Answer, rng: random.Random) -> Iterator[Case]:
 
 @exercise("SlicedAttention", lab="12", points=3)
 def sliced_attention(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """A few heads of an attention on each rank: the results and learning of one process."""
+    """Check attention with a few heads on each rank: results and learning of one process."""
     from ddpkit.checks.lab12.attentions import Attention
 
     for n, heads in ((2, 4), (4, 4), (3, 4), (1, 2)):

@@ -80,7 +80,7 @@ class Strips:
         """Return a strip's own gradient with the neighbours' gradient in its first and last k rows.
 
         A strip without a neighbour at an edge keeps its own gradient there. If `rank` is None, both
-        edges are replaced. To replace in the place of adding is a mistake.
+        edges are replaced. It is a common mistake to replace gradients instead of adding them.
         """
         made = own.clone()
         if rank is None or rank:

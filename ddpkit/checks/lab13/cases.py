@@ -26,7 +26,7 @@ ANY = 10**9  # bytes: with -ANY as the lower limit, any small number is allowed
 
 @exercise("state_bytes", lab="13", points=1)
 def state_bytes(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """Bytes per rank of parameters, gradients and optimizer, in each of ZeRO's stages."""
+    """Check each rank's bytes of parameters, gradients and optimizer, for each stage of ZeRO."""
     for stage, over in enumerate((1, 1, 0, 1)):  # `over`: parameters % ranks
         parameters, ranks = rng.randrange(10**6, 10**9), rng.choice((3, 7, 48, 96))
         parameters += (-parameters + over) % ranks
@@ -64,7 +64,7 @@ def _held(parameters: int, largest: Any, stage: int, split: Sequence[int] = (12,
 
 @exercise("ShardedOptimizer", lab="13", points=4)
 def sharded_optimizer(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """The optimizer's steps, with 1/n of its state on each rank."""
+    """Check an optimizer with 1/n of its state on each rank: the same steps as one process."""
     from ddpkit.checks.lab13.training import EVEN, TINY_FIRST, Stepping
 
     seed = partial(rng.randrange, 10**6)
@@ -153,7 +153,7 @@ def _state_of_all(did: Did) -> int:
 
 @exercise("reduce_to_owner", lab="13", points=1)
 def reduce_to_owner(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """The mean of a rank's own chunk, for half the bytes of an all-reduce."""
+    """Check a reduce-scatter: the mean of a rank's own chunk, for half an all-reduce's bytes."""
     import torch
 
     from ddpkit.checks.lab13 import seen
@@ -205,7 +205,7 @@ def _all_kept(did: Did) -> bool:
 
 @exercise("FullyShard", lab="13", points=6)
 def fully_shard(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """A block that is in memory only while it computes; its shard learns as in one process."""
+    """Check blocks that are in memory only while they compute, and learn as in one process."""
     from ddpkit.checks.lab13.blocks import Learning
 
     rows = (
@@ -288,7 +288,7 @@ def _learning(answer: Answer, about: str, drawn: Any, dtype: str) -> Case:
 
 @exercise("prefetch", lab="13", points=2, returns=False)
 def prefetch(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """The next unit is fetched while a unit computes, forward and backward."""
+    """Check that the next unit is gathered while a unit computes, forward and backward."""
     from ddpkit.checks.lab13.fetching import right, swept
 
     for units in (rng.randrange(4, 8), rng.randrange(20, 1500), rng.randrange(2, 4), 1):
@@ -306,7 +306,7 @@ def prefetch(answer: Answer, rng: random.Random) -> Iterator[Case]:
 
 @exercise("pieces", lab="13", points=2)
 def pieces(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """The pieces of old shards that each new rank has to read, without a number too many."""
+    """Check the pieces of old shards that each new rank reads, without superfluous elements."""
     rows = (  # lengths drawn from hundreds, so that no table of seen answers holds them
         (4 * rng.randrange(2, 900) + 2, 4, 3),  # torch's chunks are uneven here
         (12 * rng.randrange(1, 900), 3, 4),

@@ -33,7 +33,7 @@ def other(s: Seen, *, by: Any = None, split: Any = (12, 2, 2), stage: Any = None
 
 
 def by_bytes(s: Seen) -> int:
-    """Return the bytes of a rank if the bytes were divided evenly, and not whole parameters."""
+    """Return a rank's bytes if single bytes, not whole parameters, were divided evenly."""
     whole = [each * s.parameters for each in (12, 2, 2)]
     return sum(-(-each // s.n) if place < s.stage else each for place, each in enumerate(whole))
 
@@ -79,7 +79,7 @@ BYTES = (
 
 
 def not_as_it_was(s: Seen, places: Any) -> bool:
-    """True if any rank changed one of the parameters at `places`."""
+    """True if any rank changed one of the parameters with the indices `places`."""
     return any(not same(mine[k], s.start[k]) for mine in s.parameters for k in places)
 
 

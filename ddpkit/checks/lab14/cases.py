@@ -23,7 +23,7 @@ Answer = Callable[..., Any]
 
 @exercise("groups_of", lab="14", points=2)
 def groups_of(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """The groups along each dimension of a mesh."""
+    """Check the groups of ranks along each dimension of a mesh."""
     for shape in (
         {"replica": rng.randrange(2, 4), "slice": rng.randrange(4, 8)},
         {
@@ -56,7 +56,7 @@ def _groups(answer: Answer, shape: Mapping[str, int]) -> Observed:
 
 @exercise("step_cost", lab="14", points=5)
 def step_cost(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """The seconds of a step under a plan; they may differ by 10 % from the simulator's time."""
+    """Check the seconds of a step under a plan, within 10 % of the simulator's time."""
     for term in seconds.terms(rng):
         rights = [seconds.simulated(question) for question in term.questions]
         yield Case(
@@ -81,7 +81,7 @@ BYTES = hints_for(storage.MISTAKES, storage.OTHER)
 
 @exercise("plan_bytes", lab="14", points=2)
 def plan_bytes(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """The bytes of a plan's fullest rank."""
+    """Check the bytes of the fullest rank under a plan."""
     questions = telling(rng, storage.drawn, 8, storage.bytes_of, storage.MISTAKES)
     asked = [("8 plans", questions, 3)]
     asked += [(title, [question], 1) for title, question in storage.special(rng)]
@@ -130,7 +130,7 @@ NONE_FITS = (
 
 @exercise("best_plan", lab="14", points=3)
 def best_plan(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """The cheapest plan that fits."""
+    """Check the choice of the cheapest plan that fits into memory."""
     questions = telling(rng, planners.drawn, 30, planners.cheapest, planners.MISTAKES)
     yield _planned(answer, "30 models and machines", questions, PLANNERS, weight=4)
     too_large = [planners.too_large(rng)]

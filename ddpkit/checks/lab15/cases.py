@@ -23,7 +23,7 @@ RECORDED = ("straggler", "latency", "bandwidth")
 
 @exercise("bottleneck", lab="15", points=4)
 def bottleneck(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """The largest part of a step's time, in one of six words."""
+    """Check the bottleneck that the answer finds in a trace, as one of six words."""
     for about, rows in (
         ("compute, or the network", _network(rng)),
         ("few bytes, or many", _sizes(rng)),
@@ -194,7 +194,7 @@ def _recorded(rng: random.Random) -> list[Row]:
 
 @exercise("train_fast", lab="15", points=10, returns=False)
 def train_fast(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """The given script's model, the same on all ranks, in less time than the given script."""
+    """Check a training of the given model on all ranks, in less time than the given script."""
     tasks = [TextTask(rng.randrange(10**9)) for _ in range(2)]
     runs = [begun(answer, task) for task in tasks]  # the later cases share the second run
     for number, (about, times, memory, weight) in enumerate(

@@ -25,7 +25,7 @@ Answer = Callable[..., Any]
 
 @exercise("merge", lab="16", points=1)
 def merge(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """Attention on two sets of keys together."""
+    """Check that the results of attention to two sets of keys are merged into one result."""
     import torch
 
     for about, cut, size, dtype in (
@@ -75,7 +75,7 @@ def _merged(answer: Answer, *given: Any) -> Observed:
 
 @exercise("ring_attention", lab="16", points=4)
 def ring_attention(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """Attention to the keys of all ranks; the keys go round a ring while the ranks compute."""
+    """Check attention to the keys of all ranks, which are passed on while the ranks compute."""
     from ddpkit.checks.lab16.twin import in_two_chunks, stretches
 
     for about, places, causal in (
@@ -94,7 +94,7 @@ def ring_attention(answer: Answer, rng: random.Random) -> Iterator[Case]:
 
 @exercise("zigzag", lab="16", points=2)
 def zigzag(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """The positions of each rank's tokens: all ranks have about as many pairs of query and key."""
+    """Check the positions of each rank's tokens: all ranks have about the same work."""
     for length, n in (
         (8 * rng.randrange(40, 400), 4),
         (8 * rng.randrange(40, 400) + rng.randrange(1, 8), 4),
@@ -129,7 +129,7 @@ def _placed(answer: Answer, length: int, n: int) -> Observed:
 
 @exercise("ring_gradients", lab="16", points=4)
 def ring_gradients(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """Gradients of q, k and v; the gradients of keys travel behind the keys."""
+    """Check the gradients of q, k and v; the gradients of keys follow the keys around a ring."""
     from ddpkit.checks.lab16.twin import in_two_chunks, stretches
 
     for about, places, causal in (
@@ -148,7 +148,7 @@ def ring_gradients(answer: Answer, rng: random.Random) -> Iterator[Case]:
 
 @exercise("own_tokens", lab="16", points=2)
 def own_tokens(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """Inputs, targets and positions of each rank's tokens."""
+    """Check the inputs, targets and positions of each rank's tokens."""
     import torch
 
     from ddpkit.checks.lab16.twin import in_two_chunks, stretches
@@ -192,7 +192,7 @@ def _taken(answer: Answer, tokens: Any, places: Sequence[Any]) -> Observed:
 
 @exercise("share_of_loss", lab="16", points=2)
 def share_of_loss(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """A rank's share of the loss: averaged gradients are those of the mean over counted tokens."""
+    """Check each rank's share of the loss: averaged gradients are those of one process."""
     from ddpkit.checks.lab16.losses import counts
     from ddpkit.checks.lab16.on_ranks import shared
 
@@ -250,7 +250,7 @@ def share_of_loss(answer: Answer, rng: random.Random) -> Iterator[Case]:
 
 @exercise("ByHeads", lab="16", points=3, returns=False)
 def by_heads(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """All heads of a rank's tokens, exchanged for the rank's heads of all tokens; gradients too."""
+    """Check the exchange of all heads of own tokens for own heads of all tokens, and gradients."""
     import torch
 
     from ddpkit.checks.lab16.on_ranks import by_heads as passed
@@ -309,7 +309,7 @@ def by_heads(answer: Answer, rng: random.Random) -> Iterator[Case]:
 def _exchanged(nbytes: int, n: int, own: int) -> Between:
     """Return the range of bytes that a rank may send: all of `nbytes` except its `own` bytes.
 
-    A collective counts as (n - 1)/n of `nbytes`, which may be more or less.
+    A collective counts as (n - 1)/n of `nbytes`, which may be more or fewer bytes than that.
     """
     counted = -(-nbytes * (n - 1) // n)
     return Between(*sorted((counted, nbytes - own)))
@@ -327,7 +327,7 @@ NO_INT = hints.NO_INT
 
 @exercise("bytes_sent", lab="16", points=2)
 def bytes_sent(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """The bytes that a rank sends for the attention of a layer, for each of three ways."""
+    """Check the bytes that a rank sends for a layer's attention, in each of three ways."""
     questions = telling(rng, ways.drawn, 12, ways.right, ways.MISTAKES)
     questioned = [("12 layers", questions, 3)]
     questioned += [(way, [ways.of_way(way)(rng) for _ in range(2)], 1) for way in ways.WAYS]

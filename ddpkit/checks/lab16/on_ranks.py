@@ -1,4 +1,4 @@
-"""Lab 16: functions that run answers on a rank, with an `attend` and a `back` that take notes."""
+"""Lab 16: functions that run answers on a rank, with recorded calls of `attend` and `back`."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ def right(
     repeats: bool = True,
     divided: int = 1,
 ) -> int:
-    """Return the bytes that a rank sends; each option replaces a part of the right rule."""
+    """Return the bytes that a rank sends; each keyword can put a mistake into the formula."""
     share = tokens // n * width * number
     if way == "heads":
         kv = max(kv_heads, n) if repeats else kv_heads
@@ -117,7 +117,7 @@ OTHER = (
 
 
 def drawn(rng: random.Random) -> Question:
-    """Return a question about a random way, for which each argument changes the right answer."""
+    """Draw a question; each of its arguments changes the right answer."""
     n = rng.choice((3, 4, 5, 8))
     kv_heads = rng.choice((1, n, 2 * n))
     heads = n * kv_heads * rng.choice((2, 3))
@@ -126,12 +126,12 @@ def drawn(rng: random.Random) -> Question:
 
 
 def of_way(way: str) -> Callable[[random.Random], Question]:
-    """Return a function that draws a question about the given way."""
+    """Return a function that draws a question about the method `way`."""
     return lambda rng: (way, *drawn(rng)[1:])
 
 
 def few_key_heads(rng: random.Random) -> Question:
-    """Return a question about the way "heads" with fewer key heads than ranks.
+    """Draw a question about exchanging heads, with fewer key heads than ranks.
 
     The argument `number` is left out.
     """

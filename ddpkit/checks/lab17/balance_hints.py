@@ -67,7 +67,7 @@ def _bias_as(s: Seen, name: str) -> bool:
 
 
 def _two_signs(s: Seen) -> str | None:
-    """Return a sentence about the first expert with a bias on rank 0 that another rank lacks."""
+    """Return a sentence about the first expert with unequal biases on rank 0 and another rank."""
     for rank in range(1, s.n):
         if differing := (s.bias[rank] != s.bias[0]).nonzero().flatten().tolist():
             expert = differing[0]

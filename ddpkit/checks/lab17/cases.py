@@ -48,7 +48,7 @@ def _looks(*names: str, ranks: Sequence[int], backward: bool = True) -> Looks:
 
 @exercise("route", lab="17", points=1)
 def route(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """The k experts of each token, with weights that add up to 1."""
+    """Check the router: k experts for each token, with weights that add up to 1."""
     from ddpkit.checks.lab17.routing import Routing, routed
 
     for experts, k, dtype, bias in (
@@ -113,7 +113,7 @@ def _of_ranks(values: Sequence[Any], ranks: Sequence[int], n: int) -> PerRank:
 
 @exercise("dispatch", lab="17", points=3)
 def dispatch(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """The rows of each token, sent to the ranks of its experts, and the gradient of the tokens."""
+    """Check that tokens' rows are sent to the ranks of their experts, and the gradient of x."""
     from ddpkit.checks.lab17.on_ranks import dispatched
     from ddpkit.checks.lab17.travel import ROW
 
@@ -158,7 +158,7 @@ def dispatch(answer: Answer, rng: random.Random) -> Iterator[Case]:
 
 @exercise("combine", lab="17", points=2)
 def combine(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """The weighted sums of the experts' outputs, by token, and the gradients."""
+    """Check the weighted sum of the experts' outputs for each token, and the gradients."""
     from ddpkit.checks.lab17.on_ranks import combined
     from ddpkit.checks.lab17.travel import ROW, Combining
 
@@ -198,7 +198,7 @@ def combine(answer: Answer, rng: random.Random) -> Iterator[Case]:
 
 @exercise("within_capacity", lab="17", points=2)
 def within_capacity(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """The choices that the experts have room for; first choices get places before second ones."""
+    """Check the choices that fit into the experts' capacity; first choices come first."""
     from ddpkit.checks.lab17.routing import IDEAS, drawn_choices, limited
     from ddpkit.checks.lab17.routing import within as right
 
@@ -230,7 +230,7 @@ def within_capacity(answer: Answer, rng: random.Random) -> Iterator[Case]:
 
 @exercise("balance_loss", lab="17", points=2)
 def balance_loss(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """Shares of all ranks' choices times this rank's mean probabilities."""
+    """Check the balance loss: shares of all choices times this rank's mean probabilities."""
     from ddpkit.checks.lab17.balance import Balance
     from ddpkit.checks.lab17.on_ranks import balanced
 
@@ -266,7 +266,7 @@ def _counts(n: int, experts: int) -> Between:
 
 @exercise("nudged", lab="17", points=1)
 def nudged(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """A bias that grows for experts with few choices, and falls for experts with many."""
+    """Check a bias that grows for experts with few choices, and falls for those with many."""
     from ddpkit.checks.lab17.balance import Bias, between_counts, counts_around
     from ddpkit.checks.lab17.on_ranks import new_bias
 
@@ -302,7 +302,7 @@ def nudged(answer: Answer, rng: random.Random) -> Iterator[Case]:
 
 @exercise("average_gradients", lab="17", points=3, returns=False)
 def average_gradients(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """The gradients of the mean of all ranks' losses, sent only to the ranks that need them."""
+    """Check averaged gradients, which are sent only to the ranks that need them."""
     from ddpkit.checks.lab17.balance import ExpertGradients
     from ddpkit.checks.lab17.on_ranks import averaged
 
@@ -338,7 +338,7 @@ def average_gradients(answer: Answer, rng: random.Random) -> Iterator[Case]:
 
 @exercise("place", lab="17", points=3)
 def place(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """Copies of experts on ranks: every expert somewhere, and no rank too busy."""
+    """Check the placement of experts on ranks: each expert at least once, no rank too busy."""
     from ddpkit.checks.lab17 import homes
 
     one = rng.randrange(100, 900)

@@ -26,7 +26,8 @@ def dispatched(
 ) -> Any:
     """Return the rows, the ticket and the gradient of x; None on ranks outside the group.
 
-    The check sets the gradient of a row to the row itself times its expert's number + 1.
+    The ticket has the order and the split sizes for the way back. The check sets the gradient of a
+    row to the row itself times its expert's number + 1.
     """
     group = _group(members)
     if members is not None and dist.get_rank() not in members:

@@ -1,4 +1,7 @@
-"""Lab 17: choices of tokens, the rows that are sent for them, and the reading of tickets."""
+"""Lab 17: choices of tokens, the rows that are sent for them, and the reading of tickets.
+
+A ticket has the order of the sent rows and the split sizes, for the way back.
+"""
 
 from __future__ import annotations
 

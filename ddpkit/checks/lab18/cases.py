@@ -19,7 +19,7 @@ Answer = Callable[..., Any]
 
 @exercise("kept", lab="18", points=2)
 def kept(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """Bytes that autograd keeps for a module's backward, each storage once."""
+    """Check the bytes that autograd keeps for a module's backward, each storage once."""
     from ddpkit.checks.lab18 import keeping
 
     for about, module, inputs in keeping.drawn(rng):
@@ -36,7 +36,7 @@ def kept(answer: Answer, rng: random.Random) -> Iterator[Case]:
 
 @exercise("memory_plan", lab="18", points=3, returns=False)
 def memory_plan(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """The blocks to compute again, so that a step has the least time within a limit of memory."""
+    """Check the choice of the blocks to recompute: the fastest step within a memory limit."""
     blocks, held, _ = plans.question(rng, held=2)
     low = plans.level_of((True,) * len(blocks), (blocks, held, 0))
     high = plans.level_of((False,) * len(blocks), (blocks, held, 0))
@@ -72,7 +72,7 @@ MACHINE = "1 TFLOP/s, 1000 TB/s"
 
 @exercise("Again", lab="18", points=4, returns=False)
 def again(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """A function that is computed again in the backward, with the same random numbers."""
+    """Check a function that is computed again in the backward, with the same random numbers."""
     import torch
 
     from ddpkit.checks.lab18.on_ranks import in_a_row, twin
@@ -166,7 +166,7 @@ def sums(did: Did) -> int:
 
 @exercise("worth_keeping", lab="18", points=2)
 def worth_keeping(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """A policy that keeps the outputs of products and of sums over ranks, and nothing else."""
+    """Check a policy that keeps only the outputs of products and of sums over ranks."""
     import torch
 
     from ddpkit.checks.lab18.on_ranks import by_policy
@@ -224,7 +224,7 @@ def worth_keeping(answer: Answer, rng: random.Random) -> Iterator[Case]:
 
 @exercise("mean_by_halves", lab="18", points=3)
 def mean_by_halves(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """The mean of all ranks' numbers; bfloat16 travels, and float32 is added up."""
+    """Check a mean over the ranks that sends bfloat16 and adds in float32."""
     from ddpkit.checks.lab18.low import RoundedLines
     from ddpkit.checks.lab18.on_ranks import mean
 
@@ -268,7 +268,7 @@ def all_sent(did: Did) -> int:
 
 @exercise("LossScale", lab="18", points=3, returns=False)
 def loss_scale(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """A scale of the loss; in each step, all ranks step, or no rank steps."""
+    """Check a scaler of the loss: in each step, either all ranks or no ranks make the step."""
     from ddpkit.checks.lab18.low import ScaledSteps
     from ddpkit.checks.lab18.on_ranks import scaled
 
@@ -325,7 +325,7 @@ def largest(did: Did) -> int:
 
 @exercise("gather_fp8", lab="18", points=3)
 def gather_fp8(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """Whole tensors from shards of all ranks, a byte a number, with a scale for each shard."""
+    """Check a gather in fp8: one byte for each element, and one scale for each shard."""
     import torch
 
     from ddpkit.checks.lab18.low import Shards

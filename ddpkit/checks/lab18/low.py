@@ -31,7 +31,7 @@ class RoundedLines:
         return found.float() / 4
 
     def _near_a_tie(self) -> Any:
-        """Return True for each element with a mean so near a tie that its rounding is unsure."""
+        """Return True for each element with a mean that a small error could round differently."""
         exact = self.sums() / self.n
         ends = [(exact * (1 + e)).bfloat16() for e in (-1e-6, 0.0, 1e-6)]
         return (ends[0] != ends[1]) | (ends[1] != ends[2])

@@ -71,7 +71,7 @@ class Summed(torch.autograd.Function):
 
 
 class TimesForward(torch.autograd.Function):
-    """An autograd function with the result of `Summed`, in one process, for equal ranks."""
+    """An autograd function: in one process, the result of `Summed` on `times` equal ranks."""
 
     @staticmethod
     def forward(ctx: Any, x: Any, times: int) -> Any:

@@ -32,7 +32,7 @@ def holds_of(choice: Sequence[bool], blocks: Sequence[Block], *, free: bool = Fa
 
 
 def level_of(choice: Sequence[bool], question: Question, *, free: bool = False) -> int:
-    """Return the largest number of bytes in memory at any moment of a step."""
+    """Return the peak of memory in a step, in bytes."""
     blocks, held, _ = question
     holds = holds_of(choice, blocks, free=free)
     levels = [sum(holds[:at]) + block[1] for at, block in enumerate(blocks)]
@@ -48,18 +48,18 @@ def _on_top(choice: Choice, question: Question) -> int:
 
 
 def _on_top_of_again(choice: Choice, question: Question) -> int:
-    """Return a wrong level of memory: all kept bytes, plus the largest block computed again."""
+    """Return a wrong peak of memory: all kept bytes, plus the largest block computed again."""
     most = [block[1] for again, block in zip(choice, question[0], strict=True) if again]
     return _after_forwards(choice, question) + max(most, default=0)
 
 
 def _one_more(choice: Choice, question: Question) -> int:
-    """Return a wrong level of memory, which counts one micro-batch too many."""
+    """Return a wrong peak of memory, which counts one micro-batch too many."""
     return level_of(choice, question) + sum(holds_of(choice, question[0]))
 
 
 def _behind_too(choice: Choice, question: Question) -> int:
-    """Return a wrong level of memory: blocks keep their bytes even after their backward."""
+    """Return a wrong peak of memory: blocks keep their bytes even after their backward."""
     blocks = question[0]
     holds = holds_of(choice, blocks)
     more = [block[1] - own for block, own in zip(blocks, holds, strict=True)]
@@ -67,7 +67,7 @@ def _behind_too(choice: Choice, question: Question) -> int:
 
 
 def _own_twice(choice: Choice, question: Question) -> int:
-    """Return a wrong level of memory: a block's kept bytes count twice during its backward."""
+    """Return a wrong peak of memory: a block's kept bytes count twice during its backward."""
     blocks, held, _ = question
     holds = holds_of(choice, blocks)
     levels = [sum(holds[: at + 1]) + block[1] for at, block in enumerate(blocks)]
@@ -91,7 +91,7 @@ Cost = Callable[[Choice, Sequence[Block]], int]
 
 
 def _least(question: Question, level: Level = level_of, below: int = 0) -> Choice | None:
-    """Return the fastest plan with a level of at most the limit minus `below`, or None."""
+    """Return the fastest plan with a peak of memory within the limit minus `below`, or None."""
     return _first(question, level, ms_of, below)
 
 
@@ -144,7 +144,7 @@ def time_of(choice: Choice | None, question: Question) -> int:
 
 
 def question(rng: random.Random, held: int, count: int = 0) -> Question:
-    """Draw blocks, and a limit between the levels of computing all again and keeping all."""
+    """Draw blocks, and a limit between the peaks of computing all again and keeping all."""
     blocks = [
         (rng.randrange(1, 20), rng.randrange(8, 60), rng.randrange(1, 7))
         for _ in range(count or rng.randrange(4, 8))

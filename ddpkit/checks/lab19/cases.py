@@ -41,7 +41,7 @@ def _all_kept(ranks: Sequence[int], did: Did) -> bool:
 
 @exercise("steps_between", lab="19", points=1)
 def steps_between(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """The least number of steps between exchanges that take at most a given share of the time."""
+    """Check the fewest steps between exchanges that take at most a given share of the time."""
     drawn = [
         ("1 Gbit/s", plans.drawn_plan(rng, gbit=1)),
         ("0.1 Gbit/s", plans.drawn_plan(rng, gbit=0.1)),
@@ -80,7 +80,7 @@ def _after_read(seen: Observed) -> Observed:
 
 @exercise("Outer", lab="19", points=4, returns=False)
 def outer(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """An outer optimizer: Nesterov's momentum on the mean difference; exchanges need no waiting."""
+    """Check an outer optimizer with Nesterov momentum, and exchanges that need no waiting."""
     from ddpkit.checks.lab19 import on_ranks
     from ddpkit.checks.lab19.outer import IDEAS, NBYTES, Rounds
 
@@ -166,7 +166,7 @@ def _meanwhile(answer: Answer, rng: random.Random) -> Case:
 
 @exercise("stream", lab="19", points=2)
 def stream(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """The fragments that begin and those that end after each step."""
+    """Check the fragments that begin and the fragments that end after each step."""
     for about, asks in plans.drawn_streams(rng):
         begin, end = asks.right()
         models = {"all at once": asks.all_at_once(), "by turns": asks.by_turns(),
@@ -187,7 +187,7 @@ def stream(answer: Answer, rng: random.Random) -> Iterator[Case]:
 
 @exercise("mean_by_bytes", lab="19", points=3)
 def mean_by_bytes(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """The mean of the ranks' numbers, each sent as one byte, and the error that is left."""
+    """Check the mean of numbers that are sent as one byte each, and the errors of rounding."""
     from ddpkit.checks.lab19.exchanges import BYTES_IDEAS, ROUNDS, Rounded
     from ddpkit.checks.lab19.on_ranks import by_bytes
 
@@ -231,7 +231,7 @@ def mean_by_bytes(answer: Answer, rng: random.Random) -> Iterator[Case]:
 
 @exercise("mean_of", lab="19", points=2)
 def mean_of(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """The mean of the ranks' differences, each weighted by the rank's steps."""
+    """Check the mean of the ranks' differences, weighted by the number of steps of each rank."""
     from ddpkit.checks.lab19.exchanges import Weighted
     from ddpkit.checks.lab19.on_ranks import mean_by_steps
 
@@ -282,7 +282,7 @@ def _moment(rng: random.Random, least: float, most: float) -> float:
 
 @exercise("quorum", lab="19", points=3)
 def quorum(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """The ranks of a round, in a list that is equal on all ranks; the earliest deadline counts."""
+    """Check the list of a round's ranks: equal on all ranks; the earliest deadline decides."""
     name, seconds = rng.choice(["round", "step", "try"]), _moment(rng, 1.8, 2.2)
 
     def at(*moments: float | None) -> list[list[Visit]]:
@@ -342,7 +342,7 @@ def _sent_by(ranks: Sequence[int], did: Did) -> list[int]:
 
 @exercise("catch_up", lab="19", points=3, returns=False)
 def catch_up(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """The tensors of the ranks that have them, sent once to each rank that lacks them."""
+    """Check that each rank without the tensors receives them once from a rank that has them."""
     from ddpkit.checks.lab19.on_ranks import caught_up
 
     for n, have, lack in (

@@ -26,7 +26,7 @@ Answer = Callable[..., Any]
 
 @exercise("model_flops", lab="20", points=3)
 def model_flops(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """The FLOPs of forward and backward, exact to the last digit."""
+    """Check the FLOPs of forward and backward, exact to the last digit."""
     for again in sizes.AGAIN:
         batches = sizes.drawn_batches(rng)
         ways = ["none"] if again == "none" else ["none", again]
@@ -52,7 +52,7 @@ def model_flops(answer: Answer, rng: random.Random) -> Iterator[Case]:
 
 @exercise("fits", lab="20", points=4)
 def fits(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """The most bytes of a rank, within 5 % of runs without values."""
+    """Check the peak bytes of a rank, within 5 % of runs without values."""
     yield _peaks(answer, "ten models", list(sizes.PEAKS), list(sizes.PEAKS.values()), trivial=True)
     if active():
         return  # ranks under torchrun cannot run without values
@@ -106,7 +106,7 @@ def _near(run: Sequence[int], observed: Observed) -> Observed:
 
 @exercise("roof", lab="20", points=2)
 def roof(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """The limit of each operation, and the end of the last operation."""
+    """Check the limit of each operation, and the end of the last operation."""
     for about, queue in rooflines.drawn(rng):
         names, end = rooflines.right(queue)
         yield Case(
@@ -124,7 +124,7 @@ def roof(answer: Answer, rng: random.Random) -> Iterator[Case]:
 
 @exercise("hidden_from", lab="20", points=3)
 def hidden_from(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """The least tokens that hide a communication; the check runs both sides of the limit."""
+    """Check the fewest tokens that hide a communication, by a formula and by runs."""
     for ask in limits.drawn(rng):
         read: Callable[[Observed], Observed] = sides.Sides(ask).read
         if active():  # ranks under torchrun cannot run without values
@@ -151,7 +151,7 @@ def _number(ask: limits.Hidden, observed: Observed) -> Observed:
 
 @exercise("read_profile", lab="20", points=3)
 def read_profile(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """The limit of each trace, and the most time that mending the limit can gain."""
+    """Check the limit of each trace, and the largest time that solving the problem can gain."""
     for about in ("five traces", "five more traces"):
         traces = profiles.drawn(rng)
         right = [profiles.limit(each) for each in traces]
@@ -190,7 +190,7 @@ def _profiles(due: Sequence[int], observed: Observed) -> Observed:
 
 @exercise("choose", lab="20", points=3, returns=False)
 def choose(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """The fastest and the cheapest plan that fit."""
+    """Check the choice of the fastest plan and the cheapest plan that fit into memory."""
     for about, search in planning.drawn(rng):
         best = planning.best(search)
         fastest = search.costs[best[0]][1] if best else 0.0
