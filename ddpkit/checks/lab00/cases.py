@@ -40,7 +40,7 @@ def arrows(s: Seen) -> list[str]:
 
 
 def added(s: Seen) -> list[float]:
-    """Return, for each rank, the number that the rank's returned tensor has more than the token.
+    """Return, for each rank, its returned tensor minus the token, as a single number.
 
     Raises an error if a rank returned no tensor of the token's shape, or added different numbers to
     the token's elements.
@@ -52,13 +52,13 @@ def added(s: Seen) -> list[float]:
 
 
 def passed_on(n: int) -> list[int]:
-    """Return, for each rank, the sum of all additions to the token when the rank sends it on."""
+    """Return, for each rank, the sum of all additions to the token when the rank sends it."""
     # in linear time, because a malicious answer may claim a huge n
     return list(accumulate(range(1, n + 1)))
 
 
 def holds(did: Did) -> list[tuple[int, str]]:
-    """Return each message's sender and its distinct numbers as text; "" for unknown numbers."""
+    """Return (sender, text) for each message: its distinct numbers as text, or "" if unknown."""
     sends = (one for one in did.trace.spans if one.is_send)
     return sorted((one.rank, str(one.args.get("holds", ""))) for one in sends)
 

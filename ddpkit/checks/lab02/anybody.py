@@ -33,7 +33,7 @@ def could_leave(trace: Trace) -> str:
 
 
 def _moment(span: Span) -> int:
-    """Return the moment, in ns, at which a call ends for its rank: a send at its start."""
+    """Return the time, in ns, when the rank goes on: the start of a send, the end of a receive."""
     return span.start_ns if span.name == "send" else span.over_ns
 
 

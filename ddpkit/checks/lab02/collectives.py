@@ -123,11 +123,11 @@ def written_by(op: str) -> str:
 def call(op: str, answer: Callable[..., None], laid: str, *arguments: object) -> tuple[Any, str]:
     """Run the answer on a rank; return the written tensors, and "kept" or "changed".
 
-    The word is "kept" if the answer left the tensors that it should only read unchanged. `laid` is
-    the memory layout: "", "transposed" or "in place". With "transposed", the tensors that are only
-    read, and the x of a tree, are matrices laid out column by column, so they are not contiguous.
-    With "in place", x is one of the chunks. This function makes the layout on the rank, because
-    shipping a tensor to a rank loses the layout.
+    The word is "kept" if the tensors that are only read are unchanged. `laid` is the memory layout:
+    "", "transposed" or "in place". With "transposed", the tensors that are only read, and the x of
+    a tree, are matrices laid out column by column, so they are not contiguous. With "in place", x
+    is one of the chunks. This function makes the layout on the rank, because shipping a tensor to a
+    rank loses the layout.
     """
     import torch.distributed as dist
 

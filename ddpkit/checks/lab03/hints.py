@@ -58,12 +58,12 @@ def times(s: Seen) -> Any:
 
 
 def not_whole(s: Seen) -> bool:
-    """True if the wrong sum is not a whole number; all inputs are whole numbers."""
+    """True if the wrong sum has fractions, although all inputs are whole numbers."""
     return not same(got(s), got(s).floor())
 
 
 def of_two_calls(s: Seen) -> bool:
-    """True if the wrong sum holds the result of a different call, after all calls were made."""
+    """True if the wrong sum contains the result of another call: the calls share one tensor."""
     name = wrong_sum(s)
     others = [each for each in s.inputs if each != name and s.expect[each].shape == due(s).shape]
     return any(

@@ -75,7 +75,7 @@ def _batches(split: Split) -> list[list[int]]:
 
 
 def _evenness(split: Split) -> str:
-    """Return "even", or a text about the first step in which rank lengths differ by more than 1."""
+    """Return "even", or the first step in which two ranks' lengths differ by more than 1."""
     lengths = [list(map(len, of_ranks)) for of_ranks in zip(*split, strict=True)]
     uneven = (
         f"{each} in step {step}" for step, each in enumerate(lengths) if max(each) > min(each) + 1

@@ -48,9 +48,9 @@ def flat(of: Tensors) -> Any:
 def broadcast(answer: Callable[..., Any], net: Any, *src: int) -> tuple[Tensors, bool, bool, bool]:
     """Run on a rank; return the model's tensors after the broadcast, and three booleans.
 
-    1. True if the Parameters are still the same objects in the same memory. 2. True if the buffers
-    are still the same objects in the same memory. 3. True if each Parameter still has the same
-    `requires_grad`.
+    1. True if the Parameters are still the same objects in the same memory.
+    2. True if the buffers are still the same objects in the same memory.
+    3. True if each Parameter still has the same `requires_grad`.
 
     Without `src`, the answer's own default applies.
     """
@@ -71,7 +71,7 @@ def _are_the_very(before: Tensors, after: Tensors) -> bool:
 
 
 def _same_memory(views: Tensors, of: Tensors) -> bool:
-    """True if each tensor still uses the memory of the view that was made of it before."""
+    """True if each tensor is still in the memory of the view that was made of it earlier."""
     return all(views[name].data_ptr() == t.data_ptr() for name, t in of.items())
 
 

@@ -60,7 +60,10 @@ class Story:
         total.backward()  # type: ignore[no-untyped-call]
 
     def forget(self, *places: int) -> None:
-        """Set the gradients at `places` to None, or all gradients, as `zero_grad()` does."""
+        """Set the gradients of the parameters `places`, or of all parameters, to None.
+
+        `zero_grad()` does the same.
+        """
         for place in places or range(len(self.parameters)):
             self.parameters[place].grad = None
 

@@ -2,7 +2,7 @@
 
 cases     the exercises: their inputs and the right results
 hints     sentences about mistakes, a table for each exercise
-reducer   imitated backwards for a Reducer without ranks; stand-ins for averages note events
+reducer   imitated backwards for a Reducer without ranks; stand-ins for averages record events
 graphs    models for unused_parameters
 wrapped   the cases of DistributedDataParallel
 on_ranks  functions on each rank, which run an answer and torch's own class

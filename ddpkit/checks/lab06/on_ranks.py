@@ -60,7 +60,7 @@ def rebuilt(rebuilt_buckets: Answer, order: list[int], *caps_mb: float | None) -
 
 
 def accumulated(no_sync: Answer, values: Sequence[float]) -> Any:
-    """Return the gradient after one backward for each of the values.
+    """Return the gradient that adds up after a backward for each of `values`.
 
     All backwards except the last are inside no_sync.
     """
@@ -179,7 +179,7 @@ def beside_torchs(
 
 
 def late(answer: Answer, mine: Any, part: Part) -> list[Any]:
-    """Return the gradients after a backward on two ranks, of which rank 1 starts late.
+    """Return the gradients after a backward on two ranks; rank 1 starts its backward later.
 
     Rank 1 begins its backward when rank 0 has computed all its gradients. An answer that waits for
     an all-reduce inside a hook waits forever, because rank 1 starts its all-reduces later.

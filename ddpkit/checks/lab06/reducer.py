@@ -1,4 +1,4 @@
-"""Lab 06: imitated backwards for a Reducer without ranks; stand-ins for averages note events."""
+"""Lab 06: imitated backwards for a Reducer without ranks; stand-ins for averages record events."""
 
 from __future__ import annotations
 

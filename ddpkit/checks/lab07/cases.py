@@ -111,7 +111,7 @@ def powersgd_hook(answer: Answer, rng: random.Random) -> Iterator[Case]:
 
 @exercise("pair_groups", lab="07", points=1)
 def pair_groups(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """Check groups of two ranks, one for each binary digit in which their numbers differ."""
+    """Check groups of two ranks; the numbers of the two ranks differ in one binary digit."""
     from ddpkit.checks.lab07.buckets import members_and_sums
 
     for n in (2, 4, 8):

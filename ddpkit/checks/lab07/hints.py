@@ -42,7 +42,7 @@ def outside(s: Seen) -> bool:
 
 
 def drawn_mean(s: Seen, step: int, far: int) -> Any:
-    """Return the mean of rank 0's first bucket of a step, and the first bucket of rank `far`."""
+    """Return the mean of the first buckets of rank 0 and rank `far` in the given step."""
     return (s.drawn[0, step, 0] + s.drawn[far, step, 0]) / 2
 
 

@@ -1,6 +1,6 @@
 """Lab 07: gradients of a known rank, and the right results of PowerSGD.
 
-Here the rank of a matrix is meant, unless a docstring says "each rank".
+In this module, "rank" is the rank of a matrix. Only "each rank" means the ranks of the job.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ def _about(servers: Sequence[int], n: int, length: int, dtype: str) -> str:
 
 @exercise("push", lab="08", points=1, returns=False)
 def push(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """Check that a worker sends each server a header and a chunk, all under way at once."""
+    """Check that a worker sends each server a header and a chunk, all at the same time."""
     import torch
 
     from ddpkit.checks.lab08.servers import pushed, workers_of
@@ -105,7 +105,7 @@ def _expected_bytes(
 
 @exercise("pull", lab="08", points=1, returns=False)
 def pull(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """Check that a worker receives the chunks of all servers in place, all requested at once."""
+    """Check that a worker receives all servers' chunks in place, requested at the same time."""
     import torch
 
     from ddpkit.checks.lab08.servers import pulled, workers_of

@@ -24,7 +24,7 @@ def is_case(s: Seen, word: str) -> bool:
 
 
 def early(s: Seen) -> list[str]:
-    """Return, as a list, the answer's first call that differs from the right call at its place."""
+    """Return, as a list, the answer's first call that differs from the right call there."""
     pairs = itertools.zip_longest(s.calls.split(), s.expect["calls"].split(), fillvalue="")
     return [got for got, wanted in pairs if got != wanted][:1]
 

@@ -86,7 +86,8 @@ def _in_turn(asked: Sequence[Asked], place: int, act: Callable[[], Any]) -> Any:
 def called(answer: Answer, asked: Sequence[Asked], server: int, strangers: int) -> Any:
     """Run a story of calls; return a client's results, or on the server the requests.
 
-    The rank `strangers` first sends a different message to the first client; -1 means no such rank.
+    The rank `strangers` first sends the first client a message that answers no call; -1 means that
+    there is no such rank.
     """
     me, found = dist.get_rank(), []
     if me == strangers:

@@ -100,7 +100,7 @@ def just_covered(rng: random.Random) -> Question:
 
 
 def adasum(a: Tensor, b: Tensor) -> Tensor:
-    """Return the sum of a and b, after half of their common part was subtracted from each.
+    """Return the sum of a and b, each minus half of the projection of the other tensor onto it.
 
     The rule is by Maleki and others (2021).
     """

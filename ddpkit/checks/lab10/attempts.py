@@ -92,7 +92,7 @@ class Starter:
 def supervised(
     answer: Callable[..., Any], ends: Sequence[End], arguments: Sequence[int]
 ) -> Observed:
-    """Return the runs that a supervisor started, and its end, such as "the error of run 2"."""
+    """Return the runs that a supervisor started, and the outcome, like "the error of run 2"."""
     start = Starter(ends)
     try:
         returned = answer(start, *arguments)

@@ -221,8 +221,8 @@ def _shared(ranks: list[Any], seed: int) -> bool:
 def _sums(ranks: list[Any], seed: int) -> bool:
     """True if the ranks have the right sums of rows.
 
-    The right sum of each rank is the sum of all rows. Ranks 0 and 1 have, before it, the sum of
-    their own rows.
+    Every rank must have the sum of all rows. Ranks 0 and 1 must have, as their first result, the
+    sum of the rows of these two ranks.
     """
     x = clinic.data(seed)[0][0]
     upper, total = x[:6].sum(0), x.sum(0)

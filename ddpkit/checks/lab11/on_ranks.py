@@ -139,8 +139,8 @@ def step_of_rank(
 ) -> dict[str, Any]:
     """Run the answer's step on a layer that already has gradients; return the observations.
 
-    once  pass the plan as an iterator slow  a forward and a backward of the layer take emulated
-    time
+    once  pass the plan as an iterator
+    slow  a forward and a backward of the layer take emulated time
     """
     stage = Layer(weight.clone(), [i for kind, i in plan if kind == "F"], slow)
     stage.weight.grad = torch.full_like(weight, BEFORE)

@@ -79,8 +79,8 @@ def _moved(n: int, part: int, *, own: bool) -> Between:
     """Return the range of bytes that a rank may send in a gather (`own`) or a reduce-scatter.
 
     In a ring, a rank sends all parts but one, of `part` bytes each. In a gather, a rank must send
-    at least its own part. In a reduce-scatter, it must send its numbers for the parts of all other
-    ranks.
+    at least its own part. In a reduce-scatter, a rank must send its numbers for the parts of all
+    other ranks.
     """
     return Between((1 if own else n - 1) * part if n > 1 else 0, (n - 1) * part)
 
@@ -184,7 +184,7 @@ def _all_kept(did: Did) -> bool:
 
 @exercise("SlicedMLP", lab="12", points=4)
 def sliced_mlp(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """Check an MLP with a slice on each rank: results and learning of one process."""
+    """Check an MLP with a slice on each rank: it computes and learns as in one process."""
     from ddpkit.checks.lab12.mlps import Twin
 
     for n, hidden, name in ((2, 8, "GELU"), (4, 10, "Tanh"), (3, 7, "GELU"), (1, 5, "GELU")):
@@ -255,7 +255,7 @@ STRIPS = ((2, 1, 6), (4, 2, 10), (3, 1, 7), (1, 1, 3))  # ranks, k, rows of the 
 
 @exercise("Halo", lab="12", points=4, returns=False)
 def halo(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """Check strips with rows from their neighbours, to which the rows' gradient is returned."""
+    """Check strips that borrow rows from their neighbours, and return these rows' gradient."""
     from ddpkit.checks.lab12.strips import Strips
 
     for n, k, rows in STRIPS:
@@ -374,7 +374,7 @@ def global_norm(answer: Answer, rng: random.Random) -> Iterator[Case]:
 
 @exercise("SlicedAttention", lab="12", points=3)
 def sliced_attention(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """Check attention with a few heads on each rank: results and learning of one process."""
+    """Check attention with a few heads on each rank: it computes and learns as in one process."""
     from ddpkit.checks.lab12.attentions import Attention
 
     for n, heads in ((2, 4), (4, 4), (3, 4), (1, 2)):

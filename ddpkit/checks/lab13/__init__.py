@@ -1,4 +1,4 @@
-"""Lab 13: shards of the optimizer, gradients and parameters, and reading shards from a file.
+"""Lab 13: the shards of optimizer, gradients and parameters, and the reading of old shards.
 
 cases     the exercises: their inputs and the right results
 hints     sentences about mistakes, a table for each exercise

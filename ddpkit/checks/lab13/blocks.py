@@ -1,4 +1,4 @@
-"""Lab 13: blocks of a model that report their events, and their learning in one process."""
+"""Lab 13: blocks of a model that report their events, and their training in one process."""
 
 from __future__ import annotations
 

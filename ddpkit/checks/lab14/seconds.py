@@ -41,7 +41,7 @@ def simulated(question: Question) -> float:
 
 
 def within(rights: Sequence[float], observed: Observed) -> Observed:
-    """Compare each answer with the simulator's time; if one is not near it, add all answers."""
+    """Compare each answer with the simulator's time; if any answer is far off, add all answers."""
     found = [float(each) for each in observed["seconds"]]
     said = [_beside(got, right) for got, right in zip(found, rights, strict=True)]
     return {RIGHT: said} if set(said) == {NEARLY} else {RIGHT: said, "seconds": found}

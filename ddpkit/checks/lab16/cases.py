@@ -250,7 +250,7 @@ def share_of_loss(answer: Answer, rng: random.Random) -> Iterator[Case]:
 
 @exercise("ByHeads", lab="16", points=3, returns=False)
 def by_heads(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """Check the exchange of all heads of own tokens for own heads of all tokens, and gradients."""
+    """Check an exchange: a rank gives all heads of its tokens for its heads of all tokens."""
     import torch
 
     from ddpkit.checks.lab16.on_ranks import by_heads as passed
@@ -327,7 +327,7 @@ NO_INT = hints.NO_INT
 
 @exercise("bytes_sent", lab="16", points=2)
 def bytes_sent(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """Check the bytes that a rank sends for a layer's attention, in each of three ways."""
+    """Check the bytes that a rank sends for attention, for three methods to share a sequence."""
     questions = telling(rng, ways.drawn, 12, ways.right, ways.MISTAKES)
     questioned = [("12 layers", questions, 3)]
     questioned += [(way, [ways.of_way(way)(rng) for _ in range(2)], 1) for way in ways.WAYS]

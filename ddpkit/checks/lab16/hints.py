@@ -284,7 +284,7 @@ def _rolled_late(s: Seen) -> list[Any]:
 
 
 def _next_elsewhere(s: Seen) -> str:
-    """Return a sentence about the first position that a position of a different rank follows."""
+    """Return a sentence about the first position p if position p + 1 is on a different rank."""
     for at in s.places:
         for place, after in zip(at.tolist(), [*at.tolist()[1:], None], strict=True):
             if after != place + 1 and place + 1 < len(s.tokens):

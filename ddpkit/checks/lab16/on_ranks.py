@@ -71,7 +71,7 @@ def ringed(
 def ringed_lean(
     answer: Answer, q: Tensor, k: Tensor, v: Tensor, places: Sequence[Any]
 ) -> dict[str, Any]:
-    """Return the answer's output where `attend` takes all scores as 0 and needs little memory."""
+    """Return the answer's output with an `attend` of little memory, which takes all scores as 0."""
 
     def attend(q: Tensor, k: Tensor, v: Tensor, source: int) -> tuple[Any, Any]:
         lse = q.new_full((*q.shape[:-1], 1), float(k.shape[1])).log()
@@ -113,7 +113,7 @@ def ringed_back(
 def ringed_back_lean(
     answer: Answer, q: Tensor, k: Tensor, v: Tensor, places: Sequence[Any]
 ) -> dict[str, Any]:
-    """Return the answer's gradients where `back` returns simple values and needs little memory.
+    """Return the answer's gradients with a `back` of little memory, which returns simple values.
 
     The values are q times (source + 1), k, and v.
     """

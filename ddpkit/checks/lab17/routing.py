@@ -49,7 +49,7 @@ class Routing:
         return torch.zeros_like(self.logits).scatter_add(1, chosen, weights.to(self.logits.dtype))
 
     def right(self) -> tuple[Any, Any]:
-        """Return the weights [token, expert], and the logits' gradient of sum(weights · probe)."""
+        """Return the weights [token, expert], and d sum(weights · probe) / d logits."""
         given = self.logits.clone().requires_grad_()
         chosen = self.chosen()
         weights = self.wide(given.gather(1, chosen).softmax(1), chosen)

@@ -69,7 +69,7 @@ def steps_between(answer: Answer, rng: random.Random) -> Iterator[Case]:
 
 
 def _after_read(seen: Observed) -> Observed:
-    """Add "ranks agree"; of the starts, keep only the start after the last round."""
+    """Add "ranks agree"; keep only the outer optimizer's `start` after the last round."""
     after = seen["after"]
     return {
         **{name: value for name, value in seen.items() if name != "start"},
@@ -124,7 +124,7 @@ def outer(answer: Answer, rng: random.Random) -> Iterator[Case]:
 
 
 def _start(asks: Any) -> Any:
-    """Return the right start after the last round, computed back from a rank's parameters."""
+    """Return the right `start` after the last round, computed back from rank 0's parameters."""
     last = asks.count - 1
     mine = asks.run()[0]
     before = mine[last - 1] + asks.before[last, 0]

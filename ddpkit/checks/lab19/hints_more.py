@@ -36,7 +36,7 @@ def _exchanges(s: Seen) -> bool:
 
 
 def _first_error(s: Seen) -> bool:
-    """True if the means of round 0 are right, but its rounding errors are wrong."""
+    """True if the means of round 0 are right, but the rounding errors of round 0 are wrong."""
     pairs = zip(s.mean, s.expect["mean"], strict=True)
     return all(same(got[0], Close(due.value[0])) for got, due in pairs) and not all(
         same(got[0], Close(due.value[0], digits=3))

@@ -27,7 +27,7 @@ def _in_line(parameters: Sequence[Any]) -> Any:
 def outer_rounds(
     answer: Any, tensors: Sequence[Any], lr: float, momentum: float, steps: Any, keep: float
 ) -> dict[str, Any]:
-    """Return the parameters and the start after each round, both [round, number]."""
+    """Return the parameters and the outer optimizer's `start` after each round: [round, number]."""
     parameters = [nn.Parameter(each.clone()) for each in tensors]
     outer = answer(iter(parameters), lr, momentum)
     after, starts = [], []

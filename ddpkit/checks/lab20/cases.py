@@ -106,7 +106,7 @@ def _near(run: Sequence[int], observed: Observed) -> Observed:
 
 @exercise("roof", lab="20", points=2)
 def roof(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """Check the limit of each operation, and the end of the last operation."""
+    """Check each operation's limit (arithmetic, memory or launch), and the time of the end."""
     for about, queue in rooflines.drawn(rng):
         names, end = rooflines.right(queue)
         yield Case(
