@@ -60,7 +60,7 @@ def rebuilt(rebuilt_buckets: Answer, order: list[int], *caps_mb: float | None) -
 
 
 def accumulated(no_sync: Answer, values: Sequence[float]) -> Any:
-    """Return the gradient that adds up after a backward for each of `values`.
+    """Return the accumulated gradient after one backward for each of `values`.
 
     All backwards except the last are inside no_sync.
     """
@@ -77,7 +77,7 @@ def accumulated(no_sync: Answer, values: Sequence[float]) -> Any:
 
 
 class TorchsOwn(RuntimeError):
-    """The error that the answer is torch's class, or contains torch's class."""
+    """The error raised if the answer is torch's class, or contains torch's class."""
 
 
 def wrap(answer: Answer, module: Any, **options: object) -> Any:

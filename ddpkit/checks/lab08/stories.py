@@ -26,7 +26,7 @@ ASKED_AT_MOST = 10_000
 
 
 class Spinning(RuntimeError):
-    """The error that the answer calls may_pull in an endless loop and serves no worker."""
+    """The error raised if the answer calls may_pull in an endless loop and serves no worker."""
 
 
 def ramp(value: float, length: int) -> Any:

@@ -263,7 +263,7 @@ def needed(
     less: int = 0,
     none: bool = True,
 ) -> int | None:
-    """Return the smallest number of servers; each keyword can put a mistake into the rule."""
+    """Return the smallest number of servers; each keyword can add a mistake to the rule."""
     for servers in range(1, len(sizes) + 1):
         took = ways * (workers if all_workers else 1) * of(sizes, servers) / bandwidth
         if took < seconds or (took == seconds and not strict):

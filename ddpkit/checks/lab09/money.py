@@ -211,7 +211,7 @@ def _plan(
     in_hours: bool = True,
     in_time: bool = True,
 ) -> tuple[int, int] | None:
-    """Return the cheapest plan that meets the deadline; each keyword can put in a mistake."""
+    """Return the cheapest plan that meets the deadline; each keyword can add a mistake."""
 
     def count(ranks: int, batch: int) -> float:
         return (

@@ -61,7 +61,7 @@ def drawn(rng: random.Random) -> Iterator[Attempts]:
 
 
 class ForEver(RuntimeError):
-    """The error that a supervisor has started more than `MOST` runs."""
+    """The error raised if a supervisor starts more than `MOST` runs."""
 
 
 @dataclass

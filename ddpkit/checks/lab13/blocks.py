@@ -43,7 +43,7 @@ class TellingBlock(nn.Module):
 
 
 def silent(_: str) -> None:
-    """Ignore the event: the `say` of blocks that report nothing."""
+    """Do nothing: this function is the `say` of blocks that report no events."""
 
 
 def made(

@@ -74,7 +74,7 @@ class Stepping:
 
     @property
     def lines(self) -> list[int]:
-        """The number of trainable elements of each group, which are divided among the ranks."""
+        """The number of trainable elements of each group, to be divided among the ranks."""
         sizes = [0 if i in self.frozen else each.numel() for i, each in enumerate(self.start)]
         if self.groups is None:
             return [sum(sizes)]

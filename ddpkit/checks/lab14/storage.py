@@ -28,7 +28,7 @@ def bytes_of(
     rows: int | None = None,
     kept: int | None = None,
 ) -> int:
-    """Return the bytes of the fullest rank; each keyword can put a mistake into the formula."""
+    """Return the bytes of the fullest rank; each keyword can add a mistake to the formula."""
     owners = (plan.replicas if owners is None else owners) if plan.shards else 1
     here = model.parameters // (plan.stages * (plan.slices if slices is None else slices))
     state = here * (often + adam) // owners if all_shared else here * often + here * adam // owners

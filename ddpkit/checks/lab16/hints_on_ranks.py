@@ -181,10 +181,10 @@ def _not_home(s: Seen) -> str | None:
 
 
 def _without(s: Seen, of: str) -> list[Any]:
-    """Return the gradients of k without one part, which is a mistake.
+    """Return the gradients of k without one part, which is a common mistake.
 
-    "own": the part of the rank's own queries is missing. "last": the part of rank - 1 is missing,
-    which is the last rank that the keys reach.
+    "own": the part of the rank's own queries is missing. "last": the part of rank - 1 is missing;
+    rank - 1 is the last rank that the keys reach.
     """
     own, whole, parts = _sums(s)
     if of == "own":

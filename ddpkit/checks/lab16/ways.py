@@ -27,7 +27,7 @@ def right(
     repeats: bool = True,
     divided: int = 1,
 ) -> int:
-    """Return the bytes that a rank sends; each keyword can put a mistake into the formula."""
+    """Return the bytes that a rank sends; each keyword can add a mistake to the formula."""
     share = tokens // n * width * number
     if way == "heads":
         kv = max(kv_heads, n) if repeats else kv_heads

@@ -26,8 +26,8 @@ def dispatched(
 ) -> Any:
     """Return the rows, the ticket and the gradient of x; None on ranks outside the group.
 
-    The ticket has the order and the split sizes for the way back. The check sets the gradient of a
-    row to the row itself times its expert's number + 1.
+    The ticket has the order of the sent rows and the split sizes. The check sets the gradient of a
+    row to the row itself times (its expert's number + 1).
     """
     group = _group(members)
     if members is not None and dist.get_rank() not in members:

@@ -1,6 +1,6 @@
 """Lab 17: choices of tokens, the rows that are sent for them, and the reading of tickets.
 
-A ticket has the order of the sent rows and the split sizes, for the way back.
+A ticket has the order of the sent rows and the split sizes. The results travel back by the ticket.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Journey:
         return mixed[flat[mixed].argsort(stable=True)]
 
     def rows(self, orders: Sequence[Any], rank: int, *, modulo: bool = False) -> tuple[Any, Any]:
-        """Return the rows that a rank receives for these orders of sending, and their experts.
+        """Return the rows that a rank receives if ranks send in these orders, and their experts.
 
         With `modulo`, the ranks make a mistake: they take choice p for a choice of token p %
         tokens.

@@ -149,7 +149,7 @@ def _lean(answer: Answer, rng: random.Random) -> Case:
 
 
 def in_ns(observed: Observed) -> Observed:
-    """Replace the programs in an observation by "ns", the emulated time that the check computes."""
+    """Replace "programs" (recorded operations) by "ns", the time computed from the programs."""
     seen = dict(timed(observed, MACHINE))
     return {**seen, "ns": round(1e6 * seen.pop("ms"))}
 

@@ -126,7 +126,7 @@ def _gradient(tensor: Any) -> Any:
 
 
 def lean(answer: Answer, rows: int) -> dict[str, Any]:
-    """Run six blocks under the answer, on a rank that counts memory; return each block's calls."""
+    """Run six blocks through the answer where memory is counted; return each block's calls."""
     blocks = [Lean(number) for number in range(6)]
     y: Any = torch.ones(rows, 32, requires_grad=True)
     for block in blocks:

@@ -144,7 +144,7 @@ def time_of(choice: Choice | None, question: Question) -> int:
 
 
 def question(rng: random.Random, held: int, count: int = 0) -> Question:
-    """Draw blocks, and a limit between the peaks of computing all again and keeping all."""
+    """Draw blocks, and a limit between the peaks of recomputing all blocks and of keeping all."""
     blocks = [
         (rng.randrange(1, 20), rng.randrange(8, 60), rng.randrange(1, 7))
         for _ in range(count or rng.randrange(4, 8))

@@ -157,7 +157,7 @@ def _listed(found: Any) -> Any:
 
 
 def drawn_streams(rng: random.Random) -> list[tuple[str, Stream]]:
-    """Return schedules in which the fragments divide the period evenly, and others."""
+    """Return schedules; in some of them, the fragments divide the period evenly."""
     k, m = rng.randrange(2, 6), rng.randrange(4, 25)
     uneven, odd = rng.randrange(3, 7), rng.randrange(14, 80)
     odd += odd % uneven == 0

@@ -1,5 +1,7 @@
 """Lab 20: real sizes of models and machines.
 
+In a "run without values", tensors have shapes but no values.
+
 cases      the exercises: questions, and right values
 sizes      sizes of transformers, their FLOPs and their memory, and counts with mistakes
 training   a step of FSDP2, run without values, and its peak of memory

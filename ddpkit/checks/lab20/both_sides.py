@@ -1,6 +1,7 @@
-"""Lab 20: runs without values, with fewer and with more tokens than an answer of hidden_from.
+"""Lab 20: two runs for an answer of hidden_from, with fewer and with more tokens than its number.
 
-A run has eight layers: MLPs for "shards" and "slices", linear layers for "copies".
+The tensors of these runs have shapes but no values. A run has eight layers: MLPs for "shards" and
+"slices", linear layers for "copies".
 
 On the emulated device only matrix products cost time. So the exposed time of a step is the length
 of the step minus the time of the arithmetic, minus the time of the messages that nothing can hide.

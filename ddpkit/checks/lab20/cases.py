@@ -52,7 +52,7 @@ def model_flops(answer: Answer, rng: random.Random) -> Iterator[Case]:
 
 @exercise("fits", lab="20", points=4)
 def fits(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """Check the peak bytes of a rank, within 5 % of runs without values."""
+    """Check the peak bytes of a rank, within 5 % of a run of tensors without values."""
     yield _peaks(answer, "ten models", list(sizes.PEAKS), list(sizes.PEAKS.values()), trivial=True)
     if active():
         return  # ranks under torchrun cannot run without values
@@ -141,7 +141,7 @@ def hidden_from(answer: Answer, rng: random.Random) -> Iterator[Case]:
 
 
 def _number(ask: limits.Hidden, observed: Observed) -> Observed:
-    """Judge the answer by the formula alone, because torchrun cannot run without values."""
+    """Judge the answer by the formula alone: torchrun cannot run tensors without values."""
     good = limits.close(observed["tokens"], limits.limit(ask))
     return {**observed, "exposed": (), "number": "right" if good else "wrong"}
 
@@ -151,7 +151,7 @@ def _number(ask: limits.Hidden, observed: Observed) -> Observed:
 
 @exercise("read_profile", lab="20", points=3)
 def read_profile(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """Check the limit of each trace, and the largest time that solving the problem can gain."""
+    """Check the largest problem ("limit") of each trace, and the time that solving it can gain."""
     for about in ("five traces", "five more traces"):
         traces = profiles.drawn(rng)
         right = [profiles.limit(each) for each in traces]

@@ -151,7 +151,8 @@ def asked(
 ) -> dict[str, Any]:
     """Return the answer's two plans, and each plan for which the answer called `seconds`.
 
-    A combination without an entry in the table costs one byte on each GPU, and a nanosecond.
+    A combination without an entry in the table needs one byte on each GPU, and takes one
+    nanosecond.
     """
     timed = list[Key]()
 

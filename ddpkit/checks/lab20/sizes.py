@@ -152,7 +152,7 @@ PEAKS: Mapping[ShardedStep, int] = {
 
 
 def fits(step: ShardedStep, **by_mistake: Any) -> float:
-    """Return the peak bytes of a rank, by the right formula; keywords replace parts of it.
+    """Return the peak bytes of a rank, by the right formula; keywords add mistakes.
 
     logit    bytes of each logit while the loss is computed
     state    bytes that a rank keeps for each parameter of its shard

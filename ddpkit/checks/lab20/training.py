@@ -1,7 +1,7 @@
 """Lab 20: a step of FSDP2 at real sizes, run without values, and its peak of memory.
 
-The model is the lesson's model: attention and MLPs with residual connections. Each norm is a single
-operation.
+The tensors have shapes but no values. The model is the lesson's model: attention and MLPs with
+residual connections. Each norm is a single operation.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ LOOKS = 10_000  # a rank that reads the store more often than this is taken to l
 
 
 class LooksForEver(BaseException):
-    """The error that a rank reads the store in an endless loop without a wait.
+    """The error raised if a rank reads the store in an endless loop without a wait.
 
     Without a wait, the simulated clock does not move.
     """
