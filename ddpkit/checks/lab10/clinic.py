@@ -103,7 +103,7 @@ def _diagnosed(answer: Answer) -> Observed:
 
 
 def treated(answer: Answer, name: str, begins: list[clinic.Start]) -> Observed:
-    """Run a repaired program; return the ranks' results, the repair's words, and bytes by rank.
+    """Run a repaired program; return the results, the number of added words, and bytes by rank.
 
     A wrong repair cannot pass by luck: as for any answer, the check fails if the program does not
     wait for a message, or changes a tensor while a message uses the tensor.

@@ -81,8 +81,8 @@ def nbytes() -> int:
 def after(step: int, model: Any, optimizer: Any) -> list[Any]:
     """Return the comparable content of a checkpoint: its step, its model, and the next model.
 
-    The next model is the model after one more step, which differs if the checkpoint lacked the
-    momentum.
+    The next model is the model after one more step. Without the momentum in the checkpoint, the
+    next model differs.
     """
     here = numbers(model)
     go_on(model, optimizer, 7)

@@ -1,7 +1,7 @@
-"""Lab 20: traces with one large performance problem and a small one, and the problems' limits.
+"""Lab 20: traces with one large performance problem and a small one, and the large one's name.
 
-The limit of a trace is the name of its large problem. All traces have four ranks and one step. The
-args of a kernel are its FLOPs, its bytes and the moment of its launch.
+The lesson calls the large problem the limit of the trace. All traces have four ranks and one step.
+The args of a kernel are its FLOPs, its bytes and the moment of its launch.
 """
 
 from __future__ import annotations
