@@ -622,8 +622,8 @@ for cause, meaning in CAUSES.items():
 #
 # A diagnosis has one of these causes, and the rank at fault, or None if no single rank is at fault.
 # A mend is a dict with new text for lines of the program, `{3: "the new line 3"}`. The text may have
-# several lines, or may be "". The text begins at the indentation of the old line. A text may hold a
-# new `if` with the lines inside it: put `\n` between the lines, and indent the inner lines.
+# several lines, or may be "". The text begins at the indentation of the old line. Put `\n` between the
+# lines of a new `if`, and indent the inner lines.
 
 # %% [markdown]
 # A mend may have at most 80 new words and signs, and each rank must still send the right data.
