@@ -1,4 +1,4 @@
-"""Pictures of traces. Importing this loads neither matplotlib nor IPython; drawing does.
+"""Pictures of traces. Importing this module loads neither matplotlib nor IPython; drawing does.
 
 show         the still pictures in a notebook: `show`, `compare`, `stack`, `heat_map`,
              `show_pipeline`, `show_blocks`, `show_mesh`, `show_attention`,
@@ -22,7 +22,7 @@ held/        `show_held`: the bytes that a rank holds over time, a line for each
 roof/        `show_roof`: operations under the roofs of a machine
 limits/      `show_limits`: the exposed share of a step by the tokens of a rank
 live_run/    `live`: a run while it trains
-explorer/    `explore`: every span, to point at; `write_page`: the same as an HTML file
+explorer/    `explore`: a timeline to zoom and to point at; `write_page`: the same as an HTML file
 
 Each picture is a pure `model` (trace -> numbers), a `figure` (numbers -> Figure) and, if
 readers can change its settings, a thin `widget`.

@@ -115,7 +115,7 @@ def stack(
 def heat_map(run_or_trace: HasTrace | Trace) -> Figure | None:
     """Draw the time of every step on every rank, and the time that the rank waited for its peers.
 
-    Stragglers and long steps show at once; the text names the rank that the others wait for. The
+    Stragglers and long steps stand out; the text names the rank that the others wait for. The
     picture is shown and returned as by `show`. Raises TraceError for a run without steps.
     """
     if why := skipped("heat_map", run_or_trace):
@@ -174,7 +174,7 @@ def show_mesh(
 
 
 def show_blocks(*matrices: Matrix, ranks: int = 4, whole: bool = True) -> Figure | None:
-    """Draw the blocks of each matrix on the ranks, and print the bytes that must travel.
+    """Draw the blocks of each matrix on the ranks, and print the bytes that ranks send.
 
     Several matrices are multiplied from the left: ``show_blocks(Matrix("x", 512, 256), Matrix("W",
     256, 1024, "columns"))`` is x W. Where ranks cannot multiply their blocks, a matrix is gathered
@@ -195,7 +195,7 @@ def show_blocks(*matrices: Matrix, ranks: int = 4, whole: bool = True) -> Figure
 def show_attention(
     places: Sequence[Iterable[int]], *, causal: bool = True, tiles: int = 2
 ) -> Figure | None:
-    """Draw which rank computes which tile of a sequence's attention, and print each rank's pairs.
+    """Draw the rank that computes each tile of an attention, and print each rank's pairs.
 
     ``places[r]`` has the positions of rank r's tokens, as a list or a tensor of integers:
     ``show_attention([range(0, 32), range(32, 64)])``. A pair is a query and a key that the query
@@ -245,7 +245,7 @@ def show_held(
 
     ``runs`` has a label for each run: ``show_held({"all kept": run, "again": other}, limit=30e6)``.
     ``kind`` is one of parameters, gradients, optimizer, buckets and activations; None stands for
-    all bytes. A dashed line marks ``limit``, in bytes, and a cross the end of a run that went out
+    all bytes. A dashed line marks ``limit``, in bytes, and a cross the end of a run that ran out
     of memory. The picture is shown and returned as by `show`. Raises ValueError for no run, more
     than 6 runs, or an unknown kind, and TraceError if a run has no memory levels of the rank. If no
     run has memory levels, as under torchrun, a sentence is printed.
@@ -297,8 +297,8 @@ def show_limits(
     ``lines`` has (tokens, shares) for each label: ``{"50 GB/s": ([4096, 8192], [0.6, 0.3])}``.
     ``limits`` has a number of tokens by label, such as the result of a formula: a vertical line
     marks each number. The picture is shown and returned as by `show`. Raises ValueError for no
-    line, more than 5 lines, tokens that do not rise, shares outside 0 to 1, or a limit with a label
-    that no line has.
+    line, more than 5 lines, tokens that are not in rising order, shares outside 0 to 1, or a limit
+    with a label that no line has.
     """
     model = limits_picture(lines, limits)
 

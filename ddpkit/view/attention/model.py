@@ -11,7 +11,7 @@ MOST_STRETCHES, MOST_RANKS = 128, 16
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """Consecutive positions in one part of a rank's share."""
+    """A run of consecutive positions that lie in one part of one rank's share of the sequence."""
 
     rank: int
     part: int
@@ -21,7 +21,7 @@ class Stretch:
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """Scores of one stretch of queries and one stretch of keys, which a rank computes."""
+    """The scores of one stretch of queries with one stretch of keys, computed by one rank."""
 
     queries: Stretch
     keys: Stretch
@@ -35,7 +35,10 @@ class Tile:
 
 @dataclass(frozen=True, slots=True)
 class AttentionPicture:
-    """Queries and keys in the order of the sequence; tiles without any pair are left out."""
+    """The tiles of an attention, in the order of the sequence, and the pairs of each rank.
+
+    A pair is a query and a key that the query sees. Tiles without a pair are left out.
+    """
 
     length: int
     causal: bool
@@ -50,13 +53,13 @@ class AttentionPicture:
 
     @property
     def title(self) -> str:
-        """The sequence in words."""
+        """The title: the number of tokens, the number of ranks, and the mask."""
         sees = "a token sees itself and all before it" if self.causal else "all tokens see all"
         return f"Attention of {self.length:,} tokens on {count(self.ranks, 'rank')}: {sees}"
 
     @property
     def finding(self) -> str:
-        """Return the most and the least pairs that a rank has, in one sentence."""
+        """A sentence on the rank with the most pairs and the rank with the fewest."""
         total, most, least = sum(self.pairs), max(self.pairs), min(self.pairs)
         of = f"of {total:,} pairs of a query and a key that it sees"
         if most == least:
@@ -81,7 +84,7 @@ def attention_picture(
     """Return the picture of an attention; ``places[r]`` has the positions of rank r's tokens.
 
     Each rank's share is cut into `tiles` parts, as by `tensor_split`. Raises ValueError if a
-    position is on no rank or on two, and for more ranks or stretches than can be drawn.
+    position is on no rank or on two ranks, and for more ranks or stretches than can be drawn.
     """
     shares = [[int(at) for at in each] for each in places]
     length = sum(map(len, shares))

@@ -99,7 +99,7 @@ def _block(page: Page, rank: int, box: Box, *, named: bool = True) -> None:
 
 
 def _strips(page: Page, matrix: Matrix, ranks: int, box: Box) -> None:
-    """Draw each rank's rows apart, with its halo: a neighbour's rows in the neighbour's colour."""
+    """Draw each rank's rows as a separate strip; halo rows have the colour of the neighbour."""
     left, top, right, bottom = box
     inch = (bottom - top - APART * (ranks - 1)) / (matrix.rows + 2 * matrix.halo * (ranks - 1))
     lent = matrix.halo * inch

@@ -26,11 +26,11 @@ NUMBER = 4  # bytes
 
 @dataclass(frozen=True, slots=True)
 class Matrix:
-    """A matrix of float32, and the way in which ranks hold it.
+    """A float32 matrix, and its placement on the ranks.
 
     ``held`` is "whole" (all of the matrix on every rank), "columns" or "rows" (a block of columns
     or rows on each rank, cut as by `tensor_split`), or "sum" (each rank has a part of every number;
-    DTensor calls this Partial). With ``halo``, a rank that has rows also has so many rows of each
+    DTensor calls this Partial). With "rows", each rank also holds copies of ``halo`` rows of each
     neighbour.
     """
 
@@ -76,7 +76,7 @@ class MatrixProduct:
 
 @dataclass(frozen=True, slots=True)
 class BlocksPicture:
-    """The blocks of all ranks, product by product."""
+    """The blocks of all ranks: one line of the picture for each product."""
 
     lines: tuple[MatrixProduct, ...]
     ranks: int
@@ -96,9 +96,9 @@ class BlocksPicture:
 def blocks_of(matrices: Sequence[Matrix], ranks: int, *, whole: bool = True) -> BlocksPicture:
     """Return the picture of a chain of matrices, multiplied from the left.
 
-    Where ranks cannot multiply their blocks, a matrix is made whole first; the last product is made
-    whole too, unless ``whole`` is False. Raises ValueError for shapes that do not fit, for no
-    matrix and for no rank.
+    If ranks cannot multiply their blocks, a collective first gives every rank all of one factor.
+    The last product is made whole too, unless ``whole`` is False. Raises ValueError for shapes that
+    do not fit, and without a matrix or a rank.
     """
     if not matrices or ranks < 1:
         raise ValueError("show_blocks needs a matrix, and at least one rank")
@@ -129,9 +129,10 @@ def blocks_of(matrices: Sequence[Matrix], ranks: int, *, whole: bool = True) -> 
 
 
 def _summed(matrix: Matrix, ranks: int) -> tuple[list[tuple[str, int]], Matrix]:
-    """Return the right factor, made whole if it is a sum, after the collective for this, if any.
+    """Return the collectives that make the right factor whole, and the factor after them.
 
-    A collective is a pair: a sentence, and the bytes that each rank sends.
+    Only a factor that is held as a "sum" needs a collective. A collective is a pair: a sentence,
+    and the bytes that each rank sends.
     """
     if matrix.held != "sum":
         return [], matrix
@@ -139,7 +140,7 @@ def _summed(matrix: Matrix, ranks: int) -> tuple[list[tuple[str, int]], Matrix]:
 
 
 def _made_whole(matrix: Matrix, ranks: int) -> tuple[str, int]:
-    """Return a sentence on the collective that makes a matrix whole, and the bytes a rank sends."""
+    """Return a sentence on the collective that makes a matrix whole, and the bytes of each rank."""
     name, times = ("all_reduce", 2) if matrix.held == "sum" else ("all_gather", 1)
     nbytes = times * (ranks - 1) * matrix.nbytes // ranks
     shape = f"{matrix.rows:,} × {matrix.columns:,}"

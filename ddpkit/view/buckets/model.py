@@ -37,15 +37,15 @@ class CapSweep:
 
     @property
     def best(self) -> tuple[float, int]:
-        """The cap with the shortest step, in MB, and the step in ns.
+        """The cap that gives the shortest step, in MB, and the time of this step, in ns.
 
-        If several caps are equally good, the largest, which makes the fewest buckets.
+        Of several equally good caps, this is the largest, because it makes the fewest buckets.
         """
         return min(self.curve, key=lambda point: (point[1], -point[0]))
 
     @property
     def text(self) -> str:
-        """The finding."""
+        """The finding: the step with the present cap, and the best cap."""
         cap, shortest = self.best
         hidden = "nothing to hide"
         if self.breakdown.comm_ns:
@@ -61,7 +61,7 @@ class CapSweep:
         return f"{now} Best cap: {cap:g} MB, {ms(shortest)}, {less} less."
 
     def table(self) -> str:
-        """Return the curve as text."""
+        """Return the curve as text: the step time under each cap."""
         rows = [f"{cap:>9g} MB  {ms(ns):>9}" for cap, ns in self.curve]
         best = [cap for cap, _ in self.curve].index(self.best[0])
         rows[best] += "  best"
@@ -99,7 +99,7 @@ def _row(done: Replay) -> RankRow:
 
 
 def _notice(curve: tuple[tuple[float, int], ...], compute_ns: int) -> str:
-    """Return the shape of the curve in a sentence."""
+    """Return a sentence on the shape of the curve of step times."""
     times = [ns for _, ns in curve]
     least = min(times)
     margin = least * 0.01

@@ -27,14 +27,14 @@ def explore_buckets(
     world_size: int | None = None,
     cap_mb: float = DEFAULT_CAP_MB,
 ) -> View[CapSweep]:
-    """Move the bucket cap, the link, the compute and the ranks, and see the effect on a step.
+    """Show the effect of the bucket cap, the link, the compute and the ranks on a step.
 
     The step is the typical step of a run or trace on rank 0, a `simulate.Step`, or an example if
     nothing is given. The link and the number of ranks default to those of the trace, or without a
-    trace to "10 Gbit/s, 200 us" and 4. In a notebook there are sliders. Without a notebook,
-    ``explore_buckets(...).figure(cap_mb=5, gbits=1, us=200, speed=1, ranks=8)`` is the picture, and
-    ``.table(...)`` the curve as text. Raises TraceError if the trace has no step with a backward,
-    ValueError for a bad link.
+    trace to "10 Gbit/s, 200 us" and 4. In a notebook, sliders change the settings.
+    ``explore_buckets(...).figure(cap_mb=5, gbits=1, us=200, speed=1, ranks=8)`` returns the
+    picture, and ``.table(...)`` the curve as text; both work without a notebook. Raises TraceError
+    if the trace has no step with a backward, ValueError for a bad link.
     """
     if not isinstance(step_or_trace, Step | None) and (
         why := skipped("explore_buckets", step_or_trace, or_else="a Step")

@@ -20,10 +20,10 @@ class Side:
 
     @property
     def slowest(self) -> RankRow:
-        """Return the rank that took longest; of ranks that took equally long, the least idle one.
+        """The row of the slowest rank; of equally slow ranks, the row with the least idle time.
 
-        Without steps, all ranks last as long as the run, and a rank that finishes early is idle
-        until the run ends.
+        In a run without steps, every rank lasts as long as the run: a rank that finishes early
+        counts as idle until the run ends.
         """
         rows = self.timeline.rows
         return max(rows, key=lambda row: (row.breakdown.step_ns, -row.breakdown.idle_ns))
@@ -97,7 +97,7 @@ def compare_steps(
 
 
 def _numbered(trace: Trace, step: int) -> int:
-    """Return the number of a step, counted from the first; raise TraceError for no such step."""
+    """Return a step's number from 0 on (-1 is the last step); raise TraceError for no such step."""
     trace.step(step)
     return step % trace.steps
 
@@ -123,7 +123,7 @@ def _hidden(side: Side) -> str:
 
 
 def _notice(first: Side, last: Side) -> str:
-    """Return the changed parts of the step, the largest change first."""
+    """Return a sentence with the changed parts of the step, the largest change first."""
     a, b = first.slowest.breakdown, last.slowest.breakdown
     least = words.LITTLE * max(a.step_ns, b.step_ns)
     pairs = {

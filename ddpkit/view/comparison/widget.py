@@ -37,15 +37,16 @@ def what_if(
     slow: Mapping[int, float] | None = None,
     rank: int | None = 0,
 ) -> View[Comparison]:
-    """Move the bucket cap or the link, or slow one rank, and see the effect on a recorded step.
+    """Show the effect of another bucket cap, another link or a slow rank on a recorded step.
 
     The picture shows the typical recorded step of one rank, or of all ranks with ``rank=None``;
     below, it shows the same step replayed (`simulate.what_if`). The replay starts with the given
     changes. Without changes, the two steps differ by the error of the replay, and by disturbances
-    of the recorded step (`simulate.Step.typical`). In a notebook there are sliders. Without a
-    notebook, ``what_if(...).figure(cap_mb=5, gbits=1, us=200, slow=3, times=1.5)`` is the picture;
-    with ``cap_mb=0`` the buckets are the recorded ones. Raises TraceError for a run without the
-    rank, or with no backward to replay, ValueError for a bad link or more than one slow rank.
+    of the recorded step (`simulate.Step.typical`). In a notebook, sliders change the
+    settings. ``what_if(...).figure(cap_mb=5, gbits=1, us=200, slow=3, times=1.5)`` returns the
+    picture without a notebook, with rank 3 slowed 1.5 times; ``cap_mb=0`` keeps the recorded
+    buckets. Raises TraceError for a run without the rank, or without a backward to replay,
+    ValueError for a bad link or more than one slow rank.
     """
     if why := skipped("what_if", run_or_trace):
         return nothing(why)

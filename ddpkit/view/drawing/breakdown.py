@@ -12,12 +12,15 @@ from ddpkit.view.drawing.rows import RankRow
 
 
 def panel(page: Page, top: float, height: float, end: float) -> Plot:
-    """Return an empty plot from 0 to ``end``, right of a timeline; other lengths are in inches."""
+    """Return an empty plot to the right of a timeline, with a scale from 0 to ``end``.
+
+    ``top`` and ``height`` are in inches.
+    """
     return Plot(page, PANEL, top, RIGHT, height, end)
 
 
 def draw_parts(plot: Plot, bar: Extent, parts: Breakdown, *, percent: bool) -> None:
-    """Draw one rank's parts, in percent of its step or in ms."""
+    """Draw the parts of one rank's time as a bar, in percent of the rank's step or in ms."""
     unit, left = (parts.step_ns / 100 or 1.0) if percent else 1e6, 0.0
     for ns, look, label in _looks(parts):
         box = left, bar[0], left + ns / unit, bar[1]
@@ -28,7 +31,7 @@ def draw_parts(plot: Plot, bar: Extent, parts: Breakdown, *, percent: bool) -> N
 
 
 def _looks(parts: Breakdown) -> Iterator[tuple[int, Look, Look]]:
-    """Yield the ns of each part, the look of the bar, and the look of the label on the bar."""
+    """Yield the ns of each part of the time, the look of its bar, and the look of its label."""
     yield parts.compute_only_ns, {"facecolor": style.BACKWARD}, {"color": "white"}
     yield parts.overlapped_ns, {**OVERLAP, "linewidth": 0.8}, {"boxed": True}
     exposed = {"color": style.EXPOSED, "boxed": True}
@@ -40,7 +43,8 @@ def _looks(parts: Breakdown) -> Iterator[tuple[int, Look, Look]]:
 def write_numbers(page: Page, y: float, row: RankRow, whole: str, *, compute: bool) -> None:
     """Write the length of a rank's step or run, and the hidden communication or the waits.
 
-    The line stands above the bar of the rank's parts; the second number only if it fits.
+    The line stands above the bar of the parts of the rank's time. The second number is left out if
+    there is no room for the number.
     """
     p = row.breakdown
     length = f"{whole} {words.ms(p.step_ns)}"
@@ -58,7 +62,7 @@ def write_numbers(page: Page, y: float, row: RankRow, whole: str, *, compute: bo
 
 
 def part_kinds(parts: Sequence[Breakdown], *, compute: bool) -> Iterator[tuple[str, Look]]:
-    """Yield the legend's entries: those of parts that some rank has, and idle time."""
+    """Yield the legend's entries: the parts of time that at least one rank has, and idle time."""
     if compute:
         yield "compute", {"facecolor": style.BACKWARD}
     if any(each.overlapped_ns for each in parts):

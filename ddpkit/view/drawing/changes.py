@@ -33,7 +33,7 @@ COMPUTE = {
 
 @dataclass(frozen=True, slots=True)
 class KindTotal:
-    """The spans of one kind on one rank; ns is the time during which at least one of them ran."""
+    """Totals of one rank's spans of one kind; ``ns`` is the time in which at least one span ran."""
 
     times: int = 0
     bytes: int = 0
@@ -42,7 +42,7 @@ class KindTotal:
 
 @dataclass(frozen=True, slots=True)
 class Ranked:
-    """One rank in both runs."""
+    """One rank's time in each of the two runs: its parts, and its waits for peers."""
 
     rank: int
     name: str
@@ -58,7 +58,7 @@ class Ranked:
     def waits_ns(self) -> int:
         """The part of the change of exposed communication that comes from waits, in ns.
 
-        Waits for peers are caused by the time of other ranks.
+        Other ranks are the cause of these waits.
         """
         exposed, waits = self.change_of("exposed_ns"), self.waiting_ns[1] - self.waiting_ns[0]
         return 0 if exposed * waits <= 0 else min(exposed, waits, key=abs)
@@ -91,7 +91,7 @@ class Changes:
         return "run" if self.steps[0] is None else "step"
 
     def finding(self) -> str:
-        """Return a sentence on the lengths, and one on the largest change."""
+        """Return a sentence on the lengths, and a sentence on the largest change."""
         first, second = self.lengths
         each = f"{words.ms(first)} → {words.ms(second)}"
         ratio = words.ratio(first, second)
@@ -259,7 +259,7 @@ def beside(before: int, after: int) -> str:
 
 
 def signed(ns: int) -> str:
-    """``signed(-2_000_000) == "−2.0 ms"``."""
+    """Return a change in ns as text with a sign: ``signed(-2_000_000) == "−2.0 ms"``."""
     return f"{'−' if ns < 0 else '+'}{words.ms(abs(ns))}"
 
 
@@ -289,7 +289,7 @@ def _waits(trace: Trace) -> dict[int, int]:
 
 
 def _kinds(trace: Trace, rank: int) -> dict[str, KindTotal]:
-    """Return the work of a rank by its kind."""
+    """Return the totals of a rank's spans, by the name of the kind of work."""
     window, spans = trace.window_of(rank), defaultdict[str, list[Span]](list)
     for span in trace.of(rank):
         if name := _kind(span):

@@ -1,4 +1,4 @@
-"""Rows of bars over an axis of time: the one place that draws the rows of ranks."""
+"""`Chart`: the ranks' rows of bars over an axis of time, for all pictures with such rows."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
@@ -27,7 +27,7 @@ LOWEST = 0.13  # inches: a bar that is less high has no room for a line of text
 
 
 class Chart:
-    """A plot of everything that ranks did, over a scale in ms."""
+    """A plot of the ranks' work as rows of bars, over an axis of time in ms."""
 
     def __init__(
         self, page: Page, left: float, top: float, width: float, height: float, end_ns: int
@@ -129,7 +129,7 @@ def _box(bar: Bar, where: Extent, least: float = 0.0) -> Box:
 
 
 def plain(axes: Axes) -> None:
-    """Remove the frame except the bottom axis, which becomes grey."""
+    """Remove the frame of the axes except the bottom line, which becomes grey."""
     axes.spines[["left", "right", "top"]].set_visible(False)
     axes.spines["bottom"].set_color(style.GREY)
     axes.tick_params(colors=style.GREY, labelsize=9, labelfontfamily=style.FONT)

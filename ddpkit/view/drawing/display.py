@@ -64,7 +64,7 @@ def in_ipython() -> bool:
 
 
 def display_picture(figure: Figure, alt: str, numbers: str) -> None:
-    """Leave the picture as two outputs, which a saved notebook keeps: a drawing, and a PNG.
+    """Display a picture as two outputs, which a saved notebook keeps: an SVG drawing and a PNG.
 
     ``alt`` is the picture in words, for readers without sight; ``numbers`` has the lines of the
     picture's tables.
@@ -83,7 +83,7 @@ def described(text: str) -> str:
 
 
 def picture_html(figure: Figure, alt: str, numbers: str = "") -> str:
-    """Return the drawing as HTML, with its description, and with a table of its numbers if any."""
+    """Return the drawing as HTML, with its description, and with tables of ``numbers`` if any."""
     from ddpkit.view.drawing.svg import svg_of
 
     # In an untrusted notebook, front ends remove <svg> and keep its words, which must stay hidden.
@@ -133,7 +133,7 @@ def _is_row(line: str) -> bool:
 
 
 def _block(lines: list[str]) -> str:
-    """Return lines as HTML: as a table, if there are several."""
+    """Return a block as HTML: one line as text, several lines as a table."""
     if len(lines) == 1:
         return f"<pre>{html.escape(lines[0])}</pre>"
     first, *others = lines

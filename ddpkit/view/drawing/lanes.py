@@ -1,4 +1,4 @@
-"""Bars of spans: the lane of each bar, and as many bars as a screen can show."""
+"""Bars of spans: the lane of each bar, and one bar for spans that are too small to see."""
 
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
@@ -45,12 +45,12 @@ def assign_lanes(spans: Iterable[Span]) -> list[list[Span]]:
 
 
 def merge_small(bars: Iterable[Rough], pixel_ns: float, least: float = 0.0) -> list[Bar]:
-    """Join bars that are too small to be seen apart, so that 100,000 spans draw like 1,000.
+    """Join bars that are too small to be seen apart, so that 100,000 spans make far fewer bars.
 
-    Bars shorter than half a pixel become one bar for each pixel. This bar has the kind that fills
-    most of the pixel; if all small bars together fill less than the fraction ``least`` of the
-    pixel, there is no bar. Neighbouring bars of one kind, made in this way, are joined again. Only
-    drawings use these bars: all numbers come from spans.
+    All bars of one pixel that are shorter than half a pixel become one bar. This bar has the kind
+    that fills most of the pixel. If the small bars together fill less than the fraction ``least``
+    of the pixel, there is no bar. Neighbouring joined bars of one kind are joined again. Only
+    drawings use joined bars: all numbers come from spans.
     """
     drawn: list[Bar] = []
     small: list[Rough] = []  # small bars of one pixel
@@ -90,9 +90,9 @@ def _append(drawn: list[Bar], small: list[Rough], pixel_ns: float, least: float)
 
 
 def nearby(intervals: Iterable[Interval], gap: float) -> list[tuple[int, int, int]]:
-    """Join sorted intervals over gaps of at most ``gap`` ns; return (start, end, filled ns).
+    """Join sorted intervals with gaps of at most ``gap`` ns; return (start, end, filled ns) each.
 
-    At least four fifths of a joined interval are filled, so that the drawing does not mislead.
+    The intervals fill at least four fifths of a joined interval, so the drawing does not mislead.
     """
     runs: list[tuple[int, int, int]] = []
     for start, end in intervals:
@@ -112,7 +112,7 @@ def label_runs(
     covered: Sequence[Bar],
     least: float = 0.0,
 ) -> list[Bar]:
-    """Return the labels of a lane, as bars.
+    """Return the labels of a lane; a label is a bar with texts.
 
     A run of neighbouring bars of one kind gets one label, if ``names`` has texts for the kind. A
     run ends at a bar of another kind and at a gap wider than ``gap`` ns. A bar of a kind that is

@@ -1,6 +1,7 @@
 """A figure measured in inches from its top left corner, and text that is known to fit.
 
-Object API and Agg canvas only: no pyplot, so no window, no global figure, and nothing shown twice.
+The module uses matplotlib's object API and the Agg canvas, and not pyplot. So it opens no window,
+makes no global figure, and no notebook shows a figure twice.
 """
 
 from collections.abc import Iterable, Sequence
@@ -59,7 +60,7 @@ class Page:
     def write(
         self, x: float, y: float, text: str, points: float, color: str = style.INK, **more: Any
     ) -> None:
-        """Write a line of text, vertically centred at y; ``more``: ``bold`` or matplotlib's."""
+        """Write a line of text, vertically centred at y; ``more`` has ``bold``, or text options."""
         font = _font(points, more.pop("bold", False))
         more |= {"color": color, "fontproperties": font, "va": "center_baseline"}
         self.figure.text(x, y, text, transform=self.inches, **more)
@@ -78,7 +79,7 @@ class Page:
         """Write the first text that fits into the box, and return True if a text fits.
 
         The last text is tried once more in slightly smaller type. ``halo=color`` separates the text
-        from edges below; ``boxed=True`` separates the text from hatching by a white box.
+        from edges behind it; ``boxed=True`` separates the text from hatching by a white box.
         """
         bold = more.get("bold", False)
         sizes = [(text, points) for text in texts] + [(text, points - 0.8) for text in texts[-1:]]
@@ -113,12 +114,12 @@ class Page:
 
 
 class _Boxes(Collection):
-    """Rectangles as one unit square and many matrices: a path for each would take twice as long."""
+    """Rectangles as one unit square and a matrix each: a path for each would take twice as long."""
 
     def __init__(
         self, boxes: np.ndarray, inches: Transform, size: Transform, look: dict[str, Any]
     ) -> None:
-        """Take transforms to the figure: ``inches`` for points of the page, ``size`` for sizes."""
+        """Keep the boxes; ``inches`` maps points of the page to pixels, ``size`` maps sizes."""
         corners: Any = boxes[:, :2]
         super().__init__(offsets=corners, offset_transform=inches, **look)
         self._paths = [Path.unit_rectangle()]
@@ -130,7 +131,7 @@ class _Boxes(Collection):
 
 
 def _parted(*, halo: str = "", boxed: bool = False, **more: Any) -> dict[str, Any]:
-    """Return the look of a label, as keyword arguments for matplotlib."""
+    """Return matplotlib's keyword arguments for a label, with its halo or its white box."""
     if halo:
         more["path_effects"] = [withStroke(linewidth=3, foreground=halo)]
     if boxed:

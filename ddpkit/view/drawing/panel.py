@@ -1,6 +1,6 @@
 """`Panel`: controls above a picture and its text, drawn by panel.js; needs anywidget.
 
-Tried in JupyterLab; the other front ends of anywidget were not tried.
+The panel was tried in JupyterLab, and in no other front end of anywidget.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ddpkit.view.drawing.sliders import Control
 
 
 class Panel(anywidget.AnyWidget):
-    """A picture that follows its controls. The kernel draws; the browser moves the controls."""
+    """A picture with controls: the browser shows the controls, and the kernel draws the picture."""
 
     _esm = Path(__file__).with_suffix(".js").read_text("utf-8")
     controls = traitlets.Dict().tag(sync=True)
@@ -29,7 +29,7 @@ class Panel(anywidget.AnyWidget):
         controls: Mapping[str, Control] | None = None,
         draw: Callable[..., tuple[str, str]] = lambda: ("", ""),
     ) -> None:
-        """Take the controls; ``draw`` takes their values, and returns the picture and its text."""
+        """Show ``controls``; ``draw`` takes their values and returns the picture and its text."""
         self._known, self._draw = dict(controls or {}), draw
         at = {name: control.at for name, control in self._known.items()}
         described = {name: control.described() for name, control in self._known.items()}
@@ -64,5 +64,5 @@ class Panel(anywidget.AnyWidget):
 
 
 def _flowing(text: str) -> str:
-    """Return a text with its wrapped lines joined; a wrapped line goes on after two spaces."""
+    """Return a text with its wrapped lines joined; a continuation line begins with two spaces."""
     return text.replace("\n  ", " ")

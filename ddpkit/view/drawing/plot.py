@@ -1,4 +1,4 @@
-"""`Plot`: a part of a page with a scale of its own across, and inches downwards."""
+"""`Plot`: a part of a page with its own horizontal scale; vertical positions are in inches."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -16,12 +16,12 @@ NAMES = 0.15  # inches from the line down to the names of ticks
 
 
 class Plot:
-    """A part of a page, with a scale from 0 at its left edge to ``end`` at its right edge."""
+    """A part of a page with a horizontal scale: 0 at the left edge, ``end`` at the right edge."""
 
     def __init__(
         self, page: Page, left: float, top: float, width: float, height: float, end: float
     ) -> None:
-        """Take the place and the size in inches, and the ``end`` of the scale."""
+        """Place the plot, in inches; the horizontal scale goes from 0 to ``end``."""
         self.page, self.end = page, end
         self.left, self.top, self.width, self.height = left, top, width, height
         self.scale = np.array([width / end, 1.0])  # inches
@@ -71,6 +71,9 @@ class Plot:
 
 
 def in_figures(values: Sequence[float]) -> list[str]:
-    """``in_figures([0, 2.5, 5]) == ["0.0", "2.5", "5.0"]``: equal numbers of decimals."""
+    """Return values as texts with equal numbers of decimals.
+
+    ``in_figures([0, 2.5, 5]) == ["0.0", "2.5", "5.0"]``
+    """
     decimals = max((len(f"{v:.6f}".rstrip("0").split(".")[1]) for v in values), default=0)
     return [f"{value:,.{decimals}f}" for value in values]

@@ -53,12 +53,12 @@ class RankRow:
 
 
 class RowBuilder:
-    """Builder of the rows of a trace."""
+    """A builder of the rows of a trace, one for each rank."""
 
     def __init__(self, trace: Trace, whole: Trace, pixels: int = PIXELS) -> None:
         """Prepare the rows of ``trace``, which may be a step of the trace ``whole``.
 
-        A step may have only one side of a message; ``whole`` has both sides of every message.
+        A step may have only the send or only the recv of a message; ``whole`` has both.
         """
         self.trace = trace
         self.origin = trace.start_ns
@@ -99,7 +99,7 @@ class RowBuilder:
         )
 
     def _queue_bars(self, rank: int, window: Interval) -> dict[str, list[Bar]]:
-        """Return the bars of a device's host and side streams, without spans inside other spans."""
+        """Return the bars of a device's host and side streams; nested spans have no bar."""
         found: dict[str, list[Bar]] = {}
         if not has_host(self.trace, rank):
             return found
@@ -123,7 +123,7 @@ class RowBuilder:
         return merge_small(rough, self.pixel_ns)
 
     def _compute_bars(self, spans: Iterable[Span], window: Interval) -> list[Bar]:
-        """Return bars of compute, outer before inner, so that inner bars are drawn on top."""
+        """Return the bars of compute, outer spans before inner spans, which are drawn on top."""
         own = [span for span in spans if span.kind == "span"]
         # if times are equal, a module's span comes before a span of own code inside the module
         ordered = [span for span in spans if span.kind != "span"] + own
@@ -146,7 +146,7 @@ class RowBuilder:
         return merge_small(rough, self.pixel_ns)
 
     def _name_own(self, ordered: Sequence[Span], rough: list[Rough]) -> None:
-        """Write the names of own code on bars, except on bars that are drawn over."""
+        """Write the names of the user's spans on their bars, unless later bars cover the bar."""
         after, scanned = self.length, len(rough)  # the start of the next bar in sight
         for n in reversed([n for n, span in enumerate(ordered) if span.kind == "span"]):
             seen = (start for start, end, *_ in rough[n + 1 : scanned] if start < end)
@@ -155,7 +155,7 @@ class RowBuilder:
                 rough[n] = (*rough[n][:3], _shortened(ordered[n].name))
 
     def _labels(self, compute: Sequence[Bar], exposed: Sequence[Bar]) -> list[Bar]:
-        """Return the texts for compute; bars of micro-batches cover the texts of other bars."""
+        """Return the labels of compute bars; bars of micro-batches cover other bars' labels."""
         micro = [bar for bar in compute if is_micro(bar.kind)]
         others = [bar for bar in compute if not is_micro(bar.kind)]
         covered = sorted([*exposed, *micro], key=attrgetter("start"))
@@ -174,10 +174,10 @@ class RowBuilder:
         return lanes
 
     def _comm_bars(self, span: Span, number: int, window: Interval) -> list[Rough]:
-        """Return the bars of an operation: a light one while it waits, a solid one while it moves.
+        """Return the bars of a communication: light while it waits for peers, then solid.
 
-        If the operation was done before the rank collected it, a thin bar follows, which ends when
-        the rank collects the operation.
+        If the communication ends before the rank collects the result, a thin bar fills the time
+        until the rank collects the result.
         """
         start, ready = waiting(span)
         names: tuple[str, ...] = ()
@@ -196,10 +196,10 @@ class RowBuilder:
         return light + moving + (done if span.over_ns > span.end_ns else [])
 
     def _within(self, intervals: Iterable[Interval], kind: str) -> list[Bar]:
-        """Return bars of overlap or of exposed communication.
+        """Return the bars of overlap, or of exposed communication.
 
-        A bar of one pixel is left out if less than half of it is filled; otherwise much would look
-        overlapped that is not.
+        A bar of one pixel is left out if less than half of the pixel is filled. Otherwise the
+        picture would show more overlap than there is.
         """
         rough: list[Rough] = []
         for start, end, ns in nearby(intervals, GAP_PIXELS * self.pixel_ns):
@@ -210,7 +210,7 @@ class RowBuilder:
     def _bar(
         self, start: int, end: int, kind: str, texts: tuple[str, ...], window: Interval
     ) -> list[Rough]:
-        """Return the part of a bar inside the window, in a list; [] for a bar outside."""
+        """Return a list of the part of a bar inside the window; [] if the bar lies outside."""
         start, end = max(start, window[0]), min(end, window[1])
         if start > end:
             return []
@@ -223,9 +223,10 @@ def _comm(trace: Trace) -> list[Span]:
 
 
 def _names(span: Span, number: int, *, one_kind: bool) -> tuple[str, ...]:
-    """Return the texts for an operation, the best first.
+    """Return the labels of a communication, the best first; the first that fits is drawn.
 
-    If all collectives are of one kind, a number tells them apart and their name does not.
+    If all collectives have one name, the name alone is no label, because only the number tells the
+    collectives apart.
     """
     if span.is_send or span.is_recv:
         arrow = "→" if span.is_send else "←"
@@ -254,7 +255,7 @@ def is_micro(kind: str) -> bool:
 
 
 def _kind(span: Span) -> str:
-    """Return the kind of a compute bar; each micro-batch has kinds, and so colours, of its own."""
+    """Return the kind of a compute bar; each micro-batch has its own kinds and colours."""
     op = op_of(span.name) if span.kind == "span" else None
     return span.kind if op is None else f"{op[0]}{op[1] % len(style.TINTS)}"
 

@@ -1,4 +1,4 @@
-"""The run or trace that a picture is given."""
+"""The run or trace that is the argument of a picture: its trace, and a check."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ddpkit.trace import Trace
 
 
 class HasTrace(Protocol):
-    """An object with a trace, such as a run: pictures need no more of a run."""
+    """An object with a `trace`, such as a run; pictures use nothing else of a run."""
 
     @property
     def trace(self) -> Trace: ...
@@ -25,7 +25,7 @@ def trace_of(run_or_trace: HasTrace | Trace) -> Trace:
 def skipped(
     picture: str, *runs_or_traces: HasTrace | Trace, several: bool = False, or_else: str = ""
 ) -> str:
-    """Return the reason to draw no picture, if torchrun had too few ranks for a run; else "".
+    """Return the reason for no picture, if torchrun had too few ranks for a run; otherwise "".
 
     Each picture calls this function first, with its own name. Raises TraceError for an argument
     that is neither a run nor a trace. ``several`` is True for a picture of several runs, and

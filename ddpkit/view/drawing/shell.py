@@ -1,7 +1,7 @@
-"""`View`: a picture and its text, which need no front end, and controls for some pictures.
+"""`View`: a picture and its text, which need no notebook; some views have controls in a notebook.
 
-A cell leaves the starting picture, its text, and the controls with a live picture of their own
-(`panel.Panel`). A saved notebook keeps the starting picture and its text.
+The output of a cell holds the starting picture, its text, and the controls, which have a live
+picture of their own (`panel.Panel`). A saved notebook keeps the starting picture and its text.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ Model = TypeVar("Model")
 class View(Generic[Model]):
     """A picture and its text for each setting of some parameters.
 
-    ``view.figure(step=3)`` and ``view.text(step=3)`` need no front end. Settings that are not given
-    have their starting values. Raises TypeError for an unknown setting.
+    ``view.figure(step=3)`` and ``view.text(step=3)`` work without a notebook. Settings that a call
+    leaves out have their starting values. Raises TypeError for an unknown setting.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class View(Generic[Model]):
         describe: Callable[[Model], str],
         details: Callable[[Model], str] | None = None,
     ) -> None:
-        """Keep the functions of the view.
+        """Keep the starting settings ``start`` and the functions of the view.
 
         ``model`` takes the parameters that ``start`` names; the other functions take the result of
         ``model``.
@@ -65,7 +65,7 @@ class View(Generic[Model]):
         self.controls: Any = None  # a widget, once displayed
 
     def model(self, **changed: Any) -> Model:
-        """Return the model for these settings; the view keeps it for a picture and its text."""
+        """Return the model for these settings; a picture and its text share one model."""
         if self.start and (unknown := changed.keys() - self.start.keys()):
             raise TypeError(
                 f"this view has no setting {min(unknown)!r}: choose from {', '.join(self.start)}"
@@ -92,7 +92,7 @@ class View(Generic[Model]):
         return png_of(self.figure(**changed))
 
     def html(self, **changed: Any) -> str:
-        """Return the picture as SVG in HTML, described by its text; the view keeps the last 64."""
+        """Return the picture as SVG in HTML, described by its text; 64 pictures are cached."""
         key = tuple((self.start | changed).values())
         if key not in self._drawn:
             if len(self._drawn) >= KEPT:
@@ -101,7 +101,7 @@ class View(Generic[Model]):
         return self._drawn[key]
 
     def live(self, controls: Mapping[str, Control]) -> Any:
-        """Return controls above a live picture; ``controls`` has one for each setting."""
+        """Return a widget: a live picture under ``controls``, which are named by the settings."""
         from ddpkit.view.drawing.panel import Panel
 
         return Panel(controls, lambda **at: (self.html(**at), self.text(**at)))
@@ -125,9 +125,9 @@ class View(Generic[Model]):
 
 
 def nothing(why: str) -> View[Any]:
-    """Return the view of a run that was skipped: ``text`` returns ``why``, ``figure`` raises.
+    """Print ``why``, and return the view of a skipped run: ``text`` returns ``why`` too.
 
-    The error of ``figure`` is a TraceError.
+    The view's ``figure`` raises TraceError.
     """
 
     def draw(_: None) -> Figure:
@@ -138,7 +138,7 @@ def nothing(why: str) -> View[Any]:
 
 
 def display_live(widget: Any) -> None:
-    """Leave a widget as an output; in a saved notebook, the output shows `NOT_LIVE`."""
+    """Display a widget as an output of the cell; a saved notebook shows `NOT_LIVE` there."""
     from IPython.display import display
 
     display({"text/plain": "", "text/html": RULES}, raw=True)  # type: ignore[no-untyped-call]

@@ -26,25 +26,25 @@ class Control:
     pace_ms: int = 0  # time between two steps of a player
 
     def described(self) -> dict[str, Any]:
-        """Return the control's data for panel.js; panel.js needs no values, only their words."""
+        """Return the control's data for panel.js: the texts of the values, without the values."""
         return {"label": self.label, "words": [*self.words], "kind": self.kind,
                 "pace_ms": self.pace_ms}  # fmt: skip
 
 
 def slider(label: str, values: Sequence[float], now: float, say: Callable[[float], str]) -> Control:
-    """Return a slider over ``values`` and ``now``, the present value; ``say`` makes their words."""
+    """Return a slider over ``values`` that starts at ``now``; ``say`` gives a value's text."""
     row = sorted({*values, now})
     return Control(label, tuple(row), tuple(map(say, row)), row.index(now))
 
 
 def choice(label: str, values: Sequence[Any], now: Any, say: Callable[[Any], str] = str) -> Control:
-    """Return a list of ``values`` to choose from, with ``now`` chosen."""
+    """Return a menu of ``values``, with ``now`` chosen; ``say`` gives a value's text."""
     row = list(dict.fromkeys([*values, now]))
     return Control(label, tuple(row), tuple(map(say, row)), row.index(now), "choice")
 
 
 def numbers_of(link: Link) -> dict[str, float]:
-    """Return a link as the values of its sliders: Gbit/s and microseconds."""
+    """Return a link's bandwidth in Gbit/s and latency in us, by the names of the sliders."""
     return {"gbits": link.bytes_per_s * 8 / 1e9, "us": link.latency_ns / 1e3}
 
 

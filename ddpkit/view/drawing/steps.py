@@ -18,7 +18,7 @@ LINK = "10 Gbit/s, 200 us"
 def start_of(
     given: Step | HasTrace | Trace | None, link: LinkSpec | None, world_size: int | None
 ) -> tuple[Step, dict[str, float], int]:
-    """Return the step, the settings of the link's sliders and the number of ranks at the start."""
+    """Return a widget's starting values: the step, the link's settings, the number of ranks."""
     step, emulated, n = given or example_step(), LINK, 4
     if not isinstance(step, Step):
         trace = trace_of(step)
@@ -32,7 +32,7 @@ def start_of(
 def caps(step: Step) -> list[float]:
     """Return the bucket caps to try, in MB, up to one bucket for all gradients.
 
-    The smallest cap is about 0.1 MB, or a 200th of the gradients if this is less.
+    The smallest cap is about 0.1 MB, or 1/200 of the gradients' bytes if this is less.
     """
     whole = step.bytes / MB
     return list(_series(min(0.1, whole / 200), whole)) or [1.0]

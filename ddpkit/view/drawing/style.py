@@ -5,8 +5,8 @@ lighter or darker. No two neighbours differ by hue alone: some colours are light
 two are hatched.
 
 tests/view/test_contrast.py checks two rules, in the light theme, in the dark theme of a notebook
-and in the dark theme of the explorer. Text has a contrast of at least 4.5 to 1 with its ground. A
-fill, or the outline of the fill, has a contrast of at least 3 to 1.
+and in the dark theme of the explorer. Text has a contrast of at least 4.5 to 1 with its background.
+A fill, or the outline of the fill, has a contrast of at least 3 to 1.
 """
 
 from typing import Any
@@ -111,7 +111,7 @@ def outline(fill: str, ground: str = BAND, toward: str = "#000000", least: float
 
 
 def dark_fill(color: str) -> str:
-    """Return the colour of a fill in a dark theme: a dark ground, or a bar visible on it.
+    """Return the colour of a fill in a dark theme, visible on that theme's dark background.
 
     Most bars keep their colours.
     """
@@ -119,7 +119,7 @@ def dark_fill(color: str) -> str:
 
 
 def is_ground(color: str) -> bool:
-    """True for the colours of pages and rows, which a dark theme makes dark."""
+    """True for the background colours of pages and rows, which a dark theme makes dark."""
     return color.upper() in GROUNDS
 
 
@@ -130,7 +130,7 @@ def dark_line(color: str) -> str:
 
 
 def dark_ink(color: str) -> str:
-    """Return the colour of a text in a dark theme, on a ground that changes with the theme."""
+    """Return the colour of a text in a dark theme, on a background that the theme makes dark."""
     return INKS.get(color.upper()) or outline(color, DARK_IDLE, "#FFFFFF", TEXT)
 
 
@@ -140,9 +140,9 @@ def ink_on(color: str) -> str:
 
 
 def filled(color: str, between: str = "none") -> dict[str, Any]:
-    """Return a patch's look, as matplotlib takes it: a pale fill has an outline.
+    """Return matplotlib's arguments for a filled patch: a pale fill has an outline.
 
-    ``between`` is the colour of the edge of any other fill.
+    ``between`` is the colour of the edge of a fill that is not pale.
     """
     pale = contrast(color, BAND) < OUTLINED
     edge = outline(color) if pale else between

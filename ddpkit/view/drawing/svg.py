@@ -44,7 +44,7 @@ def svg_of(figure: Figure, alt: str) -> str:
 
 
 class _Renderer(RendererBase):
-    """Renderer of SVG elements; neighbouring paths with the same look become one path."""
+    """A matplotlib renderer that writes SVG; consecutive paths of the same look become one path."""
 
     def __init__(self, width: float, height: float) -> None:
         super().__init__()
@@ -109,7 +109,7 @@ class _Renderer(RendererBase):
         self._out.append((look, data))
 
     def draw_path_collection(self, *given: Any, **named: Any) -> None:
-        """Draw all paths, grouped by their look: paths of one collection do not overlap."""
+        """Draw a collection's paths grouped by look: they do not overlap, so any order will do."""
         before, self._out = self._out, []
         super().draw_path_collection(*given, **named)
         looks = dict.fromkeys(look for look, _ in self._out)
@@ -170,7 +170,7 @@ class _Renderer(RendererBase):
         self._out.append(("", element))
 
     def _ink(self, color: str, at: tuple[float, float]) -> str:
-        """Return the colour of a text in a dark theme: unchanged on a bar, another on a ground.
+        """Return the colour of a text in a dark theme: unchanged on a bar, changed on a background.
 
         ``at`` is the middle of the text, in points.
         """
@@ -181,7 +181,10 @@ class _Renderer(RendererBase):
         return style.dark_ink(color)
 
     def _fill(self, gc: Any, face: Any) -> tuple[str, bool | None]:
-        """Return the attribute of a fill, and True for a ground; None for a transparent fill."""
+        """Return the SVG attribute of a fill, and True if the fill is a background.
+
+        The second value is None for a transparent fill.
+        """
         if face is None or (len(face) == 4 and face[3] == 0):
             return "fill='none'", None
         color = _hex(face)
@@ -243,7 +246,7 @@ class _Renderer(RendererBase):
 
 
 def _paint(what: str, light: str, dark: str) -> str:
-    """Return an attribute for a colour, and a style for the colours of two themes."""
+    """Return the SVG attribute for a colour, with a style if the dark theme has another colour."""
     if dark.lower() == light:
         return f"{what}='{light}'"
     return f"{what}='{light}' style='{what}:light-dark({light},{dark})'"
@@ -254,7 +257,7 @@ def _hex(color: Any) -> str:
 
 
 def _data(path: Path) -> str:
-    """Return the data of a path, in points with one decimal."""
+    """Return the ``d`` attribute of a path, in points with one decimal."""
     parts, x, y = list[str](), "", ""
     letters = {Path.MOVETO: "M", Path.LINETO: "L", Path.CURVE3: "Q", Path.CURVE4: "C"}
     for numbers, code in path.iter_segments(simplify=False):

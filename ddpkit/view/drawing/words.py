@@ -12,7 +12,7 @@ LITTLE = 0.01  # share of the longer step: smaller differences get no sentence
 
 
 def ms(ns: int) -> str:
-    """``ms(405_300_000) == "405 ms"``, ``ms(42_000) == "0.042 ms"``: always in ms."""
+    """Return ns as text in ms: ``ms(405_300_000) == "405 ms"``, ``ms(42_000) == "0.042 ms"``."""
     value = ns / 1e6
     if 0 < value < 0.01:
         return "<0.01 ms"
@@ -47,7 +47,7 @@ def is_simulated(facts: Mapping[str, Scalar]) -> bool:
 
 
 def emulated(facts: Mapping[str, Scalar]) -> str:
-    """Return the conditions of emulated time; "" if a trace's time is not emulated."""
+    """Return the settings of emulated time, such as links; "" if a trace's time is not emulated."""
     if how_made(facts) != "emulated":
         return ""
     known = (
@@ -61,12 +61,12 @@ def emulated(facts: Mapping[str, Scalar]) -> str:
 
 
 def of_step(step: Step) -> str:
-    """Return the mark in a title for a step with compute recorded in emulated time; else ""."""
+    """Return " (compute: emulated)" for a step recorded in emulated time, otherwise ""."""
     return " (compute: emulated)" if step.emulated else ""
 
 
 def _operations(trace: Trace) -> list[str]:
-    """Return the communication in words, most bytes first: "5 all-reduces of 4 MB"."""
+    """Return phrases on the communication, most bytes first: "5 all-reduces of 4 MB"."""
     sizes: dict[tuple[str, int], list[int]] = {}
     for span in (span for span in trace.spans if span.kind == "comm"):
         if span.is_send:
@@ -117,7 +117,7 @@ def headline(
 
 
 def ratio(before: int, after: int) -> str:
-    """``ratio(142, 100) == "1.42× shorter than"``; times in ns."""
+    """Return the ratio of two times in words: ``ratio(142, 100) == "1.42× shorter than"``."""
     low, high = sorted((before, after))
     if low == high or (low and high / low < 1 + LITTLE / 2):
         return "as long as"
@@ -126,13 +126,13 @@ def ratio(before: int, after: int) -> str:
 
 
 def percents(fractions: Iterable[float]) -> str:
-    """``percents([0.9, 0.46]) == "46% to 90%"``."""
+    """Return the range of fractions in percent: ``percents([0.9, 0.46]) == "46% to 90%"``."""
     texts = [f"{100 * fraction:.0f}%" for fraction in sorted(fractions)]
     return texts[0] if texts[0] == texts[-1] else f"{texts[0]} to {texts[-1]}"
 
 
 def note(facts: Mapping[str, Scalar], *, compute: bool, comm: bool) -> str:
-    """Return the conditions that a reader must know to read the numbers right; may be ""."""
+    """Return the remarks that the numbers need, such as the emulated link; may be ""."""
     notes = []
     if comm and not compute:
         notes.append('No compute was recorded: "idle" is all time outside communication.')
@@ -151,7 +151,7 @@ def note(facts: Mapping[str, Scalar], *, compute: bool, comm: bool) -> str:
 
 
 def deaths(died: Mapping[int, int], facts: Mapping[str, Scalar]) -> str:
-    """Return the ranks that died, and the times; "" if no rank died.
+    """Return a sentence for each rank that died, with the time of death; "" if no rank died.
 
     ``died`` has the times by rank, in ns since the picture's left edge.
     """
@@ -159,7 +159,7 @@ def deaths(died: Mapping[int, int], facts: Mapping[str, Scalar]) -> str:
 
 
 def waited(waits: dict[int, int], facts: Mapping[str, Scalar]) -> str:
-    """Return the rank that peers waited for longest, and the time; "" without waits.
+    """Return a sentence on the rank for which peers waited longest; "" if no rank waited.
 
     ``waits`` has the time that peers waited for each rank, in ns.
     """
@@ -170,9 +170,9 @@ def waited(waits: dict[int, int], facts: Mapping[str, Scalar]) -> str:
 
 
 def columns_of(parts: Iterable[Breakdown]) -> dict[str, str]:
-    """Return the parts of a breakdown: heading of a column -> name of a field.
+    """Return the columns of a table of breakdowns: heading -> name of a field of `Breakdown`.
 
-    Copies have a column only if there are some.
+    There is a column of copies only if a rank has copies.
     """
     copies = {"copy": "copy_ns"} if any(p.copy_ns for p in parts) else {}
     return {
@@ -185,9 +185,10 @@ def columns_of(parts: Iterable[Breakdown]) -> dict[str, str]:
 
 
 def copied(of: Mapping[str, Mapping[str, CopyTotal]]) -> list[str]:
-    """Return a line for the copies of each rank, by the name of the rank; none without copies.
+    """Return a line on the copies of each rank that has copies; ``of`` has the ranks by name.
 
-    Copies are hidden while the rank computes or communicates.
+    A copy is hidden while the rank computes or communicates. If the lines of all ranks are equal,
+    one line stands for all.
     """
     lines = {
         name: "; ".join(
@@ -221,7 +222,7 @@ def starved(trace: Trace) -> str:
 def table(
     parts: Mapping[str, Breakdown], waiting: Mapping[str, int], whole: str, corner: str = ""
 ) -> list[str]:
-    """Return the parts of each named breakdown, in ms and %, in columns under a heading.
+    """Return the lines of a table: a row for each named breakdown, with the parts in ms and %.
 
     Without compute, communication cannot be hidden: the table then has only the time in
     communication, and the part of that time that was waiting.

@@ -45,7 +45,7 @@ def page_beside(
 
 
 def _on_one_scale(pictures: list[dict[str, Any]]) -> None:
-    """Give all pictures the same length and the same ends, in the ticks of each picture."""
+    """Give all pictures the same range of time; each picture counts time in its own ticks."""
     lengths = [picture["length"] * picture["tick_ns"] for picture in pictures]
     starts, ends = zip(
         *([end * picture["tick_ns"] for end in picture["extent"]] for picture in pictures),

@@ -10,7 +10,7 @@ from ddpkit.view.explorer.model import SpanColumns
 
 
 class Canvas(anywidget.AnyWidget):
-    """The picture in the browser. The browser sends nothing back: the kernel may be busy."""
+    """A timeline that the browser draws. The browser sends nothing back: the kernel may be busy."""
 
     _esm = code()
     picture = traitlets.Dict().tag(sync=True)
@@ -19,7 +19,7 @@ class Canvas(anywidget.AnyWidget):
     def __init__(
         self, columns: SpanColumns, title: str, few: Sequence[tuple[int, str]] = ()
     ) -> None:
-        """Take the ``title`` that a screen reader says first, and the ranks to show first."""
+        """Keep the columns, a ``title`` for screen readers, and the ``few`` ranks to show first."""
         described = {**columns.described(), **LOOK, "title": title, "few": few, "legend": WORDS}
         described["dark"] = DARK
         super().__init__(picture=described, spans=columns.packed())

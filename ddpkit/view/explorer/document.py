@@ -133,7 +133,7 @@ def legend(*models: Timeline) -> Iterator[str]:
 
 
 def table(name: str, heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
-    """Yield a table, in a box that scrolls."""
+    """Yield the HTML of a table, in a box that scrolls."""
     yield f'<div class="wide"><table class="{name}">'
     yield row("th", heads)
     yield from (row("td", cells) for cells in rows)
@@ -141,5 +141,5 @@ def table(name: str, heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Ite
 
 
 def row(tag: str, cells: Sequence[str]) -> str:
-    """Return a row of a table; "th" and "td" are tags."""
+    """Return a table row as HTML; ``tag`` is "th" for headings, "td" for other cells."""
     return "<tr>" + "".join(f"<{tag}>{escape(cell)}</{tag}>" for cell in cells) + "</tr>"

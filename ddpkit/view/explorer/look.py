@@ -1,4 +1,4 @@
-"""The code of the explorer, its words and its colours on white paper and on dark."""
+"""The explorer's code, its words, and its colours in the light theme and in the dark theme."""
 
 from pathlib import Path
 

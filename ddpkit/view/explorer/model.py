@@ -38,7 +38,7 @@ class Lane:
 
 @dataclass(frozen=True, slots=True)
 class SpanColumns:
-    """Every span as an entry in columns of numbers.
+    """All spans of a picture, as columns of numbers with an entry for each span.
 
     Times are in ticks of ``tick_ns`` from the start of the shown time; earlier times are below 0.
     """
@@ -67,10 +67,10 @@ class SpanColumns:
         return {name: column for name, column in found if isinstance(column, array)}
 
     def packed(self) -> bytes:
-        """Return the columns, one after the other, compressed.
+        """Return the compressed bytes of all columns, one column after the other.
 
-        A column has the first bytes of all its numbers, then the second bytes, and so on. ``start``
-        is the time since the previous start in the row, ``end`` and ``ready`` are times since
+        A column has the first byte of each number, then each second byte, and so on. ``start`` is
+        the time since the previous start in the row, ``end`` and ``ready`` are times since
         ``start``, and ``over`` is the time since ``end``: small numbers compress better. The
         browser computes ``reach``.
         """
@@ -148,7 +148,7 @@ class _ColumnBuilder:
         self.numbers: dict[str, int] = {}  # name -> its number
 
     def rank(self, rank: int, top: int) -> int:
-        """Add a rank's rows, from ``top`` pixels on, and return the pixel below the rows."""
+        """Add a rank's rows from pixel ``top`` downwards, and return the pixel below the rows."""
         compute = self.trace.row(rank, "compute")
         lanes = assign_lanes(self.trace.row(rank, "comm"))
         queues: dict[str, list[Span]] = {}
@@ -177,7 +177,7 @@ class _ColumnBuilder:
         return top
 
     def _exposed(self, rank: int) -> Iterator[Span]:
-        """Yield exposed communication as spans for the row of compute, which is empty then."""
+        """Yield exposed communication as spans for the compute row, which is empty at that time."""
         for start, end in self.trace.activity(rank).exposed:
             yield Span(rank, "compute", "exposed communication", "comm", start, end)
 
@@ -210,18 +210,18 @@ class _ColumnBuilder:
 
 
 def _ready(span: Span) -> int:
-    """Return the time until which an operation waits for its peers, cut to the operation."""
+    """Return the end of an operation's wait for its peers, within the operation's own time."""
     ready = span.start_ns if span.ready_ns is None else span.ready_ns
     return min(max(ready, span.start_ns), span.end_ns)
 
 
 def _kind(span: Span) -> int:
-    """Return the index in `KINDS` of a communication span; in a compute lane, it is exposed."""
+    """Return a comm span's index in `KINDS`: "exposed" in a compute lane, otherwise "moving"."""
     return NUMBER["moving" if span.lane == "comm" else "exposed"]
 
 
 def _name(span: Span) -> str:
-    """Return the name that hovering shows; a backward's name includes the gradient that it made."""
+    """Return the name shown for a span; a backward's name includes the gradient it computed."""
     if "bucket" in span.args:
         return f"{span.name} b{span.args['bucket']}"
     if "group_desc" in span.args:

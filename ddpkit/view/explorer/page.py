@@ -120,7 +120,7 @@ def _tables(trace: Trace, model: Timeline, step: int | None) -> Iterator[str]:
 
 
 def _numbers(row: RankRow, fields: Iterable[str]) -> list[str]:
-    """Return a rank's row: its parts in ms and percent."""
+    """Return the cells of a rank's row: the parts of its time in ms and percent."""
     p = row.breakdown
     times = (getattr(p, field) for field in fields)
     cells = [f"{words.ms(ns)} ({words.percent(ns, p.step_ns)})" for ns in times]
@@ -136,14 +136,14 @@ def _copied(row: RankRow) -> Iterator[list[str]]:
 
 
 def _step(trace: Trace, k: int) -> list[str]:
-    """Return the row of a step: for each column, the largest number of any rank."""
+    """Return the cells of a step's row: in each column, the largest number of any rank."""
     parts = list(trace.step(k).breakdown().values())
     most = [max(getattr(p, f"{name}_ns") for p in parts) for name in ("step", "exposed", "idle")]
     return [str(k), *map(words.ms, most)]
 
 
 def _traffic(trace: Trace) -> Iterator[list[str]]:
-    """Yield the bytes that each rank sent; one row for all ranks if their bytes are equal."""
+    """Yield rows of the bytes that each rank sent; rows that all ranks share appear once."""
     sent = {rank: list(_sent(trace, rank)) for rank in trace.recorded_ranks}
     times = Counter(tuple(row) for rows in sent.values() for row in rows)
     first = trace.recorded_ranks[0]

@@ -21,7 +21,7 @@ def explore(
     *,
     names: Mapping[int, str] | None = None,
 ) -> View[Timeline]:
-    """Show a run, or one of its steps, on a canvas: point at a bar for its name, times and bytes.
+    """Show a run or one of its steps on a canvas, with the name, times and bytes of any bar.
 
     Drag, wheel and keys move and zoom the canvas, even with 100,000 spans: only the browser works.
     Beside the canvas stand the picture and the text of `show`, and a saved notebook keeps both.

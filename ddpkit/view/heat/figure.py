@@ -1,4 +1,4 @@
-"""`draw_heat`: ranks down, steps across; the darker, the longer."""
+"""`draw_heat`: a row for each rank, a column for each step; darker cells took longer."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -59,7 +59,7 @@ def draw_heat(model: Heat) -> Figure:
 
 
 def _around(model: Heat) -> Scale:
-    """Return a scale on which a long step stands out, and a few percent do not."""
+    """Return a scale of step times: a long step stands out, a few percent more do not."""
     typical, every = model.typical_ns or 1.0, [ns for row in model.took for ns in row]
     high = max(1.1 * typical, min(max(every), 2 * typical))
     return Scale(min(0.9 * typical, min(every)), high, style.BACKWARD, max(every) > high)

@@ -22,7 +22,10 @@ CHANCE = 0.05  # the highest probability of lateness by chance for which a strag
 
 @dataclass(frozen=True, slots=True)
 class Heat:
-    """Times in ns: a row a rank, a column a step, or the longest of ``group`` steps."""
+    """Step times and waits in ns: a row for each rank, a column for each step.
+
+    In a long run, a column has the longest of ``group`` steps.
+    """
 
     title: str
     notice: str
@@ -91,7 +94,7 @@ def _inside(times: Sequence[Interval], steps: Sequence[Interval]) -> list[int]:
 
 
 def _grouped(rows: Sequence[Sequence[int]], group: int) -> tuple[tuple[int, ...], ...]:
-    """Return the largest of every ``group`` columns; a rank with fewer steps has a shorter row."""
+    """Return the largest of each ``group`` columns; a rank with fewer steps has a shorter row."""
     return tuple(
         tuple(max(row[at : at + group]) for at in range(0, len(row), group)) for row in rows
     )
@@ -124,10 +127,10 @@ def _notice(
 def _straggler(ranks: Sequence[int], behind: Mapping[int, Sequence[int]]) -> str:
     """Return the sentence that names a straggler, or says why no rank is called one.
 
-    A straggler is the rank for which the other ranks wait longest, under two conditions. They wait
-    1.5 times as long as for an average rank. And the straggler is waited for longest in more steps
-    than chance explains: if all ranks were equally likely in each step, the probability that some
-    rank has this many steps would be at most `CHANCE`.
+    A straggler is the rank for which the other ranks wait longest, under two conditions. The
+    other ranks wait more than 1.5 times as long as for an average rank. And in more steps than
+    chance explains, the longest wait is for the straggler: if all ranks were equally likely in each
+    step, the probability that some rank has this many steps would be at most `CHANCE`.
     """
     n, totals = len(ranks), {rank: sum(behind.get(rank, ())) for rank in ranks}
     rank = max(ranks, key=lambda rank: (totals[rank], -rank))

@@ -1,4 +1,4 @@
-"""`draw_held`: a line of bytes for each run, a dashed line at the limit, a cross at an end."""
+"""`draw_held`: a line of bytes for each run, a dashed limit, a cross where memory ran out."""
 
 from typing import Any
 

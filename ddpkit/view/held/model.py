@@ -14,7 +14,7 @@ MOST_RUNS = 6
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """The bytes of a run from its first moment on: a pair (ns, bytes) for each level."""
+    """The bytes on a rank of one run over time: a pair (ns, bytes) for each change."""
 
     label: str
     levels: tuple[tuple[int, int], ...]
@@ -86,7 +86,7 @@ def held_picture(
     kind: str | None = "activations",
     limit: float | None = None,
 ) -> HeldPicture:
-    """Return the picture of these runs; the runs in ``failed`` ended without enough memory.
+    """Return the picture of these runs; the runs in ``failed`` ran out of memory.
 
     Raises ValueError for no run, more runs than can be drawn or an unknown kind, and TraceError for
     a trace without memory levels of the rank.

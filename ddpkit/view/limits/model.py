@@ -12,7 +12,7 @@ SETTLED = 0.02  # a share has settled if it exceeds the last share of the line b
 
 @dataclass(frozen=True, slots=True)
 class LimitLine:
-    """The exposed shares of one network by tokens, and a limit in tokens from a formula, if any."""
+    """One network's exposed share at each number of tokens; perhaps a limit from a formula."""
 
     label: str
     tokens: tuple[int, ...]
@@ -21,7 +21,7 @@ class LimitLine:
 
     @property
     def settled(self) -> int:
-        """The least number of tokens from which the share stays near the last share."""
+        """The least number of tokens from which on the share stays near its last value."""
         last = self.shares[-1]
         found = self.tokens[-1]
         for tokens, share in zip(reversed(self.tokens), reversed(self.shares), strict=True):
@@ -71,10 +71,11 @@ def limits_picture(
     lines: Mapping[str, tuple[Sequence[int], Sequence[float]]],
     limits: Mapping[str, float] | None = None,
 ) -> LimitsPicture:
-    """Return the picture of (tokens, exposed shares) for each label, with limits by label.
+    """Return the picture; ``lines`` maps a network's label to (tokens, exposed shares).
 
-    Raises ValueError for no line, too many lines, tokens that do not rise, shares outside 0 to 1,
-    and a limit with a label that no line has.
+    ``limits`` maps a label to a number of tokens. Raises ValueError for no line, too many lines,
+    tokens that are not in rising order, shares outside 0 to 1, and a limit with a label that no
+    line has.
     """
     limits = limits or {}
     if not 1 <= len(lines) <= MOST_LINES:

@@ -39,7 +39,7 @@ class RunProgress:
 
 
 def progress_of(reports: Mapping[int, Sequence[Report]]) -> RunProgress:
-    """Return the progress, from the reports of each rank; some ranks may be a few steps ahead."""
+    """Return the progress, from the reports of each rank; ranks may report unequally many steps."""
     steps = min(map(len, reports.values()), default=0)  # number of steps that all ranks have done
     losses = {rank: tuple(report.loss for report in reports[rank]) for rank in sorted(reports)}
     if not steps:
@@ -74,7 +74,7 @@ def _lags_ms(reports: Mapping[int, Sequence[Report]], steps: int) -> dict[int, f
 
 
 def _notice(reports: Mapping[int, Sequence[Report]], lags: Mapping[int, float]) -> str:
-    """Return a sentence about the latest rank; "" for one rank."""
+    """Return a sentence on the rank that is furthest behind; "" if the run has only one rank."""
     last = max(lags, key=lambda rank: (lags[rank], -rank))
     times = [report.at_s for report in reports[last]][-RECENT:]
     step_ms = 1e3 * (times[-1] - times[0]) / max(1, len(times) - 1)

@@ -25,7 +25,7 @@ EVERY_S = 1.0  # between two pictures; longer if drawing would take more than a 
 
 
 class Reporter:
-    """The part of a `Live` on a rank: it writes reports to a local folder, so ranks are local."""
+    """The part of a `Live` on a rank; it writes reports to a folder of the notebook's machine."""
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
@@ -56,13 +56,13 @@ class Reporter:
 
 
 class Live(Reporter):
-    """A watch over a run: use it around the run, and hand it to the ranks::
+    """A monitor of a run: a context manager around the run, and an argument for the ranks::
 
         with live() as watch:
             cluster.run(train, watch)  # where train(watch) calls watch.report(loss, samples)
 
-    In a notebook a picture follows the run, and the run can be stopped as every cell can. When the
-    run has ended, or was stopped, the last picture and its text stay as outputs of their own.
+    In a notebook a picture follows the run, and the run can be interrupted like any cell. When the
+    run ends or is interrupted, the last picture and its text stay as outputs of the cell.
     """
 
     def __init__(self) -> None:
@@ -137,5 +137,5 @@ class Live(Reporter):
 
 
 def live() -> Live:
-    """Watch a run while it trains: see `Live`."""
+    """Return a monitor that shows a run while it trains: see `Live`."""
     return Live()

@@ -1,4 +1,4 @@
-"""`draw_mesh`: a block of ranks seen from the corner, with a line for each group."""
+"""`draw_mesh`: a block of ranks seen from a corner, with a line through each group."""
 
 from collections.abc import Iterator
 from math import hypot
@@ -48,7 +48,7 @@ def _coloured(model: MeshPicture) -> Iterator[tuple[str, str]]:
 
 
 def _steps(model: MeshPicture) -> tuple[tuple[float, float], ...]:
-    """Return the vectors from a rank to its neighbours, in inches: next plane, down, and across."""
+    """Return the offsets in inches from a rank to the next plane, the next row, the next column."""
     planes, rows, columns = (*(1,) * (3 - len(model.shape)), *model.shape.values())
     back = BACK[0] / planes, BACK[1] / planes
     wide = ACROSS * (columns - 1) + back[0] * (planes - 1)

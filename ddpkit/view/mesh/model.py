@@ -44,11 +44,11 @@ class MeshPicture:
         return rank // self.per_host if self.per_host else None
 
     def own(self, name: str) -> list[int]:
-        """Return the group along a dimension that contains the chosen rank."""
+        """Return the group along dimension ``name`` that contains the chosen rank."""
         return next(group for group in self.groups[name] if self.rank in group)
 
     def at(self, rank: int) -> tuple[int, int, int]:
-        """Return the coordinates of a rank in three dimensions; missing ones come first, as 0."""
+        """Return a rank's three coordinates; missing dimensions come first, with coordinate 0."""
         found = []
         for size in reversed([*(1,) * (MOST_DIMENSIONS - len(self.shape)), *self.shape.values()]):
             rank, place = divmod(rank, size)
@@ -78,8 +78,8 @@ def mesh_picture(
 ) -> MeshPicture:
     """Return the picture of a mesh.
 
-    Raises ValueError for more than three dimensions or 64 ranks, for a rank outside the mesh, and
-    for a host without a rank.
+    Raises ValueError for more than three dimensions or 64 ranks, for a ``rank`` outside the mesh,
+    and for ``per_host`` below 1.
     """
     groups = mesh_groups(shape)
     ranks = prod(shape.values())

@@ -72,7 +72,7 @@ def _headings(page: Page, model: PipelinePicture) -> None:
 def _row(
     plot: Plot, step: PipelineStep, row: StageRow, where: tuple[float, float], until: int
 ) -> None:
-    """Draw the boxes of one rank until a time in ns, over the grey of idle time."""
+    """Draw one rank's boxes up to ``until``, in ns, on a grey band that stands for idle time."""
     boxes = [replace(box, end=min(box.end, until)) for box in row.boxes if box.start < until]
     page, middle = plot.page, plot.top + sum(where) / 2
     points = 9.5 if where[1] - where[0] > 0.2 else 8.0
@@ -98,7 +98,7 @@ def _texts(box: OpBox) -> Sequence[str]:
 
 
 def _look(kind: str, micro: int) -> dict[str, Any]:
-    """Return the look of a box: pale for a forward, full for a backward, framed for weights."""
+    """Return a box's look: pale for a forward, full for a backward, framed for weight gradients."""
     tint = style.tint(micro)
     face = {"F": style.lighter(tint), "B": tint, "W": "#FFFFFF"}[kind]
     edge = "white" if kind == "B" and face == style.outline(tint) else style.outline(tint)

@@ -45,7 +45,7 @@ class PipelineStep:
 
     @property
     def finding(self) -> str:
-        """The length, the bubble and the held micro-batches in words.
+        """The step's time, the bubble, and the number of held micro-batches, in words.
 
         For example "660 ms. In the bubble: 27.3% of it. Micro-batches held at most: 4, 3, 2, 1".
         """
@@ -109,7 +109,9 @@ class PipelinePicture:
 def pipeline_picture(
     traces: Sequence[Trace], labels: Sequence[str] = (), played: float = 1.0
 ) -> PipelinePicture:
-    """Return the picture of these traces; spans F0, B0, W0, … are operations on micro-batches.
+    """Return the picture of the operations on micro-batches in these traces.
+
+    The span F0 is the forward of micro-batch 0, B0 its backward, W0 the gradients of the weights.
 
     ``played`` is the share of the time that is shown, from 0 to 1.
 

@@ -28,13 +28,13 @@ def explore_pipeline(
     forward: str = "20 ms",
     backward: str = "40 ms",
 ) -> View[PipelinePicture]:
-    """Move the stages, the micro-batches, the latency of a link and the time, and see the bubble.
+    """Show a pipeline's bubble by stages, micro-batches and latency, up to any moment of the step.
 
-    ``schedule`` is one of `ddpkit.simulate.PIPELINES`; ``forward``, ``backward`` are times of one
-    micro-batch in one stage; "played" is the share of the step that is shown. In a notebook there
-    are sliders. Without a notebook, ``explore_pipeline(...).figure(schedule="gpipe", stages=4,
-    micro=16, latency_ms=10)`` is the picture, and ``.table(...)`` the plans as text. Raises
-    ValueError for an unknown schedule.
+    ``schedule`` is one of `ddpkit.simulate.PIPELINES`; ``forward`` and ``backward`` are the times
+    of one micro-batch in one stage. In a notebook, sliders change the settings; "played" is the
+    share of the step that is shown. ``explore_pipeline(...).figure(schedule="gpipe", stages=4,
+    micro=16, latency_ms=10)`` returns the picture, and ``.table(...)`` the order of operations as
+    text; both work without a notebook. Raises ValueError for an unknown schedule.
     """
     start: dict[str, Any] = {"schedule": schedule, "stages": stages, "micro": micro}
     start |= {"latency_ms": latency_ms, "played": 1.0}
@@ -56,7 +56,7 @@ def explore_pipeline(
 
 
 def _fitting(at: dict[str, Any]) -> int:
-    """Return the number of micro-batches, which "interleaved" rounds up to a multiple of stages."""
+    """Return the micro-batches; "interleaved" needs a multiple of the stages, so round up."""
     micro, stages = int(at["micro"]), int(at["stages"])
     return micro if at["schedule"] != "interleaved" else -(-micro // stages) * stages
 

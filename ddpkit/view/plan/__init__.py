@@ -1,4 +1,4 @@
-"""Ranks and batches: the cost and the time of a training.
+"""The cost and the time of a training, by its number of ranks and its batch.
 
 model      the hours and dollars of each number of ranks and batch
 figure     the map

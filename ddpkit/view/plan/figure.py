@@ -1,4 +1,4 @@
-"""`draw_plan`: ranks across, batches down; the darker a cell, the more expensive the plan."""
+"""`draw_plan`: a column for each number of ranks, a row for each batch; darker cells cost more."""
 
 from typing import Any
 

@@ -13,7 +13,7 @@ BATCHES = (8, 16, 32, 64, 128)
 
 @dataclass(frozen=True, slots=True)
 class PlanCell:
-    """A training: the number of ranks, and the number of samples for each rank and step."""
+    """A plan of a training: ranks, samples for each rank and step, hours and dollars."""
 
     ranks: int
     batch: int
@@ -45,7 +45,7 @@ class PlanMap:
     def cheapest(self) -> PlanCell | None:
         """The cheapest plan that meets the deadline; None if all are late.
 
-        If two plans are equally cheap, the faster one.
+        Of equally cheap plans, this is the fastest.
         """
         done = [cell for cell in self.cells if cell.hours <= self.deadline]
         return min(done, key=lambda cell: (cell.dollars, cell.hours), default=None)
@@ -56,7 +56,7 @@ class PlanMap:
 
     @property
     def text(self) -> str:
-        """The finding."""
+        """The finding: the cheapest plan that meets the deadline, and the fastest plan."""
         best, fastest = self.cheapest, self.fastest
         hours = f"{self.deadline:g} h"
         if best is None:
@@ -98,11 +98,12 @@ def plan_map(
     dollars: float = 2.0,
     deadline: float = 24.0,
 ) -> PlanMap:
-    """Return the plans of lab 09: a training takes steps · ``step_seconds(ranks, batch)``.
+    """Return the plans of lab 09, each with its hours and dollars.
 
-    The number of steps is least_steps · (1 + noise / samples), with the samples of a step on all
-    ranks (S. McCandlish and others, An Empirical Model of Large-Batch Training, 2018). ``dollars``
-    is the price of a rank for an hour, and ``deadline`` is in hours.
+    A training takes steps · ``step_seconds(ranks, batch)``. The number of steps is
+    least_steps · (1 + noise / samples), where samples counts a step's samples on all ranks
+    (S. McCandlish and others, An Empirical Model of Large-Batch Training, 2018). ``dollars`` is the
+    price of a rank for an hour, and ``deadline`` is in hours.
     Raises ValueError without ranks, batches or a deadline above 0.
     """
     if not worlds or not batches or min(*worlds, *batches) < 1 or not deadline > 0:

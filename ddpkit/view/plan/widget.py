@@ -28,14 +28,14 @@ def explore_plan(
     dollars: float = 2.0,
     deadline: float = 24.0,
 ) -> View[PlanMap]:
-    """Move the deadline, and see the cheapest cluster that meets the deadline.
+    """Show the cheapest cluster that meets a deadline.
 
     ``step_seconds(ranks, batch)`` is the time of a step, in s, with ``batch`` samples on each rank.
-    With n ranks and b samples on each, the training has least_steps · (1 + noise / (n·b)) steps. A
-    rank costs ``dollars`` an hour; the deadline is in hours. In a notebook there are sliders.
-    Without a notebook, ``explore_plan(...).figure(deadline=5, noise=1000, dollars=2)`` is the
-    picture, and ``.table(...)`` all plans as text. Raises ValueError without ranks, batches or a
-    deadline.
+    With n ranks and b samples on each, the training has least_steps · (1 + noise / (n·b)) steps.
+    A rank costs ``dollars`` an hour; the deadline is in hours. In a notebook, sliders change the
+    settings. ``explore_plan(...).figure(deadline=5, noise=1000, dollars=2)`` returns the picture,
+    and ``.table(...)`` all plans as text; both work without a notebook. Raises ValueError without
+    ranks, batches or a deadline.
     """
     seconds = lru_cache(None)(step_seconds)  # no slider changes the time of a step
     start = {"deadline": deadline, "noise": noise, "dollars": dollars}

@@ -20,7 +20,7 @@ class Node:
     height: float
 
     def edge(self, toward: Point, beyond: float = 0.06) -> Point:
-        """Return the point ``beyond`` inches outside the box, on a line from the middle."""
+        """Return the point ``beyond`` inches outside the box, in the direction of ``toward``."""
         dx, dy = toward[0] - self.x, toward[1] - self.y
         far = hypot(dx, dy) or 1.0
         out = min(
@@ -35,7 +35,7 @@ class Node:
 class Boxes:
     """The boxes before a step, where arrows begin, and after the step, where arrows end.
 
-    In a ring, the same boxes stand for both.
+    In a ring, ``before`` and ``after`` are the same boxes.
     """
 
     before: tuple[Node, ...]
@@ -47,7 +47,7 @@ class Boxes:
         return self.before is self.after
 
     def arrow(self, source: int, target: int, *, both_ways: bool) -> Line:
-        """Return a line from box to box, moved to the left if another arrow comes the other way."""
+        """Return the arrow from a source to a target, shifted left if a second arrow comes back."""
         a, b = self.before[source], self.after[target]
         if not self.is_ring:
             tail, head = (a.x, a.y + a.height / 2 + 0.05), (b.x, b.y - b.height / 2 - 0.05)
@@ -69,7 +69,7 @@ def boxes_of(playback: Playback) -> Boxes:
 
 
 def _ring(playback: Playback) -> Boxes:
-    """Return boxes in a ring, clockwise, with rank 0 at the top; of two ranks, rank 0 is left."""
+    """Return boxes in a ring, clockwise from rank 0 at the top; with two ranks, rank 0 is left."""
     n = playback.world_size
     wide, high = (1.7, 1.0) if n <= 4 else (1.4, 0.86) if n <= 8 else (0.8, 0.56)
     if not playback.chunks:

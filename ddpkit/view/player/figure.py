@@ -179,7 +179,7 @@ class _Drawer:
                 taken.append(box)
 
     def _beside(self, line: Line, wide: float) -> tuple[float, float]:
-        """Return the middle of an arrow's label: beside an arrow of a ring, on others."""
+        """Return the middle of an arrow's label: beside the arrow in a ring, else on the arrow."""
         x, y = between(line, 0.5)
         if not self.boxes.is_ring:
             return x, y
@@ -198,13 +198,16 @@ def _look(playback: Playback, adds: bool) -> dict[str, Any]:
 
 @cache
 def _outline(letter: str) -> Path:
-    """Return a letter with its middle at 0."""
+    """Return the outline of a letter, with its middle at x = 0."""
     text = TextPath((0, 0), letter, size=7.2, prop=FontProperties(family=style.FONT))
     return text.transformed(Affine2D().translate(-text.get_extents().width / 2, 0))
 
 
 def _pieces(frame: Box, held: int, full: int) -> list[Box]:
-    """Return a piece of a column for each contribution, from the bottom up."""
+    """Return the pieces of a column from the bottom up: one for each of the ``held`` contributions.
+
+    A column with all ``full`` contributions is a single piece.
+    """
     left, top, right, bottom = frame
     high = (bottom - top) / full
     if held >= full:

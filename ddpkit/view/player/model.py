@@ -132,7 +132,7 @@ class Playback:
 def after(
     previous: Moment, messages: Sequence[Message], holds: tuple[tuple[int, ...], ...] = ()
 ) -> Moment:
-    """Return the moment after a step with these messages."""
+    """Return the moment that follows ``previous`` after a step with these messages."""
     sent = list(previous.sent)
     for message in messages:
         sent[message.source] += message.bytes

@@ -1,7 +1,7 @@
 """`playback_of_trace`: the messages that real ranks sent, grouped into rounds. Pure.
 
-A log of sends holds neither the chunk of a message nor the sum to which the receiver adds it. So
-the picture shows messages and bytes, and the numbers in short messages.
+The log of a run does not tell the chunk in a message, nor the sum to which a receiver adds the
+chunk. So the picture shows messages and bytes only, and the numbers in short messages.
 """
 
 from bisect import bisect_right
@@ -49,7 +49,7 @@ def playback_of_trace(trace: Trace) -> Playback:
 
 
 def shortened(numbers: object) -> str:
-    """Return the numbers of a message, shortened to the room of an arrow: "3", "1 … 4"."""
+    """Return the numbers of a message, shortened to fit on an arrow: "3", "1 … 4"."""
     text = str(numbers)
     if len(text) <= MOST_CHARACTERS or "," not in text:
         return text
@@ -58,10 +58,10 @@ def shortened(numbers: object) -> str:
 
 
 def rounds(pairs: Sequence[tuple[Span, Span]]) -> list[list[tuple[Span, Span]]]:
-    """Return (send, recv) pairs in rounds: a message waits for no other message of its round.
+    """Return (send, recv) pairs in rounds: no message depends on another message of its round.
 
-    Before a sender posts a message, it has finished some sends and receives. The round of the
-    message follows the latest round of these.
+    A message may depend on all sends and receives that its sender has finished before. So the
+    message's round is one more than the latest round of these operations.
     """
     # rank -> (over_ns of a send or recv, round of this operation)
     ended: dict[int, list[tuple[int, int]]] = {}
@@ -78,7 +78,7 @@ def rounds(pairs: Sequence[tuple[Span, Span]]) -> list[list[tuple[Span, Span]]]:
 
 
 def _note(ended: list[tuple[int, int]], highest: list[int], span: Span, number: int) -> None:
-    """Insert the end and the round of an operation, and keep both lists in the order of time."""
+    """Insert an operation's end and round into both lists, which stay in the order of time."""
     at = bisect_right(ended, (span.over_ns, number))
     ended.insert(at, (span.over_ns, number))
     highest.insert(at, max(number, highest[at - 1] if at else 0))

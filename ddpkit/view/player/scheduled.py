@@ -20,8 +20,8 @@ def playback_of_schedule(
 ) -> Playback:
     """Return the steps of a schedule; ``length`` replaces the length of its vectors, in elements.
 
-    ``itemsize`` is bytes per element. Raises ValueError for more than 16 ranks, and for a
-    ``length`` that differs from that of a schedule which ``schedule()`` did not make.
+    ``itemsize`` is bytes per element. Raises ValueError for more than 16 ranks, and for
+    another ``length`` of a schedule that was not made by ``schedule()``.
     """
     check_ranks(plan.world_size)
     if length is not None and length != plan.length:
@@ -44,7 +44,7 @@ def playback_of_schedule(
 
 
 def notice(plan: Schedule, itemsize: int = FLOAT32) -> str:
-    """Return a sentence on the pattern of the schedule, with the schedule's numbers."""
+    """Return a sentence on the pattern of the schedule, with its steps or bytes."""
     ranks = range(plan.world_size)
     sent = [plan.sent(rank) * itemsize for rank in ranks]
     total, most = size(sum(sent)), size(max(sent))
@@ -81,7 +81,7 @@ def _name(plan: Schedule) -> str:
 
 
 def _resized(plan: Schedule, length: int) -> Schedule:
-    """Return the schedule for longer or shorter vectors; its root is found by trying all ranks."""
+    """Return the schedule for vectors of ``length`` elements; find its root by trying all ranks."""
     n = plan.world_size
     try:
         for root in range(n):
@@ -96,10 +96,10 @@ def _resized(plan: Schedule, length: int) -> Schedule:
 
 
 def _cuts(plan: Schedule) -> list[int]:
-    """Return the cuts of the vector, with both its ends; only [0] for a barrier.
+    """Return the positions that cut the vector into chunks, with 0 and the length.
 
-    The cuts divide the vector into n equal chunks if no part of the schedule needs other cuts, and
-    nowhere if all parts are the whole vector.
+    There are n equal chunks if all messages consist of such chunks, and a single chunk if every
+    message has the whole vector. For a barrier, which has no data, the result is [0].
     """
     if plan.steps and not any(elements(step.part) for step in plan.steps):
         return [0]  # no payload: a barrier
@@ -129,7 +129,7 @@ def _holds(small: Schedule, last: int) -> Holds:
 
 
 def _given(small: Schedule) -> list[list[int]]:
-    """Return the vectors of the ranks at the start; 0 stands for room without data."""
+    """Return each rank's vector at the start; 0 stands for an element without data."""
     n = small.world_size
     own = [[1 << rank] * small.length for rank in range(n)]
     if small.operation in ("gather", "all_gather"):  # each rank has its own chunk

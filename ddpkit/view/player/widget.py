@@ -24,10 +24,10 @@ def play(schedule_or_run: Schedule | HasTrace | Trace, length: int | None = None
     """Show a collective step by step: each message, and the sums that each rank holds.
 
     The collective is a `simulate.schedule`, or the sends and receives of a run. ``length`` replaces
-    the length of a schedule, in float32 elements. In a notebook there are buttons and a slider.
-    Without a notebook, ``play(...).figure(step=3)`` is the picture after step 3, and ``.table()``
-    all steps as text. Raises TraceError for a run without messages, ValueError for more than 16
-    ranks.
+    the length of a schedule, in float32 elements. In a notebook, buttons and a slider choose the
+    step. ``play(...).figure(step=3)`` returns the picture after step 3, and ``.table()`` all steps
+    as text; both work without a notebook. Raises TraceError for a run without messages, ValueError
+    for more than 16 ranks.
     """
     if isinstance(schedule_or_run, Schedule):
         playback = playback_of_schedule(schedule_or_run, length)
@@ -62,7 +62,7 @@ def play(schedule_or_run: Schedule | HasTrace | Trace, length: int | None = None
 
 
 def _steps(now: int, playback: Playback) -> Control:
-    """Return the control of the steps: a Play button, further buttons and a slider."""
+    """Return the control that chooses the step: a Play button, further buttons and a slider."""
     names = [f"{k} of {playback.steps}" for k in range(1, playback.steps + 1)]
     words = "before the first", *names
     return Control("Step", tuple(range(len(words))), words, now, "player", PACE_MS)

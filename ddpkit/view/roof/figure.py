@@ -1,4 +1,4 @@
-"""`draw_roof`: a dot for equal operations, under a slope and a flat roof, on logarithmic axes."""
+"""`draw_roof`: dots for operations under a sloped and a flat roof, on logarithmic axes."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ class Rates(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Dot:
-    """Equal operations: FLOPs a byte, FLOP/s, the limit, their number and their seconds."""
+    """A group of equal operations: FLOPs per byte, FLOP/s, limit, number and seconds in all."""
 
     intensity: float
     rate: float
@@ -53,7 +53,7 @@ class RoofPicture:
 
     @property
     def ridge(self) -> float:
-        """FLOPs a byte at which both roofs meet."""
+        """The FLOPs per byte at which the two roofs meet."""
         return self.flops / self.bandwidth
 
     @property
@@ -79,11 +79,12 @@ class RoofPicture:
 
 
 def roof_picture(operations: Sequence[tuple[float, float]], machine: Rates) -> RoofPicture:
-    """Return the picture of operations, (FLOPs, bytes) each, in the order of their launches.
+    """Return the picture of ``operations``: pairs (FLOPs, bytes) in the order of the launches.
 
-    The host launches the k-th operation, counted from 1, at k * launch. The device takes the longer
-    of arithmetic and memory for an operation, and one operation at a time. Raises ValueError for no
-    operation, an operation without bytes, and a rate that is not above 0.
+    The host launches the k-th operation, counted from 1, at k * launch. The device runs one
+    operation at a time, for the time of its arithmetic or of its memory traffic, whichever is
+    longer. Raises ValueError for no operation, an operation without bytes, and a rate that is not
+    above 0.
     """
     not_for("roof")
     if not operations:

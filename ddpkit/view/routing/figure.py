@@ -1,4 +1,4 @@
-"""`draw_routing`: ranks down, experts across; below, the rows of each rank beside the mean."""
+"""`draw_routing`: a map of the rows from each rank to each expert; bars of each rank's total."""
 
 from matplotlib.colors import LinearSegmentedColormap, to_hex
 from matplotlib.figure import Figure

@@ -37,13 +37,13 @@ class RoutingPicture:
 
     @property
     def rows(self) -> tuple[int, ...]:
-        """The rows that come to the experts of each rank."""
+        """The number of rows that the experts of each rank receive."""
         ranks = range(self.ranks)
         return tuple(sum(self.sent(each, to) for each in ranks) for to in ranks)
 
     @property
     def mean(self) -> float:
-        """The mean of the ranks' rows."""
+        """The mean number of rows that a rank receives."""
         return sum(self.rows) / self.ranks
 
     @property
@@ -113,7 +113,7 @@ def routing_picture(counts: Sequence[Iterable[Any]], per_rank: int | None = None
     """Return the picture of these counts; without ``per_rank`` the ranks share the experts evenly.
 
     ``counts`` has the rows of each rank for each expert: numbers, or a tensor of whole numbers.
-    Raises ValueError for counts that do not fit together, TypeError for counts that are no whole
+    Raises ValueError for counts that do not fit together, TypeError for counts that are not whole
     numbers.
     """
     rows = tuple(tuple(index(each) for each in own) for own in counts)

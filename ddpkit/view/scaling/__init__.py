@@ -1,6 +1,6 @@
-"""A step on 1 to 4,096 ranks.
+"""The efficiency of a step on 1 to 4,096 ranks.
 
-model      the efficiency over ranks, the batch shared or growing
+model      the efficiency over ranks, for a shared batch and for a growing batch
 figure     the static figure
 widget     `explore_scaling`
 """

@@ -1,4 +1,4 @@
-"""`scaling_model`: a step on 1 to 4,096 ranks, the batch shared or growing. Pure."""
+"""`scaling_model`: a step on 1 to 4,096 ranks, with a shared or a growing batch. Pure."""
 
 from dataclasses import dataclass
 
@@ -27,7 +27,7 @@ class Scaling:
 
     @property
     def text(self) -> str:
-        """The finding."""
+        """The finding: the speed-ups on the chosen number of ranks."""
         weak, strong = self.weak[self.at], self.strong[self.at]
         return (
             f"{count(self.ranks, 'rank')}: {weak.speed_up:,.3g} times as fast as one if the "
@@ -37,7 +37,7 @@ class Scaling:
 
     @property
     def notice(self) -> str:
-        """Return a sentence on the numbers of ranks with a good efficiency, both ways."""
+        """Return a sentence on the numbers of ranks with a good efficiency, weak and strong."""
         weak, strong = (
             max(each.world_size for each in some if each.efficiency >= GOOD)
             for some in (self.weak, self.strong)

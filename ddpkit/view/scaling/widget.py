@@ -30,15 +30,15 @@ def explore_scaling(
     cap_mb: float = DEFAULT_CAP_MB,
     algorithm: str = "ring",
 ) -> View[Scaling]:
-    """Move the ranks, the batch and the link, and see the efficiency: speed-up ÷ ranks.
+    """Show the efficiency (speed-up ÷ ranks) of a step by ranks, batch and link.
 
     Weak scaling gives every rank the batch of the step; strong scaling divides one such batch among
     the ranks. All ranks are on one flat network. Their all_reduces are rings, recursive doubling
-    (``algorithm="butterfly"``), or the cheaper of both for each bucket ("cheapest"). The step and
-    the link are found as by `explore_buckets`. In a notebook there are sliders. Without a notebook,
-    ``explore_scaling(...).figure(ranks=256, batch=2, gbits=100, us=20, cap_mb=25)`` is the picture,
-    and ``.table(...)`` both curves as text. Raises TraceError if the trace has no step with a
-    backward, ValueError for a bad link.
+    (``algorithm="butterfly"``), or the cheaper of both for each bucket ("cheapest").
+    The step and the link are chosen as in `explore_buckets`. In a notebook, sliders change the
+    settings. ``explore_scaling(...).figure(ranks=256, batch=2, gbits=100, us=20, cap_mb=25)``
+    returns the picture, and ``.table(...)`` both curves as text; both work without a notebook.
+    Raises TraceError if the trace has no step with a backward, ValueError for a bad link.
     """
     if not isinstance(step_or_trace, Step | None) and (
         why := skipped("explore_scaling", step_or_trace, or_else="a Step")

@@ -22,7 +22,7 @@ KINDS = {"optimizer": "optimizer", "backward": "backward", "forward": "forward"}
 
 @dataclass(frozen=True, slots=True)
 class Stacked:
-    """A bar: one run's step on one rank, as ns of each of `PARTS`; their sum is the step."""
+    """A bar: the ns of each of `PARTS` in one run's step on one rank; the sum is the step."""
 
     label: str
     lengths: tuple[int, ...]
@@ -76,11 +76,12 @@ def stacked_steps(
     rank: int = 0,
     step: int | None = None,
 ) -> StackedSteps:
-    """Return a bar for each trace, in groups of `by` (None: one group), against the group's first.
+    """Return a bar for each trace, compared with the first bar of its group of ``by`` bars.
 
-    The bar shows step ``step`` of one rank, or the typical step without ``step``; a trace without
-    steps is shown whole. Raises ValueError without a trace, for labels or groups that do not fit
-    and for a rank that a trace does not have, TraceError if there is no such step.
+    With ``by=None``, all bars are one group. A bar shows step ``step`` of one rank, or the typical
+    step without ``step``; a trace without steps is shown whole. Raises ValueError without a trace,
+    for labels or groups that do not fit and for a rank that a trace does not have, TraceError if
+    there is no such step.
     """
     if not traces:
         raise ValueError("stack needs a run: stack(run)")
@@ -128,7 +129,7 @@ def _bar(label: str, trace: Trace, rank: int, step: int | None) -> Stacked:
 
 
 def _common(traces: Sequence[Trace]) -> dict[str, Scalar]:
-    """Return the facts that all runs share; the labels name different ones, such as links."""
+    """Return the facts that all runs share; facts that differ, such as links, are in the labels."""
     facts = (dict(trace.facts).items() for trace in traces)
     return dict(set.intersection(*map(set, facts)))
 

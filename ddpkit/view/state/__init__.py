@@ -1,4 +1,4 @@
-"""State in shards: bytes of parameters, gradients and optimizer on each rank, by stages of ZeRO.
+"""The bytes of parameters, gradients and optimizer state on each rank, by stages of ZeRO.
 
 model      the bytes of each stage, by kind
 figure     a bar for each stage

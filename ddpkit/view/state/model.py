@@ -42,7 +42,7 @@ class StateModel:
 
     @property
     def text(self) -> str:
-        """The finding."""
+        """The finding: the bytes that each rank holds in each stage."""
         takes = ", ".join(f"{size(bar.total)} in stage {bar.stage}" for bar in self.bars)
         return f"Each rank holds {takes}."
 
@@ -94,7 +94,7 @@ def state_model(
 
 
 def _enough(state_bytes: StateBytes, parameters: int, stage: int, memory: int) -> int:
-    """Return the fewest ranks on which a stage fits; with a rank a parameter, it must fit."""
+    """Return the fewest ranks on which a stage fits; as many ranks as parameters must suffice."""
     counts = range(1, parameters + 1)
     fits: Callable[[int], bool] = lambda n: state_bytes(parameters, n, stage) <= memory  # noqa: E731
     return counts[bisect_left(counts, True, key=fits)]

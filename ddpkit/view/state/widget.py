@@ -20,13 +20,14 @@ GIGABYTES = (16, 24, 40, 80, 141, 192)  # memory sizes of GPUs on the market
 def explore_state(
     state_bytes: StateBytes, billions: float = 7.5, ranks: int = 64, gigabytes: float = 80
 ) -> View[StateModel]:
-    """Move the ranks, and see the bytes of each stage of ZeRO on a rank, and the stages that fit.
+    """Show the bytes on a rank in each stage of ZeRO, and the stages that fit into its memory.
 
-    ``state_bytes(parameters, ranks, stage)`` are the bytes on a rank, in the form of lab 13, for
-    stages 0 to 3. Parameters are in billions, and the memory of a rank in GB (1e9 bytes). In a
-    notebook there are sliders. Without a notebook, ``explore_state(...).figure(ranks=8,
-    billions=70, gigabytes=80)`` is the picture, and ``.table(...)`` all bars as text. Raises
-    ValueError without parameters or ranks.
+    ``state_bytes(parameters, ranks, stage)``, the function of lab 13, returns the bytes on a rank
+    in a stage from 0 to 3. ``billions`` is the number of parameters in billions, ``gigabytes`` the
+    memory of a rank in units of 1e9 bytes. In a notebook, sliders change the settings.
+    ``explore_state(...).figure(ranks=8, billions=70, gigabytes=80)`` returns the picture, and
+    ``.table(...)`` all bars as text; both work without a notebook. Raises ValueError without
+    parameters or ranks.
     """
     counted = lru_cache(None)(state_bytes)
     start = {"ranks": ranks, "billions": billions, "gigabytes": gigabytes}

@@ -46,7 +46,7 @@ def draw_timeline(model: Timeline) -> Figure:
 
 
 def draw_words(title: str, finding: str) -> Figure:
-    """Return the figure of a trace with nothing to draw."""
+    """Return a figure of two lines of text, for a trace with nothing to draw."""
     page = Page(1.0)
     page.write_fitting(0.2, 0.3, title, 14, style.WIDTH - 0.4, bold=True)
     page.write_fitting(0.2, 0.65, finding, 10, style.WIDTH - 0.4)

@@ -1,4 +1,4 @@
-"""The memory of the fullest rank, over the time of a timeline: `memory_track`."""
+"""`memory_track`: the memory, over the time of a timeline, of the rank that held most."""
 
 from dataclasses import dataclass
 
@@ -19,7 +19,7 @@ class MemoryTrack:
 
 
 def memory_track(trace: Trace, pixel_ns: float) -> MemoryTrack | None:
-    """Return the track of the rank that held most; None if a trace has no levels of memory."""
+    """Return the memory over time of the rank that held most; None without memory levels."""
     peaks = {rank: level for rank in trace.ranks if (level := trace.peak(rank)) is not None}
     if not peaks:
         return None
@@ -60,7 +60,7 @@ def _lines(trace: Trace, peaks: dict[int, MemoryLevel], fullest: int) -> list[st
 
 
 def _alike(level: MemoryLevel, most: MemoryLevel) -> bool:
-    """Return True if no kind differs by more than 2 % of all bytes of the fullest rank."""
+    """Return True if no kind of memory differs by more than 2 % of the fullest rank's bytes."""
     pairs = zip(level.nbytes, most.nbytes, strict=True)
     return all(abs(ours - theirs) <= most.total / 50 for ours, theirs in pairs)
 

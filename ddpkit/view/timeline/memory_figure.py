@@ -1,4 +1,4 @@
-"""The memory of the fullest rank, drawn under a timeline: `draw_memory`."""
+"""`draw_memory`: the memory of the rank that held most, drawn under a timeline."""
 
 from ddpkit.text import size
 from ddpkit.trace import MEMORY_KINDS

@@ -63,8 +63,8 @@ def timeline_model(
     """Return the timeline of a whole trace or of a step, with all ranks or a single rank.
 
     ``pixels`` is the drawn width: bars too small for a pixel are merged, while all numbers come
-    from the spans. With ``short``, the text's tables show three of more than `MANY` ranks: the
-    ranks with the most, the median and the least exposed communication.
+    from the spans. With ``short`` and more than `MANY` ranks, the text's tables show three ranks:
+    those with the most, the median and the least exposed communication.
     Raises TraceError if there is no such step or rank.
     """
     shown = trace
@@ -132,7 +132,7 @@ def _extremes(rows: Sequence[RankRow]) -> dict[int, str]:
 
 
 def _alone(trace: Trace, rank: int) -> Trace:
-    """Return one rank of a trace; the other ranks have empty windows."""
+    """Return a trace with the spans of one rank only; the other ranks have empty windows."""
     if rank not in trace.ranks:
         raise TraceError(f"there is no rank {rank}: this trace has {_range(trace.world_size)}")
     if rank not in trace.recorded_ranks:
