@@ -1,4 +1,4 @@
-"""Learn distributed training on real ranks: one page of nouns.
+"""Learn distributed training on real ranks. The public names:
 
 Cluster    real torch.distributed ranks, started from a notebook
 Run        the outcome of a run: results, output, trace, traffic

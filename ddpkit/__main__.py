@@ -1,4 +1,4 @@
-"""`python -m ddpkit` is `ddpkit`."""
+"""`python -m ddpkit` runs the command `ddpkit`."""
 
 from ddpkit.commands.main import main
 

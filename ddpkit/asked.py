@@ -1,10 +1,10 @@
-"""Asked exercises, and the refusal of the kit's functions to answer an asked exercise.
+"""The exercises that are asked now, and the refusal of the kit's functions to answer them.
 
-The kit predicts schedules, times, buckets and groups; lessons have readers compute the same. A
-function with the answer to an exercise names the exercise in its first line:
-``not_for("gpipe")``. While a check asks the exercise, the function raises `NotYourOwn` for a call
-from the answer's code, direct or through other code. Calls from checks, from lessons and from the
-runtime of ranks succeed.
+An exercise is asked while its check runs. The kit has functions that predict schedules, times,
+buckets and groups, and some exercises ask readers to write such a function. A function of the kit
+with the answer to an exercise names the exercise in its first line: ``not_for("gpipe")``. While the
+exercise is asked, the function raises `NotYourOwn` for a call from the answer's code, direct or
+through other code. Calls from checks, from lessons and from the runtime of ranks succeed.
 
 A check asks one exercise at a time. In the grader's sandbox all exercises of the lab are asked from
 start to end, so a notebook cannot keep a table of the kit's answers.
@@ -41,19 +41,19 @@ class NotYourOwn(RuntimeError):
 
 
 def now() -> frozenset[str]:
-    """Return the names of the asked exercises."""
+    """Return the names of the exercises that are asked now."""
     return _asked
 
 
 def ask(exercises: Iterable[str]) -> None:
-    """Let exactly `exercises` count as asked, until the process ends or until the next `ask`."""
+    """Set the exercises that are asked, until the next `ask` or the end of the process."""
     global _asked
     _asked = frozenset(exercises)
 
 
 @contextmanager
 def asking(exercise: str) -> Iterator[None]:
-    """Let an exercise count as asked in the block, beside the exercises asked already."""
+    """Add an exercise to the asked exercises during the `with` block."""
     before = _asked
     ask({*before, exercise})
     try:
@@ -63,7 +63,7 @@ def asking(exercise: str) -> Iterator[None]:
 
 
 def not_for(*exercises: str) -> None:
-    """Raise `NotYourOwn` in a function that an answer calls while one of `exercises` is asked."""
+    """Raise `NotYourOwn` if an answer calls the caller while one of `exercises` is asked."""
     if not _asked.isdisjoint(exercises) and (called := _called_by_an_answer(sys._getframe(1))):
         raise NotYourOwn(f"{called.f_globals['__name__']}.{called.f_code.co_qualname}")
 

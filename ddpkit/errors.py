@@ -53,7 +53,7 @@ class CallError(ClusterError, TypeError):
 
 
 class UnsupportedTorch(ClusterError):
-    """torch lacks a private name on which the kit depends, or has changed the behaviour."""
+    """torch lacks a private name on which the kit depends, or has changed the name's behaviour."""
 
 
 # The data in the errors of a run
@@ -200,12 +200,12 @@ class Deadlock(RunFailed):
     """Every unfinished rank waits for another rank, and none can go on.
 
     waiting  by unfinished rank, its call and its line
-    needs    by unfinished rank, the ranks with a missing part of the call; empty if none is missing
+    needs    by unfinished rank, the ranks that have not posted its call; empty if all have posted
     cause    the reason (`DeadlockCause`); the first that applies, in the order of `DeadlockCause`
     made     if ranks wait in a collective for returned ranks: by rank, how often the rank has
              called this collective; empty for other causes, and if the numbers are unknown
-    apart    by rank, its call of the group's first collective that ranks called from different
-             lines, though a rank has passed the line of another rank; empty without such calls
+    apart    by rank, its call of one collective: the group's first that ranks called from different
+             lines, where a rank has passed another rank's line; empty without such a collective
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""The place of the package, and files that are written whole or not at all."""
+"""The folder of the package, and `write_whole`, which writes a file whole or not at all."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ CHECKOUT = PACKAGE.parent  # has solutions/ and tests/, unless ddpkit was instal
 
 
 def write_whole(path: Path, data: bytes) -> None:
-    """Write a file in one move, so that no reader finds half of it.
+    """Write a file atomically, so that no reader finds half of the file.
 
     A reader, and the next start after a crash, finds the old file or the new one.
 

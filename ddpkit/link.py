@@ -12,8 +12,8 @@ If several messages could leave when a side is free, the side takes the message 
 
 `sent` is the time at which the sender posts the message, `awaited` the time at which the receiver
 posts. So a message moves when both have posted, as NCCL's messages and MPI's large messages do. The
-first byte may wait at the receiver's door, so the latency is over when the receiver comes; all
-other bytes wait at the sender's door.
+message's first byte travels before the receiver posts, so a late receiver does not wait for the
+latency again. All other bytes wait at the sender until the receiver posts.
 
 `arrival_ns` is t + α when the links are equal: the switch cuts through, so that B/β is paid once
 and not once per link. Between unequal links each side is busy for its own B/β. If the sender is
@@ -115,7 +115,7 @@ class LinkSide:
     free_ns: int = 0
 
     def take(self, earliest_ns: int, nbytes: int) -> tuple[int, int]:
-        """Carry a message as soon as the side is free; return its start and its end, in ns."""
+        """Carry a message as soon as the side is free; return its start and end, in ns."""
         start = max(earliest_ns, self.free_ns)
         self.free_ns = start + self.link.wire_ns(nbytes)
         return start, self.free_ns
@@ -158,7 +158,7 @@ class Links:
 
     @classmethod
     def parse(cls, spec: "LinkSpec", world_size: int) -> "Links":
-        """Return one link for all ranks, or links of single ranks over a default.
+        """Return the links of all ranks, from a text, a link or a mapping.
 
         ``"1 Gbit/s, 200 us"``: one link for all ranks.
         ``{"default": "1 Gbit/s, 200 us", 3: "100 Mbit/s"}``: rank 3 differs only in bandwidth.
@@ -210,7 +210,7 @@ class Links:
 
     @property
     def slowest(self) -> Link:
-        """The largest latency and the smallest bandwidth, which limit all ranks together."""
+        """A link with the largest latency and the smallest bandwidth of all links."""
         links = [*self.each, *([self.hosts.between] if self.hosts and self.host_count > 1 else [])]
         latency = max(link.latency_ns for link in links)
         return Link(latency / 1e9, min(link.bytes_per_s for link in links))
@@ -236,7 +236,7 @@ class Links:
         return iter(self.each)
 
     def __str__(self) -> str:
-        """Return the fact "emulated": "1 Gbit/s, 200 us; rank 3: 100 Mbit/s, 200 us"."""
+        """Return the links as text: "1 Gbit/s, 200 us; rank 3: 100 Mbit/s, 200 us"."""
         if not self.each:
             return ""
         ((common, _),) = Counter(self.each).most_common(1)
@@ -248,7 +248,7 @@ class Links:
 
 
 def duration_ns(duration: str | float) -> int:
-    """Return the ns of a duration, "20 ms" or a number of seconds.
+    """Return a duration in ns; the argument is text such as "20 ms", or a number of seconds.
 
     Raises ValueError, in one sentence, for a value that is no duration.
     """
@@ -298,7 +298,7 @@ def _named(text: str, world_size: int) -> Links:
 
 
 def _ranks_own(text: str) -> dict[int | str, str | Link | int]:
-    """Return the mapping that "1 Gbit/s, 200 us; rank 3: 100 Mbit/s, 200 us" stands for."""
+    """Return the mapping for text such as "1 Gbit/s, 200 us; rank 3: 100 Mbit/s, 200 us"."""
     default, *others = text.split(";")
     own: dict[int | str, str | Link | int] = {"default": default}
     for other in others:
@@ -316,7 +316,7 @@ def _ranks_own(text: str) -> dict[int | str, str | Link | int]:
 
 
 def _over(default: Link, text: str) -> Link:
-    """Return the link in a text; missing parts are the default's."""
+    """Return the link that a text describes; missing parts come from `default`."""
     if isinstance(text, str) and text.strip() == "unlimited":
         return Link()
     parts = _quantities(text)

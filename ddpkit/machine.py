@@ -9,8 +9,8 @@ visual performance model for multicore architectures", CACM 52(4), 2009); the la
 starting any operation. The peak is that of the operation's dtype. A measured machine has, for each
 kind of operation, its own launch and an efficiency for each size.
 
-A machine may have a device, as each named GPU has. Then a launch takes the host's time, and the
-roofline's part takes the device's: both work side by side. A bus copies between their memories.
+A machine may have a device, as each named GPU has. Then a launch takes time on the host, and the
+roofline's part takes time on the device, in parallel. A bus copies between both memories.
 
 Machines are named (`named`, in data/machines.json, each number with its source), given in numbers,
 "1 TFLOP/s, 100 GB/s, 64 MB, 5 us", or read from a file of `ddpkit machine --measure`. "device of"
@@ -67,14 +67,14 @@ class KindCost:
     """The cost of one kind of operation on a measured machine.
 
     ``points`` are (FLOPs or bytes, efficiency), in rising order. Between two points the efficiency
-    is interpolated linearly in the logarithm of the size; outside, the nearest point counts.
+    is interpolated linearly in the logarithm of the size; outside, the nearest point is used.
     """
 
     launch_ns: float
     points: tuple[tuple[float, float], ...]
 
     def efficiency(self, work: float) -> float:
-        """Return the reached part of the peak, or of the bandwidth, for this amount of work."""
+        """Return the fraction of the peak or of the bandwidth that this amount of work reaches."""
         points = self.points
         at = bisect_left(points, (work, 0.0))
         if at in (0, len(points)):
@@ -92,12 +92,12 @@ class MachineModel:
     bandwidth   bytes/s of its memory; math.inf: unlimited
     memory      bytes; None: unlimited
     launch_ns   the cost of starting an operation
-    efficiency  the reached part of the peak, and of the bandwidth
-    kinds       of a measured machine: the costs of each kind of operation
+    efficiency  the fractions of the peak and of the bandwidth that operations reach
+    kinds       the costs of each kind of operation, only on a measured machine
     has_device  True if a host launches operations on a device
-    bus         of a device: bytes/s of a copy to or from pinned memory of the host
-    host        of a device: the rank's share of the host; None: a host without limits
-    phases      of a device: phase of a step -> ns of an operation on the host, Python included
+    bus         bytes/s of a copy between the device and the host's pinned memory
+    host        the rank's share of the device's host; None: a host without limits
+    phases      phase of a step -> the host's ns for an operation on the device, Python included
     title       the machine in words; `source` has the source of each number, by its name
     """
 
@@ -135,7 +135,7 @@ class MachineModel:
     def host_and_device_ns(
         self, kind: str, flops: float, nbytes: int, dtype: str = "float32"
     ) -> tuple[int, int]:
-        """Return the ns of an operation on the host, and its ns of work on the device."""
+        """Return an operation's ns on the host (the launch) and on the device (the work)."""
         launch, work = self._costs(kind, flops, nbytes, dtype)
         return round(launch), round(work)
 
@@ -278,7 +278,7 @@ def speed_range(was: MachineModel, to: MachineModel) -> tuple[float, float]:
 
 
 def _rates(machine: MachineModel, cost: KindCost | None, work: float) -> tuple[float, ...]:
-    """Return per second: launches, FLOPs, bytes, and bytes of operations that also compute."""
+    """Return four rates: launches/s, FLOP/s, bytes/s, bytes/s of operations that also compute."""
     launch, (of_peak, of_bandwidth) = machine.launch_ns, machine.efficiency
     beside = machine.bandwidth * of_bandwidth
     if cost is not None:
@@ -295,7 +295,7 @@ def machine_text(machines: tuple[MachineModel, ...]) -> str:
 
 @cache
 def named() -> Mapping[str, MachineModel]:
-    """Return the machines with a name."""
+    """Return the machines of data/machines.json, by name."""
     found = json.loads(NAMED_FILE.read_text("utf-8"))
     return MappingProxyType({name: _read(name, facts) for name, facts in found.items()})
 
@@ -318,7 +318,7 @@ def _from_file(path: Path) -> MachineModel:
 
 
 def _device_of(text: str) -> MachineModel:
-    """Return the machine of "400 TFLOP/s, 5 us; bus 25 GB/s; host 70 GFLOP/s, 20 GB/s, 64 GB"."""
+    """Return the machine for text such as "400 TFLOP/s, 5 us; bus 25 GB/s; host 70 GFLOP/s"."""
     first, *more = (part.strip() for part in text.split(";"))
     machine = MachineModel.parse(first)
     given: dict[str, Any] = {}
@@ -386,7 +386,7 @@ def _read(name: str, found: Mapping[str, Any]) -> MachineModel:
 
 
 def _from_numbers(text: str) -> MachineModel:
-    """Return the machine of "1 TFLOP/s, 100 GB/s, 64 MB, 5 us"."""
+    """Return the machine for text such as "1 TFLOP/s, 100 GB/s, 64 MB, 5 us"."""
     numbers = numbers_of(text)
     memory = numbers.get("memory")
     return MachineModel(

@@ -56,7 +56,7 @@ def number_of(part: str, text: str) -> tuple[str, float]:
 
 
 def phases_of(part: str, text: str) -> dict[str, float]:
-    """Return the ns of "forward 100 us, backward 20 us", by phase.
+    """Return the ns of each phase in text such as "forward 100 us, backward 20 us".
 
     Raises ValueError, in a sentence that shows the whole text.
     """

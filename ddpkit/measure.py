@@ -111,7 +111,7 @@ def _measure(device: str, say: Callable[[str], None]) -> MachineModel:
 
 
 def _curve(rates: list[tuple[float, float]], best: float) -> tuple[tuple[float, float], ...]:
-    """Return (size, efficiency) in rising order; works of about one size are averaged."""
+    """Return (size, efficiency) in rising order; measurements of similar sizes are averaged."""
     bins: dict[int, list[tuple[float, float]]] = {}
     for size, rate in sorted(rates):
         bins.setdefault(int(size).bit_length(), []).append((size, rate / best))
@@ -219,7 +219,7 @@ class _SmallStep:
         self._loss: Any = None
 
     def run(self, phase: str) -> None:
-        """Do one of `PHASES`."""
+        """Run one phase of the step, one of `PHASES`."""
         from torch.nn.functional import cross_entropy
 
         if phase == "forward":
@@ -231,7 +231,7 @@ class _SmallStep:
             self._optimizer.zero_grad()
 
     def step(self) -> None:
-        """Do all phases."""
+        """Run all phases of the step."""
         for phase in PHASES:
             self.run(phase)
 
@@ -308,7 +308,7 @@ def _copies() -> Iterator[Work]:
 
 
 def _reductions() -> Iterator[Work]:
-    """Yield sums over rows, softmax, and normalizations of rows and channels, and the backwards."""
+    """Yield sums over rows, softmax, and normalizations of rows and channels, with backwards."""
     import torch
 
     aten = torch.ops.aten

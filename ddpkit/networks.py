@@ -35,8 +35,8 @@ _BETWEEN = re.compile(
 class NamedLinks:
     """The links inside a host, or between hosts: rates in bytes/s, latencies in us.
 
-    bandwidth  inside a host: reached by each GPU; None between hosts
-    share      between hosts: the part of the adapters' rate that is reached
+    bandwidth  inside a host: the rate that each GPU reaches; None between hosts
+    share      between hosts: the fraction of the adapters' rate that messages reach
     size       inside a host: the usual number of GPUs; None: any number
     source     for each number, the place where it was published
     """
@@ -61,7 +61,7 @@ class NamedHosts:
 
 
 def is_named(text: str) -> bool:
-    """True if a text names the hosts of a network, and so is no link's bandwidth and latency."""
+    """True if a text names real hosts, and does not give the bandwidth and latency of a link."""
     return ";" not in text and _HOSTS.fullmatch(text.split(",")[0].strip()) is not None
 
 
@@ -126,7 +126,7 @@ def _inside(name: str, text: str) -> NamedLinks:
 
 
 def _named(name: str, known: Mapping[str, NamedLinks], kind: str, text: str) -> NamedLinks:
-    """Return the links of a name, in upper or lower case. Raises ValueError if unknown."""
+    """Return the links with this name; case does not matter. Raises ValueError if unknown."""
     lower = {each.lower(): each for each in known}
     if name.lower() in lower:
         return known[lower[name.lower()]]

@@ -1,4 +1,4 @@
-"""The owner of a code file, and the reader's name of a line: "Cell In[5], line 12"."""
+"""The owner of a code file, and the name of a line for readers: "Cell In[5], line 12"."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def is_question(filename: str) -> bool:
 def _targets(folders: tuple[str, ...]) -> tuple[str, ...]:
     """Return folders of Python's path into which pip has installed (by `--target`, for example).
 
-    Folders that are known by name are not searched, because they may have a thousand files.
+    The usual folders of libraries are left out, because they may have a thousand files.
     """
     found = [os.path.join(folder, "") for folder in folders if folder]
     found = [each for each in found if not each.startswith(_STDLIB)]
@@ -71,9 +71,9 @@ def _targets(folders: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def add_user_code(*shipped: object) -> None:
-    """Count the code of functions for a run as the reader's, under any file name.
+    """Treat the code of a run's functions as the reader's own, under any made-up file name.
 
-    Code from `exec` or `eval` has a file of any name: "<string>", "<my code>". A file in a
+    Code from `exec` or `eval` has a made-up file name: "<string>", "<my code>". A file in a
     library's folder stays the library's, even if a run calls one of its functions.
     """
     names = {code.co_filename for value in shipped for code in _codes(value, set())}
@@ -84,14 +84,14 @@ def add_user_code(*shipped: object) -> None:
 
 
 def add_user_files(beginning: str) -> None:
-    """Count files with this beginning of the name as the reader's, even in a library's folder."""
+    """Treat files with names that start with `beginning` as the reader's own, in any folder."""
     if beginning not in _own:
         _own.add(beginning)
         is_user_file.cache_clear()
 
 
 def _codes(value: Any, seen: set[int]) -> Iterator[types.CodeType]:
-    """Yield the code of a function, and of functions that are inside it, wrapped or held by it."""
+    """Yield the code of a function, and of functions inside it, wrapped by it or in its closure."""
     if id(value) in seen:
         return
     seen.add(id(value))

@@ -32,7 +32,7 @@ BLANK = "your code here"  # beginning of the error message of an exercise as shi
 
 
 def sign(passed: bool) -> str:
-    """Return the sign of a verdict."""
+    """Return the sign for a verdict, such as "✓" for passed."""
     return PASS if passed else FAIL
 
 
@@ -51,7 +51,7 @@ def visible(text: str) -> str:
 
 
 def placeholder(lines: int) -> str:
-    """Return the line in place of an answer of this many lines, in a lab as handed out."""
+    """Return the line that stands in a blank lab in place of an answer of `lines` lines."""
     return f'raise NotImplementedError("{BLANK}: about {count(lines, "line")}")'
 
 
@@ -127,7 +127,7 @@ def rank_list(ranks: Sequence[int]) -> str:
 
 
 def by_rank(texts: Sequence[str]) -> str:
-    """Return the common text of all ranks, and differing ranks' texts: ``"1; rank 3: 0.5"``."""
+    """Return the most common text, and the ranks with other texts: ``"1; rank 3: 0.5"``."""
     common = next((text for text, _ in Counter(texts).most_common(1)), "")
     own = (f"rank {rank}: {text}" for rank, text in enumerate(texts) if text != common)
     return "; ".join([common, *own])

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 class Feature(Enum):
-    """A part of the kit with private names; the value tells the effect of a missing name."""
+    """A part of the kit that uses private names; the value tells the effect of a missing name."""
 
     RUNS = "no run works"
     EMULATED = "real-time runs work, emulated ones do not"
@@ -63,7 +63,7 @@ class Feature(Enum):
 
 
 class Private(NamedTuple):
-    """A private name and a probe: False or an error if the kit cannot use the name."""
+    """A private name of torch, and a probe that fails or raises if the kit cannot use the name."""
 
     name: str  # dotted name, beginning with "torch", as in torch's source
     feature: Feature
@@ -144,7 +144,7 @@ def _known(feature: Feature, *names: str, probe: Callable[[], bool]) -> None:
 
 
 def _alone() -> Any:
-    """Return a process group of gloo's with a single rank."""
+    """Return a gloo process group with a single rank."""
     import torch.distributed as dist
 
     return dist.ProcessGroupGloo(dist.HashStore(), 0, 1, timedelta(seconds=20))
@@ -205,7 +205,7 @@ _known(
 
 
 def source_of(work: Any) -> int:
-    """Return the rank, in the group, from which a receive from any rank has got its message."""
+    """Return the sender's rank in the group, for the finished Work of a receive from any rank."""
     return int(work._source_rank())
 
 
@@ -234,7 +234,7 @@ _known(Feature.RUNS, "torch.distributed.Work._source_rank", probe=_tells_the_sou
 
 @contextmanager
 def posted_as_one(nccl: Any) -> Iterator[list[Any]]:
-    """Post the calls in the block as a single operation of NCCL's, and add the Work to the list."""
+    """Post the calls of the block as one NCCL operation, and add its Work to the yielded list."""
     works: list[Any] = []
     nccl._start_coalescing()
     try:
@@ -252,7 +252,7 @@ _known(
 
 
 def set_timeout(nccl_options: Any, timeout: timedelta) -> None:
-    """Set the timeout in the options of a group of NCCL's."""
+    """Set the timeout in the options of an NCCL process group."""
     nccl_options._timeout = timeout
 
 
@@ -289,7 +289,7 @@ MEET = "_store_based_barrier"  # function in which ranks that make a group wait 
 
 
 def meet(number: Callable[[], int]) -> None:
-    """Let ranks that make a group wait, from now on, until `number()` ranks have come."""
+    """Make torch wait, from now on, for `number()` ranks when ranks make a group."""
     import torch.distributed as dist
 
     home = dist.distributed_c10d
@@ -316,7 +316,7 @@ _known(Feature.ALIKE, f"torch.distributed.distributed_c10d.{MEET}", probe=_count
 
 
 def is_future(value: Any) -> bool:
-    """True for a future of torch's, made in Python or in C++, such as the future of a Work."""
+    """True for a torch future, made in Python or in C++, such as the future of a Work."""
     import torch
 
     return isinstance(value, torch._C.Future)
@@ -332,7 +332,7 @@ _known(Feature.CHECKS, "torch._C.Future", probe=_work_has_a_future)
 
 
 def raise_when_read(future: torch.futures.Future[Any], error: Exception) -> None:
-    """Let a future with a value raise an error when Python reads the value."""
+    """Make a future raise `error` when Python reads the future's value."""
 
     def refuse(_: Any) -> None:
         raise error
@@ -452,7 +452,7 @@ _known(Feature.SCRIPTS, "torch.nn.Module._apply", probe=_changes_all)
 
 
 def put_first(parameter: torch.nn.Parameter, handle: Any) -> None:
-    """Make the hook of a handle the first of the hooks that a ready gradient calls."""
+    """Make the hook of a handle the first hook that runs when the parameter's gradient is ready."""
     hooks: Any = parameter._post_accumulate_grad_hooks
     for earlier in [key for key in hooks if key != handle.id]:
         hooks[earlier] = hooks.pop(earlier)  # moves the earlier hook to the end
@@ -668,7 +668,7 @@ _known(
 
 
 def is_traced(kind: type) -> bool:
-    """True for a class of tensors without values, which a mode of torch's follows: fake tensors."""
+    """True for a class of fake tensors, which have no values and follow a mode of torch."""
     return hasattr(kind, "_mode_key")
 
 
@@ -683,13 +683,7 @@ _known(Feature.COUNTED, "torch._subclasses.fake_tensor.FakeTensor._mode_key", pr
 
 
 def fakes() -> bool:
-    """True if a mode of torch's makes each new tensor of the thread a fake one."""
-    mode_of, key = _fake_key()
-    return mode_of(key) is not None
-
-
-@cache
-def _fake_key() -> tuple[Any, Any]:
+    """True if a torch mode makes each new tensor of this thread a fake tensor."""
     import torch
 
     return torch._C._get_dispatch_mode, torch._C._TorchDispatchModeKey.FAKE
@@ -750,7 +744,7 @@ REBUILD_META = "_rebuild_meta_tensor_no_storage"  # pickle calls it for a tensor
 
 
 def rebuilds() -> ModuleType:
-    """Return the module with the functions that pickle calls to make tensors."""
+    """Return the module with the functions that pickle calls to rebuild tensors."""
     return importlib.import_module("torch._utils")
 
 
@@ -923,12 +917,12 @@ _MOVES_DOWN = {
 
 
 def moves_up(frame: FrameType) -> bool:
-    """True for a function in which torch moves a tensor of the host to the device."""
+    """True for the frame of a torch function that moves a tensor from host to device."""
     return _MOVES_UP.get(frame.f_globals.get("__name__", "")) == frame.f_code.co_name
 
 
 def moves_down(frame: FrameType) -> bool:
-    """True for a function in which torch moves a tensor of the device to the host."""
+    """True for the frame of a torch function that moves a tensor from device to host."""
     return _MOVES_DOWN.get(frame.f_globals.get("__name__", "")) == frame.f_code.co_name
 
 

@@ -55,7 +55,7 @@ def make_index(lessons: Sequence[Lesson]) -> str:
 
 
 def _titles(lesson: Lesson) -> str:
-    """Return a row of `TITLES`: the lab's stem and minutes."""
+    """Return a lab's row of `TITLES` as Python: the stem of the notebook, and the minutes."""
     return f'("{lesson.stem}", "{lesson.summary[SUMMARY.index("minutes")]}")'
 
 

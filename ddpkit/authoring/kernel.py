@@ -1,4 +1,4 @@
-"""Run a lesson's notebook in a fresh kernel, and keep the outputs that all machines share."""
+"""`execute`: a lesson's notebook, run in a fresh kernel, without outputs that vary by machine."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def tidy(outputs: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _run(lesson: Lesson, node: NotebookNode, folder: Path, cell_limit_s: int) -> None:
-    """Fill in the outputs of `node`. The kernel works in the folder work/ of the empty `folder`."""
+    """Run the notebook `node`, and fill in its outputs; the kernel works in `folder`/work."""
     from nbclient import NotebookClient
     from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
     from tqdm import tqdm
@@ -101,7 +101,7 @@ def _failed(lesson: Lesson, cell: Cell | None, what: str) -> LessonError:
 
 
 def private_connection(folder: Path) -> Config:
-    """Return a configuration with sockets in `folder` in the place of open ports, on POSIX."""
+    """Return a kernel's configuration; on POSIX it has sockets in `folder` and no open ports."""
     from traitlets.config import Config
 
     connection = Config()

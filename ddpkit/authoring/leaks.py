@@ -49,7 +49,7 @@ def _found(secrets: tuple[str, ...], value: Any) -> Iterator[str]:
 
 
 def _texts(value: Any) -> Iterator[str]:
-    """Yield every string in a piece of JSON, also the keys; a list of strings is joined."""
+    """Yield every string in a piece of JSON, also the keys; join the items of a list of strings."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict):
@@ -71,5 +71,5 @@ def _normal(line: str) -> str:
 
 
 def _bare(line: str) -> str:
-    """Return a line of Markdown without the surrounding marks."""
+    """Return a line of Markdown without marks such as `*` and `>` at both ends."""
     return line.strip("`*->+ ")

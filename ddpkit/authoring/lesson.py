@@ -109,7 +109,7 @@ class Lesson:
         return label(self.path)
 
     def where(self, cell: Cell) -> str:
-        """Name a cell in a message: "solutions/00_ranks.py:41: cell check-token_ring"."""
+        """Return a cell's name in messages: "solutions/00_ranks.py:41: cell check-token_ring"."""
         return f"{self.label}:{cell.line}: cell {cell.id}"
 
 
@@ -258,7 +258,7 @@ def _blocks(path: Path, line: int, kind: str, source: str) -> tuple[blocks.Block
 
 
 def _prove(path: Path, cell: Cell) -> None:
-    """Fail unless the cell is valid Python, both solved and blank, and fits the cell's role."""
+    """Raise LessonError unless the cell, solved and blank, is valid Python and fits its role."""
     if cell.blocks and not cell.exercise:
         _fail(path, cell.line + cell.blocks[0].begin, "a solution outside an exercise cell")
     if cell.kind == "markdown":
@@ -301,7 +301,7 @@ def _checks(source: str, name: str) -> bool:
 
 
 def _pair_checks(path: Path, cells: tuple[Cell, ...]) -> None:
-    """Fail unless every exercise has a single answer cell, and a single check cell below."""
+    """Raise LessonError unless every exercise has one answer cell, and below it one check cell."""
     answered: set[str] = set()
     checked: set[str] = set()
     for cell in cells:

@@ -121,7 +121,7 @@ def _as_executed(root: Path, lesson: Lesson) -> Notebook | None:
 
 
 def _shared(root: Path, lessons: Sequence[Lesson]) -> dict[Path, str]:
-    """Return the products that all lessons share: an index, three pages with tables, the start."""
+    """Return the products of all lessons together: an index, pages with tables, the start page."""
     texts = {root / "ddpkit" / "answers" / "__init__.py": make_index(lessons)}
     readme = root / "README.md"
     if readme.exists():

@@ -16,7 +16,7 @@ BLOCK = re.compile(r"^```.*?^```$", re.DOTALL | re.MULTILINE)
 
 
 def rule_problems(lesson: Lesson) -> Iterator[str]:
-    """Yield a sentence for each cell, or code block of a cell, above a limit."""
+    """Yield a sentence for each cell, or code block in a text cell, that is above its limit."""
     code = [cell for cell in lesson.cells if cell.kind == "code"]
     for cell in lesson.cells:
         where = lesson.where(cell)

@@ -1,4 +1,4 @@
-"""Problems of a lesson's products: a sentence for each problem, with a way to mend the problem."""
+"""Problems of a lesson's products: a sentence for each problem, with the command that mends it."""
 
 from __future__ import annotations
 
@@ -81,7 +81,10 @@ def answers_problems(root: Path, lesson: Lesson) -> Iterator[str]:
 
 
 def text_problems(root: Path, path: Path, expected: str, source: str) -> Iterator[str]:
-    """Yield the problems of a file that needs the text `expected`; `source`: "the lessons make"."""
+    """Yield the problems of a file that must have the text `expected`.
+
+    `source` tells the maker of the text in the message: "the lessons make".
+    """
     name = path.relative_to(root).as_posix()
     if not path.exists():
         yield f"{name} is missing: {MEND}"

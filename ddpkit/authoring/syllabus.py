@@ -57,7 +57,7 @@ QUARTERS = ("", "¼", "½", "¾")
 def make_syllabus(text: str, lessons: Sequence[Lesson]) -> str:
     """Return a page with a row for each lesson, a last row with the sums, and all plans.
 
-    The page also gets the number for `--open` after the end of all labs: the last lesson's plus 1.
+    The page also gets the number for `--open` when all labs are over: the last lab's number plus 1.
 
     A page without the table is returned unchanged. Raises LessonError if a lesson's header lacks
     the minutes.
@@ -78,7 +78,7 @@ def make_syllabus(text: str, lessons: Sequence[Lesson]) -> str:
 
 
 def plans_tables(lessons: Sequence[Lesson]) -> str:
-    """Return a table for each plan: the labs, the hours and the points of each row."""
+    """Return a table for each plan: each row has labs, their hours and their points."""
     known = {lesson.number: lesson for lesson in lessons}
     tables = []
     for name, (row, plan) in PLANS.items():
@@ -92,7 +92,7 @@ def plans_tables(lessons: Sequence[Lesson]) -> str:
 
 
 def paths_table(lessons: Sequence[Lesson]) -> str:
-    """Return a table with a row for each path through the course: the existing labs, the hours."""
+    """Return a table of the paths through the course: the name, labs and hours of each path."""
     rows = []
     for name, numbers in PATHS.items():
         chosen = [each for each in lessons if not numbers or each.number in numbers]

@@ -18,7 +18,7 @@ Letters = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Language:
-    """Four dialects without common letters. A table gives the chances of the next letter.
+    """A language of four dialects without common letters; tables give the next letter's chances.
 
     Training on a dialect teaches a model this dialect only, and nothing about another language.
     """

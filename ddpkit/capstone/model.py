@@ -33,7 +33,7 @@ class AttentionBlock(nn.Module):
 
 
 class TextModel(nn.Module):
-    """A model of the next letter: embeddings of letters and places, two blocks, scores."""
+    """A model of the next letter: embeddings of letters and positions, two blocks, and scores."""
 
     def __init__(self) -> None:
         super().__init__()

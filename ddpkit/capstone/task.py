@@ -79,7 +79,7 @@ class TextTask:
         return _trained(self.seed)
 
     def off(self, parameters: Any) -> float:
-        """Return the distance to the wanted parameters; the untrained model has distance 1."""
+        """Return the distance from `parameters` to the wanted ones; the untrained model has 1."""
         whole = float((self.trained - _flat(self.model())).norm())
         return float((parameters - self.trained).norm()) / whole
 
@@ -132,7 +132,7 @@ def _trained(seed: int) -> Any:
 
 @cache
 def floor_flops() -> int:
-    """Return the FLOPs of the matrix products of all letters, forward and backward."""
+    """Return the FLOPs of a training's matrix products, forward and backward, over all letters."""
     import torch
 
     with torch.device("meta"):

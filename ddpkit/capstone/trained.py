@@ -60,7 +60,7 @@ class Outcome:
 
     @property
     def model(self) -> str:
-        """The word `"the same"` for the given script's model, `"another"` for a different model."""
+        """The words "the same" for the model of the given script, or "another"."""
         return "the same" if self.off <= NEAR else "another"
 
     @property
@@ -165,7 +165,10 @@ def _unpacked(data: bytes) -> Sequence[Program]:
 
 
 def _sent(rank: int, entry: Sequence[Any]) -> int:
-    """Return the bytes of an entry's messages. A collective counts once, at the first member."""
+    """Return the bytes of the messages in an entry of a rank's program.
+
+    A collective counts once, in the program of its first member.
+    """
     if entry[0] == "exchange":
         _, _, _, sends, _, _, members, _ = entry
         return int(sum(sends) - sends[list(members).index(rank)])

@@ -26,7 +26,7 @@ CHECK = re.compile(r"^\s*check\((\w+)\)", re.MULTILINE)
 
 
 class _Notebook(click.Path):
-    """The path of a notebook, or the number of a lab in this folder or of `ddpkit lab`."""
+    """An argument: a notebook's path, or the number of a lab in this folder or of `ddpkit lab`."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
         from ddpkit.commands.lab import lab_named, labs

@@ -205,7 +205,7 @@ def sandbox(trouble: str, lacks: str = "") -> Finding:
 
 
 def failed_run(error: str) -> Finding:
-    """Return the finding about two ranks that could not add, with the usual repair."""
+    """Return the finding about a failed test run of two ranks, with the usual repair."""
     if "resolve" in error or "hostname" in error:
         mend = "the name of this machine does not resolve: add it to /etc/hosts, after 127.0.0.1"
     elif "No space left" in error or "Cannot allocate memory" in error:

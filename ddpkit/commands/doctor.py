@@ -46,7 +46,7 @@ def doctor() -> None:
 
 
 def examine() -> Iterator[Finding]:
-    """Yield every finding, quick ones first; never raises."""
+    """Yield every finding, the quick ones first; raise no error."""
     broken = False
     for look in LOOKS:
         if look is _torch_inside and broken:
@@ -198,7 +198,7 @@ LOOKS: tuple[Callable[[], Finding], ...] = (
 
 
 def _ranks() -> Finding:
-    """Return the finding about ranks: two real ranks add their numbers."""
+    """Return the finding about a test run, in which two real ranks all-reduce their numbers."""
     from ddpkit.cluster import Cluster
 
     cluster = Cluster(2)

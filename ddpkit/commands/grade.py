@@ -1,4 +1,4 @@
-"""`ddpkit grade`: a class, each notebook in a sandbox."""
+"""`ddpkit grade`: grades the notebooks of a class, each in a sandbox."""
 
 from __future__ import annotations
 
@@ -161,7 +161,7 @@ def _number(given: str | None, option: str) -> str | None:
 
 
 def _status(found: Sequence[str]) -> int:
-    """Return the exit status, as the help of the command lists it."""
+    """Return the exit status for the statuses of all submissions; `grade` lists the numbers."""
     if "infra_error" in found:
         return FAILED
     return NONE_GRADED if {*found} == {"refused"} else 0
@@ -170,7 +170,7 @@ def _status(found: Sequence[str]) -> int:
 def _once_more(
     notebooks: Sequence[HandedIn], out: Path, statuses: set[str], again: Sequence[str]
 ) -> list[HandedIn]:
-    """Return the notebooks with a chosen status or name; remove their results.
+    """Return the notebooks to grade again, by status or name, and remove their old results.
 
     Raises GradeError if no notebook has such a name.
     """
@@ -193,7 +193,7 @@ def _once_more(
 
 
 def _make_folder(out: Path) -> None:
-    """Make the folder of the results. Only its owner can read it: feedback may tell secrets."""
+    """Make the folder of the results; only the owner can read results, which may tell answers."""
     try:
         out.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:

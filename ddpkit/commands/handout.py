@@ -106,7 +106,7 @@ def handout(opened: str, output: Path, rules: Path | None) -> None:
 
 
 def blank_labs(root: Path) -> list[Path]:
-    """Return the labs of a checkout, which equal byte for byte the labs made from the lessons.
+    """Return the labs of a checkout, after a check that they equal the labs made from lessons.
 
     Raises LessonError if a lab differs, for example because somebody has worked in it.
     """

@@ -27,7 +27,7 @@ GUIDES = ("pictures.md", "run.md", "emulation.md", "glossary.md", "real_sizes.md
 
 
 class _ForJupyter(click.Command):
-    """Explains the place of jupyter's options in the command, if an option is unknown."""
+    """A command that, after an unknown option, explains the place of options for jupyter."""
 
     def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
         words = " ".join(args)
@@ -43,7 +43,7 @@ class _ForJupyter(click.Command):
 
 
 def _completed(context: click.Context, option: click.Parameter, typed: str) -> list[str]:
-    """Return the labs that begin as typed, for the completion of a shell."""
+    """Return the names of labs that begin with ``typed``, for completion in a shell."""
     return [path.stem for path in labs() if path.stem.startswith(typed)]
 
 
@@ -96,7 +96,7 @@ def lab(
 
 
 def path_with_commands(path: str) -> str:
-    """Return a PATH for Lab's terminals and cells, with the folder of `ddpkit` and `torchrun`."""
+    """Return JupyterLab's PATH, with the folder of `ddpkit` and `torchrun`."""
     ours = str(Path(sys.executable).parent)
     return path if ours in path.split(os.pathsep) else os.pathsep.join([ours, path])
 
@@ -196,7 +196,7 @@ def lab_named(number: str, labs: Sequence[Path]) -> Path:
 
 
 def copy_labs(folder: Path) -> Iterator[tuple[str, str]]:
-    """Copy labs and guides into `folder`, made if missing; yield the name and fate of each file.
+    """Copy labs and guides into `folder`; yield each file's name, and "new" or another outcome.
 
     Raises LessonError, in one sentence, if the folder cannot be made or written to.
     """

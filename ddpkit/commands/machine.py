@@ -15,7 +15,7 @@ HEADS = ["", "16 bits", "8 bits (TFLOP/s)", "bandwidth", "memory", "links in a h
 
 
 def _completed(context: click.Context, option: click.Parameter, typed: str) -> list[str]:
-    """Return the machines that begin as typed, for the completion of a shell."""
+    """Return the names of machines that begin with ``typed``, for completion in a shell."""
     return [name for name in named() if name.lower().startswith(typed.lower())]
 
 
@@ -70,7 +70,7 @@ def machine(name: tuple[str, ...], measure: bool, device: str, output: Path) -> 
 
 
 def _row(each: MachineModel) -> list[str]:
-    """Return a machine's row of the list."""
+    """Return a machine's row in the list of machines."""
     half = max(each.peak("bfloat16"), each.peak("float16"))
     peaks = [f"{peak / 1e12:,.4g}" for peak in (half, each.peak("float8_e4m3fn"))]
     memory = "unlimited" if each.memory is None else f"{each.memory / 2**30:.3g} GiB"
@@ -80,7 +80,7 @@ def _row(each: MachineModel) -> list[str]:
 
 
 def _shares(each: MachineModel) -> str:
-    """Return the kinds of operations with own efficiencies; with the values if each has one."""
+    """Return the kinds of operations with their own efficiency, as text; with single values."""
     if all(len(cost.points) == 1 for cost in each.kinds.values()):
         found = [(kind, cost.points[0][1]) for kind, cost in each.kinds.items()]
         return ", ".join(f"{kind} {share:.2g} of the peak" for kind, share in found)

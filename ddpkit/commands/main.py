@@ -22,10 +22,10 @@ sys.modules.setdefault("rfc3987_syntax", None)  # type: ignore[arg-type]
 
 
 class Commands(click.Group):
-    """Shows errors made for the reader as one message, without a traceback."""
+    """The group of ddpkit's commands; a DdpkitError is shown as a message without a traceback."""
 
     def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the first sentence of each command, whole: lines wrap at any width."""
+        """List the commands with the whole first sentence of each help text, wrapped if long."""
         rows = [
             (name, found.get_short_help_str(limit=10_000))
             for name in self.list_commands(context)

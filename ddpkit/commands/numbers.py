@@ -33,7 +33,7 @@ def json_bytes(numbers: object) -> bytes:
 
 
 def csv_bytes(rows: Sequence[Row]) -> bytes:
-    """Return CSV with a line of names; None is an empty field."""
+    """Return rows as CSV with a header line; None is an empty field."""
     text = io.StringIO()
     names = [*dict.fromkeys(name for row in rows for name in row)]
     writer = csv.DictWriter(text, names, lineterminator="\n")
@@ -56,7 +56,7 @@ def write(content: bytes, path: Path) -> None:
 def write_rows(
     as_json: Path | None, as_csv: Path | None, rows: Sequence[Row], **others: object
 ) -> None:
-    """Write rows into the named files; JSON has the `others` beside the rows."""
+    """Write rows to the named files; the JSON file has the `others` too."""
     if as_json is not None:
         write(json_bytes({**others, "rows": [*map(dict, rows)]}), as_json)
     if as_csv is not None:

@@ -142,7 +142,7 @@ def _curve(model: Forecast, ranks: tuple[int, ...], *, speed: float, **changed: 
 
 
 def _table(curve: list[Row], *, all_ranks: bool) -> list[str]:
-    """Return a curve as lines."""
+    """Return a curve as the lines of a table."""
     rows, good = [["ranks", "a step", "speed-up", "efficiency"]], 0
     for point in curve:
         n, seconds, faster, share = (
@@ -185,9 +185,9 @@ def _speeds(model: Forecast, machine: str, recorded_on: str | None) -> tuple[flo
 
 
 def loaded(files: tuple[Path, ...]) -> Forecast:
-    """Return the model of the trace in these files.
+    """Return a forecast model, learnt from the trace in these files.
 
-    Raises ClickException for a step with calls that the model leaves out.
+    Raises ClickException if the steps have calls that the model does not cover.
     """
     from ddpkit.simulate import forecast
     from ddpkit.simulate.step.parallelism import seen
@@ -203,7 +203,7 @@ def loaded(files: tuple[Path, ...]) -> Forecast:
 
 
 def stated(model: Forecast, **changed: Any) -> Any:
-    """Return the replay of a changed step. Raises ClickException if the change is refused."""
+    """Return the replay of a changed step. Raises ClickException if the change is not valid."""
     try:
         return model.replay(**changed)
     except ValueError as error:

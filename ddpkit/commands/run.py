@@ -30,7 +30,7 @@ SEEDS = 10**9  # a run without --seed draws a seed below this number
 
 
 class _BeforeTheScript(click.Command):
-    """Explains that options come before the script, if -n is missing and comes after it."""
+    """A command that explains that options come before the script, if -n comes after the script."""
 
     def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
         words = [*args]
@@ -276,7 +276,7 @@ def _speeds(texts: tuple[str, ...]) -> float | dict[int, float]:
 def launched(
     target: str, args: tuple[str, ...], is_module: bool, cluster: Cluster
 ) -> LaunchedScript:
-    """Return the script. Raises ClusterError if it is missing, or if python cannot run it."""
+    """Return the script to launch. Raises ClusterError if the script is missing or cannot run."""
     from ddpkit.rank.script.launched import LaunchedScript
 
     found = LaunchedScript(
@@ -307,7 +307,7 @@ def launched(
 
 
 def _check_source(target: str) -> None:
-    """Raise ClusterError for a file that is not text. A pipe is left unread, for the rank."""
+    """Raise ClusterError for a file that is not text. A pipe is not read: the rank reads it."""
     if os.path.isdir(target):
         raise ClusterError(
             f"The folder {target!r} has no __main__.py, so python cannot run it: name a script."
@@ -334,7 +334,7 @@ def _free_port() -> int:
 
 
 def _check_targets(saved: Path | None, *written: Path | None) -> None:
-    """Raise ClusterError for a file that could not be written when the run is over."""
+    """Raise ClusterError, before the run, for a file that cannot be written after the run."""
     if saved is not None and saved.suffix and not saved.name.endswith((".json", ".json.gz")):
         raise ClusterError(
             f"--trace {saved}: write FILE.json or FILE.json.gz, FILE.chrome.json for Perfetto, or "

@@ -1,8 +1,8 @@
 """`ddpkit script 03`: a lab as a plain script, with your own answers.
 
 The script has the lab's cells in order, texts as comments, for python and for torchrun. Its first
-line holds a digest of the remaining lines, to tell a script that has been changed from one that may
-be overwritten.
+line holds a digest of the remaining lines: a script that differs from its digest has been changed,
+and is not overwritten.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ def _digest(body: str) -> str:
 
 
 def _kept(name: str, folder: Path) -> str | None:
-    """Return the answer that a check has kept for the notebooks of a folder."""
+    """Return the last answer that passed its check in a folder's notebooks; None without one."""
     # if DDPKIT_PROGRESS is an absolute path, the kept answer is below that path, not in `folder`
     path = folder / kept_path(name)
     if not name.isidentifier():  # a stranger's notebook may hold any text here

@@ -22,7 +22,7 @@ STEPS = 1000  # number of steps in the report's second price
 def summary(done: Run[None], price: float | None = None) -> str:
     """Return the table of a run's time, the parts of a typical step, and the step's work.
 
-    price  of a rank's machine for an hour
+    price  the price of a rank's machine for an hour
     """
     trace = done.trace
     shown = [None, typical_step(trace, None)] if trace.steps > 1 else [None]
@@ -37,7 +37,7 @@ def all_numbers(
 ) -> dict[str, Any]:
     """Return the numbers of a run and of a step for a JSON file, with times in seconds.
 
-    price  of a rank's machine for an hour
+    price  the price of a rank's machine for an hour
     step   the number of the step; None: the typical step
 
     Raises TraceError if there is no such step.
@@ -112,7 +112,7 @@ def _copied(trace: Trace, rank: int) -> dict[str, dict[str, float]]:
 
 
 def _copies(trace: Trace) -> int:
-    """Return the number of ranks that each rank of the trace stands for, with the rank itself."""
+    """Return the number of ranks of the job that each rank of the trace stands for."""
     return trace.job_size // trace.world_size
 
 

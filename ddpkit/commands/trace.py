@@ -20,7 +20,7 @@ EXPORTED = ".json", ".json.gz", ".et"
 
 
 def _format(context: click.Context, option: click.Parameter, path: Path | None) -> Path | None:
-    """Return ``path``. Raises BadParameter for a file name that names none of the formats."""
+    """Return ``path``. Raises BadParameter for a file name without the ending of a known format."""
     if path and path.suffix and not path.is_dir() and not path.name.endswith(EXPORTED):
         raise click.BadParameter(
             f"{path}: write FILE.json or FILE.json.gz for Perfetto, FILE.et for Chakra, or the "

@@ -56,7 +56,7 @@ def said_if_long(patience_s: float = PATIENCE_S) -> Iterator[Callable[[str], Non
 def load(files: Sequence[Path]) -> Trace:
     """Return the trace in the files of a command.
 
-    Python's garbage collector skips all present objects from now on, because a trace has millions.
+    Python's garbage collector skips the present objects from now on: a trace has millions of them.
     """
     from ddpkit.trace import Trace
 

@@ -2,7 +2,7 @@
 
     python ddpkit/data/make_digits.py
 
-The file is the same byte for byte each time (zip entries carry no clock), so its sha256 in
+The file is the same byte for byte each time (zip entries carry no time), so its sha256 in
 ``DIGITS.md`` shows if the data changed. A different zlib may pack differently: then compare the
 arrays.
 """

@@ -74,7 +74,7 @@ class Patient:
         return Patient(self.name, self.ranks, "\n".join(kept) + "\n")
 
     def words_of(self, mended: Patient) -> int:
-        """Return the number of new words, signs and numbers in a mended program.
+        """Return the number of new tokens (words, signs, numbers) in a mended program.
 
         A string counts by its length, since a string may hold a program.
         """
@@ -109,7 +109,7 @@ WORD = 12  # characters: a string literal counts as one word for each WORD chara
 
 
 def _words(program: str) -> list[str]:
-    """Return the words, signs and numbers of a program; the lines if the program is no Python."""
+    """Return the tokens of a program without comments; its lines if it is not valid Python."""
     blank = (tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER)
     try:
         found = list(tokenize.generate_tokens(io.StringIO(program).readline))
@@ -127,7 +127,7 @@ def patient(name: str) -> Patient:
 
 @dataclass(frozen=True)
 class Start:
-    """The start values for a program on a rank, without the seed and the values of the peers."""
+    """The start values of a program on a rank; the seed and the peers' values are kept secret."""
 
     steps: list[tuple[Any, Any]]
     model: Any
@@ -137,7 +137,7 @@ class Start:
 
 
 def starts(name: str, seed: int, ranks: int, *, apart: bool = False) -> list[Start]:
-    """Return the start of each rank.
+    """Return the start values of each rank for the program of patient `name`.
 
     With `apart`, a rank gets the true numbers only in the rank's own rows of a batch. The remaining
     rows hold random numbers, so a rank trained alone on all rows ends with a wrong model.
@@ -170,7 +170,7 @@ def _own_rows(x: Any, y: Any, rank: int, ranks: int, generator: Any) -> tuple[An
 
 
 def live(program: str, name: str, begins: Start) -> dict[str, Any]:
-    """Run a program of the clinic on a rank, and return the lists and the parameters."""
+    """Run a program of the clinic on a rank, and return its lists and the model's parameters."""
     import torch
     import torch.distributed as dist
     from torch.nn.parallel import DistributedDataParallel

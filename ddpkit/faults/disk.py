@@ -12,8 +12,8 @@ def full_disk(room: int) -> Iterator[None]:
     """Limit each file of the process to `room` bytes: a longer write fails half-way.
 
     The write raises the system's error, "File too large". The bytes before the limit stay in the
-    file. The limit holds for the current process only, and ends with the block. Raises OSError on
-    Windows, which has no such limit.
+    file. The limit holds for the current process only, until the `with` block ends. Raises OSError
+    on Windows, which has no such limit.
     """
     if sys.platform == "win32":
         raise OSError(

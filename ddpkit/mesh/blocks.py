@@ -65,7 +65,7 @@ class MeshBlock(torch.nn.Module):
     def __init__(
         self, model: MeshModel, number: int, slices: Any, replicas: Any, *, shards: bool
     ) -> None:
-        """Take the rank's groups ``slices`` and ``replicas``; ``number`` seeds the weights."""
+        """Make this rank's slice of a block, in the rank's two groups; ``number`` is the seed."""
         not_for(*SLICES)
         super().__init__()
         self._slices, self._replicas, self._shards = slices, replicas, shards
@@ -103,7 +103,7 @@ class MeshBlock(torch.nn.Module):
 
     @property
     def stepped(self) -> list[torch.nn.Parameter]:
-        """The parameters that the rank's optimizer steps."""
+        """The parameters that the rank's optimizer updates."""
         return [self.shard] if self._shards else [self.up, self.down]
 
     def expect_last(self) -> None:

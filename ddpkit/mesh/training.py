@@ -152,6 +152,6 @@ class MeshTraining:
 
 
 def waves(rows: range, width: int, phase: float) -> torch.Tensor:
-    """Return rows of the data, [rows, width], as a loader does. Each row is a different wave."""
+    """Return rows of the data set, float32 [rows, width]; each row is a different sine wave."""
     numbers = torch.arange(rows.start + 1, rows.stop + 1)
     return (torch.outer(numbers, torch.arange(1, width + 1)) * 0.7 + phase).sin()

@@ -16,8 +16,8 @@ _TEXT_WORDS = 20  # a section with fewer words has no slide of its own text
 def chosen(sections: Sequence[Section], room: int) -> list[Piece]:
     """Return blocks for at most `room` slides, in the order of the lesson.
 
-    The kinds take turns, so that each deck has pictures, exercises and texts. The blocks of one
-    kind are spread over the lesson: the first one, one in the middle, and so on.
+    The kinds of blocks take turns, so that each deck has pictures, exercises and texts. The blocks
+    of one kind are spread over the lesson: the first one, one in the middle, and so on.
     """
     blocks = [block for section in sections for block in _offered(section)]
     waiting = {kind: _spread([each for each in blocks if each.kind == kind]) for kind in _ROUND}
@@ -32,9 +32,9 @@ def chosen(sections: Sequence[Section], room: int) -> list[Piece]:
 
 
 def _offered(section: Section) -> list[Piece]:
-    """Return the blocks of a section, none if the lecture skips the section.
+    """Return the blocks of a section; return no blocks if the lecture skips the section.
 
-    A section with enough words has a first block with its text.
+    If the section's texts have enough words, they are the first block.
     """
     if section.optional or section.heading in (WAY_OUT, CLOSING):
         return []
@@ -47,12 +47,12 @@ def _offered(section: Section) -> list[Piece]:
 
 
 def _tells(block: Piece) -> bool:
-    """True if a prediction has an answer: in words, in a picture or in print."""
+    """True if the block of a prediction has the answer, printed numbers or a notice."""
     return bool(block.answer or block.printed or block.notice)
 
 
 def _spread(blocks: Sequence[Piece]) -> list[Piece]:
-    """Return the blocks so that the first k of them lie far apart, for each k."""
+    """Return the blocks in an order in which, for each k, the first k blocks lie far apart."""
     order: list[int] = []
     step = 1
     while len(order) < len(blocks):

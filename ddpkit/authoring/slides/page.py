@@ -49,7 +49,7 @@ def to_page(deck: Notebook) -> str:
 
 
 def _inlined() -> dict[str, str]:
-    """Return the scripts and styles of a page. A style comes before the styles that change it."""
+    """Return the scripts and styles of a page. A style comes before the styles that override it."""
     reveal = _reveal()
     scripts = [reveal / "dist" / "reveal.js", reveal / "plugin" / "notes" / "notes.js"]
     styles = [reveal / "dist" / "reset.css", reveal / "dist" / "reveal.css", HERE / "slides.css"]
@@ -70,7 +70,7 @@ def _reveal() -> Path:
 
 
 def _script(path: Path) -> str:
-    """Return a script for a page: its strings must not end the page's script element."""
+    """Return the text of a script, with "</script" escaped, which would end the HTML element."""
     return path.read_text("utf-8").replace("</script", "<\\/script")
 
 

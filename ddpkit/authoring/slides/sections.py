@@ -199,7 +199,7 @@ def _add_text(section: Section, paragraph: str, pending: list[str]) -> None:
 def _add_outputs(
     section: Section, outputs: list[dict[str, Any]], pending: list[str], secrets: tuple[str, ...]
 ) -> None:
-    """Give the outputs of a demonstration to the open prediction, or make a block for a picture."""
+    """Add a cell's outputs to the prediction before the cell, or make a block for a picture."""
     figure = next((out for out in outputs if "image/png" in out.get("data", {})), None)
     lines = "".join(map(_printed, outputs)).splitlines(keepends=True)
     printed = shown("".join(line for line in lines if not any(each in line for each in secrets)))
@@ -215,7 +215,7 @@ def _add_outputs(
 
 
 def _printed(output: dict[str, Any]) -> str:
-    """Return the text of an output: printed, or the value of the cell's last line."""
+    """Return the text of an output: the printed text, or the value of the cell's last line."""
     if output.get("name") == "stdout":
         return text_of(output["text"])
     value = text_of(output.get("data", {}).get("text/plain", ""))
@@ -225,7 +225,7 @@ def _printed(output: dict[str, Any]) -> str:
 def shown(printed: str) -> str:
     """Return printed text that fits on a slide: its first lines, cut at PRINTED_COLUMNS.
 
-    The lines of `beside` lose the guess, which is the course's own.
+    The guesses in the lines of `beside` are left out: they are the course's own guesses.
     """
     lines = [re.sub(r"   measured ÷ .*", "", line.rstrip()) for line in printed.splitlines()]
     lines = [line for line in lines if line and not line.startswith("predicted ")]

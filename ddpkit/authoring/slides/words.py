@@ -14,7 +14,7 @@ _NOTEBOOK = re.compile(
 
 
 def sentences(paragraph: str) -> list[str]:
-    """Return the sentences of a paragraph, without those that speak of the notebook's cells."""
+    """Return the sentences of a paragraph, without sentences that mention the notebook's cells."""
     text = " ".join(paragraph.split())
     return [_without_place(each) for each in _END.split(text) if not _NOTEBOOK.search(each)]
 
@@ -22,7 +22,7 @@ def sentences(paragraph: str) -> list[str]:
 def first(paragraph: str, words: int) -> str:
     """Return the first whole sentences with at most `words` words, and at least one sentence.
 
-    The last sentence must not lead to a formula or a list, because neither is on the slide.
+    The last sentence must not introduce a formula or a list, because neither is on the slide.
     """
     kept: list[str] = []
     for sentence in sentences(paragraph):
@@ -56,7 +56,7 @@ def mathml(formula: str, *, block: bool = False) -> str:
     """Return a formula of LaTeX as MathML, in one line.
 
     Without a mathematical font, a browser draws an accent so close to its letter that the bar of a
-    mean cannot be seen. So no accent is marked as an accent.
+    mean cannot be seen. So the MathML has accent="false" in place of accent="true".
     """
     from docutils.utils.math.latex2mathml import tex2mathml
 
