@@ -22,7 +22,7 @@ from ddpkit.source import PACKAGE, is_question, is_user_file
 
 VARIABLE = "DDPKIT_ASKED"  # names of exercises: "gpipe one_f_one_b"
 CALLER = os.path.join(PACKAGE, "exercises", "guard.py")  # the code that calls an answer in a check
-AT_WORK = tuple(  # code of the kit that calls such functions for its own work
+AT_WORK = tuple(  # code of the kit that may call functions with answers
     os.path.join(PACKAGE, *part)
     for part in (
         *(("checks", ""), ("cluster", ""), ("rank", "group", ""), ("rank", "emulation", "")),

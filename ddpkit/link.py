@@ -93,7 +93,7 @@ class Link:
 
     def arrival_ns(self, receiver: "Link", nbytes: int, leaves_ns: int) -> int:
         """Return the time, in ns, at which a message can begin to occupy the receiver's side."""
-        # above 0 if the sender is slower
+        # ns; above 0 if the sender's link is slower
         behind = max(0, self.wire_ns(nbytes) - receiver.wire_ns(nbytes))
         return leaves_ns + max(self.latency_ns, receiver.latency_ns) + behind
 

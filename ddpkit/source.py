@@ -23,7 +23,7 @@ PACKAGE = os.path.join(os.path.dirname(__file__), "")
 # frames above this file's frame only started the rank
 RANK_MAIN = os.path.join(PACKAGE, "rank", "main.py")
 _ANSWERS = os.path.join(PACKAGE, "answers", "")
-# The file of a lab's check. In a sandbox, code of a question names a file of the grader's checkout.
+# The file of a lab's check. In a sandbox, a check's code has a file of the grader's checkout.
 _QUESTION = re.compile(r"[/\\]ddpkit[/\\]checks[/\\]lab\d\d[/\\]\w+\.py$")
 _INSTALLED = tuple(f"{os.sep}{name}-packages{os.sep}" for name in ("site", "dist"))
 _STDLIB = tuple(os.path.join(sysconfig.get_path(name), "") for name in ("stdlib", "platstdlib"))

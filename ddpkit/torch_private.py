@@ -603,7 +603,7 @@ _known(Feature.COUNTED, "torch.ops.aten.mul_.Tensor._overloadpacket", probe=_mod
 _known(Feature.EMULATED, "torch._C._DisableTorchDispatch", probe=_modes_hear)
 
 
-POP_MODE = "_pop_torch_dispatch_stack"  # takes the innermost mode off and returns the mode
+POP_MODE = "_pop_torch_dispatch_stack"  # pops the innermost mode of the stack
 
 
 def modules_of_modes() -> list[ModuleType]:
@@ -740,7 +740,7 @@ _known(
     probe=lambda: _is_module(WRAPS_MODES),
 )
 
-REBUILD_META = "_rebuild_meta_tensor_no_storage"  # pickle calls it for a tensor on "meta"
+REBUILD_META = "_rebuild_meta_tensor_no_storage"  # pickle calls this for a "meta" tensor
 
 
 def rebuilds() -> ModuleType:
@@ -906,8 +906,8 @@ _known(Feature.DEVICES, "torch.utils.data._utils", probe=lambda: pinned("text") 
 MOVE_STATES = "_move_states_to_device"
 FSDP2 = "torch.distributed.fsdp._fully_shard"
 FSDP2_MOVES = (f"{FSDP2}._fsdp_init", f"{FSDP2}._fully_shard")
-# module -> the function in which torch moves a tensor between host and device by `.to(device)`. In
-# its other functions, torch calls `.to(device)` for tensors that are on the device already.
+# module -> the function in which torch moves a tensor between host and device by `.to(device)`.
+# Other functions of torch call `.to(device)` for tensors that are on the device already.
 _MOVES_UP = {f"{FSDP2}._fsdp_param": "all_gather_inputs"}
 _MOVES_DOWN = {
     f"{FSDP2}._fsdp_collectives": "foreach_reduce",

@@ -141,11 +141,11 @@ def _notebook(path: Path, text: str) -> Any:
     """Return the lesson as jupytext reads a file: the cells and the header's values."""
     import jupytext  # the import takes half a second, and no other module needs jupytext
 
-    # A lesson has no magics, since magics are not Python. jupytext must not read a comment as one.
+    # A lesson has no magics, since magics are not Python. jupytext must not see one in a comment.
     fmt = {"extension": ".py", "format_name": "percent", "comment_magics": False}
     try:
         return jupytext.reads(text, fmt=fmt)
-    except Exception as error:  # the errors of YAML have no class in common with jupytext's own
+    except Exception as error:  # YAML's errors and jupytext's errors share no base class
         what = str(error).partition("\n")[0]
         _fail(path, 1, f"the header is not valid YAML ({what}); a text with a colon needs quotes")
 

@@ -32,7 +32,7 @@ class TrainingScore:
     sent: float  # bytes
     peak: float  # bytes
     why: str = ""  # the reason why the score is not ranked; "" for a ranked score
-    real: bool = False  # measured by the host's own clock: not comparable with emulated times
+    real: bool = False  # True if the time is real: it cannot be compared with emulated times
 
     @property
     def line(self) -> str:

@@ -101,7 +101,7 @@ class Checked:
 
     name: str
     passed: bool
-    says: str  # the last line of its check, or the reason why there is no such line
+    says: str  # the last line that the check printed, or the reason why there is none
 
 
 def run_checks(path: Path, timeout: int) -> list[Checked]:
@@ -157,8 +157,8 @@ def _execute(notebook: Any, folder: Path, timeout: int) -> None:
         )
         # `_result` reports the death, because later cells have no outputs
         with suppress(DeadKernelError):
-            # The student's own progress stays as it is: it records what passes in the notebook,
-            # and this run keeps its results in a temporary folder.
+            # This run keeps its results in a temporary folder, because the student's own folder of
+            # progress has the results of the student's runs only.
             client.execute(env={**os.environ, "DDPKIT_PROGRESS": kept})
 
 

@@ -175,7 +175,7 @@ def _launcher() -> Finding:
 def _sandbox() -> Finding:
     try:
         from ddpkit.grade.sandbox import bwrap
-    except ImportError as error:  # the module cannot be imported off Linux
+    except ImportError as error:  # outside Linux, the module cannot be imported
         return diagnosis.sandbox(f"grading runs on Linux only ({error})")
     return diagnosis.sandbox(bwrap.trouble(), bwrap.lacks())
 

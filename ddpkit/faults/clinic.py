@@ -131,7 +131,7 @@ class Start:
 
     steps: list[tuple[Any, Any]]
     model: Any
-    another: Any  # the result of `build()`
+    another: Any  # the model that `build()` returns
     saved: dict[str, Any]
     numbers: int  # the seed of `generator`, alike on all ranks
 

@@ -96,7 +96,8 @@ def _result(block: Piece) -> list[Notebook]:
     if not notice and not block.prompt:
         notice = "".join(_prose(block.context)[-1:])
     caption = _capital(first(notice, CAPTION_WORDS)) if notice else ""
-    # A prediction's own slide has shown the context; a picture alone needs it in the notes.
+    # The slide of a prediction has shown the context already. A picture without a prediction has no
+    # such slide, so the context goes into the notes.
     notes = [*([] if block.prompt else block.context), notice]
     printed = _fenced(shown(block.printed))
     heading = _bare(block.heading)

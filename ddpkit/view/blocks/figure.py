@@ -8,9 +8,9 @@ from ddpkit.view.drawing.page import Box, Page
 
 LEFT, TOP, WIDEST = 0.4, 0.9, 2.6  # inches: margins, and the longest side of a matrix
 LEAST = 0.14  # inches: the least side of a matrix, so that a label fits beside the matrix
-BETWEEN, UNDER, SAID = 0.5, 0.62, 0.2  # inches: between matrices, under them, and a sentence
-SHEET = 0.05  # how far one part of a sum lies behind the next
-APART = 0.1  # between strips with a halo
+BETWEEN, UNDER, SAID = 0.5, 0.62, 0.2  # inches: gap between matrices, gap under them, a sentence
+SHEET = 0.05  # inches by which each part of a sum is shifted behind the part in front
+APART = 0.1  # inches between the strips of a matrix with a halo
 
 
 def draw_blocks(model: BlocksPicture) -> Figure:

@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from ddpkit.text import prose, size
 
 HELD = ("whole", "columns", "rows", "sum")
-# ways in which two factors are held -> the way in which their product is held, if each rank
-# multiplies its own blocks
+# the placements of two factors on ranks -> the placement of their product, if each rank multiplies
+# its own blocks
 RULES = {
     ("whole", "whole"): "whole",
     ("whole", "columns"): "columns",
@@ -80,7 +80,7 @@ class BlocksPicture:
 
     lines: tuple[MatrixProduct, ...]
     ranks: int
-    finding: str  # the bytes that travel, in a sentence
+    finding: str  # a sentence on the bytes that ranks send
 
     @property
     def title(self) -> str:

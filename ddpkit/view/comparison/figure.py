@@ -10,7 +10,7 @@ from ddpkit.view.drawing.layout import LEFT, MIDDLE, Heights, RowLayout, lay_out
 from ddpkit.view.drawing.page import Page
 from ddpkit.view.timeline.figure import draw_words, write_headings, write_names
 
-TOP, BOTTOM, HEAD = 1.12, 0.54, 0.27  # inches; the head of each run is a line of type
+TOP, BOTTOM, HEAD = 1.12, 0.54, 0.27  # inches; the head of each run is a line of text
 
 
 def draw_comparison(model: Comparison) -> Figure:

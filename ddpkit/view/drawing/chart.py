@@ -23,7 +23,7 @@ EXPOSED: Look = {"facecolor": "white", "edgecolor": style.EXPOSED, "hatch": styl
 FACE = {kind: to_rgba(color) for kind, color in style.FACE.items()}  # strings would draw slowly
 EDGE = {kind: to_rgba(color) for kind, color in style.EDGE.items()}
 WHITE = to_rgba("white")
-LOWEST = 0.13  # inches: a bar that is less high has no room for a line of text
+LOWEST = 0.13  # inches: a lower bar has no room for a line of text
 
 
 class Chart:

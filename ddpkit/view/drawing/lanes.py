@@ -30,7 +30,7 @@ def assign_lanes(spans: Iterable[Span]) -> list[list[Span]]:
     An operation occupies its lane until the operation is over for its rank (`Span.over_ns`).
     """
     lanes: list[list[Span]] = []
-    busy: list[tuple[int, int]] = []  # (free again at, lane)
+    busy: list[tuple[int, int]] = []  # (time when the lane becomes free, lane)
     free: list[int] = []
     for span in sorted(spans, key=lambda span: (span.start_ns, span.end_ns)):
         while busy and busy[0][0] <= span.start_ns:

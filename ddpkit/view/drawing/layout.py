@@ -7,7 +7,7 @@ from ddpkit.view.drawing.rows import RankRow
 
 LEFT, MIDDLE, RIGHT = 1.32, 7.08, 2.08  # margin with names, timeline, parts: 11 inches in all
 PANEL = LEFT + MIDDLE + 0.32  # left end of the bars of parts
-Extent = tuple[float, float]  # (top, bottom)
+Extent = tuple[float, float]  # (top, bottom), in inches
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class Heights:
         return cls(0.2, 0.04, 0.16, 0.3, 0.17, 0.11)
 
 
-HEADER = 0.17  # a line of type above a bar
+HEADER = 0.17  # inches: a line of text above a bar
 
 
 def lay_out(

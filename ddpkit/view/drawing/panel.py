@@ -20,7 +20,7 @@ class Panel(anywidget.AnyWidget):
 
     _esm = Path(__file__).with_suffix(".js").read_text("utf-8")
     controls = traitlets.Dict().tag(sync=True)
-    at = traitlets.Dict().tag(sync=True)  # control -> place of the present value
+    at = traitlets.Dict().tag(sync=True)  # control -> index of its present value
     picture = traitlets.Unicode().tag(sync=True)  # HTML
     said = traitlets.Unicode().tag(sync=True)
 

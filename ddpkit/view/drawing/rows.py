@@ -24,7 +24,7 @@ from ddpkit.view.drawing.lanes import Bar, Rough, assign_lanes, label_runs, merg
 
 PIXELS = 1020  # width of the drawn time axis, which decides how small a bar can be
 LABEL_PIXELS = 12  # narrower bars carry no text
-GAP_PIXELS = 3  # bars of overlap or of exposed communication are joined over gaps up to this
+GAP_PIXELS = 3  # bars of overlap or of exposed communication with smaller gaps are joined
 NAMES = {
     "forward": ("forward", "fwd"),
     "backward": ("backward", "bwd"),

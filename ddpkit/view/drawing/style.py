@@ -20,7 +20,7 @@ IDLE = "#D9DEE4"
 DARK_PAPER = "#1B2229"
 DARK_BAND = "#222B34"
 DARK_IDLE = "#3E4C59"
-# colours of a light theme -> colours of a dark theme: grounds, then inks
+# colours of a light theme -> colours of a dark theme: backgrounds, then texts
 GROUNDS = {"#FFFFFF": DARK_PAPER, BAND: DARK_BAND, IDLE: DARK_IDLE, GRID: DARK_IDLE}
 INKS = {INK: GRID, GREY: "#B4BDC7", ARROW: "#B4BDC7", IDLE: DARK_IDLE}
 
@@ -62,9 +62,9 @@ LABEL = {
 TINTS = (  # colours of rank or micro-batch 0 to 7, then again from 0; Okabe and Ito, one by Tol
     *("#0072B2", "#ECB740", "#008561", "#DDA7C5", "#7BC4EE", "#C05500", "#C9BD3D", "#882255"),
 )
-OUTLINED = 3.1  # least contrast of a fill, or of its outline, with the ground
-TEXT = 4.6  # least contrast of a text with the ground
-THIN = 0.2  # share of a lane's height: the bar of an operation that is done, but not collected
+OUTLINED = 3.1  # least contrast of a fill, or of its outline, with the background
+TEXT = 4.6  # least contrast of a text with the background
+THIN = 0.2  # share of a lane's height for the bar of an operation that is done, but not collected
 
 OVERLAP_HATCH = "\\\\\\\\\\"
 EXPOSED_HATCH = "/////"

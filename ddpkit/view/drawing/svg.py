@@ -55,7 +55,7 @@ class _Renderer(RendererBase):
         self._out: list[tuple[str, str]] = []  # (look, data of a path), or ("", an element)
         self._groups: list[str] = []  # matplotlib's groups around the present element
         self._themed = True  # False within a map, where colours stand for numbers
-        # box of each fill, and True if the fill is a ground, which a dark theme makes dark
+        # box of each fill, and True if the fill is a background, which a dark theme makes dark
         self._grounds: list[tuple[float, float, float, float, bool]] = []
 
     def element(self, alt: str) -> str:

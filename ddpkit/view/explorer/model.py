@@ -29,7 +29,7 @@ class Lane:
 
     rank: int
     title: str  # "rank 0" in the first row of the rank; otherwise ""
-    name: str  # "compute", "comm", "copy" or the name of a queue; "" in further lanes of the same
+    name: str  # "compute", "comm", "copy" or the name of a queue; "" in the queue's further lanes
     top: int  # in pixels
     height: int
     first: int
@@ -46,18 +46,18 @@ class SpanColumns:
     length: int  # length of the shown time, in ticks
     tick_ns: int
     rows: list[Lane] = field(default_factory=list)
-    steps: list[tuple[int, int]] = field(default_factory=list)  # start and end of each, in ticks
+    steps: list[tuple[int, int]] = field(default_factory=list)  # start and end of a step, in ticks
     names: list[str] = field(default_factory=list)  # the names to which the column `name` points
     # One entry a span. Wide columns come first, so that all columns are aligned to their items.
     nbytes: array[float] = field(default_factory=lambda: array("d"))
     start: array[int] = field(default_factory=lambda: array("i"))
     end: array[int] = field(default_factory=lambda: array("i"))
-    # the time when the rank collected the operation; the end, if it did not
+    # the time when the rank collected the operation; `end` if the rank did not collect it
     over: array[int] = field(default_factory=lambda: array("i"))
     # latest `over` of the row up to this entry
     reach: array[int] = field(default_factory=lambda: array("i"))
     ready: array[int] = field(default_factory=lambda: array("i"))  # the end of waiting for peers
-    peer: array[int] = field(default_factory=lambda: array("i"))  # -1: none
+    peer: array[int] = field(default_factory=lambda: array("i"))  # rank of the peer; -1: no peer
     name: array[int] = field(default_factory=lambda: array("I"))
     kind: array[int] = field(default_factory=lambda: array("B"))  # an index of KINDS
 

@@ -22,7 +22,7 @@ from ddpkit.view.explorer.beside import LABELS, page_beside
 from ddpkit.view.explorer.document import EXPLORER, document, drawn, legend, table
 from ddpkit.view.timeline.model import Timeline, few, timeline_model
 
-STEPS = 20  # the number of steps in a table, counted from the last
+STEPS = 20  # the table of steps has at most this many steps, the last ones
 
 
 def page(trace: Trace, step: int | None = None) -> str:

@@ -13,7 +13,7 @@ from ddpkit.view.drawing.words import ms
 from ddpkit.view.live_run.model import RunProgress
 
 LEFT, TOP, HIGH = 0.75, 1.2, 1.75  # inches
-LOSS, RATE, LAG = 3.7, 2.9, 2.15  # widths
+LOSS, RATE, LAG = 3.7, 2.9, 2.15  # inches: widths of the plots
 POINTS = 400  # points of a curve: more could not be told apart
 
 

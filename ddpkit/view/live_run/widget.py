@@ -20,8 +20,8 @@ from ddpkit.view.live_run.model import Report, RunProgress, progress_of
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-RECORD = struct.Struct("<3d?")  # a Report
-EVERY_S = 1.0  # between two pictures; longer if drawing would take more than a tenth of a core
+RECORD = struct.Struct("<3d?")  # the bytes of a `Report`
+EVERY_S = 1.0  # between two pictures; longer if drawing would use over a tenth of a core
 
 
 class Reporter:

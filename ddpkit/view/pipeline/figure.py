@@ -12,7 +12,7 @@ from ddpkit.view.drawing.page import Page
 from ddpkit.view.drawing.plot import Plot
 from ddpkit.view.pipeline.model import OpBox, PipelinePicture, PipelineStep, StageRow
 
-TOP, HEAD, BOTTOM = 0.86, 0.3, 0.46  # inches; the head of each step is a line of type
+TOP, HEAD, BOTTOM = 0.86, 0.3, 0.46  # inches; the head of each step is a line of text
 WIDE = style.WIDTH - LEFT - 1.75
 BESIDE = LEFT + WIDE + 0.18
 KINDS = {"F": "forward: faint", "B": "backward: full", "W": "of the weights: framed"}

@@ -17,7 +17,7 @@ from ddpkit.view.player.scheduled import playback_of_schedule
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-PACE_MS = 1200  # per step
+PACE_MS = 1200  # for each step
 
 
 def play(schedule_or_run: Schedule | HasTrace | Trace, length: int | None = None) -> View[int]:

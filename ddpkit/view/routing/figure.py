@@ -8,11 +8,11 @@ from ddpkit.view.drawing.page import Box, Page
 from ddpkit.view.routing.model import RoutingPicture
 
 LEFT, RIGHT, TOP = 1.05, 0.3, 1.25  # inches: the names of the ranks, and the words above
-HIGH, LEAST = 0.34, 0.1  # a row of cells; a row among many ranks
+HIGH, LEAST = 0.34, 0.1  # inches: a row of cells, and a row in a picture of many ranks
 ROOM = 5.0  # inches for all rows of cells
-APART = 0.12  # between the experts of two ranks; less between many ranks
+APART = 0.12  # inches between the experts of two ranks; less if there are many ranks
 BELOW, BAR, BOTTOM = 0.36, 0.22, 0.62  # inches: gap above the bars, a bar, and below the bars
-SHADES = LinearSegmentedColormap.from_list("rows", ["white", style.TINTS[4]])  # below dark ink
+SHADES = LinearSegmentedColormap.from_list("rows", ["white", style.TINTS[4]])  # dark ink fits
 
 
 def draw_routing(model: RoutingPicture) -> Figure:

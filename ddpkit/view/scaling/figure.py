@@ -18,7 +18,7 @@ from ddpkit.view.drawing.words import ms
 from ddpkit.view.scaling.model import GOOD, Scaling
 
 LEFT, TOP, WIDE, HIGH = 0.86, 1.7, 4.6, 1.75  # inches
-KEY = TOP - 0.22  # the legends
+KEY = TOP - 0.22  # the place of the legends
 BARS, LONG = LEFT + WIDE + 0.75, 4.4
 LOOK = {  # looks of the two curves, which differ in markers and dashes too
     "the batch grows (weak)": (style.BACKWARD, "o", "solid"),
