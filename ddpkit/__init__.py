@@ -8,9 +8,9 @@ Trace      the acts of every rank, with their times; `show` draws it
 show       the timeline of a run
 span       names a stretch of a rank's work for the timeline
 step       marks a training step that does not end with a step of an optimizer
-busy       a stretch of a rank's work with a stated time
+busy       works for a stated duration
 same       compares a model on all ranks
-stated     the values of a tensor, for a run that computes no values
+stated     gives a tensor its values, in a run that computes no values
 check      checks the answer to an exercise
 beside     a prediction beside the measured number, and their ratio
 carry      your own answer to an earlier exercise, or the kit's

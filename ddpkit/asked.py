@@ -63,7 +63,10 @@ def asking(exercise: str) -> Iterator[None]:
 
 
 def not_for(*exercises: str) -> None:
-    """Raise `NotYourOwn` if an answer calls the caller while one of `exercises` is asked."""
+    """Raise `NotYourOwn` if one of `exercises` is asked and an answer calls the kit's function.
+
+    The kit's function is the caller of `not_for`.
+    """
     if not _asked.isdisjoint(exercises) and (called := _called_by_an_answer(sys._getframe(1))):
         raise NotYourOwn(f"{called.f_globals['__name__']}.{called.f_code.co_qualname}")
 

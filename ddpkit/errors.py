@@ -159,7 +159,7 @@ class RunFailed(DdpkitError):
 class RankError(RunFailed):
     """A rank raised an exception; `__cause__` is this exception if it could be sent back.
 
-    raised  by rank, each exception that may be the cause; exceptions that only report the end of
+    raised  rank -> an exception that may be the cause; exceptions that only report the end of
             another rank are left out unless there are no others
     """
 
@@ -178,8 +178,8 @@ class RankError(RunFailed):
 class RankDied(RunFailed):
     """A rank's process ended before its function returned.
 
-    deaths  by rank, the end of each rank that died
-    raised  by rank, the exceptions of other ranks, and the SystemExit of sys.exit
+    deaths  rank -> the end of a rank that died
+    raised  rank -> the exception of another rank, or the SystemExit of sys.exit
     """
 
     def __init__(
@@ -199,13 +199,13 @@ class RankDied(RunFailed):
 class Deadlock(RunFailed):
     """Every unfinished rank waits for another rank, and none can go on.
 
-    waiting  by unfinished rank, its call and its line
-    needs    by unfinished rank, the ranks that have not posted its call; empty if all have posted
+    waiting  unfinished rank -> the rank's call and line
+    needs    unfinished rank -> the ranks that have not posted the rank's call; may be empty
     cause    the reason (`DeadlockCause`); the first that applies, in the order of `DeadlockCause`
-    made     if ranks wait in a collective for returned ranks: by rank, how often the rank has
-             called this collective; empty for other causes, and if the numbers are unknown
-    apart    by rank, its call of one collective: the group's first that ranks called from different
-             lines, where a rank has passed another rank's line; empty without such a collective
+    made     rank -> the number of its calls of a collective, if ranks wait in this collective for
+             returned ranks; empty for other causes, and if the numbers are unknown
+    apart    rank -> its call of the group's first collective that ranks called from different
+             lines, where one rank has passed the line of another; empty without such a collective
     """
 
     def __init__(
@@ -232,8 +232,8 @@ class Mismatch(RunFailed):
     """Ranks called different collectives, or one with roots, shapes or dtypes that do not fit.
 
     kind   the difference (`MismatchKind`); the first that applies, in the order of `MismatchKind`
-    calls  by rank, its call; for "message" and "splits", the sender's and the receiver's call only
-    apart  by rank, its call of an earlier collective, as `Deadlock.apart`
+    calls  rank -> the rank's call; for "message" and "splits", only of the sender and the receiver
+    apart  rank -> the rank's call of an earlier collective, as in `Deadlock.apart`
     """
 
     def __init__(
@@ -256,7 +256,7 @@ class RunTimeout(RunFailed):
     """The run took longer than its `timeout=`.
 
     seconds  the timeout
-    doing    the state of each unfinished rank when the run was stopped, by rank
+    doing    unfinished rank -> the state of the rank when the run was stopped
     """
 
     def __init__(
@@ -276,7 +276,7 @@ class RunTimeout(RunFailed):
 class Interrupted(KeyboardInterrupt):
     """The reader stopped a run; the message names the line of each rank. All ranks are gone.
 
-    doing     by unfinished rank, the state of the rank
+    doing     unfinished rank -> the state of the rank
     returned  the ranks that had returned
     """
 

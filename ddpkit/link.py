@@ -140,7 +140,7 @@ class Hosts:
 class Route:
     """The two links that a message takes, each with the number of its owner.
 
-    A rank owns its link under its own number. Host h owns its link under the number ranks + h.
+    Rank r owns its link under the number r, and host h under the number of ranks + h.
     """
 
     sender: int
@@ -223,7 +223,7 @@ class Links:
         return Route(self.host_of(src), self.host_of(dst), link, link)
 
     def host_of(self, rank: int) -> int:
-        """Return the number under which a rank's host owns its link (see `Route`)."""
+        """Return the owner's number for the link of a rank's host (see `Route`)."""
         return len(self.each) + (self.hosts.of(rank) if self.hosts else 0)
 
     def __getitem__(self, rank: int) -> Link:

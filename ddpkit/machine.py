@@ -116,7 +116,7 @@ class MachineModel:
     phases: Mapping[str, float] = field(default_factory=dict, hash=False)
 
     def peak(self, dtype: str = "float32") -> float:
-        """Return the FLOP/s of a dtype, by torch's name; if unknown, those of a similar dtype.
+        """Return the peak FLOP/s of a dtype, named as in torch; if unknown, of a similar dtype.
 
         "tf32" is float32 on tensor cores: half of bfloat16's peak on each of NVIDIA's GPUs since
         the A100 (data sheets of A100, H100, L4, A10), and float32's peak on older GPUs.
@@ -128,7 +128,7 @@ class MachineModel:
         return self.flops[dtype]
 
     def cost_ns(self, kind: str, flops: float, nbytes: int, dtype: str = "float32") -> int:
-        """Return the ns of an operation of one of `KINDS`, launch and work together."""
+        """Return the ns of an operation of a kind in `KINDS`: the sum of launch and work."""
         launch, work = self._costs(kind, flops, nbytes, dtype)
         return round(launch + work)
 
@@ -162,12 +162,11 @@ class MachineModel:
     def parse(cls, text: "str | os.PathLike[str] | MachineModel") -> "MachineModel":
         """Return a machine by its name, by its numbers, or from a file.
 
-        Numbers are told apart by their units: FLOP/s is the peak of every dtype, B/s or bit/s the
-        memory's bandwidth, B its size, s the launch. The peak must be given; a missing number is
-        unlimited, and a missing launch takes no time. The numbers are reached fully: the efficiency
-        is 1. "device of" before numbers or a file gives a device: the launch is its host's. Then ";
-        bus 25 GB/s" and "; host 70 GFLOP/s, 20 GB/s, 64 GB" may follow. Raises ValueError, in a
-        sentence.
+        The units tell the numbers apart: FLOP/s is the peak of every dtype, B/s or bit/s the
+        memory's bandwidth, B the memory's size, s the launch. The peak is required. A missing
+        launch takes no time, other missing numbers are unlimited, and the efficiency is 1.
+        "device of" before numbers or a file adds a device, with launches on the host. Then
+        "; bus 25 GB/s" and "; host 70 GFLOP/s, 20 GB/s, 64 GB" may follow. Raises ValueError.
         """
         if isinstance(text, MachineModel):
             return text
@@ -232,7 +231,7 @@ MachineSpec: TypeAlias = (
 
 
 def machines_of(spec: MachineSpec, world_size: int) -> tuple[MachineModel, ...]:
-    """Return the machine of each rank: one for all, or ``{"default": "V100", 3: "K80"}``.
+    """Return each rank's machine; ``spec`` is one for all, or ``{"default": "V100", 3: "K80"}``.
 
     Raises ValueError, in one sentence.
     """
@@ -256,9 +255,9 @@ def machines_of(spec: MachineSpec, world_size: int) -> tuple[MachineModel, ...]:
 def speed_range(was: MachineModel, to: MachineModel) -> tuple[float, float]:
     """Return the least and the largest speed-up of work on another machine.
 
-    An operation is launched, computes in float32 and moves bytes. So the speed-up of any operations
-    lies between the least and the largest of the three ratios. Measured machines have ratios for
-    each kind and size. Raises ValueError if one machine has a limit and the other machine has none.
+    The three limits of an operation are launches, float32 FLOPs and bytes per second. The speed-up
+    lies between the least and the largest ratio of the machines' limits. Measured machines have
+    ratios for each kind and size. Raises ValueError if only one machine has some limit.
     """
     ratios: set[float] = set()
     for kind in KINDS:

@@ -53,7 +53,7 @@ Work = tuple[float, Callable[[], Any]]  # FLOPs or bytes, and a function that do
 
 
 def measure(device: str = "cpu", say: Callable[[str], None] = lambda _: None) -> MachineModel:
-    """Return the machine of a device of this computer; takes a minute or two.
+    """Measure a device of this computer, which takes a minute or two; return it as a machine.
 
     ``say`` is called with each kind of work. Raises torch's RuntimeError if the device is missing.
     """

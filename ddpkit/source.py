@@ -122,7 +122,7 @@ def _held(function: types.FunctionType) -> Iterator[Any]:
 
 
 def locate(filename: str, lineno: int) -> str:
-    """Name a line the way the reader does: "Cell In[5], line 12" or "train.py, line 12".
+    """Return the name of a line for the reader: "Cell In[5], line 12" or "train.py, line 12".
 
     Code of a notebook cell has a made-up file name, and IPython knows the cell of each such name.
     """

@@ -1,4 +1,4 @@
-"""Text for people: widths of lines, wrapping, columns, counts, sizes, signs, an exercise's blank.
+"""Text for people: widths of lines, wrapping, columns, counts, sizes, signs, a blank answer.
 
 Texts that several rooms of the kit must write in the same way are made only here. Widths are in
 characters.
@@ -98,7 +98,7 @@ def wrap(text: str, width: int = LINE, *, lead: str = "", hang: str = "  ") -> s
 
 
 def under(lead: str, text: str, width: int = LINE) -> str:
-    """Return ``lead`` and ``text``, wrapped with the text hanging under its own beginning.
+    """Return ``lead`` and ``text``, wrapped; later lines are indented by the length of ``lead``.
 
     Words and spaces stay as they are, even too long words, because the text may hold values or
     lines of code.

@@ -668,7 +668,7 @@ _known(
 
 
 def is_traced(kind: type) -> bool:
-    """True for a class of fake tensors, which have no values and follow a mode of torch."""
+    """True for a class of fake tensors, which have no values and belong to a torch mode."""
     return hasattr(kind, "_mode_key")
 
 

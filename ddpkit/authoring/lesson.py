@@ -179,9 +179,9 @@ def _cells(path: Path, text: str, nodes: Sequence[Any]) -> Iterator[Cell]:
 
 
 def _cell(path: Path, line: int, node: Any, ids: Counter[str]) -> Cell:
-    """Return a checked cell.
+    """Return the cell of a jupytext node, after all checks of a single cell.
 
-    line  the first line of the cell's source in the file
+    line  the number of the source's first line in the file
     ids   the number of earlier cells with each id, updated here
     """
     kind, source = str(node.cell_type), str(node.source).strip("\n")

@@ -83,7 +83,7 @@ def answers_problems(root: Path, lesson: Lesson) -> Iterator[str]:
 def text_problems(root: Path, path: Path, expected: str, source: str) -> Iterator[str]:
     """Yield the problems of a file that must have the text `expected`.
 
-    `source` tells the maker of the text in the message: "the lessons make".
+    A message ends with `source`, the origin of the text: "the lessons make".
     """
     name = path.relative_to(root).as_posix()
     if not path.exists():

@@ -78,7 +78,7 @@ def make_syllabus(text: str, lessons: Sequence[Lesson]) -> str:
 
 
 def plans_tables(lessons: Sequence[Lesson]) -> str:
-    """Return a table for each plan: each row has labs, their hours and their points."""
+    """Return a table for each plan; a row has some labs, with the sum of hours and of points."""
     known = {lesson.number: lesson for lesson in lessons}
     tables = []
     for name, (row, plan) in PLANS.items():

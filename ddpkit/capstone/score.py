@@ -46,7 +46,7 @@ class TrainingScore:
 
     @property
     def costs(self) -> tuple[float, float, float]:
-        """Time, bytes and memory."""
+        """The time in ms, the bytes sent, and the peak memory in bytes."""
         return self.ms, self.sent, self.peak
 
 

@@ -79,7 +79,7 @@ class TextTask:
         return _trained(self.seed)
 
     def off(self, parameters: Any) -> float:
-        """Return the distance from `parameters` to the wanted ones; the untrained model has 1."""
+        """Return the distance from `parameters` to the wanted ones; 1 for the untrained model."""
         whole = float((self.trained - _flat(self.model())).norm())
         return float((parameters - self.trained).norm()) / whole
 

@@ -172,7 +172,7 @@ def interface(chosen: str | None, there: Sequence[str]) -> Finding:
 
 
 def port(wanted: str, error: str | None) -> Finding:
-    """Return the finding about torchrun's port; `error` is the reason why the port is in use."""
+    """Return the finding about torchrun's port; `error`: the reason why it cannot be used."""
     if error is None:
         return Finding("port", True, f"torchrun's port {wanted} is free")
     mend = "use torchrun --standalone, which chooses a free port, or name one with --master-port"
@@ -192,6 +192,7 @@ def sandbox(trouble: str, lacks: str = "") -> Finding:
     """Return the finding about the grader's sandbox; self-study needs none.
 
     trouble  the reason why bwrap cannot be used, or ""
+    lacks    the protection that bwrap lacks on this machine, or ""
     """
     if trouble:
         return Finding(

@@ -142,8 +142,8 @@ def grade(
 def _number(given: str | None, option: str) -> str | None:
     """Return a lab's number as two digits; None without a number.
 
-    For --open, the number after the last lab's is valid too: all labs are over. Raises GradeError
-    if there is no such lab.
+    For --open, the number after the last lab's number is valid too: then all labs are over. Raises
+    GradeError if there is no such lab.
     """
     from ddpkit.exercises.exercise import exercises
 
@@ -161,7 +161,7 @@ def _number(given: str | None, option: str) -> str | None:
 
 
 def _status(found: Sequence[str]) -> int:
-    """Return the exit status for the statuses of all submissions; `grade` lists the numbers."""
+    """Return the exit status for these statuses of submissions; see the help of `grade`."""
     if "infra_error" in found:
         return FAILED
     return NONE_GRADED if {*found} == {"refused"} else 0
@@ -193,7 +193,7 @@ def _once_more(
 
 
 def _make_folder(out: Path) -> None:
-    """Make the folder of the results; only the owner can read results, which may tell answers."""
+    """Make the folder of the results, readable for its owner only: results may tell answers."""
     try:
         out.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:

@@ -123,8 +123,8 @@ def blank_labs(root: Path) -> list[Path]:
 def archive(root: Path, labs: list[Path], opened: str, rules: str = "") -> bytes:
     """Return the archive as a zip; equal files give equal bytes. `opened` is a lab, as "03".
 
-    `rules` are added to the page for AI assistants, which lies in two folders: an assistant looks
-    in the folder that the student has opened, and `make lab` copies labs/.
+    `rules` are added to the page for AI assistants. The page lies in two folders, because an
+    assistant looks only in the folder that the student has opened, and `make lab` copies labs/.
     """
     tutor = _tutor(root, rules)
     paths = [*labs, *_kit(root, opened), *(path for each in PAGES for path in root.glob(each))]

@@ -102,7 +102,7 @@ def path_with_commands(path: str) -> str:
 
 
 def _jupyter() -> str:
-    """Return the command of this environment's jupyter: its name, or its path."""
+    """Return the command that starts this environment's jupyter: "jupyter", or a path."""
     ours = Path(sys.executable).with_name("jupyter")
     found = shutil.which("jupyter")
     if found is not None and os.path.realpath(found) == os.path.realpath(ours):

@@ -1,4 +1,4 @@
-"""The command `ddpkit`. Its commands are found in this folder: module `lab` holds command `lab`."""
+"""The command `ddpkit`; its subcommands are found in this folder: module `lab` has `ddpkit lab`."""
 
 from __future__ import annotations
 

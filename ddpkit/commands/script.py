@@ -67,7 +67,7 @@ class Script:
 
 
 def make_script(notebook: Path) -> Script:
-    """Return the script of a lab's notebook. The notebook is only read.
+    """Return the script of a lab's notebook; the notebook does not change.
 
     Raises LessonError if there is no notebook, or if its code does not make a script.
     """

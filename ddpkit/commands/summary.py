@@ -183,7 +183,7 @@ def _seconds(work: Mapping[int, WorkDone]) -> float:
 
 
 def _amounts(work: Mapping[int, WorkDone], copies: int) -> dict[str, float]:
-    """Return the sum of each stated amount; each recorded rank counts `copies` times."""
+    """Return the sum of each amount, such as tokens; a recorded rank counts `copies` times."""
     names = dict.fromkeys(name for each in work.values() for name in each.amounts)
     return {
         name: copies * sum(each.amounts.get(name, 0.0) for each in work.values()) for name in names

@@ -125,7 +125,7 @@ def trace(
 def _write_numbers(
     loaded: Trace, step: int | None, as_json: Path | None, as_csv: Path | None
 ) -> None:
-    """Write the numbers of a trace; CSV has a row for each recorded rank, in `step` if given."""
+    """Write the numbers of a trace or of `step`; CSV has a row for each recorded rank."""
     from ddpkit.commands.summary import all_numbers, by_rank
 
     if as_json is not None:

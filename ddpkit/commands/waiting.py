@@ -1,4 +1,4 @@
-"""Progress of a long command: prints the work under way."""
+"""Messages on the progress of a long command, which name the work under way."""
 
 from __future__ import annotations
 

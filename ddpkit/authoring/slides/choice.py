@@ -1,4 +1,4 @@
-"""Choose the blocks of a lesson that its deck shows."""
+"""The choice of the blocks of a lesson that its deck shows."""
 
 from __future__ import annotations
 

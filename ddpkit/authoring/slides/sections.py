@@ -56,7 +56,7 @@ class Piece:
 
     @property
     def slides(self) -> int:
-        """The number of slides for the block: a prompt comes before its result."""
+        """The number of slides for the block: 2 for a prompt and its result, otherwise 1."""
         return 1 + bool(self.prompt and (self.figure or self.printed))
 
 

@@ -1,4 +1,4 @@
-"""`attention_picture`: the tiles of an attention, and the tiles and pairs of each rank. Pure."""
+"""`attention_picture`: the tiles of a sequence's attention, and the pairs of each rank. Pure."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -29,13 +29,13 @@ class Tile:
 
     @property
     def rank(self) -> int:
-        """The rank of the queries, which computes the tile."""
+        """The rank that holds the tile's queries and computes the tile."""
         return self.queries.rank
 
 
 @dataclass(frozen=True, slots=True)
 class AttentionPicture:
-    """The tiles of an attention, in the order of the sequence, and the pairs of each rank.
+    """The tiles of a sequence's attention, and the pairs of each rank.
 
     A pair is a query and a key that the query sees. Tiles without a pair are left out.
     """

@@ -1,5 +1,5 @@
 """Matrices in blocks on ranks, and the bytes that ranks send to multiply such matrices.
 
-model      matrices, products, and the gathers and sums that they need
+model      matrices, products, and the gathers and sums that products need
 figure     the static figure; `view.show.show_blocks` displays it
 """

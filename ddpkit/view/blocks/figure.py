@@ -1,4 +1,4 @@
-"""`draw_blocks`: matrices to scale, their blocks in the colours of the ranks that hold them."""
+"""`draw_blocks`: matrices to scale, each block in the colour of the rank that holds the block."""
 
 from matplotlib.figure import Figure
 

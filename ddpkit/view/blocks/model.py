@@ -129,7 +129,7 @@ def blocks_of(matrices: Sequence[Matrix], ranks: int, *, whole: bool = True) -> 
 
 
 def _summed(matrix: Matrix, ranks: int) -> tuple[list[tuple[str, int]], Matrix]:
-    """Return the collectives that make the right factor whole, and the factor after them.
+    """Return the collectives before a product, and the right factor after the collectives.
 
     Only a factor that is held as a "sum" needs a collective. A collective is a pair: a sentence,
     and the bytes that each rank sends.
@@ -140,7 +140,7 @@ def _summed(matrix: Matrix, ranks: int) -> tuple[list[tuple[str, int]], Matrix]:
 
 
 def _made_whole(matrix: Matrix, ranks: int) -> tuple[str, int]:
-    """Return a sentence on the collective that makes a matrix whole, and the bytes of each rank."""
+    """Return a sentence on the all-reduce or all-gather of a matrix, and the bytes a rank sends."""
     name, times = ("all_reduce", 2) if matrix.held == "sum" else ("all_gather", 1)
     nbytes = times * (ranks - 1) * matrix.nbytes // ranks
     shape = f"{matrix.rows:,} × {matrix.columns:,}"

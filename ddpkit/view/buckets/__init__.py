@@ -1,6 +1,6 @@
-"""One step under a bucket cap, beside the step time under all caps.
+"""A step with one bucket cap, beside the step times with all caps.
 
-model      the step, and its time under every other cap
+model      the step, and the step times with all other caps
 figure     the static figure
 widget     `explore_buckets`
 """

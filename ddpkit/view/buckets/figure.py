@@ -1,4 +1,4 @@
-"""`draw_buckets`: the step under one cap, beside the step time under all caps."""
+"""`draw_buckets`: the step with one bucket cap, beside the step times with all caps."""
 
 from dataclasses import replace
 from typing import Any

@@ -1,4 +1,4 @@
-"""`bucket_model`: one step under a bucket cap, and the step time under every other cap. Pure."""
+"""`bucket_model`: a step with one bucket cap, and the step times with all other caps. Pure."""
 
 from dataclasses import dataclass
 
@@ -61,7 +61,7 @@ class CapSweep:
         return f"{now} Best cap: {cap:g} MB, {ms(shortest)}, {less} less."
 
     def table(self) -> str:
-        """Return the curve as text: the step time under each cap."""
+        """Return the curve as text: the step time with each cap."""
         rows = [f"{cap:>9g} MB  {ms(ns):>9}" for cap, ns in self.curve]
         best = [cap for cap, _ in self.curve].index(self.best[0])
         rows[best] += "  best"
@@ -71,7 +71,7 @@ class CapSweep:
 def bucket_model(
     step: Step, cap_mb: float, link: Link, world_size: int, speed: float = 1.0
 ) -> CapSweep:
-    """Return the step under ``cap_mb`` on ``world_size`` ranks, and the times under all other caps.
+    """Return the step with cap ``cap_mb`` on ``world_size`` ranks, and the times with other caps.
 
     ``speed=2``: the ranks compute twice as fast as in ``step``.
 

@@ -1,4 +1,4 @@
-"""A figure measured in inches from its top left corner, and text that is known to fit.
+"""`Page`: a figure measured in inches from its top left corner, with text that fits.
 
 The module uses matplotlib's object API and the Agg canvas, and not pyplot. So it opens no window,
 makes no global figure, and no notebook shows a figure twice.
@@ -60,7 +60,7 @@ class Page:
     def write(
         self, x: float, y: float, text: str, points: float, color: str = style.INK, **more: Any
     ) -> None:
-        """Write a line of text, vertically centred at y; ``more`` has ``bold``, or text options."""
+        """Write a line of text, vertically centred at y; ``more``: ``bold`` and text options."""
         font = _font(points, more.pop("bold", False))
         more |= {"color": color, "fontproperties": font, "va": "center_baseline"}
         self.figure.text(x, y, text, transform=self.inches, **more)

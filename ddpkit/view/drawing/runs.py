@@ -1,4 +1,4 @@
-"""The run or trace that is the argument of a picture: its trace, and a check."""
+"""The argument of a picture, which is a run or a trace: its type, its trace and its check."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class HasTrace(Protocol):
 
 
 def trace_of(run_or_trace: HasTrace | Trace) -> Trace:
-    """Return the trace itself, or the trace of the run."""
+    """Return the trace of a run; return a trace unchanged."""
     return run_or_trace if isinstance(run_or_trace, Trace) else run_or_trace.trace
 
 

@@ -112,7 +112,7 @@ def _data(runs: Sequence[dict[str, Any]]) -> str:
 
 
 def script() -> str:
-    """Return the explorer's code, and the code that starts it."""
+    """Return the explorer's JavaScript, and the code that starts the explorer."""
     return "(() => {" + code().replace("export default { render };", DRAW) + "})();"
 
 

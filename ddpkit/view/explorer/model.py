@@ -62,7 +62,7 @@ class SpanColumns:
     kind: array[int] = field(default_factory=lambda: array("B"))  # an index of KINDS
 
     def columns(self) -> dict[str, array[int] | array[float]]:
-        """Return the columns by name, in their order."""
+        """Return the columns by name, in the order of the class's fields."""
         found = ((each.name, getattr(self, each.name)) for each in fields(self))
         return {name: column for name, column in found if isinstance(column, array)}
 

@@ -1,6 +1,6 @@
-"""Loss, throughput and late ranks while a run trains.
+"""Loss, throughput and slow ranks while a run trains.
 
 model      the reports of the ranks until now
 figure     the static figure
-widget     `live`, and the object by which a rank reports
+widget     `live`, and the object with which a rank reports
 """

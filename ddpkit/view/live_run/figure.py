@@ -1,4 +1,4 @@
-"""`draw_progress`: loss, throughput and late ranks."""
+"""`draw_progress`: loss, throughput, and the lag of each rank."""
 
 from collections.abc import Sequence
 

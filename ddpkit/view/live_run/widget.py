@@ -1,4 +1,4 @@
-"""`live`: a run's loss, throughput and late ranks, while it trains."""
+"""`live`: a run's loss, throughput and slow ranks, while the run trains."""
 
 from __future__ import annotations
 

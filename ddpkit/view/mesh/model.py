@@ -36,11 +36,11 @@ class MeshPicture:
 
     @property
     def hosts(self) -> int:
-        """Return the number of hosts that the ranks need; 0 if hosts are not given."""
+        """Return the number of hosts that the ranks need; 0 without ``per_host``."""
         return -(-self.ranks // self.per_host) if self.per_host else 0
 
     def host(self, rank: int) -> int | None:
-        """Return the host of a rank; None if hosts are not given."""
+        """Return the host of a rank; None without ``per_host``."""
         return rank // self.per_host if self.per_host else None
 
     def own(self, name: str) -> list[int]:

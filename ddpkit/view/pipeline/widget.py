@@ -56,7 +56,7 @@ def explore_pipeline(
 
 
 def _fitting(at: dict[str, Any]) -> int:
-    """Return the micro-batches; "interleaved" needs a multiple of the stages, so round up."""
+    """Return the number of micro-batches; round "interleaved" up to a multiple of the stages."""
     micro, stages = int(at["micro"]), int(at["stages"])
     return micro if at["schedule"] != "interleaved" else -(-micro // stages) * stages
 

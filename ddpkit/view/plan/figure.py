@@ -74,7 +74,7 @@ def _cells(axes: Axes, model: PlanMap) -> "np.ndarray[tuple[int, int], np.dtype[
 
 
 def _deadline(axes: Axes, model: PlanMap) -> None:
-    """Draw the border between the plans that meet the deadline and the late plans."""
+    """Draw the border between the plans that meet the deadline and the plans that miss it."""
     late = np.array([[cell.hours > model.deadline for cell in row] for row in model.rows])
     beside = [
         ((k, i), (k, i + 1)) for i, k in zip(*np.nonzero(late[:, 1:] != late[:, :-1]), strict=True)

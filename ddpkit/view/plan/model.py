@@ -43,7 +43,7 @@ class PlanMap:
 
     @property
     def cheapest(self) -> PlanCell | None:
-        """The cheapest plan that meets the deadline; None if all are late.
+        """The cheapest plan that meets the deadline; None if no plan does.
 
         Of equally cheap plans, this is the fastest.
         """

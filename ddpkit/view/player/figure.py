@@ -161,7 +161,7 @@ class _Drawer:
         self._labels(drawn)
 
     def _labels(self, drawn: list[tuple[Message, Line]]) -> None:
-        """Write each message's content beside its arrow; between rows, only if contents differ."""
+        """Write each message's content at its arrow; with two rows, only if contents differ."""
         texts = {self.playback.carried(message) for message, _ in drawn}
         taken = [self._frame(node) for node in (*self.boxes.before, *self.boxes.after)]
         if not drawn or (len(texts) == 1 and not self.playback.is_ring) or texts == {""}:

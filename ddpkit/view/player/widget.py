@@ -1,4 +1,4 @@
-"""`play`: a collective step by step, simulated or as real ranks did it."""
+"""`play`: a collective step by step, simulated or recorded on real ranks."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ LOOKS = {  # limits differ in their marks too; each colour is dark on white
 
 
 def draw_roof(model: RoofPicture) -> Figure:
-    """Return a figure of 11 inches width; the area of a dot grows with its time."""
+    """Return a figure of 11 inches width; a dot's area grows with the time of its operations."""
     page = Page(TOP + HIGH + BOTTOM)
     room = style.WIDTH - LEFT - 0.3
     page.write_fitting(LEFT, 0.24, model.title, 14.5, room, bold=True)

@@ -1,4 +1,4 @@
-"""`routing_picture`: rows from each rank to each expert, and the ranks that take them. Pure."""
+"""`routing_picture`: rows from each rank to each expert, and the rows of each rank. Pure."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

@@ -78,7 +78,7 @@ def _entry(page: Page, x: float, name: str, look: tuple[Any, ...]) -> float:
 
 
 def _steps(page: Page, model: Scaling) -> None:
-    """Draw the weak and the strong step on the chosen number of ranks, as parts, on one scale."""
+    """Draw the parts of the step with weak and with strong scaling, on the chosen ranks."""
     page.write(BARS, TOP - 0.52, f"The step on {count(model.ranks, 'rank')}", 11, bold=True)
     pair = model.weak[model.at], model.strong[model.at]
     plot = Plot(page, BARS, TOP, LONG, HIGH, max(x.replay.step_ns for x in pair) / 1e6)

@@ -1,4 +1,4 @@
-"""`draw_state`: a bar of bytes for each stage, its kinds in the colours of the memory's track."""
+"""`draw_state`: a bar of bytes for each stage, with a colour for each kind of state."""
 
 from matplotlib.figure import Figure
 
