@@ -81,7 +81,7 @@ def private_names(names: int, troubles: Sequence[str], harmless: Sequence[str]) 
 
 
 def jupyter(versions: Mapping[str, str | None]) -> Finding:
-    """Return the finding about the notebooks' packages; the version of an absent one is None."""
+    """Return the finding about the notebooks' packages; an absent package has version None."""
     if missing := [name for name, version in versions.items() if version is None]:
         says = f"not installed: {', '.join(missing)}"
         return Finding("jupyter", False, says, f"{PIP} {' '.join(missing)}")
@@ -172,7 +172,7 @@ def interface(chosen: str | None, there: Sequence[str]) -> Finding:
 
 
 def port(wanted: str, error: str | None) -> Finding:
-    """Return the finding about torchrun's port; `error`: the reason why it cannot be used."""
+    """Return the finding about torchrun's port; `error` is None if the port is free."""
     if error is None:
         return Finding("port", True, f"torchrun's port {wanted} is free")
     mend = "use torchrun --standalone, which chooses a free port, or name one with --master-port"

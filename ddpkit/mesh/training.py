@@ -1,4 +1,4 @@
-"""`train_on_mesh`: steps of training on one rank of a mesh, by a plan.
+"""`train_on_mesh`: the training steps of one rank of a mesh, as a `MeshPlan` divides the model.
 
 The rank follows the schedule 1F1B (`simulate.step.pipeline`) through the blocks of a stage. The
 ranks of a slice group compute the same rows with different columns of the matrices. The ranks of a

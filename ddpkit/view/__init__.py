@@ -20,7 +20,7 @@ mesh/        `show_mesh`: the ranks of a mesh, and the groups along each dimensi
 routing/     `show_routing`: the rows from each rank to each expert
 held/        `show_held`: the bytes that a rank holds over time, a line for each run
 roof/        `show_roof`: operations under the roofs of a machine
-limits/      `show_limits`: the exposed share of a step by the tokens of a rank
+limits/      `show_limits`: the exposed communication's share of a step, by tokens per rank
 live_run/    `live`: a run while it trains
 explorer/    `explore`: a timeline to zoom and to point at; `write_page`: the same as an HTML file
 

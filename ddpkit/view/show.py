@@ -195,7 +195,7 @@ def show_blocks(*matrices: Matrix, ranks: int = 4, whole: bool = True) -> Figure
 def show_attention(
     places: Sequence[Iterable[int]], *, causal: bool = True, tiles: int = 2
 ) -> Figure | None:
-    """Draw the rank that computes each tile of an attention, and print each rank's pairs.
+    """Draw a sequence's attention in tiles, coloured by rank, and print each rank's pairs.
 
     ``places[r]`` has the positions of rank r's tokens, as a list or a tensor of integers:
     ``show_attention([range(0, 32), range(32, 64)])``. A pair is a query and a key that the query
@@ -292,7 +292,7 @@ def show_limits(
     lines: Mapping[str, tuple[Sequence[int], Sequence[float]]],
     limits: Mapping[str, float] | None = None,
 ) -> Figure | None:
-    """Draw the exposed share of a step against the tokens of a rank, a line for each network.
+    """Draw the exposed communication's share of a step by tokens per rank, a line for each network.
 
     ``lines`` has (tokens, shares) for each label: ``{"50 GB/s": ([4096, 8192], [0.6, 0.3])}``.
     ``limits`` has a number of tokens by label, such as the result of a formula: a vertical line

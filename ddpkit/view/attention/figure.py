@@ -14,7 +14,7 @@ HATCH = "////"
 
 
 def draw_attention(model: AttentionPicture) -> Figure:
-    """Return a figure of 11 inches width and about half of this height."""
+    """Return a figure 11 inches wide and about half as high."""
     page = Page(TOP + SIDE + BOTTOM)
     room = style.WIDTH - 0.8
     page.write_fitting(0.4, 0.24, model.title, 14.5, room, bold=True)

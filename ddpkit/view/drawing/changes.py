@@ -171,7 +171,7 @@ class Changes:
             yield [name, beside(before.ns, after.ns), change, times, nbytes if some else ""]
 
     def numbers(self) -> list[dict[str, str | int | float | None]]:
-        """Return a row for each part of each rank and for each kind, with times in seconds."""
+        """Return a row for each part of a rank's time and each kind of work; times in seconds."""
         rows: list[dict[str, str | int | float | None]] = []
         fields = {self.whole: "step_ns", **self._columns()}
         for rank in self.ranks:

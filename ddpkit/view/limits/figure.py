@@ -1,4 +1,4 @@
-"""`draw_limits`: a line of exposed shares for each network, a vertical mark at each limit."""
+"""`draw_limits`: a line of exposed shares for each network, and a vertical mark at each limit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`limits_picture`: the exposed share of a step against the tokens of a rank. Pure."""
+"""`limits_picture`: the exposed communication's share of a step, by tokens per rank. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SETTLED = 0.02  # a share has settled if it exceeds the last share of the line b
 
 @dataclass(frozen=True, slots=True)
 class LimitLine:
-    """One network's exposed share at each number of tokens; perhaps a limit from a formula."""
+    """One network's exposed shares by tokens per rank, and perhaps a limit from a formula."""
 
     label: str
     tokens: tuple[int, ...]

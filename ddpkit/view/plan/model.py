@@ -70,7 +70,7 @@ class PlanMap:
 
     @property
     def notice(self) -> str:
-        """Return a sentence on the price of the deadline."""
+        """Return a sentence on the dollars that the deadline costs."""
         free = min(self.cells, key=lambda cell: (cell.dollars, cell.hours))
         best = self.cheapest
         if best is None or best == free:

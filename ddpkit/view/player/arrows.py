@@ -10,7 +10,7 @@ from ddpkit.view.player.boxes import Line, Point
 
 
 def draw_arrows(page: Page, lines: list[Line], color: str, linestyle: Any) -> None:
-    """Draw straight arrows as two collections, of shafts and heads; many arrows are thin."""
+    """Draw straight arrows as two collections, shafts and heads; the more arrows, the thinner."""
     heads = [_head(line) for line in lines]
     shafts = [
         [line[0], between((head[1], head[2]), 0.5)] for line, head in zip(lines, heads, strict=True)

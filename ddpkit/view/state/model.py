@@ -94,7 +94,7 @@ def state_model(
 
 
 def _enough(state_bytes: StateBytes, parameters: int, stage: int, memory: int) -> int:
-    """Return the fewest ranks on which a stage fits; as many ranks as parameters must suffice."""
+    """Return the fewest ranks on which a stage fits; it must fit with one rank per parameter."""
     counts = range(1, parameters + 1)
     fits: Callable[[int], bool] = lambda n: state_bytes(parameters, n, stage) <= memory  # noqa: E731
     return counts[bisect_left(counts, True, key=fits)]
