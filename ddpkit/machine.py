@@ -192,7 +192,7 @@ class MachineModel:
         )
 
     def as_json(self) -> dict[str, Any]:
-        """Return the content of a machine file."""
+        """Return the machine as the JSON content of a machine file."""
         found: dict[str, Any] = {"title": self.title, "flops": dict(self.flops)}
         if self.bandwidth < math.inf:
             found["bandwidth"] = self.bandwidth

@@ -61,12 +61,12 @@ class Cell:
 
     @property
     def solved(self) -> str:
-        """The source in the solution notebook and in the answers."""
+        """The cell's source in the solution notebook and in the answers."""
         return blocks.solved(self.source, self.blocks)
 
     @property
     def blank(self) -> str:
-        """The source in the lab."""
+        """The cell's source in the lab, without the answer."""
         if self.guess:
             return blocks.unguessed(self.source)
         return blocks.blank(self.source, self.blocks)

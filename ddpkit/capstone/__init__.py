@@ -1,6 +1,6 @@
 """Lab 15's task: a model, a language, a cluster of two hosts, and the score of a training.
 
-language  Language: four dialects, random automata of known entropy
+language  Language: four dialects, random Markov chains of letters with known entropy
 model     TextModel: a small transformer, in forty lines
 task      the cluster; a language, shards of its text and a model for each seed
 trained   the ranks' claim about a training, and the outcome recomputed from the claim

@@ -1,4 +1,4 @@
-"""A language for each seed, with four dialects: random automata with a known entropy."""
+"""A language for each seed, with four dialects: random Markov chains with a known entropy."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ class TextTask:
         return Language(self.seed)
 
     def shard(self, rank: int) -> list[list[Any]]:
-        """Return a rank's stretches, a list for each step. A stretch is int64 (length + 1,)."""
+        """Return a rank's stretches of text, a list for each step; each is int64 (length + 1,)."""
         import torch
 
         lengths = LONG if rank == RANKS - 1 else SHORT

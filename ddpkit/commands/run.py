@@ -30,7 +30,7 @@ SEEDS = 10**9  # a run without --seed draws a seed below this number
 
 
 class _BeforeTheScript(click.Command):
-    """A command that explains that options come before the script, if -n comes after the script."""
+    """A command that explains the order of options and script, if -n stands after the script."""
 
     def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
         words = [*args]

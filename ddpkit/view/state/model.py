@@ -72,9 +72,9 @@ def state_model(
 ) -> StateModel:
     """Return the bars for ``state_bytes(parameters, ranks, stage)``, the function of lab 13.
 
-    Each stage shards one more kind of state, so the bytes that a stage saves over the stage before
-    are of this kind. Source of the stages: S. Rajbhandari and others, ZeRO, 2020, figure 1. Raises
-    ValueError for fewer than one parameter or rank.
+    Each stage shards one more kind of state, so the bytes that a stage saves, compared with the
+    stage before, belong to this kind. Source of the stages: S. Rajbhandari and others, ZeRO, 2020,
+    figure 1. Raises ValueError for fewer than one parameter or rank.
     """
     if parameters < 1 or ranks < 1:
         raise ValueError(
