@@ -138,7 +138,7 @@ def _place(statement: str) -> tuple[int, bool, str]:
 
 
 def _sections(statements: Sequence[str]) -> Iterator[list[str]]:
-    """Return the statements of each section. Carried answers add the import of `get`."""
+    """Return the statements by section of ruff's order; carried answers add an import of `get`."""
     parts: list[list[str]] = [[], [], [], []]
     for statement in statements:
         parts[_place(statement)[0]].append(statement)

@@ -83,7 +83,7 @@ def answers_problems(root: Path, lesson: Lesson) -> Iterator[str]:
 def text_problems(root: Path, path: Path, expected: str, source: str) -> Iterator[str]:
     """Yield the problems of a file that must have the text `expected`.
 
-    A message ends with `source`, the origin of the text: "the lessons make".
+    `source` is a phrase for the messages, the origin of the text: "the lessons make".
     """
     name = path.relative_to(root).as_posix()
     if not path.exists():

@@ -27,13 +27,13 @@ class Language:
 
     @cached_property
     def letters(self) -> Letters:
-        """The letters of each dialect, (dialects, own), as indices into `ALPHABET`."""
+        """The letters of each dialect as indices into `ALPHABET`, int64 (DIALECTS, OWN)."""
         order = np.random.default_rng((self.seed, 0)).permutation(len(ALPHABET))
         return order.reshape(DIALECTS, OWN)
 
     @cached_property
     def tables(self) -> npt.NDArray[np.float64]:
-        """The probability of each next letter after each letter: (dialects, own, own)."""
+        """The probability of each next letter after each letter, (DIALECTS, OWN, OWN)."""
         logits = np.random.default_rng((self.seed, 1)).normal(0, SHARP, (DIALECTS, OWN, OWN))
         chances: npt.NDArray[np.float64] = np.exp(logits)
         chances /= chances.sum(-1, keepdims=True)
@@ -41,7 +41,7 @@ class Language:
 
     @cached_property
     def usual(self) -> npt.NDArray[np.float64]:
-        """The share of each letter in a long text of its dialect: (dialects, own)."""
+        """The share of each letter in a long text of its dialect, (DIALECTS, OWN)."""
         shares: npt.NDArray[np.float64] = np.linalg.matrix_power(self.tables, 512)[:, 0]
         return shares
 

@@ -35,7 +35,7 @@ class Piece:
     figure    the first output with a picture
     printed   the text that the cells printed, for a run without a picture
     notice    the paragraph that begins with "**Notice:**"
-    after     the first text after the run, for a run without such a paragraph
+    after     the first text after the run, for a run without a notice
     exercise  the name of the exercise
     contract  the signature and the first paragraphs of the docstring, as Python
     docstring the whole docstring, for the notes

@@ -298,7 +298,7 @@ def _kinds(trace: Trace, rank: int) -> dict[str, KindTotal]:
 
 
 def _kind(span: Span) -> str:
-    """Return the name of a span's kind for a table; "" for a step, which is no work."""
+    """Return the name of a span's kind for a table; "" for the span of a step, which is no kind of work."""
     return span.name if span.is_comm or span.is_copy else COMPUTE.get(span.kind, "")
 
 

@@ -39,7 +39,7 @@ def caps(step: Step) -> list[float]:
 
 
 def _series(least: float, most: float) -> Iterator[float]:
-    """Yield round numbers from ``least`` on, up to the first that is at least ``most``."""
+    """Yield round numbers from ``least`` on, up to the first number that is at least ``most``."""
     power = -3
     while most > 0:
         for digit in SERIES:

@@ -56,7 +56,7 @@ def write_page(
 
     step    the number of a step; None: the whole run
     beside  another run: then the page has the timelines of both runs, which zoom and move together,
-            and tables of the changes from the first run to this one. Without ``step``, the typical
+            and tables of the changes from `run_or_trace` to `beside`. Without ``step``, the typical
             step of each run is shown
     labels  names of the two runs
 

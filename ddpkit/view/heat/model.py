@@ -125,7 +125,7 @@ def _notice(
 
 
 def _straggler(ranks: Sequence[int], behind: Mapping[int, Sequence[int]]) -> str:
-    """Return the sentence that names a straggler, or says why no rank is called one.
+    """Return a sentence that names the straggler, or gives the reason why no rank is a straggler.
 
     A straggler is the rank for which the other ranks wait longest, under two conditions. The
     other ranks wait more than 1.5 times as long as for an average rank. And in more steps than
