@@ -298,7 +298,7 @@ def _kinds(trace: Trace, rank: int) -> dict[str, KindTotal]:
 
 
 def _kind(span: Span) -> str:
-    """Return the name of a span's kind for a table; "" for the span of a step, which is no kind of work."""
+    """Return the name of a span's kind for a table; "" for the span of a whole step."""
     return span.name if span.is_comm or span.is_copy else COMPUTE.get(span.kind, "")
 
 
