@@ -81,10 +81,11 @@ class AttentionPicture:
 def attention_picture(
     places: Sequence[Iterable[int]], *, causal: bool = True, tiles: int = 2
 ) -> AttentionPicture:
-    """Return the picture of an attention; ``places[r]`` has the positions of rank r's tokens.
+    """Return the picture of a sequence; ``places[r]`` has the positions of rank r's tokens.
 
     Each rank's share is cut into `tiles` parts, as by `tensor_split`. Raises ValueError if a
-    position is on no rank or on two ranks, and for more ranks or stretches than can be drawn.
+    position is on no rank or on two ranks, and for more ranks or runs of
+    consecutive positions than can be drawn.
     """
     shares = [[int(at) for at in each] for each in places]
     length = sum(map(len, shares))

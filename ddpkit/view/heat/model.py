@@ -38,7 +38,7 @@ class Heat:
 
     @property
     def typical_ns(self) -> float:
-        """The median step of all ranks after the warm-up; 0 without a step."""
+        """The median time of all ranks' steps after the warm-up, in ns; 0 without a step."""
         return _typical(self.took)
 
 
