@@ -14,7 +14,7 @@ GOOD = 0.8  # efficiency below which more ranks are mostly wasted
 
 @dataclass(frozen=True)
 class Scaling:
-    """Weak and strong scaling over numbers of ranks, and the index of the chosen number of ranks."""
+    """Weak and strong scaling over numbers of ranks, with the index of the chosen number."""
 
     title: str
     weak: tuple[Scaled, ...]
