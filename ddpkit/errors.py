@@ -200,7 +200,7 @@ class Deadlock(RunFailed):
     """Every unfinished rank waits for another rank, and none can go on.
 
     waiting  unfinished rank -> the rank's call and line
-    needs    unfinished rank -> the ranks that have not posted the rank's call; may be empty
+    needs    unfinished rank -> ranks that have not posted their part of its call; may be empty
     cause    the reason (`DeadlockCause`); the first that applies, in the order of `DeadlockCause`
     made     rank -> the number of its calls of a collective, if ranks wait in this collective for
              returned ranks; empty for other causes, and if the numbers are unknown
