@@ -684,6 +684,12 @@ _known(Feature.COUNTED, "torch._subclasses.fake_tensor.FakeTensor._mode_key", pr
 
 def fakes() -> bool:
     """True if a torch mode makes each new tensor of this thread a fake tensor."""
+    mode_of, key = _fake_key()
+    return mode_of(key) is not None
+
+
+@cache
+def _fake_key() -> tuple[Any, Any]:
     import torch
 
     return torch._C._get_dispatch_mode, torch._C._TorchDispatchModeKey.FAKE
