@@ -10,13 +10,13 @@ from ddpkit.link import Links
 
 @dataclass(frozen=True, slots=True)
 class Alike:
-    """Rank r of `world_size` does the work of rank r mod `present`, at the same time."""
+    """A job in which rank r does the same work as rank r mod `present`, at the same time."""
 
     world_size: int
     present: int  # the number of running ranks
 
     def __str__(self) -> str:
-        """Return the text of the fact "alike"."""
+        """Return the text for the fact "alike" of a trace."""
         return (
             f"{self.present} of {self.world_size} ranks ran, and rank r is a copy of rank r mod "
             f"{self.present}"
@@ -25,7 +25,8 @@ class Alike:
     def check(self, links: Links, machines: Sequence[object], speeds: Sequence[float]) -> None:
         """Raise ValueError if a rank and its copy differ in machine, link or speed.
 
-        Raise it too if `present` does not divide the number of ranks, or if it cuts a host in two.
+        Also raise ValueError if `present` does not divide the number of ranks, or if the ranks of
+        one host are not all running or all copies.
         """
         n, k = self.world_size, self.present
         if not 1 <= k <= n or n % k:
@@ -45,11 +46,15 @@ class Alike:
                     )
 
     def running(self, members: Iterable[int]) -> tuple[int, ...]:
-        """Return the running members of a group."""
+        """Return the ranks of a group that run, and are not copies."""
         return tuple(rank for rank in members if rank < self.present)
 
     def check_group(self, members: Sequence[int]) -> None:
-        """Raise ValueError if a group has running ranks, but is not made of whole copies."""
+        """Raise ValueError if a group has unequal numbers of copies of its running ranks.
+
+        The copies must also be in the order of the running ranks. A group without running ranks is
+        allowed.
+        """
         here = self.running(members)
         originals = [rank % self.present for rank in members]
         if here and originals != [*here] * (len(members) // len(here)):
@@ -60,7 +65,11 @@ class Alike:
             )
 
     def first_copy(self, members: Sequence[int]) -> tuple[int, ...]:
-        """Return a group without running ranks, shifted down by whole copies to the first ranks."""
+        """Return the ranks of a group that has no running rank, moved down to the first ranks.
+
+        The ranks are reduced by a multiple of `present`, so that the lowest member is a running
+        rank.
+        """
         start = min(members) // self.present * self.present
         return tuple(rank - start for rank in members)
 

@@ -18,7 +18,7 @@ GROUP_TIMEOUT = timedelta(days=7)
 
 @dataclass(frozen=True)
 class Assignment:
-    """One rank's part in a run, for a process started by the launcher or by torchrun."""
+    """The settings of one rank: its number, its run, and how it connects to the other ranks."""
 
     rank: int
     world_size: int
@@ -38,7 +38,7 @@ class Assignment:
 
     @property
     def environment(self) -> dict[str, str]:
-        """Torchrun's variables for this rank; each emulated host counts as a node."""
+        """Torchrun's environment variables for this rank. Each emulated host counts as a node."""
         per_host = self.host_size or self.world_size
         host = self.rank // per_host
         known = {
@@ -69,7 +69,7 @@ class ProcessSettings:
 
 @dataclass(frozen=True)
 class RankPipes:
-    """A rank's inherited pipes; there is no listening port."""
+    """The pipes that the process of a rank inherits, so that it needs no listening port."""
 
     reply: Connection  # tells the launcher the function's result or exception
     output: Connection  # carries the printed text to the launcher

@@ -1,23 +1,23 @@
-"""A flight recorder: the last acts of a rank, readable even after the rank has been killed.
+"""A flight recorder: the last calls and the status of a rank, readable after the rank was killed.
 
-Each rank owns one small file mapped into memory. The file holds the rank's *status* (its line, and
-the call in which it waits), rewritten a few times a second, and a ring of the last calls into
-torch.distributed, each written as it is posted. A write costs a memory copy and no system call, and
-wakes no process; the file survives its writer. A pipe needs a system call for each write, and
-shared memory objects need a tracker process.
+Each rank owns one small file mapped into memory. The file holds the rank's *status* (the line of
+code that it executes, and the call in which it waits), rewritten a few times a second. The file
+also holds a ring of the last calls into torch.distributed, each written when the call is posted. A
+write costs a memory copy and no system call, and wakes no process; the file survives its writer. A
+pipe needs a system call for each write, and shared memory objects need a tracker process.
 
 A call is stored as a text (JSON) and a number. A training loop repeats calls that differ only by
-their number. So each text is made once, stored once and read once, and a call takes 16 bytes: its
-own number and the number of its text.
+their number. So each text is made once, stored once and read once. A further call takes 16 bytes:
+its own number and the number of its text.
 
 A call is written before the backend gets it, because a backend may hang in the call, or end the
 process. A backend may also refuse a call with an exception, which the program catches; then the
-call has never been made. So a call is first written as `MAKING`, and a moment later again: as made,
-or as `REFUSED`. A reader waits for the second writing, at most `HELD` seconds.
+call has never been made. So a call is first marked as `MAKING`, and a moment later as made or as
+`REFUSED`. A reader waits for the second mark, at most `HELD` seconds.
 
 One thread writes calls, one thread writes statuses, and any number of processes may read. A reader
-in the middle of a write gets text that does not parse, and treats the text as "nothing new". A call
-or text that may have been overwritten during the reading counts as lost.
+that reads during a write gets text that does not parse, and treats the text as "nothing new". A
+call or text that may have been overwritten during the reading counts as lost.
 """
 
 from __future__ import annotations
@@ -76,16 +76,16 @@ class BlackBox(MappedFile):
 
     @property
     def calls_written(self) -> int:
-        """The number of calls written so far, without those that a backend has refused."""
+        """The number of calls that were written so far, without refused calls."""
         return int(self._calls) - self._refused
 
     def write_call(self, text: bytes, number: int) -> int:
-        """Append a call, or overwrite the oldest if `SLOTS` calls are kept; return its index.
+        """Append a call, or overwrite the oldest if `SLOTS` calls are stored; return its index.
 
         ``text`` is the call's text from `encode`.
 
-        The index counts all calls before this call. If `number` contains `MAKING`, the caller must
-        call `made` or `refused` next.
+        The index is the number of all calls written before this call. If `number` contains
+        `MAKING`, the caller must call `made` or `refused` next.
         """
         place = self._known_texts.get(text)
         if place is None:
@@ -99,17 +99,17 @@ class BlackBox(MappedFile):
         return index
 
     def made(self, index: int, number: int) -> None:
-        """Note that a backend has taken a call; `index` is the return value of `write_call`."""
+        """Record that a backend has accepted a call; `index` is the result of `write_call`."""
         if self._calls - index < SLOTS:  # a later call has not overwritten the place
             self._numbers[AT_CALL + 2 * (index % SLOTS)] = number
 
     def refused(self, index: int) -> None:
-        """Note that a backend has refused a call, so that no reader sees the call any more."""
+        """Record that a backend has refused a call, so that no reader gets the call."""
         self._refused += 1
         self.made(index, REFUSED)
 
     def _write_text(self, text: bytes) -> int:
-        """Append a text, in the place of the oldest if all are taken; return its number."""
+        """Append a text, or overwrite the oldest if the file is full; return the text's number."""
         if len(self._known_texts) == TEXTS - 1:  # a reader could not trust the oldest text any more
             del self._known_texts[next(iter(self._known_texts))]
         place: int = self._texts
@@ -120,7 +120,7 @@ class BlackBox(MappedFile):
         return place
 
     def write_status(self, status: RankStatus) -> None:
-        """Write a status over the older of the two kept statuses."""
+        """Write a status in the place of the older of the file's two statuses."""
         text = encode(status)[: STATUS - LENGTH.size]
         self._write(AT_STATUS + self._statuses % 2 * STATUS, text)
         self._statuses += 1
@@ -132,7 +132,7 @@ class BlackBox(MappedFile):
     # The launcher's side
 
     def status(self) -> RankStatus | None:
-        """Return the newest status; None before the first one, and while it is half overwritten."""
+        """Return the newest status; None before the first status, and during a write."""
         written = self._numbers[STATUSES_WRITTEN]
         text = self._text(AT_STATUS + (written - 1) % 2 * STATUS)
         try:
@@ -141,7 +141,7 @@ class BlackBox(MappedFile):
             return None
 
     def new_calls(self) -> tuple[list[Call], int]:
-        """Return the calls since the last `new_calls`, and the number of calls lost unread."""
+        """Return the calls since the last `new_calls`, and the number of calls that were lost."""
         written = self._numbers[CALLS_WRITTEN]
         first = max(self._read, written - SLOTS + 1)
         read = []
@@ -162,13 +162,13 @@ class BlackBox(MappedFile):
         return calls, lost
 
     def _is_worth_waiting_for(self, index: int) -> bool:
-        """True while the reader has waited less than `HELD` for a call that is being made."""
+        """True while the reader has waited less than `HELD` for a call marked as `MAKING`."""
         if self._held[0] != index:
             self._held = index, time.monotonic()
         return time.monotonic() - self._held[1] < HELD
 
     def last_calls(self) -> dict[int, Call]:
-        """Return all kept calls, read or unread, by index."""
+        """Return all calls that are still in the file, read before or not, by index."""
         written, texts = self._numbers[CALLS_WRITTEN], self._numbers[TEXTS_WRITTEN]
         kept = {n: self._call(n) for n in range(max(0, written - SLOTS + 1), written)}
         return {n: one.call for n, one in kept.items() if one.call and one.text > texts - TEXTS}
@@ -187,7 +187,7 @@ class BlackBox(MappedFile):
 
 
 class _KeptCall(NamedTuple):
-    """A call, as stored in the file."""
+    """A call in the form in which the file stores it."""
 
     number: int  # may contain `MAKING` or be `REFUSED`
     call: Call | None  # None for a refused call, or for a torn text

@@ -1,9 +1,9 @@
 """`Call`: one call into torch.distributed, in the form shared by rank and launcher.
 
-A rank makes one `Call` for a line of a loop, however often the loop runs, and writes the call into
-its black box as JSON. The launcher reads the call there, compares it with the calls of the other
-ranks, and puts it into the errors that it raises. No module of ddpkit is below this module, so
-errors and hints may use it.
+A rank makes one `Call` object for a line in a loop, even if the loop runs many times, and writes
+the call into its black box as JSON. The launcher reads the call there, compares the call with those
+of the other ranks, and attaches the call to its errors. This module imports no other module of
+ddpkit, so errors and hints may import it.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ class Call(NamedTuple):
     """The operation of a call, the line in the user's code, and the number `seq`.
 
     For a collective, `seq` counts the collectives of its group from 1. For a message, `seq` counts
-    the messages from its sender to its receiver with its tag. `seq` is 0 while a call is not made
-    yet, and for a wait outside of the process group's calls: for a store's keys, or in `new_group`.
-    Such a wait has `op` and `where`; in addition a wait for keys has `keys`, and a wait in
-    `new_group` has `group` and `members`.
+    the messages with the same sender, receiver and tag. `seq` is 0 before the call is made, and for
+    two waits that are no calls of a process group: for keys of a store, and in `new_group`. Both
+    waits have `op` and `where`; in addition a wait for keys has `keys`, and a wait in `new_group`
+    has `group` and `members`.
     """
 
     op: str  # torch.distributed's name of the operation: "all_reduce", "send"
@@ -73,13 +73,13 @@ class Call(NamedTuple):
 
     @property
     def objects(self) -> int | None:
-        """The length of a list of objects, for the call that moves their sizes; else None."""
+        """The length of a list of objects, for the call that moves the list's sizes; else None."""
         is_list = self.via.endswith("_object_list") and self.via != "scatter_object_list"
         return self.shape[0] if is_list and self.dtype == "int64" and self.shape else None
 
     @property
     def is_users(self) -> bool:
-        """True if the user's own code calls the operation, and not code of torch's in between."""
+        """True if the user's own code calls the operation directly, not through code of torch."""
         return self.via in ("", *ASYNCHRONOUS)
 
     @property
@@ -89,16 +89,19 @@ class Call(NamedTuple):
 
     @property
     def makes_group(self) -> bool:
-        """True for a wait in `new_group`, while a group other than the default group is made."""
+        """True for a wait in `new_group`, while a new group is made."""
         return not self.seq and bool(self.group)
 
     def ends(self, rank: int) -> tuple[int, int]:
-        """Return sender and receiver of a message of rank `rank`; its peer must be known."""
+        """Return the sender and the receiver of a message of rank `rank`, with a known peer."""
         assert self.peer is not None
         return (rank, self.peer) if self.op == "send" else (self.peer, rank)
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain values, without empty values and without the default group's members."""
+        """Return the call as plain values for JSON, without empty values.
+
+        The members of the default group are left out too.
+        """
         plain = {name: value for name, value in self._asdict().items() if value or value == 0}
         if not self.group:
             plain.pop("members", None)
@@ -109,7 +112,7 @@ class Call(NamedTuple):
 
     @classmethod
     def from_json(cls, plain: dict[str, Any]) -> Call:
-        """Return the call in values of `to_json`.
+        """Return the call that `to_json` has turned into plain values.
 
         Raises KeyError, TypeError or ValueError for other values.
         """
@@ -119,5 +122,5 @@ class Call(NamedTuple):
 
 
 def to_itself(op: str, argument: str, rank: int) -> str:
-    """Return the words for a rank's message to or from itself: "send(dst=0): a rank cannot …"."""
+    """Return the error's text for a message from a rank to itself: "send(dst=0): a rank …"."""
     return f"{op}({argument}={rank}): a rank cannot exchange messages with itself"

@@ -1,9 +1,9 @@
 """The messages between ranks and the timekeeper of an emulated cluster.
 
-A rank posts operations, and asks when operations are done. Posts and questions hold the rank's own
-emulated time. A clock also moves between messages: whenever a rank goes back to the user's code,
-the rank writes the `ClockPage`, and the timekeeper reads the page. Times are in ns from the start
-of the run.
+A rank posts operations, and asks when operations are done. Each of these messages has the rank's
+own emulated time. The rank's clock also moves between messages. So the rank writes its `ClockPage`
+whenever it returns to the user's code, and the timekeeper reads this page. Times are in ns from the
+start of the run.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ EVENT = ""  # the place of an event, with no work
 
 
 class Launched(NamedTuple):
-    """Items that a host has launched on the device, in the order of the launches."""
+    """A message: items that a host has launched on its device, in the order of the launches."""
 
     items: tuple[Launch, ...]
 
@@ -42,7 +42,7 @@ TimesOf: TypeAlias = dict[int, tuple[int, int]]
 
 
 class SideStretch(NamedTuple):
-    """A stretch in which kernels of a stream other than the default stream run."""
+    """A time in which kernels run on a stream other than the default stream."""
 
     stream: int
     start_ns: int
@@ -51,9 +51,9 @@ class SideStretch(NamedTuple):
 
 
 class Starved(NamedTuple):
-    """A stretch in which kernel after kernel starts at its launch: the device waits for the host.
+    """A time in which each kernel starts when it is launched, so the device waits for the host.
 
-    waited_ns  the time within it in which the device computes nothing
+    waited_ns the part of this time in which the device computes nothing
     """
 
     start_ns: int
@@ -63,7 +63,7 @@ class Starved(NamedTuple):
 
 
 class AskTimes(NamedTuple):
-    """A question for the times of the rank's operations since the last answer."""
+    """A message: the rank asks for the times of its operations since the last answer."""
 
     question: int
 
@@ -79,7 +79,10 @@ class DeviceTimes(NamedTuple):
 
 
 class PostedSend(NamedTuple):
-    """A message, or a receive if ``receives``; ``peer`` is None for a receive from any rank."""
+    """A message: a rank has posted a send, or a receive if ``receives``.
+
+    ``peer`` is None for a receive from any rank.
+    """
 
     number: int  # the operation's number on the rank
     ns: int
@@ -92,7 +95,7 @@ class PostedSend(NamedTuple):
 
 
 class PostedCollective(NamedTuple):
-    """A rank's part in a collective."""
+    """A message: a rank has posted its part in a collective."""
 
     number: int
     ns: int
@@ -109,22 +112,23 @@ class PostedCollective(NamedTuple):
 
 
 class Withdrawn(NamedTuple):
-    """Say that a post does not count, because gloo has refused the operation.
+    """A message: a post does not count, because gloo has refused the operation.
 
-    The rank sends this before its clock goes on.
+    The rank sends this message before its clock moves on.
     """
 
     post: PostedSend | PostedCollective
 
 
 class Ask(NamedTuple):
-    """Ask for the moment ``after``; the ``actor`` waits for this moment, or until ``limit_ns``.
+    """A message: an ``actor`` of the rank asks when the operations ``after`` end, and waits.
 
-    With ``posted`` the actor asks when all members had posted the operations, not when the
-    operations end. With ``store`` the actor asks for a `TURN` at a store, or for a `CHANGE` of a
-    store, and ``after`` is empty. ``question`` numbers the questions of the rank, so that the rank
-    can tell late answers from current answers: a signal's handler may end a wait before the answer
-    comes.
+    An actor is a thread of the rank, or a callback. It waits for the answer, at most until
+    ``limit_ns``. With ``posted``, it asks for the time at which all members had posted the
+    operations, not for the time at which the operations end. With ``store``, it asks for a `TURN`
+    at a store, or for a `CHANGE` of a store, and ``after`` is empty. ``question`` is the number of
+    the question on the rank. A signal's handler may end a wait before the answer comes; by the
+    number the rank can tell this late answer from the answer to a newer question.
     """
 
     actor: int
@@ -137,7 +141,7 @@ class Ask(NamedTuple):
 
 
 class StoreUsed(NamedTuple):
-    """Tell that an actor has used a store, so that the actor's turn is over."""
+    """A message: an actor has used a store, so the actor's turn is over."""
 
     actor: int
     ns: int | None  # None while the actor's time is unknown
@@ -145,31 +149,31 @@ class StoreUsed(NamedTuple):
 
 
 class Found(NamedTuple):
-    """Tell that an actor that waits for a change of a store has itself found the key."""
+    """A message: an actor that waits for a change of a store has found the key by itself."""
 
     actor: int
     question: int
 
 
 class Follow(NamedTuple):
-    """An actor that begins when an operation ends; `Left` reports the actor's own end."""
+    """A message: a new actor begins when an operation ends. `Left` reports the actor's end."""
 
     actor: int
     number: int
 
 
 class Left(NamedTuple):
-    """An actor does nothing more; for the main thread, the rank's function has returned."""
+    """A message: an actor is finished. For the main thread, the rank's function has returned."""
 
     actor: int
 
 
 class Due(NamedTuple):
-    """The answer to an `Ask`: the end of its operations.
+    """The answer to an `Ask`: the time at which the operations end.
 
-    ``done_ns`` is None if the operations are not done at the limit; it may be later than the limit,
-    if already known. ``now_ns`` is the cluster's time, for a rank that stood still and is behind
-    it.
+    ``done_ns`` is None if the operations do not end before the limit. ``done_ns`` may be later than
+    the limit, if this time is already known. ``now_ns`` is the cluster's time, for a rank that
+    stood still and is behind this time.
     """
 
     actor: int
@@ -181,7 +185,10 @@ class Due(NamedTuple):
 
 
 class Source(NamedTuple):
-    """The sender of the message for a receive from any rank, as soon as the sender is known."""
+    """An answer: the sender of the message that a receive from any rank takes.
+
+    It is sent as soon as the sender is known.
+    """
 
     number: int  # the receive's number on the rank
     rank: int
@@ -203,14 +210,14 @@ Request: TypeAlias = (
 
 @dataclass(frozen=True, slots=True)
 class ClockReading:
-    """The content of a page: a clock's time, and the CPU time of its thread at that moment."""
+    """A reading of a `ClockPage`: the clock's time, and its thread's CPU time at that moment."""
 
     ns: int
     cpu_ns: int
 
 
 class ClockPage(MappedFile):
-    """The clock of a rank's main thread, in a file that the timekeeper maps too."""
+    """The state of the clock of a rank's main thread, in a file that the timekeeper maps too."""
 
     _LAYOUT = struct.Struct("<qqqq")  # version; `STOPPED` … `MAY_WAIT`; time; CPU time
     _AGENT = struct.Struct("<q")  # the agent's native id, stored after `_LAYOUT`
@@ -231,15 +238,15 @@ class ClockPage(MappedFile):
         self._AGENT.pack_into(self._memory, self._LAYOUT.size, native_id)
 
     def stop(self) -> None:
-        """Write that the clock stands: the thread's CPU time from now on does not count."""
+        """Write that the clock stands still: the thread's CPU time from now on does not count."""
         self._memory[8] = STOPPED
 
     def wait(self) -> None:
-        """Say that the thread waits for gloo, until the clock goes on."""
+        """Write that the thread waits for gloo, until the clock goes on."""
         self._memory[8] = WAITING
 
     def go(self, ns: int, cpu_ns: int, how: int = GOING) -> None:
-        """Write that the clock goes on from a time.
+        """Write that the clock goes on from the time `ns`.
 
         ``how``: `MAY_WAIT` if the thread may soon wait for gloo in C++, where it cannot report the
         wait; `WAITING` if the thread waits already.
@@ -252,7 +259,7 @@ class ClockPage(MappedFile):
 
     @property
     def in_users_code(self) -> bool:
-        """True if only the user's code can make the thread wait."""
+        """True if the thread runs the user's code, and cannot wait for gloo unnoticed."""
         return self._memory[8] == GOING
 
     @property
@@ -266,7 +273,10 @@ class ClockPage(MappedFile):
         return self._memory[8] == MAY_WAIT
 
     def read(self) -> ClockReading | None:
-        """Return the clock's last start; None for a stopped clock, or during a write."""
+        """Return the time and the CPU time at which the clock last started.
+
+        Returns None for a clock that stands still, and during a write.
+        """
         before = bytes(self._memory[: self._LAYOUT.size])
         _, how, ns, cpu_ns = self._LAYOUT.unpack(before)
         again = bytes(self._memory[: self._LAYOUT.size])

@@ -1,4 +1,7 @@
-"""A file of fixed size, mapped into memory: it outlives its writer, and other processes read it."""
+"""A file of fixed size, mapped into memory.
+
+Other processes can read the file, even after the end of the process that wrote it.
+"""
 
 from __future__ import annotations
 

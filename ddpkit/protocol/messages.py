@@ -17,7 +17,7 @@ from ddpkit.protocol.status import RankStatus
 
 @dataclass(frozen=True)
 class News:
-    """The content of a rank's black box since the last news."""
+    """A message with the new content of a rank's black box since the last news."""
 
     status: RankStatus
     calls: list[Call]  # calls posted since the last news
@@ -26,19 +26,22 @@ class News:
 
 @dataclass(frozen=True)
 class Failed:
-    """The rank's function raised, and the rank waits for rank 0 to explain and to end it."""
+    """A message: the rank's function raised an exception.
+
+    The rank waits until rank 0 has explained the error and ends the rank.
+    """
 
     raised: Raised
 
 
 @dataclass(frozen=True)
 class Goodbye:
-    """The sender's script has come to its end, and its process ends without an error."""
+    """A message: the sender's script has ended without an error, and its process ends."""
 
 
 @dataclass(frozen=True)
 class JobEnded:
-    """Rank 0 has explained why it ends all ranks; the receiver prints nothing."""
+    """A message from rank 0, which has explained why it ends all ranks: print nothing more."""
 
 
 Message: TypeAlias = News | Failed | Goodbye | JobEnded
@@ -57,7 +60,7 @@ def to_bytes(message: Message) -> bytes:
 
 
 def from_bytes(data: bytes) -> Message:
-    """Return the message; an exception comes without its pickle."""
+    """Return the message in JSON that `to_bytes` made. An exception in it has no pickle."""
     plain = json.loads(data)
     if plain["kind"] == "News":
         calls = [Call.from_json(call) for call in plain["calls"]]

@@ -1,6 +1,6 @@
-"""The mark of a tensor without computed values.
+"""The mark of a tensor with values that were not computed.
 
-The mark lies in the tensor's storage, so all views of the storage share the mark.
+The mark is an attribute of the tensor's storage, so all views of the storage have the mark.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ MARK = "_ddpkit_not_computed"
 
 
 def most_computed(*dtypes: Any) -> int:
-    """Return the number of elements up to which tensors of these dtypes are computed."""
+    """Return the largest number of elements for which tensors of these dtypes are computed."""
     others = any(dtype.is_floating_point or dtype.is_complex for dtype in dtypes)
     return SMALL if others else INTEGERS
 
 
 def mark(tensor: Any) -> None:
-    """Note that the values of a dense tensor were not computed."""
+    """Mark the values of a dense tensor as not computed."""
     if _is_dense(tensor):
         setattr(tensor.untyped_storage(), MARK, True)
 
@@ -31,7 +31,7 @@ def is_marked(tensor: Any) -> bool:
 
 
 def is_large(tensor: Any) -> bool:
-    """True for a large tensor without values: its memory is untouched."""
+    """True for a large tensor that was not computed. Its memory was never written."""
     return tensor.numel() > most_computed(tensor.dtype) and is_marked(tensor)
 
 

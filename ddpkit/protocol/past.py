@@ -1,17 +1,17 @@
-"""The begin and end of a rank's calls and compute, readable after the rank has been killed.
+"""The start and end of a rank's calls and compute, readable after the rank was killed.
 
 A rank keeps its record in its own memory, and sends the record when its function has returned or
 raised. A killed rank sends nothing. So a rank also writes finished calls and stretches into a file
 mapped into memory, beside its black box: a ring of the times of calls, in the black box's order,
 and a ring of stretches of compute. A write costs no system call, and the file survives its writer.
 
-An entry's own number is written last, and the file is read only after the rank's death. So an entry
-that the kill has cut in two still has an old number, which the reader does not ask for. A later
-time, such as the end of a call, is one store of 8 bytes. The file holds numbers and texts, so its
-reader executes nothing from it.
+The number of an entry is written last, and the file is read only after the rank's death. So if the
+kill interrupts a write, the entry still has its old number, and the reader ignores it. A time that
+is added later, such as the end of a call, is a single write of 8 bytes. The file holds only numbers
+and texts, so its reader executes nothing from it.
 
-Times are in ns of the rank's own clock. Moments that are no numbers are left out: a moment on a
-GPU, or a moment on an emulated cluster that follows an unfinished operation.
+Times are in ns of the rank's own clock. A time that is not known yet is left out: a time on a GPU,
+or a time on an emulated cluster that depends on an unfinished operation.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ WRITERS = 8  # number of threads that may write stretches at the same time
 
 
 class Times(NamedTuple):
-    """The times of a call; `UNKNOWN` for a time that had not yet come."""
+    """The times of a call in ns. A time that the call had not reached is `UNKNOWN`."""
 
     posted: int
     blocked: int
@@ -79,7 +79,7 @@ class Past(MappedFile):
     # The rank's side. Moments that are no numbers are left out.
 
     def posted(self, call: int, moment: Any) -> None:
-        """Note the time of a call's post; `call` is the return value of `BlackBox.write_call`."""
+        """Write the time of a call's post; `call` is the result of `BlackBox.write_call`."""
         if type(moment) is int:
             numbers, at = self._numbers, call % SLOTS * CALL
             numbers[at + POSTED] = moment
@@ -87,7 +87,7 @@ class Past(MappedFile):
             numbers[at] = call + 1
 
     def note(self, call: int, blocked: Any, done: Any, collected: Any) -> None:
-        """Note the known times of a call; do nothing if a later call has taken its place."""
+        """Write the known times of a call; do nothing if a later call has overwritten the call."""
         numbers, at = self._numbers, call % SLOTS * CALL
         if numbers[at] == call + 1:
             numbers[at + BLOCKED] = blocked if type(blocked) is int else UNKNOWN
@@ -101,7 +101,7 @@ class Past(MappedFile):
             self._numbers[call % SLOTS * CALL] = 0
 
     def stretch(self, kind: str, name: str, start: Any, end: Any, more: Any = UNKNOWN) -> None:
-        """Append a finished stretch."""
+        """Append a finished stretch of compute, or a finished step."""
         if type(start) is not int or type(end) is not int:
             return
         named = self._names.get((kind, name)) or self._write_name(kind, name)
@@ -114,7 +114,7 @@ class Past(MappedFile):
         numbers[at] = number
 
     def _write_name(self, kind: str, name: str) -> int:
-        """Append a name, or overwrite the oldest if all places are taken; return its number."""
+        """Append a name, or overwrite the oldest if the file is full; return the name's number."""
         with self._lock:
             number = self._names_written = self._names_written + 1
             if len(self._names) == NAMES - WRITERS:
@@ -128,7 +128,7 @@ class Past(MappedFile):
     # The launcher's side, when the rank is dead
 
     def times(self, call: int) -> Times | None:
-        """Return the times of a call; None if they are not known, or overwritten."""
+        """Return the times of a call; None if they are unknown or overwritten."""
         at = call % SLOTS * CALL
         number, posted, *later = self._numbers[at : at + CALL]
         if number != call + 1:
@@ -136,7 +136,7 @@ class Past(MappedFile):
         return Times(posted, *(ns if ns >= posted else UNKNOWN for ns in later))
 
     def stretches(self) -> list[KeptStretch]:
-        """Return the kept stretches, in the order of their ends."""
+        """Return the stretches that are still in the file, in the order of their ends."""
         found = []
         for at in range(AT_STRETCH, NUMBERS, STRETCH):
             number, start, end, more, named = self._numbers[at : at + STRETCH]
@@ -146,7 +146,7 @@ class Past(MappedFile):
         return sorted(each for each in found if each.number > newest - SLOTS + WRITERS)
 
     def _name(self, number: int) -> tuple[str, str]:
-        """Return the kind and the name for a number; ("span", "") for an overwritten name."""
+        """Return the kind and the name with this number; ("span", "") for an overwritten name."""
         at = 8 * NUMBERS + number % NAMES * NAME
         if NAME_NUMBER.unpack_from(self._memory, at) != (number,):
             return "span", ""

@@ -1,4 +1,4 @@
-"""`PerRank`: an argument with one item for every rank."""
+"""`PerRank`: an argument that has a different value on every rank."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class PerRank:
 
 
 def pick(arguments: Any, rank: int) -> Any:
-    """Return the arguments for rank `rank`, with its own item in place of each `PerRank`."""
+    """Return the arguments for rank `rank`: each `PerRank` is replaced by the rank's item."""
     if isinstance(arguments, dict):
         return {name: pick((value,), rank)[0] for name, value in arguments.items()}
     return tuple(a.values[rank] if isinstance(a, PerRank) else a for a in arguments)

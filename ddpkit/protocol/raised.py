@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 
 class Frame(NamedTuple):
-    """A line of the user's code, and the function around the line."""
+    """A frame of a traceback: a line of the user's code, and the function around the line."""
 
     file: str
     line: int
@@ -29,7 +29,7 @@ class MemoryFull:
 
 @dataclass(frozen=True)
 class Raised:
-    """An exception as data: its class may exist on the rank only."""
+    """An exception as data, because the exception's class may exist only on the rank."""
 
     type: str  # the name of the exception's class
     message: str = ""
@@ -43,7 +43,7 @@ class Raised:
     full: MemoryFull | None = None  # set for an OutOfMemoryError of a modelled machine
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain values for JSON, without the pickle."""
+        """Return the exception as plain values for JSON, without the pickle."""
         return {
             **vars(self),
             "frames": [list(frame) for frame in self.frames],
@@ -55,7 +55,7 @@ class Raised:
 
     @classmethod
     def from_json(cls, plain: Mapping[str, Any]) -> Raised:
-        """Return the `Raised` in these plain values, without the pickle."""
+        """Return the `Raised` that `to_json` has turned into plain values, without its pickle."""
         more = {
             "frames": tuple(Frame(*frame) for frame in plain["frames"]),
             "pickled": b"",

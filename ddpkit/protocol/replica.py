@@ -10,7 +10,7 @@ Prints: TypeAlias = tuple[int, ...]  # fingerprints, one for each parameter
 
 @dataclass
 class Fingerprints:
-    """The fingerprints of a model after an optimizer's step, or when the rank lets go of it."""
+    """The fingerprints of a model at one moment: after an optimizer's step, or at the end."""
 
     step: int  # the number of optimizer steps so far
     prints: Prints
@@ -19,18 +19,18 @@ class Fingerprints:
 
 @dataclass
 class Replica:
-    """A model on one rank.
+    """The fingerprints of a model on one rank.
 
     kind     "DDP", or the class of the optimizer that has the parameters
-    names    one for each parameter: "0.weight", or "parameter 0 of SGD"
+    names    a name for each parameter: "0.weight", or "parameter 0 of SGD"
     matrices  for each parameter, True if the parameter has two dimensions or more
     members  ranks of DDP's process group, in the group's order; empty for an optimizer, which
              stands for all ranks
     begun    the fingerprints before the first step of an optimizer; empty for DDP
     seen     fingerprints after some steps, the same steps on every rank; on a modelled device,
-             without steps that ended while a collective carried the model
-    end      fingerprints when the rank let go of the model, or when its function returned; None if
-             a collective carried the model then
+             without steps that ended while a collective still changed the model
+    end      fingerprints when the rank deleted the model, or when its function returned; None if
+             a collective still changed the model then
     """
 
     kind: str

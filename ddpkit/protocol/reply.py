@@ -47,9 +47,9 @@ def send_reply(connection: Connection, reply: Reply) -> None:
 
 
 def receive_reply(connection: Connection) -> Reply:
-    """Return the reply of `send_reply`; the parts of its result are bytearrays.
+    """Return the reply that `send_reply` sent; the parts of its result are bytearrays.
 
-    Raises EOFError if the sender ends before the last part.
+    Raises EOFError if the sender's process ends before the last part.
     """
     sizes: list[int] = pickle.loads(connection.recv_bytes())
     head, *result = (_receive(connection, size) for size in sizes)

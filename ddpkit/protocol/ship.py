@@ -1,7 +1,7 @@
 """Shipping of functions and results by cloudpickle, with large tensors beside the pickle.
 
-A function of a notebook cell lives in `__main__`, which other processes cannot import, so the
-function is shipped by value. The large buffers of a result are sent without pickling (pickle
+A function from a notebook cell belongs to `__main__`, which other processes cannot import, so the
+function is pickled by value. The large buffers of a result are sent without pickling (pickle
 protocol 5, out of band): torch's own pickling would copy a tensor four times.
 """
 
@@ -39,7 +39,7 @@ def pack_call(
 ) -> list[Any]:
     """Return the pickle of a call of `function`, then the large buffers of its arguments.
 
-    Raises ClusterError, naming the variable or argument that cannot be sent.
+    Raises ClusterError, which names the variable or argument that cannot be sent.
     """
     add_user_code(function, *args, *kwargs.values())
     try:
@@ -49,7 +49,10 @@ def pack_call(
 
 
 def unpack_call(parts: list[Any]) -> tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]:
-    """Return the call; its large buffers are the buffers in `parts`, without a copy."""
+    """Return the function and the arguments that `pack_call` packed.
+
+    Large buffers are not copied: they are the buffers in `parts`.
+    """
     call: tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]
     function, args, kwargs = call = pickle.loads(parts[0], buffers=parts[1:])
     add_user_code(function, *args, *kwargs.values())
@@ -72,7 +75,10 @@ def write_call(path: Path, parts: list[Any]) -> None:
 
 
 def read_call(path: Path) -> tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]:
-    """Return the call in a file of `write_call`. Its large buffers are the pages of the file."""
+    """Return the function and the arguments in a file of `write_call`.
+
+    Large buffers are not copied: they are the pages of the mapped file.
+    """
     with path.open("rb") as file:
         memory = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY))
     (count,) = struct.unpack_from("<Q", memory)
@@ -107,10 +113,10 @@ def unpack_result(parts: list[Any]) -> Any:
 
 
 class CodePickler(cloudpickle.Pickler):  # type: ignore[misc]
-    """Pickles code with the name of its file, and `torch.ops` and torch's operations by name.
+    """Pickles code objects with their file names, and `torch.ops` and torch's operations by name.
 
-    cloudpickle 3.1.3 replaces the name of the file by "<dynamic-code>". A rank could then not name
-    the line of a cell, nor tell the user's code from a library's.
+    cloudpickle 3.1.3 replaces the name of the file by "<dynamic-code>". Then a rank could neither
+    name the line of a cell nor distinguish the user's code from a library's.
     """
 
     def reducer_override(self, obj: Any) -> Any:
@@ -223,7 +229,7 @@ def _why_unpicklable(
 
 
 def _of_user(value: Any) -> tuple[str, Any, list[tuple[str, Any]] | None]:
-    """Return the name of the user's function in an argument, the function, and `_culprit`'s steps.
+    """Return the user's function in an argument: its name, the function, and `_culprit`'s steps.
 
     A check sends a student's answer inside partials and functions of the kit.
     """
@@ -238,7 +244,7 @@ def _is_users(function: types.FunctionType) -> bool:
 
 
 def _uses(name: str, function: Any, chain: list[tuple[str, Any]] | None) -> str:
-    """Return the sentence about a variable that cannot be pickled; "" without such a variable."""
+    """Return a sentence about the variable that cannot be pickled; "" without such a variable."""
     if not chain:
         return ""
     variable, value = chain[-1]
@@ -259,7 +265,7 @@ def _uses(name: str, function: Any, chain: list[tuple[str, Any]] | None) -> str:
 
 
 def _leads_to(holder: Any, step: str, value: Any) -> str:
-    """Return the words for the step from a holder to a value: "calls f", "uses the class C"."""
+    """Return the words for one step from a holder to a value: "calls f", "uses the class C"."""
     if _has_code(value):
         return f"{'has' if _is_taken_apart(holder) else 'calls'} {step}"
     if isinstance(value, type):
@@ -272,7 +278,7 @@ def _has_code(value: Any) -> bool:
 
 
 def _is_taken_apart(value: Any) -> bool:
-    """True for a class of the user's, and for an object of such a class."""
+    """True for a class of the user, and for an object of such a class."""
     kind = value if isinstance(value, type) else type(value)
     file = getattr(sys.modules.get(kind.__module__), "__file__", None)
     is_own = kind.__module__ == "__main__" or (file is not None and is_user_file(file))
@@ -280,7 +286,7 @@ def _is_taken_apart(value: Any) -> bool:
 
 
 def _culprit(function: Any, seen: set[int]) -> list[tuple[str, Any]] | None:
-    """Return the steps from a function to a variable that cannot be pickled: (name, value)."""
+    """Return the path from a function to a variable that cannot be pickled: (name, value) pairs."""
     for name, value in _variables(function):
         if id(value) in seen or _picklable(value):
             continue
@@ -291,11 +297,11 @@ def _culprit(function: Any, seen: set[int]) -> list[tuple[str, Any]] | None:
 
 
 def _variables(function: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the names and values that a callable takes from outside its body.
+    """Yield the names and values that a callable uses from outside its body.
 
-    A function has defaults, a closure and globals; a method has the attributes of its object; a
-    partial has a function and arguments. A class of the user's has bases and attributes; an object
-    of such a class has its class and attributes.
+    A function uses its defaults, its closure and globals; a method the attributes of its object; a
+    partial its function and arguments. A class of the user uses its bases and attributes; an object
+    of such a class uses its class and attributes.
     """
     owner = getattr(function, "__self__", None)
     if owner is not None and not isinstance(owner, (type, types.ModuleType)):

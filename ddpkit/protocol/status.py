@@ -1,4 +1,4 @@
-"""`RankStatus`: a rank's report about itself, a few times a second."""
+"""`RankStatus`: the report that a rank writes about itself, a few times a second."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from ddpkit.protocol.call import Call, Where
 
 @dataclass(frozen=True)
 class RankStatus:
-    """The line of a rank and the call in which it waits, seen by its agent at one moment."""
+    """The line of code that a rank executes, and the call in which it waits, at one moment.
+
+    A thread of the rank, the agent, makes the report.
+    """
 
     beat: int  # the number of the status, from 1 on
     phase: str  # "starting", "running", "returned"
@@ -29,7 +32,7 @@ class RankStatus:
 
     @classmethod
     def from_json(cls, plain: Mapping[str, Any]) -> RankStatus:
-        """Return the status in values of `to_json`.
+        """Return the status that `to_json` has turned into plain values.
 
         Raises KeyError, TypeError or ValueError for other values.
         """

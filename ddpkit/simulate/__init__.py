@@ -1,13 +1,14 @@
 """Communication without ranks: schedules, their cost, and steps on a network of your choice.
 
-Needs only the standard library, and makes the same `Trace` as real ranks.
+The simulator needs only the standard library. Its result is a `Trace`, like the result of real
+ranks.
 
 messages/  collectives as schedules of messages, without time
-engine/    time: messages on links and programs of ranks, played event by event
+engine/    the times of messages on links and of programs of ranks, simulated event by event
 step/      training steps: recorded steps on other clusters, and steps made from numbers
 mesh/      a model on a mesh of replicas, stages and slices
 
-`Link` and `Links` of `ddpkit.link` hold latency and bandwidth of one rank and of all ranks.
+In `ddpkit.link`, a `Link` holds the latency and bandwidth of one rank, `Links` those of all ranks.
 """
 
 from ddpkit.link import Link, Links

@@ -1,20 +1,22 @@
-"""The events of a run, as data. Needs only the standard library.
+"""The events of a run, as data.
+
+The package needs only the standard library.
 
 span        Span: one operation of one rank, with its begin and end
-base        the spans of all ranks, the facts of the run, and questions about them
-trace       Trace: a `base` trace with save, load and to_chrome
-cycles      the ends of steps, derived from the cycle of a rank's optimizers
+base        BaseTrace: the spans of all ranks, the facts of the run, and functions that analyse them
+trace       Trace: a BaseTrace with save, load and to_chrome
+cycles      the ends of steps, derived from the order in which a rank's optimizers step
 breakdown   Breakdown: the parts of a rank's time: compute only, overlapped, exposed, copy, idle
 copies      CopyTotal: the copies between host and device, by direction
-queues      the rows of a rank with a device: host, streams, communicators, copy engines
+queues      the rows of a rank with a device in a picture: host, streams, communicators, engines
 traffic     Traffic, Count: bytes and messages by sender and receiver
-peers       match_peers sets the moment since which every peer has posted an operation
+peers       match_peers: sets in each span the moment at which the last peer posted the operation
 waits       the waits of ranks for each other, and their lengths
-rounds      the numbers of rounds and of latencies in an algorithm's messages
-dropped     Dropped: counts of spans that a rank did not keep; join: a trace of the kept steps
+rounds      the numbers of rounds and of latencies in the messages of an algorithm
+dropped     Dropped: counts of the spans that a rank did not keep; join: the trace of the kept spans
 intervals   exact arithmetic on sets of time
-innermost   the innermost of spans that lie inside each other
-work        WorkDone: FLOPs, shares of the peak and stated amounts of a rank's step
+innermost   the innermost span at each moment, for spans that lie inside each other
+work        WorkDone: a rank's FLOPs in a step, the share of the peak, and the stated amounts
 memory      MemoryLevel: memory held by a rank of a modelled machine, by purpose
 deaths      deaths of ranks, with their times
 names       names of ranks: "server" rather than "rank 0"

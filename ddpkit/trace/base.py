@@ -1,4 +1,4 @@
-"""`BaseTrace`: the acts of every rank in a run, and all questions about them, without files."""
+"""`BaseTrace`: the spans of all ranks in a run, and functions that analyse them, without files."""
 
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
@@ -29,7 +29,7 @@ RECORDED = "recorded_ranks"  # the fact with the recorded ranks, if some are mis
 
 @dataclass(frozen=True, repr=False)
 class BaseTrace:
-    """A `Trace` without its files; the fields are explained there."""
+    """The spans of all ranks, without functions for files. `Trace` explains the fields."""
 
     spans: tuple[Span, ...]
     world_size: int
@@ -48,7 +48,7 @@ class BaseTrace:
 
     @property
     def ranks(self) -> range:
-        """All ranks, from 0."""
+        """All ranks of the run, from 0."""
         return range(self.world_size)
 
     @cached_property
@@ -67,7 +67,7 @@ class BaseTrace:
 
     @property
     def ranks_in_words(self) -> str:
-        """ "4 ranks", or "1 of 64 ranks" if fewer were recorded than the job had."""
+        """The number of ranks as text: "4 ranks", or "1 of 64 ranks" if 63 were not recorded."""
         known = min(len(self.recorded_ranks), self.world_size)
         whole = count(max(self.job_size, self.world_size), "rank")
         return whole if known == max(self.job_size, self.world_size) else f"{known} of {whole}"
@@ -76,7 +76,8 @@ class BaseTrace:
     def start_ns(self) -> int:
         """The start of the earliest window; 0 if nothing was recorded.
 
-        A device's host may begin earlier: the row of the host has no window of its own.
+        The host of a device may begin before this time, because windows do not include the host's
+        work.
         """
         if not self.bounds:
             spans = (span for span in self.spans if span.kind != "host")
@@ -86,7 +87,7 @@ class BaseTrace:
 
     @cached_property
     def end_ns(self) -> int:
-        """The end of the latest window, deaths of ranks included; 0 if nothing was recorded."""
+        """The end of the latest window or the latest death of a rank; 0 if nothing was recorded."""
         if self.bounds:
             return max((end for start, end in self.bounds.values() if start < end), default=0)
         if not self.spans:
@@ -131,13 +132,16 @@ class BaseTrace:
 
     @cached_property
     def traffic(self) -> Traffic:
-        """Bytes and messages by sender and receiver, of operations posted inside the trace."""
+        """The bytes and messages by sender and receiver, of operations posted in the trace."""
         every = (span for rank in self.ranks for span in self.row(rank, "comm"))
         comm = (span for span in every if self._posted_inside(span))
         return Traffic.of(comm, self.world_size, self.recorded_ranks)
 
     def peak(self, rank: int) -> MemoryLevel | None:
-        """Return the first highest memory level in the rank's window; None if unknown."""
+        """Return the highest memory level in the rank's window; None if unknown.
+
+        If several levels are equally high, return the first of them.
+        """
         levels: Sequence[MemoryLevel] = self.memory.get(rank, ())
         if rank in self.bounds:
             levels = inside(levels, *self.bounds[rank])
@@ -146,7 +150,7 @@ class BaseTrace:
     # Windows and steps
 
     def window(self, start_ns: int, end_ns: int) -> Self:
-        """Return the part of the trace from ``start_ns`` to ``end_ns``, on every rank."""
+        """Return the part of the trace between ``start_ns`` and ``end_ns``, on every rank."""
         inside = (span for span in self.spans if _overlaps(span, (start_ns, end_ns)))
         bounds = dict.fromkeys(self.recorded_ranks, (start_ns, end_ns))
         return replace(self, spans=tuple(inside), bounds=bounds)
@@ -157,7 +161,7 @@ class BaseTrace:
         return max(map(len, self._steps.values()), default=0)
 
     def step(self, k: int) -> Self:
-        """Return step ``k`` alone, counted from 0 (or from the end, with a negative ``k``).
+        """Return step ``k`` alone. Steps count from 0; a negative ``k`` counts from the end.
 
         Every rank has its own start and end of the step. A rank without the step gets an empty
         window. Raises TraceError if there is no such step.
@@ -175,9 +179,9 @@ class BaseTrace:
         return self._cut[k]
 
     def marks_of(self, rank: int) -> list[int]:
-        """Return the ends of a rank's marked steps, or otherwise of its optimizers' steps, in ns.
+        """Return the ends of a rank's marked steps, in ns; without marks, those of its optimizers.
 
-        A step has several of these ends if a program has several optimizers.
+        If a program has several optimizers, several of these ends belong to one step.
         """
         marked = any(row == "step" for _, row in self._by_row)
         kind = "step" if marked else "optimizer"
@@ -200,12 +204,12 @@ class BaseTrace:
 
     @cached_property
     def _cut(self) -> dict[int, Self]:
-        """A cache of the results of `step`: a prediction asks for each step once for each rank."""
+        """A cache of the results of `step`: a prediction uses each step once for each rank."""
         return {}
 
     @cached_property
     def _by_step(self) -> list[list[int]]:
-        """The spans that reach into each step, of all ranks, as lists of indices in `spans`."""
+        """The spans that reach into each step, as lists of indices in `spans`."""
         found: list[list[int]] = [[] for _ in range(self.steps)]
         starts = {rank: [start for start, _ in steps] for rank, steps in self._steps.items()}
         ends = {  # running maxima, which are sorted even if steps are nested
@@ -244,7 +248,10 @@ class BaseTrace:
 
 
 def _steps_by_optimizer(spans: Sequence[Span]) -> list[Interval]:
-    """Return steps that end with their last optimizer; the first step starts with the compute."""
+    """Return the steps of a rank, each of which ends with the last optimizer of the step.
+
+    The first step starts with the rank's first compute.
+    """
     ends = ends_of_steps(spans)
     if not ends:
         return []

@@ -1,7 +1,8 @@
 """The parts of a rank's time, which add up to the whole time exactly.
 
-There are four parts, and a fifth in recordings with copies. If copies, compute and communication
-overlap in time, compute takes precedence, then communication, then copies.
+There are four parts, and a fifth part in recordings with copies. Time with several activities
+counts as compute if the rank computes, otherwise as communication, and as a copy only if there is
+nothing else.
 """
 
 from collections.abc import Iterable, Sequence
@@ -24,7 +25,7 @@ class Activity:
 
     @classmethod
     def of(cls, spans: Iterable[Span], window: Interval) -> "Activity":
-        """Return the activity in one rank's spans; the rank does not compute while blocked."""
+        """Return the activity of one rank from its spans; time blocked in a wait is not compute."""
         rows: dict[str, list[Span]] = {row: [] for row in ROW_OF.values()}
         for span in spans:
             rows[ROW_OF[span.kind]].append(span)
@@ -34,7 +35,7 @@ class Activity:
     def of_rows(
         cls, compute: Iterable[Span], comm: Sequence[Span], copies: Iterable[Span], window: Interval
     ) -> "Activity":
-        """Return the activity in the spans of one rank, which are given row by row."""
+        """Return the activity of one rank from its spans, which are given row by row."""
         blocked = [(op.blocked_ns, op.end_ns) for op in comm if op.blocked_ns is not None]
         computed = intersect(subtract(map(TIMES, compute), blocked), [window])
         moved = intersect(map(TIMES, comm), [window])
@@ -85,15 +86,15 @@ class Breakdown:
 
     @property
     def compute_ns(self) -> int:
-        """All compute, with and without communication at the same time."""
+        """All compute time, with or without communication at the same time, in ns."""
         return self.compute_only_ns + self.overlapped_ns
 
     @property
     def comm_ns(self) -> int:
-        """All communication, hidden or exposed."""
+        """All communication time, hidden or exposed, in ns."""
         return self.overlapped_ns + self.exposed_ns
 
     @property
     def hidden(self) -> float | None:
-        """The fraction of communication hidden behind compute; None without communication."""
+        """The fraction of communication time during which the rank computes; None without any."""
         return self.overlapped_ns / self.comm_ns if self.comm_ns else None

@@ -1,4 +1,4 @@
-"""Copies between host and device, and on the device, as a profiler has recorded them.
+"""Copies between host and device, and on the device, in a profiler's recording.
 
 A copy is neither compute nor communication of ranks: `Breakdown.copy_ns` is the time in which a
 rank copies and does nothing else. torch.profiler writes "Memcpy HtoD (Pageable -> Device)" on CUDA,
@@ -35,7 +35,7 @@ DIRECTIONS = (*_OF_CUDA,)
 
 @dataclass(frozen=True, slots=True)
 class CopyTotal:
-    """The copies of one direction.
+    """The sums over all copies of one direction.
 
     ns         the time during which at least one of the copies ran
     hidden_ns  the part of this time in which the rank computed or communicated
@@ -48,7 +48,7 @@ class CopyTotal:
 
 
 def direction(name: str) -> str:
-    """Return one of `DIRECTIONS` for the name of a copy in a profiler's file."""
+    """Return the direction, one of `DIRECTIONS`, of a copy by its name in a profiler's file."""
     if found := _SHORT.search(name) or _LONG.search(name):
         source, target = (_ENDS[end[0].lower()] for end in found.groups())
         return f"{source}→{target}"
@@ -56,12 +56,12 @@ def direction(name: str) -> str:
 
 
 def name_on_cuda(name: str) -> str:
-    """Return the name that torch.profiler has on CUDA for a copy of a direction: "Memcpy HtoD"."""
+    """Return torch.profiler's name on CUDA for a copy of this direction: "Memcpy HtoD"."""
     return _OF_CUDA.get(name, _OF_CUDA[UNKNOWN])
 
 
 def from_to(name: str) -> dict[str, Scalar]:
-    """Return the kinds of memory that the name of a copy tells: {"from": "pageable", ...}."""
+    """Return the kinds of memory in the name of a copy: {"from": "pageable", ...}."""
     found = _PLACES.search(name)
     return {"from": found[1].lower(), "to": found[2].lower()} if found else {}
 
@@ -69,9 +69,9 @@ def from_to(name: str) -> dict[str, Scalar]:
 def copy_totals(
     spans: Iterable[Span], window: Interval, others: Iterable[Interval]
 ) -> dict[str, CopyTotal]:
-    """Return the copies among a rank's spans in a window, by direction.
+    """Return the totals of the copies in a rank's spans inside a window, by direction.
 
-    others  times during which the rank computed or communicated
+    others times during which the rank computed or communicated
     """
     found: dict[str, list[Span]] = defaultdict(list)
     for span in spans:

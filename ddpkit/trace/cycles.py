@@ -1,8 +1,8 @@
-"""The ends of training steps, derived from the optimizers of a rank that marks no steps.
+"""The ends of training steps, derived from a rank's optimizers if the program marks no steps.
 
-A step may have several optimizers: Muon for matrices and AdamW for the rest, which step one after
-another, or the two of a GAN, with a backward before each. A step ends with the last optimizer of
-the cycle that repeats.
+A training step may have several optimizers. For example, Muon for matrices and AdamW for the rest
+step one after another, and each of a GAN's two optimizers steps after a backward of its own. The
+optimizers step in a cycle that repeats, and the last optimizer of the cycle ends the training step.
 """
 
 from bisect import bisect_left
@@ -30,7 +30,7 @@ def period(kinds: Sequence[object]) -> int:
 
 
 def _marks(spans: Sequence[Span]) -> list[tuple[tuple[str, ...], int]]:
-    """Return groups of optimizers that step without work in between, and the end of each group."""
+    """Return groups of optimizer steps without work in between: the names, and the group's end."""
     steps = sorted((s for s in spans if s.kind == "optimizer"), key=lambda s: s.end_ns)
     work = sorted(span.start_ns for span in spans if span.kind in WORK)
     marks: list[tuple[tuple[str, ...], int]] = []

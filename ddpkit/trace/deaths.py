@@ -1,4 +1,4 @@
-"""Deaths of ranks: a trace keeps deaths among its facts, and pictures mark them."""
+"""Deaths of ranks. A trace keeps the deaths in its facts, and pictures mark them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ UNENDED = "unended"  # among a span's args: the rank was ended during the call
 
 
 def death_fact(rank: int, ns: int) -> dict[str, Scalar]:
-    """Return the fact that a rank has died, at a time in ns of the trace."""
+    """Return the fact for a trace that `rank` died at the time `ns` of the trace."""
     return {_fact(rank): ns}
 
 

@@ -1,4 +1,4 @@
-"""`Dropped`: counts of the spans that a rank drops in a long run, to keep only the last steps."""
+"""`Dropped`: counts of the oldest spans of a rank, which the rank dropped during a long run."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -12,7 +12,7 @@ from ddpkit.trace.traffic import Count, Traffic
 
 @dataclass(frozen=True, slots=True)
 class Dropped:
-    """Counts of the oldest spans of one rank, which the rank has dropped."""
+    """Counts of the oldest spans of one rank, which the rank has dropped from its memory."""
 
     spans: int = 0
     steps: int = 0
@@ -27,11 +27,11 @@ def join(
     facts: Mapping[str, Scalar],
     memory: Mapping[int, tuple[MemoryLevel, ...]] | None = None,
 ) -> tuple[Trace, Traffic]:
-    """Return the trace of a run, and the traffic that the trace leaves out.
+    """Return the trace of the kept spans of all ranks, and the traffic of the other spans.
 
     ``gone`` has the counts of dropped spans for each rank. The trace begins with the first step
-    that all ranks still have. Its fact "kept" names the kept part of the run, if any part is
-    missing.
+    that all ranks still have. If a part of the run is missing, the trace's fact "kept" names the
+    part that is there.
     """
     before = _traffic(gone, world_size)
     if any(each.spans for each in gone.values()):
@@ -43,10 +43,10 @@ def join(
 
 
 def _operations_inside(spans: Sequence[Span]) -> Sequence[Span]:
-    """Return the spans; cut operations outside modules to the time between calls and modules.
+    """Return the spans, without operations before the first and after the last call or module.
 
-    A trace lasts from the first call or module of any rank to the last. Operations that make the
-    model and the inputs come before, and must not make the trace longer.
+    A trace lasts from the first call or module of any rank to the last. Operations outside modules
+    that make the model and the inputs come before, and must not make the trace longer.
     """
     others = [span for span in spans if OPERATIONS not in span.args and span.kind != "host"]
     if not others:
@@ -65,7 +65,7 @@ def _operations_inside(spans: Sequence[Span]) -> Sequence[Span]:
 def _host_inside(
     spans: Sequence[Span], others: Sequence[Span], start: int, end: int
 ) -> Sequence[Span]:
-    """Return the spans without the host's work before the first launch, and after the end."""
+    """Return the spans without the host's work before the first launch and after `end`."""
     launched = (int(one.args[LAUNCHED]) for one in others if LAUNCHED in one.args)
     first = min([start, *launched])
     return [
@@ -74,7 +74,7 @@ def _host_inside(
 
 
 def _from_a_common_step(trace: Trace, gone: Mapping[int, Dropped]) -> tuple[list[Span], list[Span]]:
-    """Return the spans since the first step that all ranks have, and the spans before it."""
+    """Return the spans since the first step that all ranks still have, and all earlier spans."""
     first, begins = max(each.steps for each in gone.values()), {}
     for rank, dropped in gone.items():
         surplus = trace.marks_of(rank)[: first - dropped.steps]

@@ -9,10 +9,10 @@ from ddpkit.trace.span import Span
 
 
 def innermost(spans: Iterable[Span], inside: Iterable[Interval]) -> Iterator[tuple[int, int, Span]]:
-    """Yield the spans cut into pieces (start, end, span) that do not overlap, in the order of time.
+    """Yield the spans cut into pieces (start, end, span) that do not overlap, in time order.
 
-    Only times in the set ``inside`` are kept. If several spans run, a piece belongs to the span
-    that began last; of spans that began at the same time, to the shortest.
+    Only times in the set ``inside`` are kept. If several spans run at a moment, the piece belongs
+    to the span that began last; if several began last at the same time, to the shortest of these.
     """
     pieces = list(_pieces(spans))
     at = 0
@@ -28,7 +28,10 @@ def innermost(spans: Iterable[Span], inside: Iterable[Interval]) -> Iterator[tup
 
 
 def _pieces(spans: Iterable[Span]) -> Iterator[tuple[int, int, Span]]:
-    """Yield the pieces, from edge to edge, with the running spans in a heap, innermost on top."""
+    """Yield the pieces between the starts and ends of spans, in time order.
+
+    A heap holds the running spans, with the innermost span on top.
+    """
     waiting = sorted(spans, key=lambda span: span.start_ns)
     edges = sorted({edge for span in waiting for edge in (span.start_ns, span.end_ns)})
     running: list[tuple[int, int, int, Span]] = []  # (-start, end, tie, span)

@@ -1,4 +1,7 @@
-"""The origin of a trace, in one word: no other module decides between these words."""
+"""The origin of a trace as a word, such as "simulated".
+
+All other modules use `how_made`, and do not decide by themselves.
+"""
 
 from collections.abc import Mapping
 

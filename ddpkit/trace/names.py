@@ -1,4 +1,4 @@
-"""Names of ranks: "server" rather than "rank 0". A trace keeps names among its facts."""
+"""Names of ranks, such as "server" for rank 0. A trace keeps these names in its facts."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def with_names(trace: Trace, names: Mapping[int, str]) -> Trace:
 
 
 def name_of(facts: Mapping[str, Scalar], rank: int) -> str:
-    """Return the name of a rank by a trace's facts: "server", or "rank 0" without a name."""
+    """Return the name of a rank from a trace's facts: "server", or "rank 0" if it has no name."""
     return str(facts.get(_fact(rank), f"rank {rank}"))
 
 

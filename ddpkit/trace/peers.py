@@ -1,7 +1,8 @@
-"""Operations of different ranks that belong together, and the moment of their last post.
+"""Matching of the spans of different ranks that belong to one operation.
 
-One rank knows only when it posted an operation, and when the operation ended. With the spans of all
-ranks, this time can be divided into the wait for a slower peer and the time in which bytes moved.
+One rank knows only when the rank posted an operation, and when the operation ended. With the spans
+of all ranks, this time can be divided into the wait for the last peer's post, and the time in which
+bytes moved.
 """
 
 from collections import defaultdict
@@ -12,7 +13,7 @@ from ddpkit.trace.span import Span
 
 
 def collectives(spans: Iterable[Span]) -> list[list[Span]]:
-    """Return the collectives, each as the spans of its ranks, without those lacking ``seq``."""
+    """Return the spans of each collective, as lists; spans without ``seq`` are left out."""
     together: dict[tuple[str, str, int], list[Span]] = defaultdict(list)
     for span in spans:
         if span.seq is not None and span.is_collective:
@@ -21,11 +22,11 @@ def collectives(spans: Iterable[Span]) -> list[list[Span]]:
 
 
 def messages(spans: Iterable[Span]) -> list[tuple[Span, Span]]:
-    """Return (send, recv) pairs; messages of one group, source, destination and tag keep order.
+    """Return the (send, recv) pairs of messages.
 
-    Messages with a number, ``seq``, are paired by their number, because the first of them may have
-    been left out. Pairs are in the order of their sends, and for equal times in the order of the
-    spans.
+    Messages with the same group, source, destination and tag are paired in order. Messages with a
+    number, ``seq``, are paired by number, because the first messages may have been left out. Pairs
+    are in the order of their sends, and at equal times in the order of the spans.
     """
     spans = tuple(spans)
     posted: dict[tuple[object, ...], tuple[list[Span], list[Span]]] = defaultdict(lambda: ([], []))
@@ -46,8 +47,8 @@ def match_peers(spans: Iterable[Span]) -> tuple[Span, ...]:
     """Return the spans, in order, with ``ready_ns`` filled in if the peers are known.
 
     ``ready_ns`` stays None if a peer is missing (no partner, or fewer ranks than
-    ``args["group_size"]``), and if the operation was over before its last peer came: a buffered
-    send or the root of a broadcast waits for no peer.
+    ``args["group_size"]``). It also stays None if the operation ended before its last peer posted
+    it: a buffered send and the root of a broadcast wait for no peer.
     """
     spans = tuple(spans)
     ready: dict[int, int] = {}  # id(span) -> ns

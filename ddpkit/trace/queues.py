@@ -1,4 +1,4 @@
-"""The rows of a rank on a device: its host, and each queue of the device.
+"""The rows in a picture of a rank with a device: the host, and each queue of the device.
 
 A profile of torch has a row for the thread that launches, and a row for each stream. A trace of an
 emulated device has rows for the host, for the stretches in which the device waits for launches, for
@@ -17,7 +17,7 @@ _ENGINES = {"host→device": "copy up", "device→host": "copy down"}
 
 
 def queue_of(span: Span) -> str:
-    """Return the name of the row of a span on a rank with a device."""
+    """Return the name of the row that a span belongs to, on a rank with a device."""
     if span.kind == "host":
         return STARVED if LIMIT in span.args else HOST
     if span.is_comm:
@@ -34,7 +34,7 @@ def has_host(trace: BaseTrace, rank: int) -> bool:
 
 
 def by_queue(spans: Iterable[Span]) -> dict[str, list[Span]]:
-    """Return spans of a rank by the names of their rows; side streams are in order of number."""
+    """Return a rank's spans by the name of their row. Side streams are in the order of number."""
     found: dict[str, list[Span]] = {}
     for span in spans:
         found.setdefault(queue_of(span), []).append(span)
@@ -54,7 +54,7 @@ class Starvation:
 
 
 def starvation(trace: BaseTrace, rank: int) -> Starvation | None:
-    """Return the wait of a rank's device for launches in the rank's window; None without waits."""
+    """Return how a rank's device waits for launches in the rank's window; None without waits."""
     window = trace.window_of(rank)
     stretches = [span for span in trace.row(rank, "host") if LIMIT in span.args]
     parts = [_waited(span, window) for span in stretches]
@@ -65,6 +65,9 @@ def starvation(trace: BaseTrace, rank: int) -> Starvation | None:
 
 
 def _waited(span: Span, window: Interval) -> int:
-    """Return the ns that a stretch waits inside a window, in proportion to the time inside."""
+    """Return the waiting time, in ns, of a stretch inside a window.
+
+    The wait of the whole stretch is shared out in proportion to time.
+    """
     inside = total(intersect([(span.start_ns, span.end_ns)], [window]))
     return round(int(span.args[LIMIT]) * inside / max(1, span.duration_ns))

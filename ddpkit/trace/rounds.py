@@ -1,9 +1,9 @@
-"""Counts of messages that go one after another, from the order of a run's events.
+"""The numbers of rounds and of latencies in a run's messages, counted from the order of events.
 
-`rounds` and `latencies` walk through the events in one order, and count by two models: with one
-port a rank sends one message at a time; with many ports a rank waits only for messages. The number
-of rounds of a `Schedule` (`ddpkit.simulate.Schedule.rounds`) needs no walk: each step names its
-round.
+The two functions use two models. In the one-port model of `rounds`, a rank sends one message at a
+time. In the many-port model of `latencies`, a rank sends any number of messages at once, and waits
+only for messages to receive. A `Schedule` knows its number of rounds
+(`ddpkit.simulate.Schedule.rounds`), because each of its steps names its round.
 """
 
 from collections import defaultdict
@@ -14,14 +14,14 @@ from ddpkit.trace.span import Span
 
 
 def rounds(spans: Iterable[Span]) -> int:
-    """Return the rounds in the one-port model: in a round a rank sends and receives one message.
+    """Return the rounds of the one-port model: a rank sends and receives one message in a round.
 
-    A message goes in the first round in which its sender has no earlier message to send, its
-    receiver no earlier message to take in, and the sender has got all messages for which it waited
-    before the send. Times do not matter, only the order of events on each rank, so a slow run has
-    as many rounds as a fast run. A binomial tree over n ranks takes ⌈log2 n⌉ rounds, a root that
-    serves the ranks in turn takes n-1, and a ring all-reduce takes 2(n-1). A rank that blocks in a
-    send before it receives takes more rounds. Empty messages count too.
+    A message belongs to the first round in which its sender has no earlier message left to send,
+    its receiver has no earlier message left to receive, and the sender has got all messages for
+    which it waited before this send. Times do not matter, only the order of events on each rank, so
+    a slow run has as many rounds as a fast run. A binomial tree over n ranks takes ⌈log2 n⌉ rounds,
+    a root that serves the ranks in turn takes n-1, and a ring all-reduce takes 2(n-1). A rank that
+    blocks in a send before it receives takes more rounds. Empty messages count too.
 
     Source: the model is that of R. Thakur, R. Rabenseifner, W. Gropp (IJHPCA 19, 2005), section 3.
     """
@@ -45,10 +45,10 @@ def rounds(spans: Iterable[Span]) -> int:
 def latencies(spans: Iterable[Span]) -> int:
     """Return the length of the longest chain of messages.
 
-    Each message of a chain is posted after its sender got the message before. The length is the
-    number of latencies between an algorithm's start and its end, if a rank can send to several
-    ranks at once. A ring all-reduce over n ranks has 2(n-1); a root that serves n-1 ranks in turn
-    has 1.
+    Each message of a chain is posted after its sender has received the previous message of the
+    chain. The length is the number of latencies between an algorithm's start and its end, if a rank
+    can send to several ranks at once. A ring all-reduce over n ranks has 2(n-1); a root that serves
+    n-1 ranks in turn has 1.
     """
     pairs = messages(spans)
     row: dict[int, int] = {}  # message -> length of the longest chain up to it
@@ -66,7 +66,7 @@ def latencies(spans: Iterable[Span]) -> int:
 def _in_order(pairs: list[tuple[Span, Span]]) -> list[tuple[int, bool]]:
     """Return the posts and arrivals of messages in order, as (number of the pair, is a post).
 
-    At equal times an arrival goes before a post; but no message arrives before its own post.
+    At equal times, arrivals come before posts, except that no message arrives before its own post.
     """
     events = [(_posted(send), 1, number) for number, (send, _) in enumerate(pairs)]
     for number, (send, recv) in enumerate(pairs):
@@ -78,7 +78,8 @@ def _in_order(pairs: list[tuple[Span, Span]]) -> list[tuple[int, bool]]:
 def _posted(send: Span) -> int:
     """Return the time at which a message was posted.
 
-    For a message from one of the user's threads, return the earliest time at which the thread could
-    have posted it: the scheduler, not the algorithm, decides which of two threads comes first.
+    A message from a thread of the user counts as posted at the earliest time at which the thread
+    could have posted it, because the scheduler, not the algorithm, decides which of two threads
+    comes first.
     """
     return int(send.args.get("since", send.start_ns))

@@ -1,4 +1,4 @@
-"""`Span`: one act of one rank, with its begin and end."""
+"""`Span`: one operation of one rank, with its start and end."""
 
 from collections import deque
 from collections.abc import Iterable, Mapping
@@ -43,19 +43,20 @@ class Span:
               outside modules): compute;
               "comm": communication; "copy": a copy between host and device, or on the device;
               "step": a whole training step, which only divides the trace;
-              "host": launches of a device's host, and waits of the host.
+              "host": launches and waits of the host of a device.
     lane      "compute", "comm", "copy", "step" or "host": the row of the span in a picture.
     name      for "comm" the function of torch.distributed: "all_reduce", "send", ...;
               for "copy" the direction: "host→device", ... (`copies.DIRECTIONS`).
     start_ns  for "comm" the moment of the post; ``end_ns`` the end of the operation.
     ready_ns  for "comm" the moment at which every peer had posted too: until then the operation
-              waits for a peer, then bytes move. None if unknown, or if it ended without its peers.
+              waits for a peer, then bytes move. None if unknown, or if the operation ended without
+              its peers.
     blocked_ns  for "comm" the begin of the wait by the rank's own thread: ``start_ns`` of a
               blocking call, the ``wait()`` of an asynchronous call, None without a wait. From
               then to ``end_ns`` the rank computes nothing, even inside a compute span.
     collected_ns  for "comm" the end of the rank's wait, later than ``end_ns`` if the operation
               ended before the wait began; None without a wait.
-    bytes     payload that this rank handed in (send, collectives), took out (recv) or copied.
+    bytes     the bytes that this rank sent, gave to a collective, received or copied.
     peer      send: the destination; recv: the source (ranks of the whole job).
     group, seq  the process group and the number of the operation in the group: equal on all
               ranks of a collective.
@@ -64,12 +65,12 @@ class Span:
               "root" of a collective with a root: a rank of the whole job;
               "group_desc" of a named group: a device mesh's dimension and the members, "tp [0, 1]";
               "holds" of a short message: the different values in it, "11";
-              "unended": 1 for a call under way when its rank was ended; the span ends then;
+              "unended": 1 for a call that was under way when its rank was killed;
               "unwaited": 1 for an asynchronous call without a wait;
-              "anybody": 1 for a receive without a named source;
+              "anybody": 1 for a receive from any rank;
               "operations": 1 for operations outside all modules, named after the longest of them;
               "launched_ns" of compute on an emulated device: the host's time at the first launch;
-              "own_launches", "own_flops", "own_bytes" of the span alone;
+              "own_launches", "own_flops", "own_bytes" of the span without the spans inside it;
               "queue" of a span on a side stream: "stream 1";
               "queued_ns" of a collective on a device: the time since which only the communicator
               held it up.
@@ -102,7 +103,7 @@ class Span:
 
     @classmethod
     def of_columns(cls, number: int, columns: Mapping[str, Iterable[Any]]) -> "tuple[Span, ...]":
-        """Return `number` spans, from a column of values for each field; no value is checked.
+        """Return `number` spans from columns, one for each field. The values are not checked.
 
         A field without a column is None. For a million spans, this method takes a fifth of the
         time of the constructor, which calls a function in Python for each field.
@@ -150,7 +151,7 @@ class Span:
 
     @property
     def over_ns(self) -> int:
-        """The end for the rank, in ns: the end of its wait if it waited, or else ``end_ns``."""
+        """The time, in ns, at which the rank was done: the end of its wait, or else ``end_ns``."""
         return self.end_ns if self.collected_ns is None else max(self.end_ns, self.collected_ns)
 
     @property

@@ -1,7 +1,8 @@
-"""`Trace`: the acts of every rank in a run, the source of all pictures, checks and reports.
+"""`Trace`: the spans of every rank in a run, the source of all pictures, checks and reports.
 
-`files` reads and writes a `BaseTrace`. `Trace` is a BaseTrace that knows `files` too: so a reader
-finds `save` where the spans are, and imports go one way, from trace to files to base.
+`files` reads and writes a `BaseTrace`. `Trace` is a BaseTrace with methods such as `save` that call
+`files`. So users find these methods on the trace, and imports go one way, from `trace` to `files`
+to `base`.
 """
 
 import os
@@ -16,18 +17,19 @@ from ddpkit.trace.files import chakra, chrome, own, sources
 class Trace(BaseTrace):
     """The spans of a run's ranks, and facts of the run.
 
-    Facts that the views know: "backend", "device", and "emulated", the links in words or "". A run
-    in emulated time adds "time", which is "emulated"; "machine", the modelled machines, if compute
-    is counted; "speed", the speed of each rank, if a speed is not 1; and "order", if the order of
-    events may differ from that of emulated time. A run on several hosts adds "hosts", their number,
-    and "clock_error_ns", the possible error of a time. A long run adds "kept", the part of it that
-    this trace holds: "the last 812 of 5,000 steps". A run for which torchrun had too few ranks adds
-    "skipped", the reason; a run after torchrun's restart of its job adds "restart": "1 of 2". A
-    rank that died adds "death of rank 2", the time of the death in ns of the trace.
+    ``facts`` has facts of the run by name. Pictures use these facts: "backend", "device", and
+    "emulated", a description of the emulated links or "". A run in emulated time adds "time", which
+    is "emulated"; "machine", the modelled machines, if compute is counted; "speed", the speed of
+    each rank, if a speed is not 1; and "order", if the order of events may differ from that of
+    emulated time. A run on several hosts adds "hosts", the number of hosts, and "clock_error_ns",
+    the largest possible error of a time. A long run adds "kept", the part of it that this trace
+    holds: "the last 812 of 5,000 steps". A run for which torchrun had too few ranks adds "skipped",
+    the reason; a run after torchrun's restart of its job adds "restart": "1 of 2". A rank that died
+    adds "death of rank 2", the time of the death in ns of the trace.
 
     ``bounds`` gives a rank a window of its own, (start, end) in ns; `step` uses bounds to restrict
     a trace. Without bounds the window is common to all ranks, from the first start to the last end,
-    so that an early rank is seen to stand idle.
+    so pictures show that a rank which is done early is idle.
 
     ``memory`` has the bytes that each rank of a modelled machine held, from moment to moment, by
     purpose (`MEMORY_KINDS`); `peak` returns the most.
@@ -49,15 +51,15 @@ class Trace(BaseTrace):
         return cls(found.spans, found.world_size, found.facts, found.bounds, found.memory)
 
     def to_chrome(self, path: str | os.PathLike[str]) -> list[Path]:
-        """Write Chrome JSON: all ranks into a file for Perfetto, or a file per rank into a folder.
+        """Write Chrome JSON: one file of all ranks for Perfetto, or a folder with a file per rank.
 
-        A ``path`` that ends in ".json" or ".json.gz" is the file: all spans, to look at. Any other
-        path is a folder for HolisticTraceAnalysis: its files also hold the counted compute and
-        communication, and HolisticTraceAnalysis gets the numbers of `breakdown`.
+        If ``path`` ends in ".json" or ".json.gz", the file has all spans, for Perfetto. Any other
+        path is a folder for HolisticTraceAnalysis: its files also have compute and communication as
+        kernels, so that HolisticTraceAnalysis computes the numbers of `breakdown`.
 
-        Times are rounded to 1 us. Ranks with an empty window are left out. Returns the files that
-        were written. Raises TraceError if a file cannot be written, and if the folder holds other
-        traces already, which HolisticTraceAnalysis would take for ranks.
+        Times are rounded to 1 us. Ranks with an empty window are left out. Returns the paths of the
+        written files. Raises TraceError if a file cannot be written. Raises TraceError also if the
+        folder already holds other traces, because HolisticTraceAnalysis would take them for ranks.
         """
         return chrome.write(self, Path(path))
 

@@ -13,7 +13,7 @@ _Key = TypeVar("_Key")
 
 @dataclass(frozen=True, slots=True)
 class Count:
-    """The number of operations, and their bytes in all."""
+    """A number of operations, and the sum of their bytes."""
 
     times: int = 0
     bytes: int = 0
@@ -26,8 +26,8 @@ class Count:
 class Traffic:
     """Messages (send, isend) per pair of ranks, and collectives per rank and operation.
 
-    A message counts once, for its sender. The backend decides the messages inside a collective, so
-    a collective counts once for each rank, with the bytes of the rank's input.
+    A message counts once, for its sender. Messages inside a collective depend on the backend, so a
+    collective counts once for each rank, with the bytes of the rank's input.
     """
 
     world_size: int
@@ -41,7 +41,7 @@ class Traffic:
     ) -> "Traffic":
         """Return the traffic of these spans; spans without communication do not count.
 
-        recorded  ranks with known operations; None: all ranks
+        recorded  ranks that were recorded; None: all ranks
         """
         p2p: dict[tuple[int, int], list[int]] = defaultdict(list)
         collective: dict[tuple[int, str], list[int]] = defaultdict(list)
@@ -62,11 +62,11 @@ class Traffic:
         )
 
     def messages(self, rank: int | None = None) -> int:
-        """Return the number of messages that the rank sent; without a rank, that of all ranks."""
+        """Return the number of messages that the rank sent; without a rank, that all ranks sent."""
         return self._sum(rank).times
 
     def sent(self, rank: int | None = None) -> int:
-        """Return the bytes that the rank sent in messages; without a rank, of all ranks."""
+        """Return the bytes that the rank sent in messages; without a rank, that all ranks sent."""
         return self._sum(rank).bytes
 
     def received(self, rank: int) -> int:
@@ -87,12 +87,12 @@ class Traffic:
         return {name: self.collective[who, name] for who, name in keys}
 
     def table(self, only: Sequence[int] = ()) -> str:
-        """Return a text to print: messages, bytes, receivers and collectives, one line per rank.
+        """Return a table as text: messages, bytes, receivers and collectives, one line per rank.
 
         If all ranks have equal traffic, as in a collective, one line stands for all. Ranks that
         were not recorded have no line.
 
-        only  ranks that get a line, if the ranks differ; none: all ranks
+        only  if the ranks differ, the ranks that get a line; empty: all ranks
         """
         ranks = range(self.world_size) if self.recorded is None else self.recorded
         lines = [self._line(rank) for rank in ranks]

@@ -8,15 +8,15 @@ from ddpkit.trace.span import Span
 
 
 def waiting(span: Span) -> Interval:
-    """Return the time in which the operation waited for a peer; empty without a known wait."""
+    """Return the interval in which the operation waited for a peer; empty if no wait is known."""
     ready = span.start_ns if span.ready_ns is None else span.ready_ns
     return span.start_ns, min(max(ready, span.start_ns), span.end_ns)
 
 
 def last_in(operations: Iterable[Sequence[Span]]) -> dict[int, int]:
-    """Return the rank that posted an operation last, by the id of each span of the operation.
+    """Return, by the id of each span, the rank that was the last to post the span's operation.
 
-    ``operations`` are the results of `trace.collectives` and `trace.messages`.
+    ``operations`` are the results of `peers.collectives` and `peers.messages`.
     """
     last: dict[int, int] = {}
     for members in operations:
@@ -28,7 +28,7 @@ def last_in(operations: Iterable[Sequence[Span]]) -> dict[int, int]:
 def waits_between(
     comm: Iterable[Span], last: Mapping[int, int]
 ) -> dict[tuple[int, int], list[Interval]]:
-    """Return the times in which a rank waited for another, by both ranks: (waiting, last).
+    """Return the intervals in which one rank waited for another, by the pair (waiting, last).
 
     ``last`` is the result of `last_in`.
     """
@@ -43,9 +43,10 @@ def waits_between(
 def waited_for(
     comm: Iterable[Span], last: Mapping[int, int], counted: Mapping[int, Sequence[Interval]]
 ) -> dict[int, int]:
-    """Return the ns for which other ranks waited for each rank in these operations, all together.
+    """Return, for each rank, the sum in ns of the other ranks' waits for it in these operations.
 
-    ``last`` is the result of `last_in`. A rank's waits count only inside its times in ``counted``.
+    ``last`` is the result of `last_in`. The waits of a rank count only inside the rank's times in
+    ``counted``.
     """
     totals: dict[int, int] = defaultdict(int)
     for (rank, latest), times in waits_between(comm, last).items():

@@ -1,4 +1,4 @@
-"""`WorkDone`: the work that a rank has done in a training step, and how fast."""
+"""`WorkDone`: a rank's work in a training step, and its share of the machine's peak."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LIMIT = 0.9  # the part of a step from which on the host's work is called the li
 class WorkDone:
     """The work of one rank in one step.
 
-    flops              FLOPs that were counted; 0 if the rank's machine is not modelled
+    flops              the step's FLOPs; 0 if the rank's machine is not modelled
     recomputed_flops   FLOPs in `flops` for forward operations that a backward repeated
     peak_ns            the time that `flops` take at the machine's peak
     recomputed_peak_ns the time that `recomputed_flops` take at the machine's peak
@@ -37,17 +37,17 @@ class WorkDone:
 
     @property
     def model_share(self) -> float:
-        """The share of the peak without recomputation (MFU of Chowdhery et al., PaLM, 2022)."""
+        """The share of the peak, without repeated FLOPs (MFU of Chowdhery et al., PaLM, 2022)."""
         return self._share(self.peak_ns - self.recomputed_peak_ns)
 
     @property
     def hardware_share(self) -> float:
-        """The share of the peak with recomputation (HFU, the same source)."""
+        """The share of the peak, with repeated FLOPs (HFU of the same paper)."""
         return self._share(self.peak_ns)
 
     @property
     def host_is_the_limit(self) -> bool:
-        """True if the host works through nearly all of the step: the device waits for launches."""
+        """True if the host works for nearly all of the step, so the device waits for launches."""
         return self.host_ns >= LIMIT * self.duration_ns > 0
 
     def _share(self, ns: int) -> float:

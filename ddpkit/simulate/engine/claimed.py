@@ -1,13 +1,13 @@
 """Reports of ranks about their own work, as plain data, and the time of the reported work.
 
-A program has an entry for each act that moves a rank's clock if compute is counted, in the order of
-the rank's main thread:
+A program is a list. It has an entry for each act of a rank's main thread that moves the rank's
+clock on a modelled machine, in the order of the acts:
 
     ["work", kind, dtype, flops, bytes, times]   equal operations, one after another
     ["stated", ns]                               a call of `busy`
     ["post", number, op, bytes, group, members, seq, root, peer, tag]   a message or a collective
     ["exchange", number, op, sends, takes, group, members, seq]   an all-to-all of unequal parts
-    ["wait", number]                             until this operation is done
+    ["wait", number]                             a wait until the operation `number` is done
     ["beyond", why]                              any other act: `program_ns` refuses the program
 
 A rank of a run writes its own program (`ddpkit.rank.emulation.machine`). `program_ns` needs nothing
@@ -40,12 +40,14 @@ MOST_NUMBER = 1 << 60  # limit for ns, bytes or FLOPs
 def program_ns(
     programs: Sequence[Sequence[Any]], machine: MachineSpec, link: LinkSpec = "unlimited"
 ) -> int:
-    """Return the time of programs from a common begin to the last rank's end, in ns.
+    """Return the time in ns that the reported programs of all ranks take on a modelled machine.
 
-    programs  one for each rank; they need not be trusted
+    The time is counted from a common start to the end of the last rank.
 
-    Raises ValueError, in a sentence, for a machine with a device, for data that is no program, and
-    for ranks that wait forever.
+    programs  the report of each rank; the function checks all of it
+
+    Raises ValueError for a machine with a device, for a report that is no program, and for ranks
+    that wait forever.
     """
     world_size = len(programs)
     machines = machines_of(machine, world_size)
@@ -64,7 +66,10 @@ def program_ns(
 
 
 def _lane(rank: int, program: Sequence[Sequence[Any]], machine: MachineModel) -> list[Action]:
-    """Return a program as a lane. Raises ValueError for a wait without an earlier post."""
+    """Return a rank's reported program as a lane: a list of the engine's steps.
+
+    Raises ValueError for a wait for an operation that was not posted before.
+    """
     lane: list[Action] = []
     posted = set()
     for what, *facts in program:
@@ -132,7 +137,7 @@ def _listed(program: Any) -> Sequence[Any]:
 
 
 def _entry(entry: Any, world_size: int) -> list[Any]:
-    """Return an entry with checked facts. Raises ValueError for a faulty entry."""
+    """Return an entry of a program with checked values. Raises ValueError for a faulty entry."""
     if not isinstance(entry, list | tuple) or not entry:
         raise ValueError("an entry of a rank's program is not a list, or is an empty list")
     what, *facts = entry

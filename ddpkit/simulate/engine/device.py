@@ -23,9 +23,9 @@ COMPUTE, UP, DOWN = "compute", "copy up", "copy down"
 
 @dataclass(slots=True, eq=False)
 class Item:
-    """A kernel or a copy. Times in ns; `UNKNOWN` until known.
+    """A kernel or a copy on a device. Its times are in ns, and `UNKNOWN` until they are known.
 
-    turn      the number of the launch on the rank
+    turn      the number of the item's launch, counted on its rank
     priority  the priority of the stream: the lower number is served first
     """
 
@@ -45,7 +45,7 @@ class Item:
         self.rest_ns = self.ns
 
     def finish(self, ns: int) -> None:
-        """Note the end of the item."""
+        """Record that the item ended at `ns`."""
         self.done_ns = ns
         if self.then is not None:
             self.then(self)
@@ -60,11 +60,11 @@ class DevicePlace:
     looks_ns: int = UNKNOWN  # the time of the place's look for the next item
 
     def add(self, item: Item) -> None:
-        """Add an item to those that are ready."""
+        """Add an item to the place's items that are ready to run."""
         heappush(self.ready, (item.priority, item.ready_ns, item.turn, item))
 
     def next_item(self, now: int) -> Item | None:
-        """Return the item that starts or continues now; None if the running item goes on."""
+        """Return the item that starts or resumes at `now`; None if the running item goes on."""
         before = self.running
         if not self.ready or (before is not None and self.ready[0][0] >= before.priority):
             return None

@@ -1,4 +1,4 @@
-"""Collectives of many equal ranks, of which only the first few are played.
+"""Collectives of many equal ranks, simulated with steps for the first few ranks only.
 
 Rank r of a group is a copy of rank r mod p. In a ring, and in any other schedule that looks alike
 from each rank, messages of a copy move like messages of the original. So only the first p ranks
@@ -22,14 +22,16 @@ PHASES = {"ring": 2, "all_gather": 1, "reduce_scatter": 1}  # tours of a chunk a
 
 
 def can_be_folded(operation: str) -> bool:
-    """True if an operation has no root, so that every rank has the same part in it."""
+    """True if an operation has no root, so that every rank sends and receives in the same way."""
     operation = operation.removesuffix("_coalesced")
     return operation in EXCHANGES or OPERATIONS[operation][0] in {*PHASES, "barrier"}
 
 
 @lru_cache(64)
 def folded_schedule(operation: str, nbytes: int, world_size: int, present: int) -> Schedule:
-    """Return the steps of the first ``present`` ranks; peers count from 0 to ``world_size`` - 1.
+    """Return the schedule of a collective with steps for the first ``present`` ranks only.
+
+    The peers in the steps are numbered from 0 to ``world_size`` - 1.
 
     ``nbytes`` is the input of one rank. If the input cannot be cut into ``world_size`` equal
     chunks, all chunks are as long as the longest chunk, which decides when a ring ends. An exchange
@@ -67,7 +69,7 @@ def _ring(rank: int, n: int, chunk: int, phases: int, present: int) -> Iterator[
 
 
 def _distances(algorithm: str, n: int, chunk: int) -> list[tuple[int, Part]]:
-    """Return the distance and the part of each round's message."""
+    """Return, for each round, the distance to the receiver in ranks, and the part that is sent."""
     if algorithm == "barrier":
         return [(2**k, (0, 0)) for k in range(doublings(n))]
     return [(far, (0, chunk)) for far in range(1, n)] if chunk else []

@@ -64,7 +64,7 @@ class Network:
     # Posts
 
     def send(self, ns: int, stream: Hashable, src: int, dst: int, nbytes: int, tag: int = 0) -> End:
-        """Post a message at `ns`."""
+        """Post a message from rank `src` to rank `dst` at `ns`; return the sender's end."""
         end, place = End(src, ns, nbytes, number=self._number(), peer=dst), (stream, dst, tag)
         self._posted(ns, src, end.number, lambda now: self._message_sent(now, end, place))
         return end
@@ -72,7 +72,7 @@ class Network:
     def recv(
         self, ns: int, stream: Hashable, dst: int, src: int | None, nbytes: int, tag: int = 0
     ) -> End:
-        """Post a receive at `ns`; without a source, it takes the message that comes first."""
+        """Post a receive at `ns`; if `src` is None, it takes the first message from any rank."""
         end = End(dst, ns, nbytes, number=self._number())
         place = (stream, dst, tag)
         if src is None:
@@ -96,7 +96,7 @@ class Network:
         after_all: bool = False,
         present: int | None = None,
     ) -> Part:
-        """Post a rank's part in the collective `key` at `ns`; the rank's earlier parts go first.
+        """Post a rank's part in collective `key` at `ns`; it begins after the rank's earlier parts.
 
         ``together``: the collective ends for all ranks at once, with the last rank. ``after_all``:
         the collective ends for no rank before all ranks have posted it. ``present``: only the first
@@ -138,7 +138,7 @@ class Network:
         return item
 
     def withdraw(self, posted: End | Part) -> None:
-        """Take back a rank's post, at a time that has not passed yet."""
+        """Take back a post of a rank. The post's time must still be in the future."""
         posted.withdrawn = True
         if isinstance(posted, End):
             return
@@ -153,7 +153,7 @@ class Network:
             del self._plays[play.key]
 
     def call(self, ns: int, rank: int, action: Action) -> None:
-        """Let a rank's program go on at `ns`; its posts then count before messages move at `ns`."""
+        """Call `action`, a rank's code, at `ns`; its posts count before messages move at `ns`."""
         self._posted(ns, rank, self._number(), action)
 
     # Time
@@ -164,12 +164,12 @@ class Network:
         return self._events[0][0] if self._events else math.inf
 
     def advance(self, before_ns: float = math.inf) -> None:
-        """Run all events before a time."""
+        """Run all events before `before_ns`."""
         while self._events and self._events[0][0] < before_ns:
             self.happen()
 
     def happen(self) -> None:
-        """Let the next event happen."""
+        """Run the next event."""
         ns, *_, action = heapq.heappop(self._events)
         # A late post counts from now: no event is undone.
         self.now_ns = max(self.now_ns, ns)
@@ -184,7 +184,7 @@ class Network:
     def _at(
         self, ns: int, kind: int, round: int, rank: int, number: Number, action: Action
     ) -> None:
-        """Run an action at a time; a message can have several events at one time."""
+        """Plan an action for the time `ns`. A message can have several events at one time."""
         event = next(self._numbers)
         heapq.heappush(self._events, (ns, kind, round, rank, number, event, action))
 
@@ -196,7 +196,7 @@ class Network:
         self._look(now, item, place)
 
     def _look(self, now: int, item: Item, place: DevicePlace) -> None:
-        """Let a place look for its next item, once all items that are ready now are known."""
+        """Plan a place's next start at `now`, after all items that become ready at `now`."""
         if place.looks_ns != now:
             place.looks_ns = now
             begin: Action = partial(self._begin, place=place)
@@ -244,7 +244,7 @@ class Network:
             channel.receives.append(end)
 
     def _awaited_from_any(self, now: int, end: End, place: tuple[Hashable, int, int]) -> None:
-        """Take the message that came to the door first, if there is one."""
+        """Take the message that reached the receiver first; if there is none yet, wait for one."""
         there = [
             (door, src, channel)
             for src, channel in self._channels.get(place, {}).items()
@@ -260,7 +260,7 @@ class Network:
     def _at_the_door(
         self, now: int, end: End, channel: Channel, place: tuple[Hashable, int, int]
     ) -> None:
-        """Hand a message without a named receive to a waiting receive from any rank."""
+        """Hand a message, at its earliest time of arrival, to a waiting receive from any rank."""
         waiting = self._anybody.get(place)
         if waiting and channel.sends and channel.sends[0] is end:
             receive = waiting.popleft()
@@ -272,7 +272,7 @@ class Network:
         return send.posted_ns + self._route(send.rank, send.peer, send.peer)[2]
 
     def _match(self, now: int, send: End, receive: End) -> None:
-        """Give a message with both ends posted to the sender's side."""
+        """Give a message, with send and receive posted, to the sender's side of the link."""
         out, into, latency = self._route(send.rank, send.peer, receive.rank)
         latency *= send.rounds
         receive.nbytes = send.nbytes
@@ -283,7 +283,7 @@ class Network:
         self._at(now, MOVE, 0, send.rank, send.number, partial(self._carry, out=out))
 
     def _carry(self, now: int, out: Sender) -> None:
-        """Let a side carry the messages that are due by now, and plan the next look."""
+        """Move the messages that are due on a sender's side by now, and plan the next look."""
         while (message := out.take_due(now)) is not None:
             self._move(now, message)
             out.find_soonest()
@@ -307,7 +307,7 @@ class Network:
         send.finish(max(through, now))  # a send ends only after the receive's post
 
     def _route(self, src: int, dst: int, receiver: int) -> tuple[Sender, LinkSide, int]:
-        """Return sides and latency of a message; `receiver` is `dst`, or the original of `dst`."""
+        """Return both sides and the latency of a message; `receiver` is `dst` or its original."""
         found = self._routes.get((src, dst, receiver))
         if found is None:
             route = self.links.route(src, dst)
@@ -321,11 +321,11 @@ class Network:
     # Collectives
 
     def _go_on_at(self, part: Part, ns: int, round: int = 0) -> None:
-        """Plan the next step of a rank for the time `ns`."""
+        """Plan the next step of a rank's part in a collective for the time `ns`."""
         self._posted(ns, part.rank, part.number, partial(self._take_steps, part=part), round)
 
     def _take_steps(self, now: int, part: Part) -> None:
-        """Take a rank's steps until a step has to wait."""
+        """Do the next steps of a rank's part in a collective, until a step has to wait."""
         if part.withdrawn:
             return
         part.before = None
@@ -357,10 +357,10 @@ class Network:
         part.close(now)
 
     def _goes_on(self, part: Part) -> Callable[[End], None]:
-        """Return a function that takes the part's next steps when the awaited message is in.
+        """Return the function that does a part's next steps when a message is received.
 
-        The function ends the part as soon as the end of its last step is known, which may be ahead
-        of now. So two ranks with equal ends both learn their ends, and go on side by side.
+        The function ends the part as soon as the end of its last step is known, which may be after
+        now. So two ranks with equal ends both learn their ends, and go on side by side.
         """
 
         def received(end: End) -> None:

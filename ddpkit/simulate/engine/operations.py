@@ -63,9 +63,10 @@ def exchange(operation: str, parts: Sequence[Sequence[int]]) -> Schedule:
 
 
 def exchange_of(operation: str, rank: int, sends: Sequence[int], takes: Sequence[int]) -> Schedule:
-    """Return one rank's share of an `exchange`, from the sizes that the rank knows.
+    """Return one rank's sends and receives in an `exchange`, from the sizes that the rank knows.
 
-    sends, takes  bytes that the rank sends to each rank, and bytes that it receives from each rank
+    sends  the number of bytes that the rank sends to each rank
+    takes  the number of bytes that the rank receives from each rank
     """
     steps = (*_exchange_steps(rank, sends, takes),)
     return Schedule("exchange", operation, len(sends), max(sum(sends), sum(takes)), steps)
@@ -83,16 +84,17 @@ def _exchange_steps(rank: int, sends: Sequence[int], takes: Sequence[int]) -> li
 
 
 def _part(sizes: Sequence[int], index: int) -> Part:
-    """Return the place of a part in the vector of all parts."""
+    """Return the start and the end of part `index` in the vector of all parts."""
     start = sum(sizes[:index])
     return start, start + sizes[index]
 
 
 @lru_cache(64)
 def _equal_exchange(operation: str, nbytes: int, world_size: int) -> Schedule:
-    """Return an exchange of equal parts.
+    """Return the schedule of an all-to-all with equal parts.
 
-    ``nbytes`` is the size of one part for an all_to_all, of all parts for an all_to_all_single.
+    For all_to_all, ``nbytes`` is the size of one part; for all_to_all_single, of all parts
+    together.
     """
     part = nbytes if operation == "all_to_all" else nbytes // world_size
     return exchange(operation, ((part,) * world_size,) * world_size)
@@ -101,8 +103,8 @@ def _equal_exchange(operation: str, nbytes: int, world_size: int) -> Schedule:
 def collective_ns(operation: str, nbytes: int, links: Links) -> int:
     """Return the time of a collective from the common start to the last rank's end, in ns.
 
-    ``nbytes`` is the input of one rank. Equal links use the formula of the algorithm; other links
-    are played event by event.
+    ``nbytes`` is the input of one rank. On equal links the algorithm's formula gives the time; on
+    other links the engine plays all messages.
     """
     operation = operation.removesuffix("_coalesced")
     if not links.equal:

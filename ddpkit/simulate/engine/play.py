@@ -48,7 +48,7 @@ class Stuck(NamedTuple):
 
 
 class Unended(NamedTuple):
-    """A step that a rank has posted or launched, and that never ends."""
+    """A step that a rank has posted or launched, and that has not ended."""
 
     rank: int
     step: Action
@@ -56,7 +56,7 @@ class Unended(NamedTuple):
 
 @dataclass(frozen=True, repr=False)
 class Played:
-    """The outcome of a program's ranks. Times in ns from the common start."""
+    """The result of playing a program: the ranks' times, in ns from the common start."""
 
     program: Program
     links: Links
@@ -84,10 +84,11 @@ class Played:
 
 @contextmanager
 def _no_look_for_garbage() -> Iterator[None]:
-    """A block that makes many small objects, none of them garbage before the block's end.
+    """Switch Python's garbage collector off for a block that makes many small objects.
 
-    Each time that the number of objects has grown by a quarter, Python would search all objects for
-    garbage, torch's modules included: half of the time of a large program.
+    None of these objects is garbage before the end of the block. Each time that the number of
+    objects has grown by a quarter, Python would search all objects for garbage, even those of
+    torch's modules. For a large program this search takes half of the time.
     """
     looks = gc.isenabled()
     gc.disable()
@@ -99,7 +100,7 @@ def _no_look_for_garbage() -> Iterator[None]:
 
 
 def play_program(program: Program, link: LinkSpec, *, keep_ends: bool = False) -> Played:
-    """Play a program; lanes that wait forever are in ``stuck``.
+    """Play a program and return its times; the result's ``stuck`` has lanes that wait forever.
 
     ``keep_ends``: keep the messages of collectives in ``collective_parts``. Raises ValueError for a
     message with an unknown operation, without a needed peer, or with a peer outside the run.
@@ -133,7 +134,7 @@ def _play(program: Program, link: LinkSpec, keep_ends: bool) -> Played:
 
 @dataclass(slots=True, eq=False)
 class _Handle:
-    """A step for which lanes may wait, and which other steps may follow."""
+    """The state of a posted step. Lanes may wait for the step, and other steps may follow it."""
 
     done_ns: int = UNKNOWN
     peer: int | None = None
@@ -141,7 +142,7 @@ class _Handle:
     waiting: list[Callable[[], None]] = field(default_factory=list)  # called once the end is known
 
     def finished(self, what: Any) -> None:
-        """Take over the end of a message, a part of a collective, or an item."""
+        """Record the end of a message, of a part of a collective, or of an item: `what`."""
         self.peer = getattr(what, "peer", None)
         self.done_at(what.done_ns)
 
@@ -153,7 +154,7 @@ class _Handle:
 
 
 class _ProgramRank:
-    """The lanes of one rank, and its posts."""
+    """One rank of a program that is being played: its lanes, and the steps it has posted."""
 
     def __init__(
         self, network: Network, number: int, lanes: Mapping[str, Lane], world_size: int
@@ -174,7 +175,7 @@ class _ProgramRank:
         return self.handles.setdefault(name, _Handle())
 
     def new_handle(self, name: Hashable) -> _Handle:
-        """Return a new handle for a step; an earlier step of this name has ended."""
+        """Return a new handle for a step. An earlier step of the same name must have ended."""
         if name is None:
             return _Handle()
         found = self.handles.get(name)
@@ -183,7 +184,7 @@ class _ProgramRank:
         return found
 
     def begin(self, step: Posted | Launch, now: int) -> _Handle:
-        """Post or launch a step once all steps that it follows are done; return its handle."""
+        """Post or launch a step once all steps that it follows have ended; return its handle."""
         turn, handle = len(self.taken), self.new_handle(step.handle)
         self.taken.append((step, handle))
         follows = [self.handle(name) for name in step.follows]
@@ -215,7 +216,7 @@ class _ProgramRank:
         self.launched.append((step, item))
 
     def _post(self, step: Posted, now: int, handle: _Handle) -> None:
-        """Post a message or a part at a time."""
+        """Post a message, or a part in a collective, at the time `now`."""
         what: Any
         if isinstance(step, CollectivePart):
             what = self.network.enter(
@@ -294,7 +295,7 @@ class _ProgramRank:
 
 
 class _RunningLane:
-    """A lane while it is played: it takes steps one after another until a step holds the lane."""
+    """A lane that is being played: it does one step after another until a step makes it wait."""
 
     def __init__(self, rank: _ProgramRank, name: str, lane: Lane) -> None:
         self.rank, self.name, self.now = rank, name, 0
@@ -307,7 +308,7 @@ class _RunningLane:
         self._began = False
 
     def go_on(self, now: int) -> None:
-        """Take steps until a step holds the lane."""
+        """Do the lane's next steps, until a step makes the lane wait."""
         self.now = now
         if self._done is not None:
             done, self._done = self._done, None
@@ -330,7 +331,7 @@ class _RunningLane:
         return told
 
     def _take(self, step: Action) -> bool:
-        """Take a step; return True if the lane goes on at once."""
+        """Do one step; return True if the lane can do its next step at once."""
         rank, self._awaited = self.rank, ()
         if isinstance(step, Work):
             rank.worked.append((step, self.now))
@@ -346,7 +347,7 @@ class _RunningLane:
         return self._wait([handle]) if holds else True
 
     def _wait(self, handles: Sequence[_Handle]) -> bool:
-        """Let the lane wait for the steps of `handles`; return True if all are done by now."""
+        """Make the lane wait for the steps of `handles`; return True if all have ended by now."""
         self._awaited = handles
         unknown = [handle for handle in handles if handle.done_ns == UNKNOWN]
         self._left = len(unknown)
@@ -360,13 +361,13 @@ class _RunningLane:
         return False
 
     def one_done(self) -> None:
-        """Go on after the last awaited step."""
+        """Count one of the awaited steps as ended; after the last one, resume the lane."""
         self._left -= 1
         if not self._left and self._until():
             self.rank.network.call(self.now, self.rank.number, self.go_on)
 
     def _until(self) -> bool:
-        """Return True if all awaited steps are over; otherwise let the lane go on at their end."""
+        """Return True if all awaited steps have ended by now; else resume the lane at their end."""
         until = max((handle.done_ns for handle in self._awaited), default=0)
         if until <= self.now:
             return True

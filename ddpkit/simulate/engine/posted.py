@@ -1,4 +1,4 @@
-"""The posts on a `Network`: messages, collectives, and the sides of links that carry them."""
+"""Messages and parts of collectives that ranks have posted, and the sides of links they use."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ Order: TypeAlias = tuple[int, int, Number]  # time of sending, sending rank, num
 
 @dataclass(slots=True, eq=False)
 class End:
-    """One end of a message, as its rank has posted it. Times in ns; `UNKNOWN` until known."""
+    """One end of a message, posted by a rank: the send or the receive.
+
+    Times are in ns, and `UNKNOWN` until they are known.
+    """
 
     rank: int
     posted_ns: int
@@ -35,13 +38,13 @@ class End:
     rounds: int = 1  # number of equal rounds in a row that this message stands for
 
     def find(self, peer: int) -> None:
-        """Note the sender whose message a receive from any rank takes."""
+        """Record the sender of the message that a receive from any rank takes."""
         self.peer = peer
         if self.found is not None:
             self.found(self)
 
     def finish(self, done_ns: int) -> None:
-        """Note the time at which this end is done."""
+        """Record the time at which this end is done."""
         self.done_ns = done_ns
         if self.then is not None:
             self.then(self)
@@ -49,15 +52,16 @@ class End:
 
 @dataclass(slots=True, eq=False)
 class Sender(LinkSide):
-    """An outgoing side. It carries messages that have a receive, in the order of their sends.
+    """The outgoing side of a link. It carries messages in the order of their sends.
 
-    A message that was sent first still goes first if its receive is posted at most `patience_ns`
-    after the message could have left: a receive that is late by less than the latency delays
-    nothing. The patience is the latency, or the message's own time on the wire if this is shorter:
-    after that time its send might be over.
+    A message is carried only when its receive is posted. A message that was sent first still goes
+    first if its receive is posted at most `patience_ns` after the message could have left: a
+    receive that is late by less than the latency delays nothing. The patience is the latency, or
+    the message's own time on the wire if this time is shorter: after that time the message's send
+    might be over.
 
     Messages wait in groups of equal patience. In a group the message that was sent first is also
-    the first to be due, so a look compares only the groups' first messages.
+    the first to be due, so a look compares only the first messages of the groups.
     """
 
     looks_ns: int = UNKNOWN  # the time of the next look for messages to carry
@@ -66,7 +70,7 @@ class Sender(LinkSide):
     _soonest: Matched | None = None  # the message with the smallest `due`
 
     def add(self, message: Matched) -> None:
-        """Add a message with both ends posted."""
+        """Add a message with its send and its receive posted."""
         if message.patience_ns not in self._groups:
             self._groups[message.patience_ns] = []
             insort(self._patiences, message.patience_ns)
@@ -75,7 +79,7 @@ class Sender(LinkSide):
             self._soonest = message
 
     def soonest(self) -> Matched | None:
-        """Return the message that is due first; None if no message waits."""
+        """Return the message with the earliest due time; None if no message waits."""
         return self._soonest
 
     def take_due(self, now: int) -> Matched | None:
@@ -95,7 +99,7 @@ class Sender(LinkSide):
         return message
 
     def find_soonest(self) -> None:
-        """Find the message that is due first, after `free_ns` of the side has changed."""
+        """Find the message with the earliest due time again, after a change of `free_ns`."""
         self._soonest = None
         for patience in self._patiences:
             message = self._groups[patience][0][1]
@@ -114,7 +118,7 @@ class Sender(LinkSide):
 
 @dataclass(slots=True, eq=False)
 class Matched:
-    """A message with both ends posted, before it moves."""
+    """A message with its send and its receive posted, before it moves."""
 
     send: End
     receive: End
@@ -130,18 +134,18 @@ class Matched:
 
     @property
     def due_ns(self) -> int:
-        """The time at which the side takes the message, unless a message sent earlier is due."""
+        """The time at which the side carries the message, unless an earlier send is due by then."""
         return max(self.send.posted_ns, self.out.free_ns) + self.patience_ns
 
     @property
     def due(self) -> tuple[int, Order]:
-        """The key by which a side finds the message that is due first."""
+        """The key for comparing messages: the message with the smallest key is due first."""
         return self.due_ns, self.order
 
 
 @dataclass(slots=True, eq=False)
 class Channel:
-    """The messages from one rank to another with one end posted."""
+    """The messages from one rank to another with only a send or only a receive posted."""
 
     sends: deque[End] = field(default_factory=deque)
     receives: deque[End] = field(default_factory=deque)
@@ -169,11 +173,11 @@ class Part:
     ended: Callable[[Part], None] | None = None  # the network's function, called when `open` is 0
 
     def closes(self, end: End) -> None:
-        """Note the end of a send."""
+        """Count the end of a send, as `close` does."""
         self.close(end.done_ns)
 
     def close(self, ns: int) -> None:
-        """Note the end of a send, or of all steps; the last end closes the part."""
+        """Count one end: that of a send, or that of all steps. The last end ends the part."""
         self.until_ns = max(self.until_ns, ns)
         self.open -= 1
         if not self.open and self.ended is not None:
@@ -197,7 +201,7 @@ class Play:
     done: list[Part] = field(default_factory=list)
 
     def channel(self, src: int, dst: int) -> Channel:
-        """Return the channel from one member to another, by their numbers in the group."""
+        """Return the channel from one member to another, by the members' numbers in the group."""
         found = self.channels.get((src, dst))
         if found is None:
             found = self.channels[src, dst] = Channel()

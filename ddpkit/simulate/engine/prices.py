@@ -1,7 +1,8 @@
 """Prices: the time of one all_reduce by an algorithm on any links, even with 4,096 ranks.
 
-A `Price` is a function, bytes -> ns. `replay` takes any price: of a ring, of the cheapest algorithm
-for each bucket (NCCL chooses in this way), of half as many bytes, or from a measured table.
+A `Price` is a function from bytes to ns. `replay` accepts any price: for example of a ring, of the
+fastest algorithm for each bucket (NCCL chooses in this way), of half as many bytes, or from a
+measured table.
 """
 
 from __future__ import annotations
@@ -26,10 +27,10 @@ MANY = 256  # ranks; with more ranks, all chunks of a ring count as equally long
 
 
 def price_of(algorithm: str, world_size: int, link: LinkSpec) -> Price:
-    """Return the price of an all_reduce: a function, bytes -> ns, which remembers its answers.
+    """Return the price of an all_reduce: a function from bytes to ns, with a cache.
 
-    ``algorithm`` is one of ALL_REDUCE, or "cheapest": the faster of ring and butterfly for each
-    number of bytes. Raises ValueError for another name or a bad link.
+    ``algorithm`` is a name in ALL_REDUCE, or "cheapest": the faster of ring and butterfly for each
+    number of bytes. Raises ValueError for any other name, and for a bad link.
     """
     if algorithm not in (CHEAPEST, *ALL_REDUCE):
         raise ValueError(
@@ -41,12 +42,14 @@ def price_of(algorithm: str, world_size: int, link: LinkSpec) -> Price:
 def all_reduce_ns(algorithm: str, nbytes: int, links: Links) -> int:
     """Return the time of an all_reduce from the common start to the last rank's end, in ns.
 
-    Equal links use the closed form of the algorithm; a ring on unequal links is played round by
-    round, and every other case event by event: all three are exact. For many ranks they would take
-    long. Therefore a ring of more than 256 ranks on unequal links has chunks of one length, which
-    are at most a byte too long. With more than 64 ranks, recursive doubling on hosts lets all
-    messages of a host's round wait for each other, and other algorithms take the slowest link for
-    all ranks: these two results are at least the true time.
+    On equal links the algorithm's closed form gives the time. A ring on unequal links is played
+    round by round, and every other case event by event. These three results are exact.
+
+    Exact results for many ranks would take long to compute, so three cases use an approximation. In
+    a ring of more than 256 ranks on unequal links, all chunks have one length, which is at most a
+    byte too long. In recursive doubling with more than 64 ranks on hosts, all messages of a host in
+    a round wait for each other. Other algorithms with more than 64 ranks use the slowest link for
+    all ranks. In the last two cases the result is never below the exact time.
     """
     not_for("predict")
     n = len(links)
@@ -69,7 +72,8 @@ def _butterfly_on_hosts(nbytes: int, links: Links, size: int) -> int:
     """Return the time of recursive doubling on hosts of ``size`` ranks, in ns.
 
     The first rounds stay inside the hosts. In all further rounds, the ranks of a host share the
-    host's link. If the number of ranks is no power of two, there are two more of these rounds.
+    host's link. If the number of ranks is not a power of two, there are two more rounds between
+    hosts.
     """
     assert links.hosts is not None
     n, inside, between = len(links), links.each[0], links.hosts.between

@@ -1,16 +1,16 @@
 """Programs: the work and messages of every rank, in order, on one lane or on several.
 
 A `Schedule` has the messages between ranks. A `Program` also has work and lanes: a rank does the
-steps of one lane one after another, and its lanes at the same time. A schedule is a program of one
-lane without work. A step of data parallelism, a pipeline, servers with their workers and sharded
-parameters are programs (`step_program`, `pipeline_program`, `server_program`, `shard_program`).
-`simulate.engine` plays any of them on any links.
+steps of a lane one after another, and runs its lanes at the same time. A schedule is a program in
+which each rank has one lane without work. A step of data parallelism, a pipeline, servers with
+their workers and sharded parameters are programs (`step_program`, `pipeline_program`,
+`server_program`, `shard_program`). `simulate.engine` plays any of these programs on any links.
 
-    Work             the lane is busy for a time
+    Work             compute: the lane is busy for a time
     MessageEnd       one end of a message, named as in torch: "isend", "irecv"; "send" and "recv"
                      hold the lane until they are done
     CollectivePart   the rank's part in a collective; with async_op the lane goes on at once
-    After            the lane waits for steps with these handles, of any lane of its rank
+    After            the lane waits for the steps with these handles, in any lane of its rank
     Launch           an item for a place of the rank's device; the lane goes on at once
 
 On a rank with a device a lane is the device's host. The host launches messages and collectives too:
@@ -34,9 +34,9 @@ MESSAGES = (*BLOCKING, "isend", "irecv")
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """The lane is busy for ``ns``; ``kind`` is the kind of the span, see `Span`.
+    """A step that keeps the lane busy for ``ns``; ``kind`` is the kind of the span, see `Span`.
 
-    Without a name there is no span: the lane only lets time pass.
+    Without a name the step makes no span: the lane only lets time pass.
     """
 
     ns: int
@@ -49,9 +49,10 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class MessageEnd:
-    """One end of a message. ``op`` is one of MESSAGES; a peer of None takes any rank's message.
+    """A step that posts a send or a receive.
 
-    The message is posted when the steps that it ``follows`` are done.
+    ``op`` is one of MESSAGES. A receive with the peer None takes a message from any rank. The step
+    is posted when the steps that it ``follows`` are done.
     """
 
     op: str
@@ -66,12 +67,13 @@ class MessageEnd:
 
 @dataclass(frozen=True, slots=True)
 class CollectivePart:
-    """The rank's part in collective ``number`` of a group; a group runs one collective at a time.
+    """A step that posts the rank's part in collective ``number`` of a group.
 
-    ``schedule`` has as many ranks as ``members``, and elements of ``itemsize`` bytes; ``nbytes`` is
-    the rank's input. ``together``: the collective ends for all members at one time, as a barrier
-    does. ``after_all``: the collective ends for no member before all members have posted their
-    parts, as a reduce does. The part is posted when the steps that it ``follows`` are done.
+    A group runs one collective at a time. ``schedule`` has as many ranks as ``members``, and
+    elements of ``itemsize`` bytes; ``nbytes`` is the rank's input. ``together``: the collective
+    ends for all members at one time, as a barrier does. ``after_all``: the collective ends for no
+    member before all members have posted their parts, as a reduce does. The part is posted when the
+    steps that it ``follows`` are done.
     """
 
     schedule: Schedule
@@ -90,18 +92,19 @@ class CollectivePart:
 
 @dataclass(frozen=True, slots=True)
 class After:
-    """The lane goes on when the steps with these handles are done, even steps not posted yet."""
+    """A step that makes the lane wait for the steps with these handles, even if not posted yet."""
 
     handles: tuple[Hashable, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """An item of ``ns`` for a ``place`` of the rank's device: see `simulate.engine.device`.
+    """A step that launches an item of ``ns`` on a ``place`` of the rank's device.
 
-    The item is ready when the lane has come to it and the steps that it ``follows`` are done. The
-    launch itself takes no time of the lane: put a `Work` before it. Of items that are ready, the
-    item with the lowest number as its ``priority`` is served first.
+    `simulate.engine.device` describes places. The item is ready when the lane has come to this step
+    and the steps that it ``follows`` are done. The launch itself takes no time of the lane: put a
+    `Work` before it. Among the items that are ready, the item with the lowest ``priority`` runs
+    first.
     """
 
     ns: int
@@ -115,7 +118,7 @@ class Launch:
 
 
 class Resumed(NamedTuple):
-    """Facts for a lane that goes on: the time in ns, and the sender of the received message."""
+    """The data that a generator lane gets when it resumes: the time in ns, a message's sender."""
 
     ns: int
     peer: int | None = None
@@ -130,10 +133,10 @@ Lane: TypeAlias = Sequence[Action] | Deciding
 
 @dataclass(frozen=True, repr=False)
 class Program:
-    """The work of every rank: ``ranks[rank]`` has the rank's lanes by name.
+    """The steps of every rank: ``ranks[rank]`` has the rank's lanes by name.
 
-    A lane is a list of steps, or a function that yields steps and gets a `Resumed` for each step:
-    for example, a server that answers any worker.
+    A lane is a list of steps, or a function that yields steps and gets a `Resumed` for each step. A
+    server that answers any worker, for example, is such a function.
     """
 
     name: str
@@ -154,7 +157,7 @@ class Program:
     def of_schedule(
         cls, schedule: Schedule, itemsize: int = 1, starts: Mapping[int, int] | None = None
     ) -> Program:
-        """Return the program of a schedule, in which a rank begins at ``starts[rank]`` ns, or 0."""
+        """Return the program of a schedule. Each rank begins at ``starts[rank]`` ns, or at 0."""
         everybody, begin = tuple(range(schedule.world_size)), starts or {}
         part = CollectivePart(schedule, everybody, 0, schedule.length * itemsize, itemsize=itemsize)
         lanes: list[Lane] = [[Work(begin.get(rank, 0), ""), part] for rank in everybody]

@@ -1,12 +1,12 @@
-"""The queues of a device as its host sees them: the items that the next item follows.
+"""The queues of a device: for each new item, the earlier items that must end before it starts.
 
 A host launches items on streams, and goes on. An item follows the last item of its stream, and all
 items for which the stream was told to wait. A communicator is one queue for collectives of all
-streams: each also follows the communicator's last collective. (CUDA C++ Programming Guide,
-"Streams"; NCCL User Guide, "Using multiple NCCL communicators concurrently".)
+streams: each collective also follows the communicator's last collective. (CUDA C++ Programming
+Guide, "Streams"; NCCL User Guide, "Using multiple NCCL communicators concurrently".)
 
-The same bookkeeping serves programs of the simulator, with handles as items, and real ranks, with
-the timekeeper's numbers as items.
+The simulator and real ranks both use `Queues`: in the simulator's programs the items are handles,
+and on real ranks they are the timekeeper's numbers of operations.
 """
 
 from __future__ import annotations
@@ -28,19 +28,23 @@ class Queues(Generic[T]):
         self._communicators: dict[Hashable, T] = {}
 
     def tail(self, stream: Hashable = None) -> tuple[T, ...]:
-        """Return the items that the next item follows; without a stream, on the current stream."""
+        """Return the items that the next item of a stream follows.
+
+        The default is the current stream.
+        """
         return self._streams.get(self.current if stream is None else stream, ())
 
     def launch(self, item: T) -> tuple[T, ...]:
-        """Make an item the current stream's last; return the items that it follows."""
+        """Make an item the last item of the current stream; return the items that it follows."""
         follows = self.tail()
         self._streams[self.current] = (item,)
         return follows
 
     def collective(self, item: T, communicator: Hashable, *, blocking: bool) -> tuple[T, ...]:
-        """Make an item the communicator's last; return the items that it follows.
+        """Make a collective the communicator's last item; return the items that it follows.
 
-        blocking  ``async_op=False``: the current stream's next item follows the collective
+        If `blocking` (``async_op=False``), the next item of the current stream follows the
+        collective.
         """
         follows = self.tail()
         last = self._communicators.get(communicator)
@@ -52,18 +56,18 @@ class Queues(Generic[T]):
         return follows
 
     def follow(self, items: Iterable[T], stream: Hashable = None) -> None:
-        """Let a stream wait for items: its next item follows them too. The host goes on."""
+        """Make the next item of a stream follow `items` too. The host does not wait."""
         key = self.current if stream is None else stream
         self._streams[key] = tuple(dict.fromkeys((*self._streams.get(key, ()), *items)))
 
     def everything(self) -> tuple[T, ...]:
-        """Return the last items of all streams and communicators: a synchronization awaits them."""
+        """Return the last item of each stream and communicator: a synchronization waits for all."""
         tails = (item for tail in self._streams.values() for item in tail)
         return tuple(dict.fromkeys((*tails, *self._communicators.values())))
 
     @contextmanager
     def on(self, stream: Hashable) -> Iterator[None]:
-        """A block in which a stream is the current stream."""
+        """Make a stream the current stream inside a ``with`` block."""
         before, self.current = self.current, stream
         try:
             yield

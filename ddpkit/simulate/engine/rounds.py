@@ -1,12 +1,13 @@
-"""All-reduces as arrays: a round of all ranks at once, by the rules of `ddpkit.link`.
+"""All-reduces computed with arrays, a round of all ranks at a time, by the rules of `ddpkit.link`.
 
 `engine.network` moves one message after another, which is exact for every schedule and takes
 minutes for a ring of 4,096 ranks. Here a round is a few operations on arrays with one element for
 each rank. The result is exact, to the nanosecond, if no two messages of a round share a side of a
 link: in a ring, also on hosts, and in recursive doubling if the ranks have separate links.
 
-A round that starts later by a constant ends later by this constant. So once all clocks have
-the same differences as some rounds before, the remaining rounds need not be played.
+If all clocks are later by a constant when a round starts, they are later by the same constant when
+the round ends. So once all clocks exceed those of some rounds before by one constant, the remaining
+rounds need not be played.
 """
 
 from __future__ import annotations
@@ -52,7 +53,10 @@ def ring_ends(nbytes: int, links: Links, starts: Sequence[int] | None = None) ->
 
 
 def _unequal_rounds(edges: _Edges, at: Times, rounds: int, least: int, longer: int) -> Times:
-    """Return the ends of a ring's rounds; the first ``longer`` chunks have ``least`` + 1 bytes."""
+    """Return the time at which each rank ends the rounds of a ring with unequal chunks.
+
+    The first ``longer`` chunks have ``least`` + 1 bytes, the other chunks ``least`` bytes.
+    """
     import numpy as np
 
     n = len(at)
@@ -67,9 +71,10 @@ def _unequal_rounds(edges: _Edges, at: Times, rounds: int, least: int, longer: i
 
 
 def _equal_rounds(edges: _Edges, at: Times, rounds: int, nbytes: int, period: int) -> Times:
-    """Return the ends of a ring with equal messages, like `_Edges.move` but without new arrays.
+    """Return the time at which each rank ends the rounds of a ring with equal chunks.
 
-    Every few rounds, the clocks are compared with the clocks ``period`` rounds before.
+    The rules are those of `_Edges.move`, but the loop makes no new arrays. Every few rounds, the
+    clocks are compared with the clocks of ``period`` rounds before.
     """
     import numpy as np
 
@@ -107,8 +112,9 @@ def _equal_rounds(edges: _Edges, at: Times, rounds: int, nbytes: int, period: in
 def butterfly_ends(nbytes: int, links: Links, starts: Sequence[int] | None = None) -> list[int]:
     """Return the time at which each rank ends recursive doubling of ``nbytes`` bytes, in ns.
 
-    Ranks beyond a power of two act in the first and the last round. Raises ValueError for ranks
-    that share hosts, because their messages share the links of the hosts.
+    If the number of ranks is not a power of two, the ranks beyond the largest power of two send
+    only in the first round, and receive only in the last round. Raises ValueError for ranks that
+    share hosts, because their messages share the links of the hosts.
     """
     import numpy as np
 
@@ -141,7 +147,7 @@ def butterfly_ends(nbytes: int, links: Links, starts: Sequence[int] | None = Non
 
 
 class _Edges:
-    """Messages of one round; each takes sides of links that no other message takes."""
+    """The messages of one round. No two of them use the same side of a link."""
 
     def __init__(self, links: Links, pairs: Sequence[tuple[int, int]]) -> None:
         import numpy as np
@@ -159,7 +165,7 @@ class _Edges:
         self.out_free, self.in_free = np.zeros((2, len(pairs)), dtype=np.int64)
 
     def wire_ns(self, nbytes: Any) -> tuple[Times, Times]:
-        """Return the times for which messages occupy the senders' and the receivers' sides."""
+        """Return how long messages take on the senders' and on the receivers' sides, in ns."""
         import numpy as np
 
         rates = np.broadcast_arrays(self.out_rate, self.in_rate)
@@ -167,7 +173,7 @@ class _Edges:
         return out, into
 
     def move(self, sent: Times, awaited: Times, nbytes: Any) -> tuple[Times, Times]:
-        """Return the times at which each message is received, and at which its sender is free."""
+        """Return the times at which messages are received, and at which their senders are free."""
         import numpy as np
 
         out, into = self.wire_ns(nbytes)
@@ -179,7 +185,7 @@ class _Edges:
 
 
 class _Free:
-    """The times at which the sides of the ranks' links are free again, kept between rounds."""
+    """The times at which the two sides of each rank's link are free again after a round."""
 
     def __init__(self, links: Links) -> None:
         import numpy as np
@@ -188,7 +194,10 @@ class _Free:
         self.out, self.into = np.zeros((2, len(links)), dtype=np.int64)
 
     def edges(self, pairs: Sequence[tuple[int, int]]) -> _Edges:
-        """Return the messages of a round; their `move` notes when the sides are free again."""
+        """Return the messages of a round between `pairs` (sender, receiver).
+
+        Their `move` stores in this object when the sides are free again.
+        """
         return _OwnSides(self, pairs)
 
 

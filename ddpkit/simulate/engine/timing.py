@@ -1,8 +1,8 @@
-"""A schedule on links: the times at which each message leaves and arrives.
+"""The trace of a schedule on links: the times at which each message leaves and arrives.
 
-A schedule is a program of one lane without work, and is played event by event by the rules of
-`ddpkit.link`. A send lets its rank go on at once; a receive holds its rank until the last byte is
-in; adding takes no time.
+A schedule is a program in which each rank has one lane without work. The engine plays it event by
+event, by the rules of `ddpkit.link`. After a send the rank goes on at once; in a receive the rank
+waits until the last byte has arrived; adding takes no time.
 """
 
 from collections.abc import Iterator, Mapping
@@ -54,7 +54,7 @@ def played(
     *,
     keep_ends: bool = True,
 ) -> list[Part]:
-    """Return each rank's part in a schedule, when all ranks are done."""
+    """Play a schedule to its end, and return each rank's part in it, with its messages' times."""
     done = play_program(Program.of_schedule(schedule, itemsize, starts), links, keep_ends=keep_ends)
     if done.stuck:
         ranks = [stuck.rank for stuck in done.stuck]

@@ -3,7 +3,8 @@
 Each rank follows 1F1B through its blocks, as `ddpkit.mesh.train_on_mesh` does on real ranks. The
 slices of a block add up their results once in the block's forward and once in its backward. In the
 last micro-batch's backward, each block's gradients leave for the other replicas as soon as they are
-ready. With shards the gradients are scattered, and the new parameters gathered after the optimizer.
+ready. With shards the gradients are reduce-scattered, and the new parameters are all-gathered after
+the optimizer.
 """
 
 from __future__ import annotations
@@ -29,14 +30,17 @@ def plan_time(plan: MeshPlan, model: MeshModel, machine: MeshMachine) -> Trace:
 
 
 def mesh_program(plan: MeshPlan, model: MeshModel, machine: MeshMachine) -> Program:
-    """Return the program of a step, a lane for each rank; raise ValueError as `plan_time` does."""
+    """Return the program of a step, with one lane for each rank.
+
+    Raises ValueError for a plan that does not divide the model.
+    """
     model.check(plan)
     lanes = [_MeshLane(rank, plan, model, machine).actions() for rank in range(plan.ranks)]
     return Program.of_lanes(f"a mesh of {plan}", (list(lane) for lane in lanes))
 
 
 def _by_stage(spans: Iterable[Span]) -> Iterator[Span]:
-    """Yield the spans, with the spans of a stage's blocks merged into one.
+    """Yield the spans of a step; the spans of a stage's blocks are merged into one span.
 
     The merged span reaches from the first block's start to the last block's end. The all-reduces of
     slices lie inside it, as in the span of a real rank.
@@ -53,7 +57,7 @@ def _by_stage(spans: Iterable[Span]) -> Iterator[Span]:
 
 
 class _MeshLane:
-    """The work of one rank in a step."""
+    """The program of one rank in a step: its compute, messages and collectives in order."""
 
     def __init__(self, rank: int, plan: MeshPlan, model: MeshModel, machine: MeshMachine) -> None:
         self.rank, self.plan = rank, plan
@@ -101,9 +105,10 @@ class _MeshLane:
     def _part(
         self, operation: str, axis: str, nbytes: int, handle: tuple[str, int] | None = None
     ) -> Iterator[Action]:
-        """Yield a collective of this rank's group along a dimension, if the group has other ranks.
+        """Yield this rank's part in a collective of its group along a dimension of the mesh.
 
-        With a handle the rank goes on at once.
+        If the group has no other rank, yield no step. With a handle the rank goes on at once;
+        without a handle the rank waits for the end.
         """
         stride, many = self.plan.strides[axis], self.plan.shape[axis]
         if many == 1:

@@ -1,9 +1,9 @@
 """Plans of a mesh: the numbers of replicas, stages and slices, and the places of their ranks.
 
-Ranks are laid out as a mesh of three dimensions, row by row, in the order of `AXES`: neighbours are
-slices of the same layers, ranks further apart are stages, and still further apart replicas. Llama 3
-lays out its GPUs in the same way (Meta, 2024, section 3.3.2): ranks that communicate most are
-nearest.
+The mesh has three dimensions, and ranks are numbered row by row in the order of `AXES`. Ranks with
+neighbouring numbers are slices of the same layers; then come the stages, and the numbers of
+replicas are furthest apart. Llama 3 lays out its GPUs in the same way (Meta, 2024, section 3.3.2):
+ranks that communicate most are nearest.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ NUMBER = 4  # bytes of a float32
 
 @dataclass(frozen=True, order=True)
 class MeshPlan:
-    """A plan: the mesh, each replica's micro-batches, and whether replicas share the optimizer.
+    """A plan: the numbers of replicas, stages and slices, and of each replica's micro-batches.
 
-    With ``shards`` a replica keeps the optimizer's state of a part of the parameters, and steps
-    that part alone.
+    With ``shards`` the replicas share the optimizer: each replica keeps the optimizer's state for a
+    part of the parameters, and updates only that part.
     """
 
     replicas: int = 1
@@ -51,7 +51,7 @@ class MeshPlan:
 
     @property
     def strides(self) -> dict[str, int]:
-        """The distance of neighbours along each dimension, in ranks."""
+        """The difference between the numbers of neighbouring ranks along each dimension."""
         return dict(zip(AXES, (self.stages * self.slices, self.slices, 1), strict=True))
 
     def __str__(self) -> str:
@@ -111,12 +111,12 @@ class MeshMachine:
 
     @property
     def machine(self) -> str:
-        """The ``machine=`` of a cluster: FLOP/s and memory, so that only FLOPs take time."""
+        """The value for ``Cluster(machine=...)``: FLOP/s and memory; only FLOPs take time."""
         return f"{self.flops / 1e9:.10g} GFLOP/s, {self.memory / 1e6:.12g} MB"
 
     @property
     def link(self) -> dict[int | str, str | Link | int]:
-        """The ``link=`` of a cluster."""
+        """The value for ``Cluster(link=...)``."""
         return {"hosts of": self.per_host, "inside": self.inside, "between": self.between}
 
     def all_reduce(self, nbytes: int, ranks: int, stride: int) -> float:
@@ -148,7 +148,10 @@ class MeshMachine:
         return crossing * (far + late) + (1 - crossing) * near
 
     def _hops(self, nbytes: float, stride: int) -> tuple[float, float, float]:
-        """Return the seconds of a message in a host, between hosts, and of all on a shared link."""
+        """Return times in s: a message inside a host, a message between hosts, and a shared round.
+
+        The last is the time for which all messages of one round occupy a host's link.
+        """
         inside, between = _parsed(self.inside), _parsed(self.between)
         near = inside.latency_ns / 1e9 + nbytes / inside.bytes_per_s
         bytes_s = nbytes / between.bytes_per_s

@@ -15,7 +15,10 @@ from ddpkit.simulate.messages.schedules import Recv, RecvReduce, Send, Step, Ste
 
 
 def all_to_all(n: int, length: int, root: int = 0) -> Steps:
-    """Every rank sends its whole vector to all other ranks at once, and adds up all vectors."""
+    """Return steps in which every rank sends its vector to all ranks, and adds up all vectors.
+
+    All messages are sent at once.
+    """
     for far in range(1, n):  # distance 1 first, then 2, ...: no rank receives from two at a time
         for rank in range(n):
             yield Send(rank, (rank + far) % n, (0, length), 0, original=True)
@@ -25,7 +28,7 @@ def all_to_all(n: int, length: int, root: int = 0) -> Steps:
 
 
 def round_robin(n: int, length: int, root: int = 0) -> Steps:
-    """`all_to_all`, but one exchange after another, in n-1 rounds."""
+    """Return the messages of `all_to_all` in n-1 rounds, one exchange after another."""
     for far in range(1, n):
         for rank in range(n):
             yield Send(rank, (rank + far) % n, (0, length), far - 1, original=True)
@@ -33,7 +36,7 @@ def round_robin(n: int, length: int, root: int = 0) -> Steps:
 
 
 def master_worker(n: int, length: int, root: int = 0) -> Steps:
-    """All ranks send their vectors to the root; the root adds up, and sends the sum to all."""
+    """Return steps in which the root gets and adds all vectors, and sends the sum to all ranks."""
     workers = [(root + i) % n for i in range(1, n)]
     for worker in workers:
         yield Send(worker, root, (0, length), 0)
@@ -44,16 +47,16 @@ def master_worker(n: int, length: int, root: int = 0) -> Steps:
 
 
 def tree(n: int, length: int, root: int = 0) -> Steps:
-    """A binomial tree: vectors go up to the root, which adds, and the sum goes down again."""
+    """Return the steps of a binomial tree: sums go up to the root, then the total goes down."""
     yield from collectives.reduce(n, length, root)
     yield from _later(collectives.broadcast(n, length, root), doublings(n))
 
 
 def butterfly(n: int, length: int, root: int = 0) -> Steps:
-    """Recursive doubling: exchange the sum so far with the rank 1, 2, 4, ... away.
+    """Return the steps of recursive doubling: ranks 1, 2, 4, ... apart exchange their sums so far.
 
-    If n is no power of two, each rank beyond the greatest power of two first gives its vector to a
-    rank below this power, and gets the sum from that rank at the end: two more rounds.
+    If n is not a power of two, each rank beyond the greatest power of two first gives its vector to
+    a rank below this power, and gets the sum from that rank at the end. This adds two rounds.
     """
     doubled = 2 ** (n.bit_length() - 1)  # the greatest power of two in n
     beyond, whole = n - doubled, (0, length)
@@ -70,7 +73,7 @@ def butterfly(n: int, length: int, root: int = 0) -> Steps:
 
 
 def ring(n: int, length: int, root: int = 0) -> Steps:
-    """A reduce-scatter, then an all-gather: two times n-1 rounds, a chunk of length/n in each."""
+    """Return a ring's reduce-scatter, then its all-gather: n-1 rounds each, chunks of length/n."""
     yield from collectives.reduce_scatter(n, length)
     yield from _later(collectives.all_gather(n, length), n - 1)
 

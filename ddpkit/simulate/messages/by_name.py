@@ -1,4 +1,4 @@
-"""The schedules by name."""
+"""The function `schedule`, which returns the schedule of an algorithm by its name."""
 
 from collections.abc import Callable
 

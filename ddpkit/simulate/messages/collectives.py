@@ -13,7 +13,10 @@ from ddpkit.simulate.messages.schedules import Recv, RecvReduce, Send, Steps, ch
 
 
 def broadcast(n: int, length: int, root: int = 0) -> Steps:
-    """Binomial tree: in round k, the 2^k ranks with the vector send it 2^k ranks further."""
+    """Return the steps of a binomial tree.
+
+    In round k, each of the 2^k ranks that have the vector sends it to the rank 2^k further.
+    """
     for k in range(doublings(n)):
         for rank in range(min(2**k, n - 2**k)):
             here, there = (rank + root) % n, (rank + 2**k + root) % n
@@ -22,7 +25,10 @@ def broadcast(n: int, length: int, root: int = 0) -> Steps:
 
 
 def reduce(n: int, length: int, root: int = 0) -> Steps:
-    """Binomial tree, as in lab 02: in round k, every second rank sends its sum 2^k ranks down."""
+    """Return the steps of a binomial tree, as in lab 02.
+
+    In round k, every second remaining rank sends its sum to the rank 2^k below.
+    """
     for k in range(doublings(n)):
         for rank in range(0, n - 2**k, 2 ** (k + 1)):
             here, there = (rank + root) % n, (rank + 2**k + root) % n
@@ -31,7 +37,10 @@ def reduce(n: int, length: int, root: int = 0) -> Steps:
 
 
 def scatter(n: int, length: int, root: int = 0) -> Steps:
-    """The root sends each rank its chunk. No tree would send fewer bytes from the root."""
+    """Return steps in which the root sends each rank its chunk.
+
+    With a tree, the root would send no fewer bytes.
+    """
     for round in range(n - 1):
         peer = (root + round + 1) % n
         yield Send(root, peer, chunk(length, n, peer), round)
@@ -39,7 +48,7 @@ def scatter(n: int, length: int, root: int = 0) -> Steps:
 
 
 def gather(n: int, length: int, root: int = 0) -> Steps:
-    """Each rank sends its chunk to the root."""
+    """Return steps in which each rank sends its chunk to the root."""
     for round in range(n - 1):
         peer = (root + round + 1) % n
         yield Send(peer, root, chunk(length, n, peer), round)
@@ -47,7 +56,10 @@ def gather(n: int, length: int, root: int = 0) -> Steps:
 
 
 def all_gather(n: int, length: int, root: int = 0) -> Steps:
-    """Ring: each rank sends to its right the chunk that it got last, beginning with its own."""
+    """Return a ring's steps: each rank sends its right neighbour the chunk that it got last.
+
+    In the first round each rank sends its own chunk.
+    """
     for round in range(n - 1):
         for rank in range(n):
             mine, next_one = (chunk(length, n, (rank - round - i) % n) for i in (0, 1))
@@ -56,7 +68,7 @@ def all_gather(n: int, length: int, root: int = 0) -> Steps:
 
 
 def reduce_scatter(n: int, length: int, root: int = 0) -> Steps:
-    """Ring: the sum of a chunk starts right of its owner, and grows on the way round."""
+    """Return a ring's steps: the sum of a chunk starts right of its owner and ends at the owner."""
     for round in range(n - 1):
         for rank in range(n):
             mine, next_one = (chunk(length, n, (rank - round - i) % n) for i in (1, 2))
@@ -65,7 +77,10 @@ def reduce_scatter(n: int, length: int, root: int = 0) -> Steps:
 
 
 def barrier(n: int, length: int = 0, root: int = 0) -> Steps:
-    """Dissemination: after round k each rank knows that 2^(k+1) ranks came. No payload."""
+    """Return the steps of the dissemination barrier; its messages have no bytes.
+
+    After round k each rank knows that 2^(k+1) ranks have entered the barrier.
+    """
     for k in range(doublings(n)):
         for rank in range(n):
             yield Send(rank, (rank + 2**k) % n, (0, 0), k)

@@ -38,7 +38,7 @@ ONE_SIDE = "here: all messages pass one side of one link, one after the other"
 
 @dataclass(frozen=True, slots=True)
 class Formula:
-    """The cost of one algorithm."""
+    """The cost of one algorithm as a formula, with its source."""
 
     text: str  # the formula in α, t = S/β and n
     of_ranks: Callable[[int], Terms]  # the terms, a function of the number of ranks
@@ -72,11 +72,11 @@ def terms(algorithm: str, world_size: int) -> Terms:
 
 
 def bus_bandwidth(operation: str, world_size: int, nbytes: int, ns: int) -> float:
-    """Return the bytes per second and link, the "busbw" of NCCL's tests.
+    """Return an operation's bytes per second over each link: the "busbw" of NCCL's tests.
 
-    The value can be compared over operations and world sizes. It is S/time, times the share of S
+    The value can be compared between operations and world sizes. It is S/time, times the share of S
     that any algorithm must move over each link (nccl-tests, doc/PERFORMANCE.md). ``operation`` is
-    torch.distributed's name, ``nbytes`` is S.
+    torch.distributed's name, and ``nbytes`` is S.
     """
     n = world_size
     shares = {
@@ -98,17 +98,17 @@ def _one(a: float, b: float) -> Terms:
 
 
 def _binomial(n: int) -> Terms:
-    """Return the terms of a binomial tree, one for each rank.
+    """Return the terms of a broadcast by a binomial tree, one term for each rank.
 
-    The vector reaches rank r over as many links as r has ones in binary. On its way, as many
-    vectors were sent one after another as r has digits. So the last rank to get the vector need not
-    be the farthest.
+    The vector travels to rank r over as many links as the binary form of r has ones. Before it
+    arrives there, as many vectors were sent one after another as the binary form of r has digits.
+    So the last rank to get the vector need not be the one at the end of the most links.
     """
     return frozenset({(float(r.bit_count()), float(r.bit_length())) for r in range(n)})
 
 
 def _up(n: int) -> Terms:
-    """Return the terms of a tree up to the root: ⌊log2 n⌋ latencies, and ⌈log2 n⌉ vectors."""
+    """Return the terms of a reduce by a binomial tree: ⌊log2 n⌋ latencies and ⌈log2 n⌉ vectors."""
     return _one(n.bit_length() - 1, doublings(n))
 
 
@@ -117,11 +117,14 @@ def _up_and_down(n: int) -> Terms:
 
 
 def _doubling(n: int) -> Terms:
-    """Return the terms for p = 2^k doubling ranks; the n-p ranks beyond come first and last.
+    """Return the terms of recursive doubling among p = 2^k ranks, with n-p further ranks "beyond".
 
-    The sum of a rank beyond reaches every doubling rank after k+1 rounds. It reaches the other
-    ranks beyond over m fewer latencies, with m the binary digits of n-p-1; but a rank that serves a
-    rank beyond receives and sends k+2 vectors.
+    A rank beyond takes part in a first and in a last round only.
+
+    A term (a, b) is a path with a latencies and b vectors. The vector of a rank beyond has reached
+    every doubling rank after k+1 rounds: (k+1, k+1). It reaches the other ranks beyond over m+2
+    latencies, where m is the number of binary digits of n-p-1. But a doubling rank that serves a
+    rank beyond has to receive and send k+2 vectors: (m+2, k+2).
     """
     k = n.bit_length() - 1
     beyond = n - 2**k

@@ -1,4 +1,4 @@
-"""Runs a schedule on numbers, in this process, and returns each rank's vector."""
+"""`execute`: runs a schedule on numbers, in this process, and returns each rank's vector."""
 
 from collections import defaultdict, deque
 from collections.abc import Sequence
@@ -38,7 +38,7 @@ def execute(schedule: Schedule, vectors: Sequence[Sequence[int]]) -> list[Vector
 
 
 class _Memory:
-    """All ranks' vectors, and the messages between them."""
+    """The vectors of all ranks, and the messages that are under way."""
 
     def __init__(self, vectors: Sequence[Sequence[int]]) -> None:
         self.originals = vectors
@@ -46,7 +46,7 @@ class _Memory:
         self.mail: dict[tuple[int, int], deque[Vector]] = defaultdict(deque)  # (sender, receiver)
 
     def take(self, step: Step) -> bool:
-        """Take one step, if possible now; return True if it was taken."""
+        """Do one step, if it can be done now; return True if it was done."""
         part, vector = slice(*step.part), self.vectors[step.rank]
         if isinstance(step, Send):
             source = self.originals[step.rank] if step.original else vector

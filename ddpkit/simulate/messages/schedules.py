@@ -1,7 +1,7 @@
 """Schedules as data: each rank's sends, receives and sums, with their peers and their order.
 
-A schedule knows neither time nor values. `executor` runs a schedule on numbers, `timing` on links,
-`costs` states the schedule's time in closed form, and a picture draws the schedule.
+A schedule has neither times nor values. `executor` runs a schedule on numbers, `timing` plays it on
+links, `costs` has its time as a formula, and a picture can draw it.
 """
 
 from collections import defaultdict
@@ -23,7 +23,7 @@ ANSWERED = (  # exercises answered by a schedule, carried out on ranks
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """``rank`` hands ``part`` of its vector to the network, and goes on at once (an isend).
+    """A step in which ``rank`` sends ``part`` of its vector to ``peer`` and goes on at once.
 
     ``original``: send the part as the rank had it before the first step. ``rounds``: the message
     stands for this number of rounds in a row (`ddpkit.simulate.engine.folded`).
@@ -37,13 +37,13 @@ class Send:
     rounds: int = 1
 
     def __post_init__(self) -> None:
-        """Refuse to be made inside an exercise that a schedule would answer."""
+        """Raise an error inside an exercise for which a schedule would be the answer."""
         not_for(*ANSWERED)
 
 
 @dataclass(frozen=True, slots=True)
 class Recv:
-    """``rank`` waits for the next message from ``peer``, and writes it into ``part``."""
+    """A step in which ``rank`` waits for a message from ``peer``, and writes it to ``part``."""
 
     rank: int
     peer: int
@@ -54,7 +54,7 @@ class Recv:
 
 @dataclass(frozen=True, slots=True)
 class RecvReduce(Recv):
-    """A `Recv` that adds the message to ``part``."""
+    """A step like `Recv`, which adds the message to ``part``."""
 
 
 Step: TypeAlias = Send | Recv
@@ -65,7 +65,7 @@ Steps: TypeAlias = Iterator[Step]
 class Schedule:
     """The steps of one collective on a vector of ``length`` elements per rank.
 
-    A rank takes its own steps in order. Only a `Recv` makes a rank wait for another rank. Messages
+    A rank does its own steps in order. Only a `Recv` makes a rank wait for another rank. Messages
     from one rank to another arrive in the order of their sends.
     """
 
@@ -76,7 +76,7 @@ class Schedule:
     steps: tuple[Step, ...]
 
     def of(self, rank: int) -> tuple[Step, ...]:
-        """Return the steps of one rank: its program."""
+        """Return the steps of one rank, in order."""
         return self._programs.get(rank, ())
 
     @property
@@ -89,11 +89,11 @@ class Schedule:
         return 1 + max((step.round for step in self.steps), default=-1)
 
     def messages(self, rank: int | None = None) -> int:
-        """Return the number of messages that the rank sends; without a rank, that of all ranks."""
+        """Return the number of messages that the rank sends; without a rank, that all send."""
         return sum(1 for _ in self._sends(rank))
 
     def sent(self, rank: int | None = None) -> int:
-        """Return the number of elements that the rank sends; without a rank, that of all ranks."""
+        """Return the number of elements that the rank sends; without a rank, that all send."""
         return sum(elements(send.part) for send in self._sends(rank))
 
     def received(self, rank: int) -> int:
@@ -136,5 +136,5 @@ def chunk(length: int, world_size: int, rank: int) -> Part:
 
 
 def doublings(world_size: int) -> int:
-    """Return ⌈log2 n⌉, the number of doubling rounds in which one rank's data reaches n ranks."""
+    """Return ⌈log2 n⌉: one rank's data reaches n ranks in this number of doubling rounds."""
     return (world_size - 1).bit_length()

@@ -12,7 +12,10 @@ DEFAULT_FIRST_MB = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Gradient:
-    """One parameter's gradient; `ready_ns` is backward's compute until the gradient is ready."""
+    """One parameter's gradient.
+
+    `ready_ns` is the compute time of the backward until this gradient is ready, in ns.
+    """
 
     name: str
     bytes: int
@@ -35,11 +38,11 @@ def assign_buckets(
 ) -> tuple[Bucket, ...]:
     """Return buckets by torch's rule, in the order of their reduction.
 
-    ``gradients`` are in the order of readiness. A bucket closes when it reaches its cap (it may
-    exceed the cap), and holds one dtype. Caps are in MB of 2**20 bytes. The first bucket of a dtype
-    has its own cap, so that communication starts early: 1 MB if the cap is left at its default of
-    25 MB, otherwise the cap itself (torch/nn/parallel/distributed.py, `_BucketCapacityConfig`;
-    reducer.cpp, `compute_bucket_assignment_by_size`).
+    ``gradients`` are in the order in which they become ready. A bucket holds one dtype. It closes
+    when it reaches its cap, and may exceed the cap. Caps are in MB of 2**20 bytes. The first bucket
+    of a dtype has its own cap, so that communication starts early: 1 MB if the cap is left at its
+    default of 25 MB, otherwise the cap itself (torch/nn/parallel/distributed.py,
+    `_BucketCapacityConfig`; reducer.cpp, `compute_bucket_assignment_by_size`).
     """
     not_for("assign_buckets", "rebuilt_buckets", "best_cap", "step_time")
     if first_bucket_mb is None:

@@ -1,4 +1,4 @@
-"""A data-parallel step on emulated links: its overlap of compute and communication, and its time.
+"""The time of a data-parallel step on emulated links, with compute and communication overlapped.
 
 The ranks run forward and backward. When the last gradient of a bucket is ready on a rank, and the
 buckets before it are posted, the rank posts the bucket. All buckets go through one stream, in
@@ -12,7 +12,7 @@ the last rank's bytes have to go all the way round. Other ranks may end a little
 links, ranks that post early may have moved data before the last post, and then all ranks end
 earlier than in this model.
 
-Ranks with equal compute are computed once: 4,096 of them cost no more than one.
+The times of ranks with equal compute are computed once: 4,096 such ranks take no longer than one.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -40,7 +40,7 @@ class AllReduce:
 
 @dataclass(frozen=True, repr=False)
 class Replay:
-    """A simulated step of all ranks."""
+    """A simulated data-parallel step of all ranks."""
 
     steps: tuple[Step, ...]  # one per rank; equal steps are one object
     links: Links
@@ -54,7 +54,7 @@ class Replay:
 
     @property
     def step_ns(self) -> int:
-        """The time until the last rank's end, or until the last host has launched everything."""
+        """The time until the last rank has ended, and the last host has launched all its work."""
         ends = (end_ns(step, self.all_reduces) for step in _different(self.steps))
         return max(*ends, *(step.host_ns for step in _different(self.steps)))
 
@@ -90,13 +90,14 @@ def replay(
 ) -> Replay:
     """Simulate one data-parallel step.
 
-    ``step`` is the compute of every rank, or a list with one for each rank. Without ``buckets``,
-    torch's default caps make the buckets; see `assign_buckets`. ``overhead_ns`` is added to the
-    time of each all_reduce. ``slow={3: 1.5}``: rank 3 takes 1.5 times as long for its own work.
-    ``algorithm`` is the algorithm of the all_reduces, see `price_of`; a ``price``, a function from
-    bytes to ns, replaces algorithm and link. ``streams``: this number of process groups take the
-    buckets in turns and share the links, see `step_program`; a price or an overhead works with one
-    stream only. Raises ValueError for ranks, steps, buckets or streams that do not fit together.
+    ``step`` is the compute of every rank, or a list with the compute of each rank. Without
+    ``buckets``, torch's default caps make the buckets; see `assign_buckets`. ``overhead_ns`` is
+    added to the time of each all_reduce. ``slow={3: 1.5}``: rank 3 takes 1.5 times as long for its
+    own work. ``algorithm`` is the algorithm of the all_reduces, see `price_of`; a ``price``, a
+    function from bytes to ns, replaces algorithm and link. ``streams`` is the number of process
+    groups that take the buckets in turns and share the links, see `step_program`; a price or an
+    overhead needs ``streams=1``. Raises ValueError for ranks, steps, buckets or streams that do not
+    fit together.
     """
     not_for("best_cap", "step_time")
     if streams < 1:
@@ -149,15 +150,16 @@ def sweep(
 def posted_ns(step: Step, buckets: Sequence[Bucket]) -> list[int]:
     """Return the time at which a rank posts each bucket, in ns from the start of the step.
 
-    A rank posts the buckets in order: a bucket that is ready early waits for those before it."""
+    A rank posts the buckets in order: a bucket that is ready early waits for the earlier buckets.
+    """
     return _all_posted([step], buckets)[0]
 
 
 def _all_posted(steps: Sequence[Step], buckets: Sequence[Bucket]) -> list[list[int]]:
     """Return the times at which each rank posts each bucket.
 
-    If gradients become ready in the same order on several ranks, these ranks wait for the same
-    gradient of a bucket, so this gradient is looked up once.
+    Ranks whose gradients become ready in the same order wait for the same gradient of each bucket,
+    so the gradient is looked up once for all of them.
     """
     orders: dict[tuple[str, ...], list[int]] = {}
     posts = []
@@ -199,12 +201,12 @@ def _per_rank(
 
 
 def _different(steps: Sequence[Step]) -> list[Step]:
-    """Return the different step objects, each once."""
+    """Return the different step objects in `steps`, each of them once."""
     return list({id(step): step for step in steps}.values())
 
 
 def _spans(rank: int, step: Step, replay: Replay) -> list[Span]:
-    """Return the spans of one rank, as a run would record them."""
+    """Return the spans of one rank, in the form in which a run records them."""
     end = end_ns(step, replay.all_reduces)
     whole = Span(rank, "step", "step", "step", 0, max(end, step.host_ns))
     host = [Span(rank, "host", "launches", "host", 0, step.host_ns)] if step.host_ns else []

@@ -1,8 +1,8 @@
 """A data-parallel step of all ranks as a program, which the engine plays message by message.
 
-Each rank computes, and posts a bucket when its own gradients are ready and the buckets before are
-posted. The rank begins its part of an all_reduce when its part of the stream's previous all_reduce
-is done. `replay` computes these times in closed form, and must agree.
+Each rank computes, and posts a bucket when the rank's gradients of the bucket are ready and all
+earlier buckets are posted. The rank begins its part of an all_reduce when its part of the stream's
+previous all_reduce is done. `replay` computes the same times by formulas; tests compare the two.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ def step_program(
     algorithm: str = "ring",
     streams: int = 1,
 ) -> Program:
-    """Return the program of a data-parallel step; ``steps`` has one for each rank.
+    """Return the program of a data-parallel step; ``steps`` has a `Step` for each rank.
 
-    Without ``buckets``, torch's default caps make the buckets. ``streams``: this number of process
-    groups take the buckets in turns. The groups share the links; within one group, all_reduces go
-    one after another. Raises ValueError for fewer than one stream, or for buckets that do not fit
-    the steps.
+    Without ``buckets``, torch's default caps make the buckets. ``streams`` is the number of process
+    groups that take the buckets in turns. The groups share the links; within one group, all_reduces
+    go one after another. Raises ValueError for fewer than one stream, or for buckets that do not
+    fit the steps.
     """
     if streams < 1:
         raise ValueError(f"streams= must be 1 or more, not {streams!r}")
@@ -47,7 +47,7 @@ def step_ends(
     algorithm: str = "ring",
     streams: int = 1,
 ) -> list[int]:
-    """Play `step_program`, and return the time at which each rank ends the step, in ns.
+    """Simulate `step_program`, and return the time at which each rank ends the step, in ns.
 
     This function is fast enough for some hundred ranks.
     """
@@ -57,13 +57,13 @@ def step_ends(
 def _lane(
     step: Step, buckets: Sequence[Bucket], plans: Sequence[Schedule], streams: int
 ) -> list[Action]:
-    """Return the steps of one rank: like torch's DDP, it posts its buckets and waits at the end."""
+    """Return one rank's actions in a step: it posts its buckets like DDP, and waits at the end."""
     everybody = tuple(range(plans[0].world_size)) if plans else ()
     last = last_of_each([gradient.name for gradient in step.gradients], buckets)
     lane: list[Action] = [Work(step.other_ns, ""), Work(step.forward_ns, "forward", "forward")]
 
     def post(ready: int) -> None:
-        """Post the buckets that wait only for this gradient."""
+        """Add the buckets to the lane that wait for no gradient later than number `ready`."""
         for number, (plan, bucket) in enumerate(zip(plans, buckets, strict=True)):
             if last[number] == ready:
                 turn, stream = divmod(number, streams)

@@ -2,10 +2,10 @@
 
 A `Forecast` keeps the data of `what_if`: the typical step of the slowest rank, the recorded
 buckets, the link, and the overhead of an all_reduce. The error of the model is measured on the
-recording itself: every second step after the warm-up is held out, and a model of the remaining
-steps predicts the steps held out. The error shows how well the model fits this run. The error does
-not show the additional time of another cluster (congestion, late ranks), which only makes steps
-longer.
+recording itself: every second step after the warm-up is held out, and a model made from the
+remaining steps predicts the held-out steps. The error shows how well the model fits this run. The
+error does not show the additional time of another cluster (congestion, late ranks), which only
+makes steps longer.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from ddpkit.trace import Trace
 
 @dataclass(frozen=True)
 class Forecast:
-    """A recorded run as a model, and the errors of the model for the steps held out."""
+    """A recorded run as a model of other runs, with the model's errors on the held-out steps."""
 
     step: Step  # step of the rank with the longest compute
     world_size: int  # recorded number of ranks
@@ -42,7 +42,7 @@ class Forecast:
 
     @property
     def ratio(self) -> float | None:
-        """The median of the ratios; None if the run was too short to hold steps out."""
+        """The median of recorded to predicted time over the held-out steps; None without these."""
         return statistics.median(self.ratios) if self.ratios else None
 
     def replay(
@@ -54,14 +54,14 @@ class Forecast:
         algorithm: str = "ring",
         first_bucket_mb: float | None = None,
     ) -> Replay:
-        """Return the step on `world_size` ranks with the recorded batch per rank.
+        """Return the predicted step on `world_size` ranks, with the recorded batch per rank.
 
         Arguments that are None stand for the recorded values.
 
-        Caps are those of `assign_buckets`: ``first_bucket_mb=1`` alone gives torch's behaviour
-        without ``bucket_cap_mb``. ``speed=2``: ranks compute twice as fast. Raises TraceError if
-        the recorded links do not tell the links of this many ranks, ValueError for a bad link or a
-        speed that is not above 0.
+        The caps of buckets mean the same as in `assign_buckets`: ``first_bucket_mb=1`` alone gives
+        the buckets that torch makes without ``bucket_cap_mb``. ``speed=2``: ranks compute twice as
+        fast. Raises TraceError if the links of `world_size` ranks cannot be derived from the
+        recorded links, and ValueError for a bad link or a speed that is not above 0.
         """
         if not speed > 0:
             raise ValueError(f"a speed must be above 0, not {speed!r}")
@@ -92,7 +92,9 @@ class Forecast:
 
 
 def forecast(trace: Trace, sizes: Sequence[int] = ()) -> Forecast:
-    """Return the model of a recorded run. Ranks that were not recorded count as copies.
+    """Return the model of a recorded run.
+
+    A rank that was not recorded counts as a copy of a recorded rank.
 
     ``sizes``: bytes of the gradients in order of readiness, for a trace that does not hold them.
     Raises TraceError if the trace has no step with a backward.
@@ -124,7 +126,7 @@ def forecast(trace: Trace, sizes: Sequence[int] = ()) -> Forecast:
 def _model(
     trace: Trace, sizes: Sequence[int], among: Sequence[int], typical: Sequence[Step]
 ) -> Forecast:
-    """Return the model of some steps; ``typical`` is the typical step of each rank."""
+    """Return the model made from the steps `among`; ``typical`` has each rank's typical step."""
     ranks = trace.recorded_ranks
     slowest = max(typical, key=lambda step: step.compute_ns)
     buckets = recorded_buckets(trace, rank=ranks[0], sizes=sizes)
@@ -135,7 +137,7 @@ def _model(
 
 
 def _longest(trace: Trace, k: int) -> int:
-    """Return the time of a step on its slowest rank, in ns."""
+    """Return the time of step `k` on the rank with the longest step, in ns."""
     cut = trace.step(k)
     windows = [cut.window_of(rank) for rank in cut.recorded_ranks]
     return max(end - start for start, end in windows)

@@ -1,11 +1,12 @@
 """`HostAhead`: a step on a device with a host that never waits, and so runs ahead of the device.
 
-A host that never waits launches a step in a time of its own, whatever the device does. Then each of
-many equal steps takes the longer of two times: the launches, and the device's work with its waits
-for communication. The device's work is its compute without the waits for launches.
+A host that never waits needs the same time to launch each step, whatever the device does. Then each
+of many equal steps takes the longer of two times: the launches, and the device's work with its
+waits for communication. The device's work is its compute without the waits for launches.
 
-A host that waits in a step, for a loss or a copy, launches again after the wait. Then the waits for
-launches belong to the step, and stay in its compute.
+A host that waits in a step, for a loss or a copy, can launch more work only after its wait. Then
+the device's waits for launches are a part of the step, and the model leaves them in the step's
+compute.
 """
 
 from collections.abc import Sequence
@@ -21,7 +22,7 @@ OF_THE_KIT = "waits: values of peers"  # a wait of the emulation; a GPU's host h
 
 @dataclass(frozen=True, slots=True)
 class HostAhead:
-    """The host of a step. Both fields are empty if the host waits, or if there is no device.
+    """The host's time in a step. Both fields are empty if the host waits, or without a device.
 
     ns       the time of the host's work
     starved  stretches in which the device waits for launches, each with the share of the time in
@@ -33,7 +34,7 @@ class HostAhead:
 
     @classmethod
     def of(cls, spans: Sequence[Span], window: Interval) -> "HostAhead":
-        """Return the host of the spans of one rank in the window of one step.
+        """Return the host's time in one step of one rank; `window` is the step's start and end.
 
         A wait counts in the step in which it ends, since later launches follow the wait.
         """
@@ -50,7 +51,7 @@ class HostAhead:
 
 
 def _work_ns(spans: Sequence[Span]) -> int:
-    """Return the host's work in ns, as counted in the spans that end the step."""
+    """Return the host's work in ns, as noted in the "host_ns" of the spans that end the step."""
     marked = [span for span in spans if span.kind == "step"]
     ends = marked[-1:] or [span for span in spans if span.kind == "optimizer"]
     return sum(int(span.args.get("host_ns", 0)) for span in ends)

@@ -1,8 +1,8 @@
-"""Layers of known models, as data: parameters and multiplications, without torch.
+"""Tables of known models' layers: the parameters and multiplications of each layer, without torch.
 
 The tables are made by rule from the papers' architectures; `Step.of_model` divides a step's compute
-among the layers. The important fact is when the bytes of gradients come in the backward: in a
-ResNet most bytes come early, in a transformer they come evenly.
+among the layers. The tables show when gradients become ready in the backward: in a ResNet most
+bytes are ready early, in a transformer they become ready evenly.
 
 Sources: K. He, X. Zhang, S. Ren, J. Sun, "Deep Residual Learning for Image Recognition", CVPR 2016,
 as torchvision builds it (stride in the 3 × 3 convolution, a linear layer of 1,000 classes); J.
@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class ModelLayer:
-    """One parameter tensor: its name, its elements, and its multiplications in a forward.
+    """One parameter tensor: its name, its number of elements, and its multiplications in a forward.
 
     ``macs`` are multiplications of one sample: an image, or a sequence.
     """
@@ -38,12 +38,12 @@ class ModelTable:
 
     @property
     def parameters(self) -> int:
-        """The number of trained elements."""
+        """The number of the model's trained parameters."""
         return sum(layer.parameters for layer in self.layers)
 
     @property
     def macs(self) -> int:
-        """Multiplications of a forward of one sample."""
+        """The number of multiplications in a forward of one sample."""
         return sum(layer.macs for layer in self.layers)
 
     def __repr__(self) -> str:
@@ -137,7 +137,10 @@ def bert(size: str = "base", length: int = 128) -> ModelTable:
 def gpt(
     blocks: int = 12, width: int = 768, length: int = 1024, vocabulary: int = 50_257
 ) -> ModelTable:
-    """Return a GPT-2. The paper has 12 blocks of width 768, 24 of 1024, 36 of 1280, 48 of 1600."""
+    """Return the table of a GPT-2.
+
+    The paper has 12 blocks of width 768, 24 of 1024, 36 of 1280, and 48 of 1600.
+    """
     layers = [ModelLayer("words", vocabulary * width), ModelLayer("positions", length * width)]
     for block in range(blocks):
         layers += _block(f"block.{block}", width, length)
@@ -149,7 +152,7 @@ def gpt(
 
 
 def _block(name: str, width: int, length: int) -> list[ModelLayer]:
-    """A transformer's block: attention, and a layer four times as wide."""
+    """Return the tensors of a transformer block: attention, and an MLP four times as wide."""
     query, key, value = (
         _linear(f"{name}.{each}", width, width, length) for each in ("query", "key", "value")
     )

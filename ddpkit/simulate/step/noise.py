@@ -1,8 +1,8 @@
-"""Noise: ranks that are late, different ranks in each step.
+"""Steps with noise: in each step the ranks are late by chance.
 
-With noise every rank's compute takes 1 + |x| times as long in a step, x normal with mean 0: other
-work on a machine makes a step longer, never shorter. An all_reduce waits for the last rank, so of n
-factors only the largest counts: 4,096 ranks cost no more to compute than one.
+With noise, each rank's compute in a step takes 1 + |x| times as long, where x is normal with mean
+0: other work on a machine makes a step longer, never shorter. An all_reduce waits for the last
+rank, so only the largest of the n factors counts: 4,096 ranks take no longer to compute than one.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ def noisy_steps(
     buckets: tuple[Bucket, ...] | None = None,
     price: Price | None = None,
 ) -> list[int]:
-    """Return the time of each of some steps, in ns, if every rank is late by chance in each step.
+    """Return the times of a number of steps, in ns, in which every rank is late by chance.
 
-    ``noise`` is the standard deviation of x above, as a share: 0.05 is 5 %. A seed gives equal
-    steps each time. Raises ValueError for noise below 0.
+    ``noise`` is the standard deviation of x in the formula above: 0.05 is 5 %. The same seed gives
+    the same steps. Raises ValueError for noise below 0.
     """
     import numpy as np
 

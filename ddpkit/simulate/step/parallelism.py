@@ -1,9 +1,9 @@
-"""`StepCalls`: the kinds of parallelism in a recorded step, and calls that the model leaves out.
+"""`StepCalls`: the kind of parallelism in a recorded step, and the calls outside the model.
 
-`Forecast` has a model of data parallelism: all_reduces of gradients, posted in the backward or
-between the backward and the optimizer, in a group of all ranks. All other calls tell of another
-kind of parallelism. Their number and size on more ranks depend on the mesh of the program, so no
-step with such calls can be carried over to another number of ranks.
+`Forecast` models only the calls of data parallelism: all_reduces of gradients, posted in the
+backward or between the backward and the optimizer, in a group of all ranks. All other calls show
+another kind of parallelism. Their number and size on more ranks depend on the mesh of the program,
+so a step with such calls cannot be predicted for another number of ranks.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ FORWARD, BACKWARD, AFTER = "in the forward", "in the backward", "after the backw
 
 @dataclass(frozen=True)
 class StepCalls:
-    """The calls of a recorded step.
+    """The calls of a recorded step, divided into those in the model and others.
 
     gradients  the number and bytes of the all_reduces of gradients, on one rank
     others     the other calls by name, phase and group
@@ -39,7 +39,7 @@ class StepCalls:
 
     @property
     def is_data_parallel(self) -> bool:
-        """True if the calls that the model leaves out matter little."""
+        """True if the calls outside the model take a small share of the step."""
         return (
             self.ns <= SHARE_OF_STEP * self.step_ns
             and sum(each.bytes for each in self.others.values())
@@ -48,7 +48,7 @@ class StepCalls:
 
     @property
     def kind(self) -> str:
-        """The name of the parallelism."""
+        """The name of the step's kind of parallelism, found from the calls outside the model."""
         found = {(name, phase) for name, phase, _ in self.others}
         names = {name for name, _ in found}
         if names & {"send", "recv"}:
@@ -69,7 +69,10 @@ class StepCalls:
         return "another kind of parallelism"
 
     def in_words(self) -> str:
-        """Return the other calls: "all_reduce ×2, 131 kB, in the forward, group tp [0, 1]"."""
+        """Return the calls outside the model as text.
+
+        An example: "all_reduce ×2, 131 kB, in the forward, group tp [0, 1]".
+        """
         return "; ".join(
             f"{name} ×{number.times}, {size(number.bytes)}, {phase}"
             + (f", group {group}" if group else "")
@@ -77,7 +80,7 @@ class StepCalls:
         )
 
     def stated(self) -> str:
-        """Return the sentence that names the parallelism of a step that the model knows."""
+        """Return the sentence that tells the user which calls the model covers."""
         words = "data parallelism, " if self.gradients.times else "no all-reduces of gradients, "
         found = self.gradients
         text = f"Seen: {words}{count(found.times, 'all-reduce')}, {size(found.bytes)} a step."
@@ -86,7 +89,7 @@ class StepCalls:
         return text
 
     def refusal(self) -> str:
-        """Return the sentence with which a forecast is refused."""
+        """Return the error's text for a step that the model cannot predict."""
         return (
             f"this run has {self.kind}: calls that the model leaves out take "
             f"{self.ns / max(1, self.step_ns):.0%} of the typical step ({self.in_words()}). The "
@@ -97,7 +100,7 @@ class StepCalls:
 
 
 def seen(trace: Trace) -> StepCalls:
-    """Return the calls of the last step after the warm-up, on the rank with most of them.
+    """Return the calls of the last step after the warm-up, on the rank that made the most calls.
 
     In a profiler's recording all calls count as calls in the backward, because a kernel runs later
     than the forward that launched it.

@@ -1,4 +1,4 @@
-"""Schedules of a pipeline as data, and their time: each stage's micro-batches and their order.
+"""Schedules of a pipeline as data (each stage's operations in order), and their time.
 
 A model is cut into layers, and a batch into micro-batches. A plan is the work of one rank, in
 order, as a list of operations:
@@ -33,7 +33,7 @@ _NAME = re.compile(r"([FBW])(\d{1,9})(?:@(\d{1,9}))?")
 
 
 def gpipe(stage: int, stages: int, micro: int) -> list[Op]:
-    """All forwards, then all backwards.
+    """Return a stage's plan with all forwards first, then all backwards.
 
     Source: Huang et al., GPipe, 2018.
     """
@@ -42,7 +42,7 @@ def gpipe(stage: int, stages: int, micro: int) -> list[Op]:
 
 
 def one_f_one_b(stage: int, stages: int, micro: int, warm_up: int | None = None) -> list[Op]:
-    """First as few forwards as the later stages need, then one backward after each forward.
+    """Return a stage's 1F1B plan: warm-up forwards, then one backward after each forward.
 
     ``warm_up`` is the number of forwards that go first, ``stages - 1 - stage`` if not given.
     Source: Narayanan et al., PipeDream, 2019; without weight versions, Megatron-LM, 2021.
@@ -56,12 +56,14 @@ def one_f_one_b(stage: int, stages: int, micro: int, warm_up: int | None = None)
 
 
 def eager(stage: int, stages: int, micro: int) -> list[Op]:
-    """1F1B with twice the warm-up, which hides messages, and holds more activations."""
+    """Return 1F1B with twice the warm-up, which hides messages, and keeps more activations."""
     return one_f_one_b(stage, stages, micro, 2 * (stages - 1 - stage))
 
 
 def zero_bubble(stage: int, stages: int, micro: int) -> list[Op]:
-    """ZB-H1: 1F1B with split backwards; a rank's W waits until ``stage`` Ws have gathered.
+    """Return a stage's ZB-H1 plan: 1F1B with split backwards, where each W waits for a while.
+
+    A rank does a W only when more than ``stage`` of its Ws are waiting.
 
     Source: Qi et al., Zero Bubble Pipeline Parallelism, 2023, section 2.
     """
@@ -114,7 +116,7 @@ PIPELINES: dict[str, Callable[[int, int, int], list[Op]]] = {
 
 
 def pipeline_plans(name: str, stages: int, micro: int) -> list[list[Op]]:
-    """Return the plans of all ranks, by the name of a schedule in `PIPELINES`.
+    """Return the plan of each rank; ``name`` is the name of a schedule in `PIPELINES`.
 
     Raises ValueError for another name, and for fewer than one stage or micro-batch.
     """
@@ -150,14 +152,15 @@ def pipeline_time(
     nbytes: int = 0,
     blocking: bool = False,
 ) -> Trace:
-    """Return the trace of a pipeline's step: every operation and message, by the ranks' plans.
+    """Return the trace of a pipeline's step: every operation and message of the ranks' plans.
 
-    ``forward``, ``backward`` and ``weights`` are times ("20 ms", or seconds) of one micro-batch in
-    one layer: of F, of the whole backward, and of W, by default half of the backward; if a plan has
-    a W, its B takes the rest. A message has ``nbytes`` bytes. ``blocking``: a rank waits for the
-    end of a send, as with `send` in place of `isend`.
+    ``forward``, ``backward`` and ``weights`` are times of one micro-batch in one layer, as text
+    ("20 ms") or in seconds. ``backward`` is the time of B and W together, and ``weights`` the time
+    of W, by default half of ``backward``. Without a W, B takes all of ``backward``. A message has
+    ``nbytes`` bytes. ``blocking``: a rank waits for the end of a send, as with `send` in place of
+    `isend`.
 
-    Raises ValueError, with the awaited operations, if ranks wait forever.
+    Raises ValueError if ranks wait forever, with the operations for which they wait.
     """
     whole = duration_ns(backward)
     times = duration_ns(forward), whole, whole // 2 if weights is None else duration_ns(weights)
@@ -183,7 +186,7 @@ def pipeline_program(
 ) -> Program:
     """Return the program of a pipeline's plans, see `pipeline_time`.
 
-    ``times`` in ns: of a forward, of the whole backward, and of W, a part of the backward.
+    ``times`` are three times in ns: the forward, the whole backward, and W, a part of the backward.
     """
     cut = _Cut(plans, times, nbytes, "send" if blocking else "isend")
     return Program.of_lanes("a pipeline", [cut.lane(rank) for rank in range(len(plans))])
@@ -206,7 +209,7 @@ def op_name(op: Op) -> str:
 
 
 def op_of(text: str) -> Op | None:
-    """Return the operation with a name; None for other texts."""
+    """Return the operation of a span's name, the inverse of `op_name`; None for other texts."""
     found = _NAME.fullmatch(text)
     if found is None:
         return None
@@ -233,7 +236,7 @@ def bubbles(trace: Trace) -> list[float]:
 
 
 class _Cut:
-    """A model cut into layers: the owner of each layer, and the messages between owners."""
+    """A model cut into layers: the rank that owns each layer, and the messages between ranks."""
 
     def __init__(
         self, plans: Sequence[Plan], times: tuple[int, int, int], nbytes: int, send: str
@@ -245,9 +248,9 @@ class _Cut:
         self.nbytes, self.send = nbytes, send
 
     def lane(self, rank: int) -> list[Action]:
-        """Return the steps of a rank.
+        """Return the steps of a rank's lane.
 
-        A step's handle is the operation that makes or takes its data.
+        The handle of a step is the operation that makes or uses the step's data.
         """
         lane: list[Action] = []
         for op in self.plans[rank]:
@@ -265,7 +268,7 @@ class _Cut:
         return lane
 
     def end(self, how: str, peer: int, op: Place, handle: Place | None = None) -> MessageEnd:
-        """Return one end of the message with the result of ``op``."""
+        """Return a send or a receive of the message with the result of ``op``."""
         facts = {"micro": op[1]}
         return MessageEnd(how, peer, self.nbytes, _tag(op), handle=handle or op, facts=facts)
 
@@ -279,13 +282,13 @@ class _Cut:
         return ("B", micro, layer + 1) if layer + 1 in self.owner else ("F", micro, layer)
 
     def taken_by(self, op: Place) -> Place | None:
-        """Return the operation that takes the result of `op`; None if no operation does."""
+        """Return the operation that uses the result of `op`; None if no operation does."""
         kind, micro, layer = op
         after = layer + {"F": 1, "B": -1, "W": 0}[kind]
         return (kind, micro, after) if kind != "W" and after in self.owner else None
 
     def short(self, op: Place) -> Op:
-        """Return the operation as written in its own rank's plan."""
+        """Return the operation as its rank's plan writes it: without the layer if it is unique."""
         alone = sum(rank == self.owner[op[2]] for rank in self.owner.values()) == 1
         return op[:2] if alone and op[2] == self.owner[op[2]] else op
 
@@ -302,6 +305,6 @@ def _placed(op: Op, rank: int) -> Place:
 
 
 def _tag(op: Place) -> int:
-    """Return a message's tag, one for each operation with a result."""
+    """Return the tag of the message with the result of `op`; each operation has its own tag."""
     kind, micro, layer = op
     return 2 * (micro * 4096 + layer) + (kind == "B")

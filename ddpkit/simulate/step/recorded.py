@@ -22,12 +22,13 @@ WARM_UP = 3
 class Step:
     """The compute of one rank in one step: forward, backward with its gradients, optimizer.
 
-    ``gradients`` are in the order in which they become ready; backward's compute ends with the last
-    gradient. ``finish_ns`` is backward's work after the reduction of the buckets (DDP copies them
-    into the gradients). ``other_ns`` is time that is neither recorded compute nor a wait for
-    communication: data, ``zero_grad``, Python; it is put before the forward. ``emulated`` is True
-    for times of an emulated machine. ``host_ns`` is the time in which the host of a device launches
-    a step, if the host waits for nothing: no step is shorter.
+    ``gradients`` are in the order in which they become ready; the backward's compute ends with the
+    last gradient. ``finish_ns`` is the backward's work after the reduction of the buckets (DDP
+    copies the buckets into the gradients). ``other_ns`` is time that is neither recorded compute
+    nor a wait for communication: data, ``zero_grad``, Python. A replay puts this time before the
+    forward. ``emulated`` is True for times of an emulated machine. ``host_ns`` is the time that a
+    device's host needs to launch a step, if the host waits for nothing: a step takes at least this
+    time.
     """
 
     forward_ns: int
@@ -55,12 +56,12 @@ class Step:
 
     @property
     def backward_ns(self) -> int:
-        """Backward's compute until the last gradient is ready."""
+        """The compute time of the backward until its last gradient is ready, in ns."""
         return self.gradients[-1].ready_ns if self.gradients else 0
 
     @property
     def gaps_ns(self) -> list[int]:
-        """Backward's compute for each gradient, since the gradient before it, in ns."""
+        """The backward's compute time for each gradient, since the gradient before, in ns."""
         ready = [0, *(gradient.ready_ns for gradient in self.gradients)]
         return [after - before for before, after in pairwise(ready)]
 
@@ -71,7 +72,7 @@ class Step:
 
     @property
     def bytes(self) -> int:
-        """The bytes of all gradients."""
+        """The sum of the bytes of all gradients."""
         return sum(gradient.bytes for gradient in self.gradients)
 
     def slowed(self, factor: float) -> "Step":
@@ -89,8 +90,9 @@ class Step:
     def batch_of(self, times: float) -> "Step":
         """Return the step with a batch that is ``times`` as large.
 
-        Forward and backward take ``times`` as long. The optimizer, and the work that finishes
-        backward, go over all parameters, for any batch. The number of launches stays.
+        Forward and backward take ``times`` as long. The optimizer, and the work that finishes the
+        backward, depend on the parameters and not on the batch, so their times stay. The number of
+        launches stays too.
         """
         grown, finish_ns = self.slowed(times), self.finish_ns
         optimizer_ns, host_ns = self.optimizer_ns, self.host_ns
@@ -98,11 +100,12 @@ class Step:
 
     @classmethod
     def of_model(cls, model: ModelTable, compute_ns: int, optimizer_ns: int = 0) -> "Step":
-        """Return a step of a model, with ``compute_ns`` divided by the layers' multiplications.
+        """Return a step of a model; a layer's share of ``compute_ns`` follows its multiplications.
 
-        Backward takes two thirds of the compute, because it makes two products where forward makes
-        one product. The gradients, 4 bytes a number, become ready from the last layer to the first.
-        A tensor without multiplications, such as a bias, becomes ready with the tensor before it.
+        The backward takes two thirds of the compute, because it has two matrix products for each
+        product in the forward. The gradients, 4 bytes a number, become ready from the last layer to
+        the first. A tensor without multiplications, such as a bias, becomes ready with the tensor
+        before it.
         """
         backward_ns, macs, done = compute_ns * 2 // 3, model.macs or 1, 0
         gradients = []
@@ -117,9 +120,9 @@ class Step:
     ) -> "Step":
         """Return the step that a rank computed in a recorded or simulated trace.
 
-        A span of kind "backward" ends when a gradient becomes ready. The gradient's bytes are those
-        of ``sizes``, in order of readiness, if given; or else those of the span, if it has any; or
-        else an equal share of the all_reduce that came next. If a step adds up gradients of several
+        A span of kind "backward" ends when a gradient becomes ready. The gradient's bytes come from
+        the first source that has them: ``sizes``, in order of readiness; the span; or an equal
+        share of the bytes in the next all_reduce. If a step adds up gradients of several
         micro-batches, only the backward that sends the gradients counts as backward, and all work
         before it counts as forward. Time blocked on communication is left out. Raises TraceError if
         there is no such step, or no backward in the step.
@@ -134,7 +137,7 @@ class Step:
         sizes: Sequence[int] = (),
         among: Sequence[int] | None = None,
     ) -> "Step":
-        """Return a step with the `undisturbed` time of each part in the steps after the warm-up.
+        """Return a step whose parts have their `undisturbed` times in the steps after the warm-up.
 
         If the trace is too short for that, return its last step. Only steps with the same gradients
         as the last step count. ``among``: use only these steps.
@@ -145,7 +148,7 @@ class Step:
 
     @classmethod
     def typical_of(cls, steps: Sequence["Step"]) -> "Step":
-        """Return a step with the `undisturbed` time of each part in these steps of one rank."""
+        """Return a step whose parts have their `undisturbed` times in these steps of one rank."""
         names = [gradient.name for gradient in steps[-1].gradients]
         steps = [step for step in steps if [g.name for g in step.gradients] == names]
         # The times between gradients are compared, because one late layer delays all gradients
@@ -164,18 +167,24 @@ class Step:
 
 
 def after_warm_up(trace: Trace) -> range:
-    """Return the steps that resemble later steps; for a short trace, the last step."""
+    """Return the numbers of the steps after the warm-up; for a short trace, of the last step."""
     return range(WARM_UP if trace.steps > WARM_UP else max(trace.steps - 1, 0), trace.steps)
 
 
 def undisturbed(times: Iterable[int]) -> int:
-    """Return the lower quartile: further work on a machine makes times longer, never shorter."""
+    """Return the lower quartile of times.
+
+    Other work on a machine makes times longer, never shorter, so low times are closer to the truth.
+    """
     times = sorted(times)
     return times[len(times) // 4]
 
 
 def last_of_each(order: Sequence[str], buckets: Sequence[Bucket]) -> list[int]:
-    """Return the place of the gradient that lets a rank post each bucket; -1 for no gradient."""
+    """Return, for each bucket, the index of the gradient after which a rank can post the bucket.
+
+    The index counts in `order`; it is -1 if no gradient is needed.
+    """
     place = {name: i for i, name in enumerate(order)}
     if missing := [name for bucket in buckets for name in bucket.gradients if name not in place]:
         raise ValueError(f"the buckets name a gradient {missing[0]!r} that the step does not have")
@@ -194,7 +203,7 @@ def recorded_buckets(
 
 
 class _StepReader:
-    """One rank's part of a trace that was cut to one step."""
+    """Reads one rank's compute and gradients from a trace that was cut to one step."""
 
     def __init__(self, cut: Trace, rank: int) -> None:
         spans, self.window = cut.of(rank), cut.window_of(rank)
@@ -237,7 +246,7 @@ class _StepReader:
         self.gradients = said or backward[:-1] or backward
 
     def _last_post(self, cut: Trace, spans: Sequence[Span]) -> int:
-        """Return the latest moment at which an all_reduce of gradients can begin.
+        """Return the latest moment, in ns, at which an all_reduce of gradients can begin.
 
         An operation begins at its post, in the backward. In a profiler's recording, a kernel begins
         when it runs, and the last all_reduce runs after the backward's last kernel.
@@ -276,7 +285,7 @@ class _StepReader:
         )
 
     def computed(self, start: int, end: int) -> int:
-        """Return the ns of compute from one moment to another."""
+        """Return the compute time between the moments `start` and `end`, in ns."""
         return max(0, self._until(end) - self._until(start))
 
     def _until(self, ns: int) -> int:
@@ -298,13 +307,16 @@ class _StepReader:
 
 
 def ready_of(span: Span) -> int:
-    """Return the number of gradients that became ready with a span of a profiler's recording."""
+    """Return the number of gradients that became ready in a span of a profiler's recording."""
     number = span.args.get(READY, 0)
     return min(max(number, 0), MOST_READY) if isinstance(number, int) else 0
 
 
 def backward_calls(spans: Sequence[Span]) -> list[list[Span]]:
-    """Return the spans of a rank's backwards, a list for each; forwards separate backwards."""
+    """Return the spans of each backward of a rank, as a list of lists.
+
+    A forward between two spans separates two backwards.
+    """
     forwards = sorted(span.start_ns for span in spans if span.kind == "forward")
     calls: list[list[Span]] = []
     for span in sorted((s for s in spans if s.kind == "backward"), key=lambda s: s.start_ns):
@@ -324,15 +336,18 @@ def bucket_spans(spans: Sequence[Span], backward: Interval) -> list[Span]:
 
 
 def posted_at(call: Span) -> int:
-    """Return the time at which a rank had posted a call.
+    """Return the time in ns at which the rank posted a call.
 
-    On a device a call may begin later, because a communicator does its calls one after another.
+    On a device the span of a call may begin later, because a communicator does its calls one after
+    another.
     """
     return int(call.args.get(QUEUED, call.start_ns))
 
 
 def share(gradients: Sequence[Span], buckets: Sequence[Span]) -> list[tuple[Span, list[int]]]:
     """Pair each all_reduce with the gradients that became ready since the all_reduce before it.
+
+    The gradients of a pair are given as indices in `gradients`.
 
     Gradients are sorted by their ends. Gradients after the last all_reduce are left out, and so are
     all_reduces without gradients.

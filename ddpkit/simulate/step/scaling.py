@@ -1,4 +1,4 @@
-"""The gain of more ranks: a step on 1, 2, 4, … ranks, with a shared or a growing batch."""
+"""The gain from more ranks: a step on 1, 2, 4, … ranks, with a shared or a growing batch."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from ddpkit.simulate.step.recorded import Step
 
 @dataclass(frozen=True, slots=True)
 class Scaled:
-    """A step on a number of ranks."""
+    """A simulated step on one number of ranks, with its speed-up over one rank."""
 
     replay: Replay
     speed_up: float  # samples per second, in multiples of one rank alone
@@ -36,7 +36,7 @@ def scaling(
     buckets: Sequence[Bucket] | None = None,
     algorithm: str = "ring",
 ) -> list[Scaled]:
-    """Return a step on each number of ranks.
+    """Return the simulated step and its speed-up for each number of ranks.
 
     Strong scaling divides the batch of ``step`` among the ranks; weak scaling gives each rank the
     whole batch. Without ``buckets``, torch's default caps make the buckets. `price_of` lists the

@@ -5,9 +5,9 @@ and receives like a real rank. So times equal those of an emulated cluster with 
 code (lab 08's `push`, `pull` and `serve`).
 
 A worker asks every server for the server's chunk of the parameters, computes, and sends each server
-the same chunk of the gradient. A server takes requests from any worker, as the requests come, sends
-an answer and goes on. An answer waits until the worker is at most `bound` pushes ahead of the
-slowest worker: 0 is a synchronous server, infinity an asynchronous server (Ho et al., More
+the same chunk of the gradient. A server takes requests from any worker in the order of arrival,
+sends an answer, and goes on. An answer waits until the worker is at most `bound` pushes ahead of
+the slowest worker: 0 is a synchronous server, infinity an asynchronous server (Ho et al., More
 Effective Distributed ML via a Stale Synchronous Parallel Parameter Server, NeurIPS 2013). Adding up
 takes no time.
 """
@@ -37,7 +37,7 @@ Compute: TypeAlias = int | Callable[[int, int], int]  # ns, or a function of a r
 
 @dataclass(frozen=True, repr=False)
 class Served:
-    """The outcome of parameter servers and their workers. Servers are the first ranks."""
+    """The result of simulating parameter servers and their workers. Servers are the first ranks."""
 
     servers: int
     workers: int
@@ -47,7 +47,7 @@ class Served:
 
     @property
     def gradients_per_s(self) -> float:
-        """The number of gradients that came in a second."""
+        """The mean number of gradients per second that reached the first server."""
         return len(self.ages) / (self.done_ns / 1e9)
 
     def __repr__(self) -> str:
@@ -74,8 +74,9 @@ def parameter_server(
     Ranks 0 to ``servers`` - 1 are servers, all others are workers. ``compute_ns`` is the time of a
     gradient in ns: a number, or a function of the worker's rank and the round. ``slow={3: 4}``:
     worker 3 takes 4 times as long. A worker makes ``rounds`` rounds (None: without end), and begins
-    no round after ``seconds``. An age is the number of pushes between a worker's pull and its push.
-    Raises ValueError for numbers that make no run, such as no worker or no end.
+    no round after ``seconds``. The result has the age of each push: the number of other pushes
+    between a worker's pull and its push. Raises ValueError for arguments that make no run, such as
+    no worker or no end.
     """
     if workers < 1 or servers < 1:
         raise ValueError(
@@ -114,7 +115,7 @@ def server_program(
     compute: Callable[[int, int], int],
     how_long: tuple[float, float],
 ) -> Program:
-    """Return the program of the servers, one for each chunk, and of the workers of `desk`."""
+    """Return the program of the servers, one for each chunk, and of the workers in `desk`."""
     servers: list[Lane] = [
         partial(_server, desk, server, nbytes) for server, nbytes in enumerate(chunks)
     ]
@@ -125,7 +126,7 @@ def server_program(
 
 @dataclass
 class _Clocks:
-    """The pushes of each unfinished worker at a server, which decide the server's answers."""
+    """A server's count of the pushes of each unfinished worker, which decides its answers."""
 
     workers: Sequence[int]
     bound: float
@@ -154,7 +155,7 @@ class _Clocks:
 
 @dataclass
 class _Desk:
-    """Data that servers and workers share."""
+    """Data that the lanes of servers and workers share while they are played."""
 
     workers: tuple[int, ...]  # the workers' ranks
     bound: float
@@ -163,7 +164,7 @@ class _Desk:
     requests: dict[tuple[int, int], deque[int]] = field(default_factory=lambda: defaultdict(deque))
 
     def ask(self, worker: int, server: int, request: int) -> MessageEnd:
-        """Return the header with a worker's request."""
+        """Return the send of a header with a worker's request to a server."""
         self.requests[worker, server].append(request)
         return MessageEnd("isend", server, HEADER_BYTES, HEADER, handle=(server, "asked"))
 
@@ -175,7 +176,7 @@ def _worker(
     compute: Callable[[int, int], int],
     how_long: tuple[float, float],
 ) -> Generator[Action, Resumed, None]:
-    """Pull, compute and push, for a number of rounds, or until a time in ns."""
+    """Yield a worker's steps: pull, compute, push, for a number of rounds or until a time in ns."""
     rounds, until_ns = how_long
     number, now = 0, 0
     all_moved = After(tuple((server, what) for server in range(len(chunks)) for what in MOVED))
@@ -196,7 +197,7 @@ def _worker(
 
 
 def _server(desk: _Desk, rank: int, nbytes: int) -> Generator[Action, Resumed, None]:
-    """Answer the workers until all are done."""
+    """Yield a server's steps: it answers the workers until all workers are done."""
     clocks = desk.clocks[rank] = _Clocks(desk.workers, desk.bound)
     active = set(desk.workers)
     waiting: list[int] = []

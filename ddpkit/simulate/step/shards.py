@@ -1,9 +1,10 @@
-"""Sharded parameters as a program: gathered before use, gradients scattered after.
+"""A training step with sharded parameters, as a program.
 
 Each rank keeps 1/n of the parameters of every unit (a layer, or several layers). It gathers a unit
-before the unit's forward, drops it after, gathers it again before the backward, and reduces and
-scatters the gradient: stage 3 of Rajbhandari et al., ZeRO, 2020; torch's `fully_shard`. Gathers and
-scatters are separate groups: each goes in order, and both share the links.
+before the unit's forward, drops the gathered unit afterwards, gathers it again before the backward,
+and reduce-scatters the gradient. This is stage 3 of Rajbhandari et al., ZeRO, 2020, and torch's
+`fully_shard`. The gathers are one process group and the scatters another: each group does its
+collectives in order, and both groups share the links.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from ddpkit.simulate.messages.by_name import schedule
 
 @dataclass(frozen=True, slots=True)
 class ShardUnit:
-    """A unit that is gathered at once: its parameters in bytes, and its compute in ns."""
+    """Layers that are gathered together: the bytes of their parameters, and their compute in ns."""
 
     bytes: int
     forward_ns: int
@@ -34,9 +35,10 @@ def shard_program(
 ) -> Program:
     """Return the program of a step with sharded units, given in the order of the forward.
 
-    ``ahead``: this number of units are gathered while one unit computes, so ``ahead`` + 1 units are
-    whole at a time. ``keep``: units gathered in the forward stay until the backward, which gathers
-    nothing (stage 2). Raises ValueError for a negative ``ahead``, and for fewer than one rank.
+    ``ahead`` is the number of units that are gathered while one unit computes, so a rank holds
+    ``ahead`` + 1 gathered units at a time. ``keep``: units gathered in the forward stay until the
+    backward, which gathers nothing (stage 2). Raises ValueError for a negative ``ahead``, and for
+    fewer than one rank.
     """
     if ahead < 0 or world_size < 1:
         raise ValueError(
@@ -68,7 +70,10 @@ def _work(unit: ShardUnit, i: int, kind: str) -> Work:
 
 
 def _gathers(units: Sequence[ShardUnit], world_size: int, ahead: int, keep: bool) -> list[Action]:
-    """Gather each unit after the compute of the unit ``ahead`` + 1 places before it."""
+    """Return the steps that gather the units.
+
+    Each gather waits for the compute of the unit ``ahead`` + 1 places before its own unit.
+    """
     order = [("F", i) for i in range(len(units))]
     order += [] if keep else [("B", i) for i in reversed(range(len(units)))]
     lane: list[Action] = []

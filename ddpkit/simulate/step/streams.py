@@ -1,4 +1,6 @@
-"""All_reduces in several process groups that take the buckets in turns, and share the links.
+"""The times of all_reduces in several process groups, which take the buckets in turns.
+
+The groups share the links.
 
 Within a group, all_reduces go one after another; all_reduces of different groups move at the same
 time. On a link that one stream fills, several streams hide latencies, but no bytes.
@@ -31,7 +33,9 @@ def streamed(
     algorithm: str,
     streams: int,
 ) -> list[int]:
-    """Return the end of each bucket's all_reduce on all ranks, in ns from the start of the step.
+    """Return the time at which each bucket's all_reduce ends on all ranks.
+
+    Times are in ns from the start of the step.
 
     ``posted_ns`` has the time at which the last rank posts each bucket. Up to 64 ranks are played
     message by message. More ranks must use rings on equal links: then one rank, which sends to

@@ -1,11 +1,11 @@
 """Replays a recorded run with new buckets, a new link, or a slow rank.
 
-The ranks' compute is taken from the recording, the communication is simulated. So the answer rests
-on two assumptions: compute takes as long during the new communication as during the recorded
-communication, and the recorded link is known. An emulated link is known: a recorded all_reduce
-takes longer than its messages (copying, waking threads), and this overhead is added to each
-simulated all_reduce. For a real link, a latency and a bandwidth are fitted to the recorded
-all_reduces.
+The ranks' compute is taken from the recording, the communication is simulated. So the result
+depends on two assumptions: compute takes as long during the new communication as during the
+recorded communication, and the recorded link is known. An emulated link is known. On such a link, a
+recorded all_reduce takes longer than its messages (copying, waking threads), and this overhead is
+added to each simulated all_reduce. For a real link, a latency and a bandwidth are fitted to the
+recorded all_reduces.
 """
 
 import statistics
@@ -36,9 +36,10 @@ def what_if(
 ) -> Trace:
     """Return the trace of one recorded step, replayed with the given changes.
 
-    ``step`` counts as in `Trace.step`; without it the typical step after the warm-up is replayed.
-    ``sizes``: bytes of the gradients in order of readiness, for a trace without them. Raises
-    TraceError if the trace has no step with a backward, ValueError for a bad link.
+    ``step`` is the number of a step, as in `Trace.step`; by default the typical step after the
+    warm-up is replayed. ``sizes``: bytes of the gradients in order of readiness, for a trace
+    without them. Raises TraceError if the trace has no step with a backward, ValueError for a bad
+    link.
     """
     known = {rank: _step(trace, step, rank, sizes) for rank in trace.recorded_ranks}
     copied = list(known.values())  # for the ranks that were not recorded
@@ -59,8 +60,8 @@ def what_if(
 def recorded_link(trace: Trace, among: Sequence[int] | None = None) -> tuple[Links, int]:
     """Return the links of a recorded run, and the overhead of an `undisturbed` all_reduce in ns.
 
-    Without an emulated link, return the links that fit the run, and 0. ``among``: use only these
-    steps.
+    If the run had no emulated link, return the links that fit the recorded all_reduces, and 0.
+    ``among``: use only these steps.
     """
     n, samples = trace.job_size, list(moved(trace, among))
     emulated = str(trace.facts.get("emulated", ""))
@@ -114,9 +115,10 @@ def _step(trace: Trace, step: int | None, rank: int, sizes: Sequence[int]) -> St
 def moved(trace: Trace, among: Sequence[int] | None = None) -> Iterator[Sample]:
     """Yield the bytes and the time, in ns, of each all_reduce of the first recorded rank.
 
-    The warm-up is left out. The time of an all_reduce begins when all ranks have posted it and the
-    previous all_reduce is done; if not all ranks were recorded, at the start of its span.
-    ``among``: use only these steps.
+    All_reduces in the warm-up are left out. The time of an all_reduce is counted from the moment
+    when all ranks have posted it and the previous all_reduce is done. If not all ranks were
+    recorded, the time is counted from the start of the all_reduce's span. ``among``: use only these
+    steps.
     """
     rank = trace.recorded_ranks[0]
     every = range(WARM_UP if trace.steps > WARM_UP else 0, trace.steps)

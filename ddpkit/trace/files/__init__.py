@@ -1,4 +1,4 @@
-"""Traces on disk, and the files of other tools.
+"""Reading and writing of traces: the kit's own files, and the files of other tools.
 
 own        the kit's own file of a trace
 chakra     Chakra execution traces, for simulators
@@ -7,5 +7,5 @@ chrome     Chrome JSON, for Perfetto and HolisticTraceAnalysis
 kineto     files of torch.profiler, read into events
 profiled   the spans of a rank, made from the events of `kineto`
 sources    one trace, read from our own file or from torch.profiler's files
-disk       JSON files, read and written whole
+disk       reading and writing of JSON files
 """

@@ -1,12 +1,13 @@
-"""A trace as Chakra execution traces, from which simulators of other networks start.
+"""Export of a trace as Chakra execution traces, the input of simulators of other networks.
 
-One file of each rank, NAME.0.et, NAME.1.et and so on, holds a `GlobalMetadata` and then a `Node`
-for each node of `rank_graph`. NAME.groups.json holds the ranks of each process group, in the form
-that ASTRA-sim takes as its configuration of groups.
+Each rank has a file, NAME.0.et, NAME.1.et and so on, with a `GlobalMetadata` and then a `Node` for
+each node of `rank_graph`. NAME.groups.json holds the ranks of each process group, in the format of
+ASTRA-sim's configuration of groups.
 
 Source: github.com/mlcommons/chakra, schema/protobuf/et_def.proto, version 1.0.0 (May 2026). The
-messages below have the names and numbers of the fields that a trace needs. Each message in a file
-follows its length as a varint. Names of attributes are those that Chakra's own feeder reads.
+protobuf messages below declare only the fields that a trace needs, with their names and numbers. In
+a file, each message comes after its length, which is a varint. The names of attributes are those
+that Chakra's own feeder reads.
 """
 
 from __future__ import annotations
@@ -90,7 +91,9 @@ _MESSAGES: Mapping[str, tuple[tuple[str, int, str, bool], ...]] = {
 
 
 def write(trace: BaseTrace, path: Path) -> list[Path]:
-    """Write a file for each rank beside ``path``, which ends in ".et"; return all written files.
+    """Write a file for each rank, and one for the groups; return the paths of all files.
+
+    ``path`` ends in ".et"; the number of the rank is put before this ending.
 
     Raises TraceError if Chakra has no name for an operation, if the package protobuf is missing,
     and if a file cannot be written.
@@ -115,7 +118,7 @@ class _Exporter:
         self.sources = {id(recv): send.rank for send, recv in messages(trace.spans)}
 
     def groups(self) -> dict[str, list[int]]:
-        """Return the ranks of each process group that has made a collective."""
+        """Return the ranks of each process group that has run a collective."""
         members: dict[str, set[int]] = defaultdict(set)
         for span in self.trace.spans:
             if span.is_collective and span.group:
@@ -161,7 +164,7 @@ class _Exporter:
         return message
 
     def _message(self, message: Any, operation: Span) -> None:
-        """Add the ends, the tag and the bytes of a message between two ranks."""
+        """Add the sender, the receiver, the tag and the bytes of a send or receive to a node."""
         peer = self.sources.get(id(operation), operation.peer)
         if peer is None:
             raise TraceError(
@@ -177,7 +180,7 @@ class _Exporter:
         self._group(message, operation)
 
     def _group(self, message: Any, operation: Span) -> None:
-        """Add the name of a group; the group of all ranks may have none."""
+        """Add the name of the process group to a node; the group of all ranks may have no name."""
         if operation.group:
             self._add(message, {"pg_name": operation.group})
 
@@ -191,7 +194,10 @@ class _Exporter:
                 message.attr.add(name=name, string_val=value.encode("utf-8", "replace").decode())
 
     def _us(self, ns: int) -> int:
-        """Return whole microseconds; each end is rounded, so adjacent stretches stay adjacent."""
+        """Return a time in whole microseconds.
+
+        Each end of a stretch is rounded by itself, so adjacent stretches stay adjacent.
+        """
         return max(0, (ns - self.trace.start_ns + 500) // 1000)
 
 
@@ -220,7 +226,10 @@ def _tag(operation: Span) -> int:
 
 @functools.cache
 def message_classes() -> dict[str, Any]:
-    """Return the classes of Chakra's messages, by name. Raises TraceError without protobuf."""
+    """Return the classes of Chakra's protobuf messages, by name.
+
+    Raises TraceError if protobuf is not installed.
+    """
     try:
         from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, proto
     except ImportError:

@@ -1,8 +1,8 @@
-"""A trace as Chrome JSON: Perfetto shows it, HolisticTraceAnalysis analyses it.
+"""Export of a trace as Chrome JSON, for Perfetto and HolisticTraceAnalysis.
 
-One file of all ranks is for Perfetto, which opens one file at a time. In a folder, one file per
-rank is for HolisticTraceAnalysis (HTA); it holds the rank's time twice, because HTA counts only GPU
-kernels:
+For Perfetto, which opens one file at a time, one file has all ranks. For HolisticTraceAnalysis
+(HTA), a folder has one file per rank. A file for HTA has the rank's time twice, the second time as
+GPU kernels, because HTA counts only these:
 
 "compute", "comm", "copy", "step"
                             the spans as they were recorded, nested, with their names and facts
@@ -14,9 +14,9 @@ kernels:
                             copies, under CUDA's names: HTA counts no "Memcpy" as compute
 
 Reasons for the less obvious choices:
-- The events come first in a file: Perfetto of 2021 takes anything before them for the end of the
-  file. It also misreads "displayTimeUnit" as the unit of the times, and shows times a thousand
-  times too long, so the files leave out "displayTimeUnit".
+- The events come first in a file, because Perfetto of 2021 stops reading at anything that
+  precedes the events. This Perfetto also misreads "displayTimeUnit" as the unit of the times, and
+  shows times a thousand times too long, so the files leave out "displayTimeUnit".
 - A kernel of length 0 stands at either end of the rank's window. HTA's total goes from the first
   kernel to the last, and so becomes the window, idle ends included.
 - Times are whole microseconds, each end of a span rounded by itself, so that adjacent or nested
@@ -131,19 +131,19 @@ def _one_rank(trace: BaseTrace, rank: int) -> bytes:
 
 
 def _text(events: Iterable[_Event], rest: dict[str, object]) -> bytes:
-    """Return JSON with one event a line, which a person can read and grep."""
+    """Return the file's JSON, with one event per line, so that a person can read and grep it."""
     lines = ",\n".join(json.dumps(event) for event in events)
     return f'{{"traceEvents": [\n{lines}\n],\n{json.dumps(rest)[1:]}\n'.encode()
 
 
 def _origin(trace: BaseTrace) -> int:
-    """Return the time 0 of a file, in ns: the start of the trace, or of an earlier launch."""
+    """Return the time in ns that is 0 in a file: the start of the trace or of an earlier launch."""
     launched = (span.start_ns for rank in trace.ranks for span in trace.row(rank, "host"))
     return min([trace.start_ns, *launched])
 
 
 class _Writer:
-    """Makes the events of one rank."""
+    """Makes the Chrome events of one rank."""
 
     def __init__(self, trace: BaseTrace, rank: int) -> None:
         self.rank = rank
@@ -161,11 +161,11 @@ class _Writer:
         yield self._meta("process_sort_index", 0, {"sort_index": self.rank})
 
     def shown(self) -> Iterator[_Event]:
-        """Return the events for Perfetto."""
+        """Return the events of one rank for Perfetto."""
         return itertools.chain(self.name(), self.recorded(), self.held())
 
     def recorded(self) -> Iterator[_Event]:
-        """Yield the spans unchanged, in rows in which they nest."""
+        """Yield the spans unchanged, as events in rows in which spans nest."""
         for place, (lane, spans) in enumerate(self._lanes().items()):
             nest = lane in ("compute", HOST) or lane.startswith("stream")
             for n, row in enumerate(_rows(spans, nest=nest)):
@@ -184,7 +184,7 @@ class _Writer:
                         yield self._slice("waits for peers", span.kind, waiting, thread, {})
 
     def _lanes(self) -> dict[str, list[Span]]:
-        """Return the spans by row: by queue, if the trace has a row for the host."""
+        """Return the spans by row: one row per queue, if the trace has a row for the host."""
         if not any(span.kind == "host" for span in self.spans):
             return {row: [s for s in self.spans if _row_of(s) == row] for row in _ROWS}
         found: dict[str, list[Span]] = {row: [] for row in _FIRST}
@@ -231,7 +231,10 @@ class _Writer:
     def _slice(
         self, name: str, cat: str, times: Interval, thread: int, args: dict[str, object]
     ) -> _Event:
-        """Return an event, cut to the rank's window; a device's host may begin before it."""
+        """Return an event that is cut to the rank's window.
+
+        A host's event is cut only at the end of the window, because a host may begin earlier.
+        """
         first, last = self.window
         first = min(first, times[0]) if cat == "host" else first
         start, end = (self._us(min(max(at, first), last)) for at in times)
@@ -257,7 +260,11 @@ def _row_of(span: Span) -> str:
 
 
 def _rows(spans: Iterable[Span], *, nest: bool) -> list[list[Span]]:
-    """Return the fewest rows such that the spans of each row are apart or nested."""
+    """Return the fewest rows in which no two spans overlap partly.
+
+    With `nest`, a span may lie inside another span of its row; without `nest`, all spans of a row
+    are apart.
+    """
     rows: list[tuple[list[Span], list[int]]] = []  # a row's spans, and the ends of its open spans
     for span in sorted(spans, key=lambda span: (span.start_ns, -span.end_ns)):
         for row in rows:
@@ -279,7 +286,10 @@ def _times(span: Span) -> Interval:
 
 
 def _facts(span: Span) -> dict[str, object]:
-    """Return the facts to show for a clicked slice; HTA counts slices with "stream" as kernels."""
+    """Return the facts that Perfetto shows for a clicked slice, without "stream".
+
+    HTA counts any slice with "stream" as a kernel.
+    """
     args: dict[str, object] = {k: value for k, value in span.args.items() if k != "stream"}
     if span.is_copy:
         return {**args, "bytes": span.bytes}
@@ -290,7 +300,7 @@ def _facts(span: Span) -> dict[str, object]:
 
 
 def _collective(span: Span) -> dict[str, object]:
-    """Return torch.profiler's args for a kernel of NCCL, with elements of one byte."""
+    """Return the args that torch.profiler writes for an NCCL kernel, with elements of one byte."""
     args: dict[str, object] = {
         "Collective name": span.name,
         "dtype": "Byte",

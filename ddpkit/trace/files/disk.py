@@ -1,4 +1,4 @@
-"""JSON files, read and written whole: every failure is one clear sentence."""
+"""Reading and writing of JSON files; each failure is reported in one clear sentence."""
 
 import gzip
 import json
@@ -17,7 +17,7 @@ _EXACT = 2.0**43  # neighbouring floats from 2**43 on are more than 0.001 apart
 
 
 class Written(float):
-    """A float that keeps its digits in the file, because a float rounds them."""
+    """A float that also keeps its digits as written in the file, which a float would round."""
 
     __slots__ = ("digits",)
     digits: str
@@ -35,9 +35,9 @@ def _float(digits: str) -> float:
 def read_json(path: str | os.PathLike[str], hook: Callable[[dict[str, Any]], Any]) -> Any:
     """Return the content of a JSON file, gzipped or not, under any name.
 
-    ``hook`` gets every object when it is read, and returns the value to keep in its place. A hook
-    for a profiler's file drops most objects, so the memory stays small. A number with more digits
-    than a float can hold is a `Written`.
+    ``hook`` is called with every JSON object when the object is read, and returns the value to keep
+    in its place. A hook for a profiler's file drops most objects, so the memory stays small. A
+    number with more digits than a float can hold is a `Written`.
     """
     path = Path(path)
     try:
@@ -68,7 +68,7 @@ def _unpacked(path: Path) -> bytes:
 
 
 def write(path: Path, data: bytes) -> None:
-    """Write a trace, gzipped if the name ends in ".gz", whole or not at all."""
+    """Write a file in full or not at all; compress it with gzip if the name ends in ".gz"."""
     if path.suffix == ".gz":
         # without a time of writing, equal traces make equal files
         data = gzip.compress(data, compresslevel=6, mtime=0)

@@ -1,19 +1,19 @@
 """`rank_graph`: the work of one rank, as a graph of compute and communication.
 
-A trace has times; a simulator of other networks needs the order behind the times. The graph has the
-work of a rank's own thread in the order of the program, cut wherever the thread posts an operation
-or has waited for one:
+A trace has times, but a simulator of other networks needs to know what must come before what. The
+graph has the work of a rank's main thread in the order of the program, cut into stretches wherever
+the thread posts an operation or ends a wait for an operation:
 
-- A stretch of compute comes after the stretch before it, and after the operations for which the
+- A stretch of compute depends on the stretch before it, and on the operations for which the
   rank has waited in between.
-- An operation comes after the compute before its post. No stretch comes after the operation before
-  the rank's `wait()`.
+- An operation depends on the compute before its post. No stretch before the rank's `wait()`
+  depends on the operation.
 - Time in which a rank neither computes nor waits is a stretch of its own, "idle", because another
   network does not make it shorter.
 
-A profiler's recording does not hold the waits. There, an operation that ends while nothing is
-computed counts as waited for at its end; any other operation counts as waited for at the next
-optimizer step, or never.
+A profiler's recording does not have the waits, so the graph guesses them. If an operation ends
+while the rank computes nothing, the rank is taken to wait for the operation until this end. For any
+other operation, the rank is taken to wait at the next optimizer step, or never.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ class GraphNode:
 
     @property
     def operation(self) -> Span | None:
-        """The operation of a node of communication; None for compute, copies and idle time."""
+        """The operation of a communication node; None for compute, copies and idle time."""
         return self.span if self.span is not None and self.span.is_comm else None
 
 
 def rank_graph(trace: BaseTrace, rank: int) -> list[GraphNode]:
-    """Return the nodes of a rank, numbered from 1; each comes after the nodes that it needs."""
+    """Return the nodes of a rank, numbered from 1; a node comes after all that it depends on."""
     spans, activity = trace.of(rank), trace.activity(rank)
     first, last = trace.bounds.get(rank, (trace.start_ns, trace.end_ns + 1))
     operations = sorted(
@@ -80,7 +80,7 @@ def _steps(span: Span) -> bool:
 def _waits(
     operations: Sequence[Span], exposed: Sequence[Interval], optimizers: Sequence[int]
 ) -> dict[int, int]:
-    """Return the moment at which the wait for each operation ends, by the id of its span.
+    """Return the moment at which the rank's wait for an operation ends, by the id of its span.
 
     An operation without a wait has no entry.
     """
@@ -115,7 +115,7 @@ def _ordered(
     operations: Sequence[Span],
     waits: dict[int, int],
 ) -> list[GraphNode]:
-    """Return the nodes in the order of a rank's thread: at one moment, waits end before posts."""
+    """Return the nodes in the order of a rank's thread. At one moment, waits end before posts."""
     moments: list[tuple[int, int, int]] = []  # time, kind of event, index
     moments += ((waits[id(span)], 0, n) for n, span in enumerate(operations) if id(span) in waits)
     moments += ((span.start_ns, 1, n) for n, span in enumerate(operations))

@@ -1,4 +1,4 @@
-"""Files of torch.profiler (kineto's Chrome JSON), one per rank, read into events.
+"""Reading of torch.profiler's files (kineto's Chrome JSON, one per rank) into events.
 
     {"distributedInfo": {"backend": "nccl", "rank": 0, "world_size": 2, ...}, "host_name": "a",
      "baseTimeNanoseconds": 1790857026000000000,
@@ -42,7 +42,7 @@ _AGAIN = "record it again"
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One stretch of time of one thread, or of one stream of a GPU."""
+    """A stretch of time in one thread of the CPU, or in one stream of a GPU."""
 
     cat: str
     name: str
@@ -54,7 +54,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """The file of one rank."""
+    """The content of one rank's file."""
 
     path: str
     rank: int
@@ -70,7 +70,10 @@ class Recording:
 
 
 def thin(found: dict[str, Any]) -> Any:
-    """Drop events that ddpkit does not use, such as Python's stack frames; see `disk.read_json`."""
+    """Return None for an event that ddpkit does not use, such as a stack frame of Python.
+
+    Other objects are returned unchanged. `disk.read_json` calls this function as its hook.
+    """
     is_event = "ph" in found and "pid" in found and "ts" in found
     return None if is_event and not _is_wanted(found) else found
 
@@ -81,10 +84,10 @@ def is_recording(top: Any) -> bool:
 
 
 def parse(top: Any, path: str, *, alone: bool) -> Recording:
-    """Return the content of a JSON file that torch.profiler made.
+    """Return the recording in the JSON content of a file that torch.profiler made.
 
     ``alone`` is True for the only file of a recording, which need not name its rank. Raises
-    TraceError, in a sentence that begins with the path.
+    TraceError with a sentence that begins with the path.
     """
     if not isinstance(top["traceEvents"], list):
         raise TraceError(f"{path}: the traceEvents are damaged; {_AGAIN}")

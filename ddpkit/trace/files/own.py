@@ -1,13 +1,14 @@
-"""The file of a trace: one JSON object, gzipped if its name ends in ".gz".
+"""The kit's own file of a trace: one JSON object, gzipped if the file's name ends in ".gz".
 
     {"ddpkit_trace": 3, "world_size": 2, "facts": {...}, "bounds": {"0": [start, end]},
      "columns": {"rank": [0, 1, ...], "lane": ["comm", ...], ...},
      "memory": {"0": [[ns, bytes, ...], ...]}}
 
-Only ranks of a modelled machine have memory; its bytes are in the order of `MEMORY_KINDS`. With
-columns, 100,000 spans take some 10 MB, and are read in half the time of rows. Each error in a file
-is reported in one sentence. Formats 1 and 2 are read too: they had "fields", the names of the
-columns, and "spans", a row for each span. Format 1 had no `collected_ns`.
+Only ranks of a modelled machine have memory levels; the bytes of a level are in the order of
+`MEMORY_KINDS`. In columns, 100,000 spans take about 10 MB, and are read in half the time that rows
+would take. Each error in a file is reported in one sentence. The reader also accepts formats 1 and
+2, which had "fields", the names of the columns, and "spans", a row for each span. Format 1 had no
+`collected_ns`.
 """
 
 import itertools
@@ -38,7 +39,7 @@ _TEXT = ("lane", "name", "kind", "group")
 
 
 def write(path: str | os.PathLike[str], trace: BaseTrace) -> None:
-    """Write the file of `Trace.save`."""
+    """Write the file of a trace, for `Trace.save`."""
     data = json.dumps(
         {
             "ddpkit_trace": VERSION,
@@ -54,12 +55,15 @@ def write(path: str | os.PathLike[str], trace: BaseTrace) -> None:
 
 
 def is_saved(top: Any) -> bool:
-    """True if the content of a JSON file is of the kind that `write` makes, damaged or not."""
+    """True if the content of a JSON file has the outline of a file by `write`, damaged or not."""
     return isinstance(top, dict) and "ddpkit_trace" in top
 
 
 def parse(top: Any) -> BaseTrace:
-    """Return the trace in a JSON file that `is_saved`. Raises TraceError if it is damaged."""
+    """Return the trace in the content of a JSON file for which `is_saved` is true.
+
+    Raises TraceError if the content is damaged.
+    """
     version: Any = top["ddpkit_trace"]
     if not _is_int(version) or version not in (*_FIELDS_OF, VERSION):
         raise TraceError(
@@ -81,7 +85,7 @@ def parse(top: Any) -> BaseTrace:
 
 
 def _memory(trace: BaseTrace) -> dict[str, object]:
-    """Return the memory of the ranks for the file; {} if it is unknown."""
+    """Return the memory levels of the ranks in the file's form; {} if memory is unknown."""
     if not trace.memory:
         return {}
     rows = {
@@ -114,7 +118,10 @@ def _columns(spans: Sequence[Span]) -> dict[str, list[Any]]:
 
 
 def _of_columns(columns: Any, world_size: int) -> tuple[Span, ...]:
-    """Return the spans; look at single fields only if some field of any span is damaged."""
+    """Return the spans in a file's columns.
+
+    The single fields are checked only if some field of any span is damaged.
+    """
     if (
         not isinstance(columns, dict)
         or {*columns} != {*_FIELDS}
@@ -129,7 +136,7 @@ def _of_columns(columns: Any, world_size: int) -> tuple[Span, ...]:
 
 
 def _of_rows(top: Any, names: tuple[str, ...], world_size: int) -> tuple[Span, ...]:
-    """Return the spans of formats 1 and 2."""
+    """Return the spans in the rows of a file of format 1 or 2."""
     rows = top.get("spans")
     if top.get("fields") != list(names) or not isinstance(rows, list):
         raise TraceError("the list of spans is missing or damaged")
@@ -141,7 +148,10 @@ def _of_rows(top: Any, names: tuple[str, ...], world_size: int) -> tuple[Span, .
 
 
 def _are_sound(columns: dict[str, list[Any]], world_size: int) -> bool:
-    """True if every row can become a span: types are compared for a whole column at a time."""
+    """True if every row of the columns can become a span.
+
+    The types of a whole column are compared at a time.
+    """
     for name, column in columns.items():
         allowed: set[type] = {str} if name in _TEXT else {dict} if name == "args" else {int}
         if not set(map(type, column)) <= allowed | ({type(None)} if name in _OPTIONAL else set()):

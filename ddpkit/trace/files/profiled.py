@@ -1,13 +1,14 @@
-"""The spans of a rank, from torch.profiler's recording.
+"""The spans of a rank, made from a recording of torch.profiler.
 
 On CPU, compute is the time inside operators (the outermost ones), and communication is gloo's own
 annotations ("gloo:all_reduce"), which include the wait for slower ranks. With a GPU in the file,
-compute is kernels, and communication is NCCL's kernels; a kernel belongs to forward, backward or
-optimizer by the operator that launched it. Copies of the GPU are neither.
+communication is NCCL's kernels, and compute is all other kernels. A kernel belongs to forward,
+backward or optimizer by the operator that launched it. Copies by the GPU are neither compute nor
+communication.
 
-The profiler leaves gaps, and so do the spans: a blocked thread is no event (`Span.blocked_ns` is
-None), the Python between two operators is no compute, and an operation begins when it runs, not
-when it was posted.
+The profiler does not record everything, so the spans have gaps too. A blocked thread is not
+recorded (`Span.blocked_ns` is None). Python code between two operators does not count as compute.
+An operation begins when it runs, not when it was posted.
 """
 
 import re
@@ -70,7 +71,7 @@ _SIZES = {  # bytes of an element, by c10's name (NCCL's args) and by C++'s (rec
 
 
 def spans_of(recording: Recording) -> list[Span]:
-    """Return compute, communication and steps of one rank, in the order of their begins."""
+    """Return the compute, communication and steps of one rank, in the order of their starts."""
     reader = _RankReader(recording)
     for thread in _by_thread(recording.events).values():
         for event, parents in _nested(thread):
@@ -135,7 +136,7 @@ class _RankReader:
             self._compute(event, kind, re.split(r"[<(]", event.name.removeprefix("void "))[0])
 
     def steps(self) -> Iterator[Span]:
-        """Yield the steps: one for each ``profiler.step()``, or one for each optimizer step.
+        """Yield the steps, one for each ``profiler.step()`` or, without these, for each optimizer.
 
         On a GPU, the GPU's own marks give the time of a step. If a file has no such marks, or marks
         that are far shorter than the CPU's marks, the time of a step is the time of the kernels
@@ -161,7 +162,7 @@ class _RankReader:
         return [event for event in self.recording.events if event.cat in wanted]
 
     def _marks(self, prefix: str) -> list[Interval]:
-        """Return the times of annotations with this prefix, on the GPU if there is a GPU."""
+        """Return the times of annotations with this prefix: on the GPU, if the file has a GPU."""
         on_cpu, on_gpu = (
             [event for event in self._annotations(cat) if event.name.startswith(prefix)]
             for cat in (kineto.ANNOTATION, kineto.GPU_ANNOTATION)
@@ -178,7 +179,10 @@ class _RankReader:
         return [self._kernels_of(*each) for each in cpu]
 
     def _kernels_of(self, start: int, end: int) -> Interval:
-        """Return the time of the kernels launched between two moments, or the two moments."""
+        """Return the time from the first to the last kernel launched between `start` and `end`.
+
+        Without such kernels, return (`start`, `end`).
+        """
         moments = slice(*(bisect_left(self.launches, (at, "")) for at in (start, end)))
         keys = (key for _, key in self.launches[moments])
         times = [self.kernels[key] for key in keys if key in self.kernels]
@@ -190,9 +194,10 @@ class _RankReader:
         return Span(self.rank, "step", "step", "step", start, end)
 
     def on_gpu_ready(self) -> None:
-        """Note each gradient in the span of the last kernel that was launched for the gradient.
+        """Count each gradient in the span of the last kernel that was launched for the gradient.
 
-        Kernels cannot be counted as gradients: a gradient has several kernels, or none.
+        The number of kernels is not the number of gradients: a gradient has several kernels, or
+        none.
         """
         backward = [
             (moment, self.computes[key])
@@ -224,9 +229,9 @@ class _RankReader:
         )  # fmt: skip
 
     def _gloo(self, event: Event, operators: Sequence[Event]) -> None:
-        """Add an operation of gloo.
+        """Add the span of an operation of gloo.
 
-        The surrounding operators of its thread, if any, tell the peer of a send or a receive.
+        The surrounding operators of the same thread give the peer of a send or a receive.
         """
         name = _name(event.name.removeprefix(_GLOO))
         peer: int | None = None
@@ -239,7 +244,7 @@ class _RankReader:
         self._comm(event, name, _gloo_bytes(event), peer, "", None, {"tag": tag})
 
     def _nccl(self, event: Event, in_name: str) -> None:
-        """Add an operation of NCCL; the args of its kernel tell the peer and the bytes."""
+        """Add the span of an operation of NCCL; the kernel's args give the peer and the bytes."""
         args = event.args
         name = _name(str(args.get("Collective name", "") or in_name))
         elements = _int(args.get("Out msg nelems" if name == "recv" else "In msg nelems")) or 0
@@ -276,7 +281,7 @@ def _is_gradient(operator: Event) -> bool:
 
 
 def _together(marks: Iterable[Event]) -> list[Interval]:
-    """Return one interval for each mark: a GPU records the same mark once on every stream."""
+    """Return one interval for each mark, which a GPU records once on every stream."""
     streams: dict[str, list[Event]] = defaultdict(list)
     for event in marks:
         streams[event.name].append(event)
@@ -297,7 +302,7 @@ def _by_thread(events: Iterable[Event]) -> dict[str, list[Event]]:
 
 
 def _nested(events: Iterable[Event]) -> Iterator[tuple[Event, list[Event]]]:
-    """Yield each event of a thread with the events around it, the outermost first."""
+    """Yield each event of a thread with the events that enclose it, the outermost first."""
     open_: list[Event] = []
     for event in sorted(events, key=lambda event: (event.start_ns, -event.end_ns)):
         while open_ and open_[-1].end_ns <= event.start_ns:
@@ -324,7 +329,10 @@ def _name(raw: str) -> str:
 
 
 def _peer_and_tag(inputs: Any) -> tuple[int | None, int]:
-    """Return peer and tag, from c10d::send's or c10d::recv_'s inputs: tensors, group, peer, tag."""
+    """Return the peer and the tag from the inputs of c10d::send or c10d::recv_.
+
+    The inputs are tensors, group, peer and tag.
+    """
     if not isinstance(inputs, list) or len(inputs) != 4:
         return None, 0
     return _int(inputs[2]), _int(inputs[3]) or 0

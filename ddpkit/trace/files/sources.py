@@ -1,4 +1,4 @@
-"""Reading of trace files, our own or torch.profiler's: the content of a file decides its kind."""
+"""Reading of trace files: the content of a file shows if it is our own or torch.profiler's."""
 
 import gc
 import os
@@ -22,7 +22,7 @@ Path = str | os.PathLike[str]
 def read(paths: Sequence[Path]) -> BaseTrace:
     """Return the trace in one file of `Trace.save`, or in torch.profiler's files, one per rank.
 
-    Raises TraceError, in one sentence, for other files.
+    Raises TraceError for files of any other kind.
     """
     with _no_search_for_garbage():
         return _read(paths)
@@ -30,7 +30,10 @@ def read(paths: Sequence[Path]) -> BaseTrace:
 
 @contextmanager
 def _no_search_for_garbage() -> Iterator[None]:
-    """A block without garbage collection: it makes millions of objects, and keeps them all."""
+    """Switch the garbage collector off inside a ``with`` block.
+
+    The block makes millions of objects and keeps them all, so a search would find no garbage.
+    """
     was = gc.isenabled()
     gc.disable()
     try:
@@ -71,7 +74,10 @@ def _read(paths: Sequence[Path]) -> BaseTrace:
 
 
 def _files(path: Path) -> list[Path]:
-    """Return the path, or a folder's trace files (`tensorboard_trace_handler` writes folders)."""
+    """Return the trace files of a path: the file itself, or the files of a folder.
+
+    `tensorboard_trace_handler` writes folders.
+    """
     folder = pathlib.Path(path)
     if not folder.is_dir():
         return [path]
@@ -92,7 +98,7 @@ def _saved(top: object, path: Path) -> BaseTrace:
 
 
 def merge(recordings: Sequence[Recording]) -> BaseTrace:
-    """Return the trace of one job's ranks, which may be fewer than the job had."""
+    """Return one trace from the recordings of a job's ranks; recordings of some may be missing."""
     _check_they_fit(recordings)
     first = recordings[0]
     spans = [span for recording in recordings for span in spans_of(recording)]
@@ -129,11 +135,12 @@ def _check_they_fit(recordings: Sequence[Recording]) -> None:
 
 
 def _numbered(spans: Sequence[Span], *, one_group: bool) -> list[Span]:
-    """Number collectives without ``seq``: the k-th collective of a name has one ``seq`` everywhere.
+    """Return the spans with a ``seq`` for each collective that has none.
 
-    ``seq`` stays None if some ranks have more of these collectives than others, because nobody can
-    tell which of them is missing. It also stays None if the job had several groups and the
-    recording leaves the group out, as gloo's does.
+    The k-th collective of a name gets the same ``seq`` on every rank. ``seq`` stays None if some
+    ranks have more collectives of the name than other ranks, because the missing collectives cannot
+    be identified. It also stays None if the job had several groups and the recording does not have
+    the group, as with gloo.
     """
     rows: dict[tuple[str, str], dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
     for i, span in enumerate(spans):
