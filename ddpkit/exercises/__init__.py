@@ -1,26 +1,26 @@
-"""Exercises, their checks, and the work that students take from lab to lab.
+"""Exercises, their checks, and the answers of students, which later labs use again.
 
-exercise         cases and points, registered by a lab's module
+exercise         the cases and points of an exercise, registered by a lab's module
   hint           named hints, and the values that hints look at
-  guard          demands on every answer, and the hints that come first
+  guard          rules for all answers, and the hints of these rules
   raised         an exception as data
 check            puts questions to an answer, and tells the student the result
-  judge          puts every case to the answer, in spite of any error in the answer
-  assess         the judgement of a case, in the notebook and in the grader
-  seeds          the source of the inputs
-  values         observed values, as plain data, and as text
+  judge          runs every case with the answer, even after an error in the answer
+  assess         judges one case, in the notebook and in the grader
+  seeds          the seed from which the inputs are drawn
+  values         copies values into plain data, and shows them as text
   compare        the first difference between observed and expected
-  counts         counts of bytes and messages, in words
-  explain        an exception, and the student's own line
-  limit          the time that a case may take, and Stop
-  tail           the last lines that an answer prints
-  ranks          an answer on real ranks: results, and messages with sender and receiver
+  counts         texts for counts of bytes and messages
+  explain        explains an exception, and finds the student's line that raised it
+  limit          limits the time of a case, and makes the notebook's Stop button work
+  tail           keeps the last lines that an answer prints
+  ranks          runs an answer on real ranks, and observes its results and messages
   verdict, say   the report to the student
-carry            an earlier lab's answer
-  keep, sources  an answer saved as a file that runs by itself
-  progress       the passed exercises
+carry            returns the answer of an earlier lab
+  keep, sources  save an answer as a file that runs by itself
+  progress       stores which exercises have passed
   course         the map of the course: the labs, and the solved exercises of each
-guess            a prediction beside the measured number
+guess            prints a prediction beside the measured number
 """
 
 from ddpkit.cluster.torchrun import job

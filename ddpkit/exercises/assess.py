@@ -1,4 +1,4 @@
-"""Judges a case. The notebook's check and the grader tell the same assessment in two ways.
+"""The judgement of a case. The notebook's check and the grader print it in different forms.
 
 assess(case, {"sum": 3}).wrong            # (Wrong("sum", Difference("", "3", "4")),)
 assess_raised(case, error, ...).status    # Status.DEADLOCK
@@ -17,7 +17,7 @@ from ddpkit.exercises.raised import Trouble
 
 
 class Status(StrEnum):
-    """The outcome of a case."""
+    """The outcome of a case, as a word."""
 
     PASS = "pass"
     FAIL = "fail"  # a value is wrong
@@ -31,7 +31,7 @@ class Status(StrEnum):
 
     @property
     def of_exercise(self) -> str:
-        """The status of an exercise in which the first failed case has this status."""
+        """The status of an exercise if its first failed case has this status."""
         return Status.FAIL if self in (Status.BLANK, Status.NOT_TRIED) else self
 
 
@@ -45,7 +45,7 @@ ENDS = {  # the class of an exception -> the outcome of the case
 
 @dataclass(frozen=True)
 class Wrong:
-    """A wrong value."""
+    """A wrong value: its name, and its difference from the expected value."""
 
     name: str
     found: Difference | None  # None: the answer's values lack the name
@@ -53,7 +53,7 @@ class Wrong:
 
 @dataclass(frozen=True)
 class Assessment:
-    """The outcome of a case, with everything for the check's text and the grader's feedback."""
+    """The judgement of a case, with all data for the check's text and the grader's feedback."""
 
     case: Case
     status: Status
@@ -72,27 +72,27 @@ class Assessment:
 
     @property
     def passed(self) -> bool:
-        """True for a right answer."""
+        """True if the answer was right."""
         return self.status is Status.PASS
 
     @property
     def tried(self) -> bool:
-        """False for a case that was not asked, because an earlier case ended the exercise."""
+        """False for a case that did not run, because an earlier case ended the exercise."""
         return self.status is not Status.NOT_TRIED
 
     @property
     def hint(self) -> str:
-        """The hint's sentence; "" without a hint."""
+        """The sentence of the hint; "" without a hint."""
         return self.advice.says if self.advice else ""
 
     @property
     def hint_name(self) -> str:
-        """The hint's name; "" without a hint."""
+        """The name of the hint; "" without a hint."""
         return self.advice.name if self.advice else ""
 
     @property
     def ends_exercise(self) -> bool:
-        """True if no later case is tried: see `Case.stop_if`."""
+        """True if no later case runs after this case; see `Case.stop_if`."""
         if self.status is Status.BLANK:
             return False
         if self.trouble is None:
@@ -101,7 +101,7 @@ class Assessment:
 
 
 def assess(case: Case, seen: Observed) -> Assessment:
-    """Return the assessment of `seen`, the values that `case.reading` has returned."""
+    """Return the assessment of a case from `seen`, the values that `case.reading` has returned."""
     wrong = tuple(_wrong(case, seen))
     if wrong:
         return Assessment(case, Status.FAIL, wrong, advice=case.advice(seen))
@@ -127,7 +127,7 @@ def assess_raised(
 ) -> Assessment:
     """Return the assessment of a case in which the answer raised an exception.
 
-    `kinds` are the names of the exception's class and base classes; `lines` say more than
+    `kinds` are the names of the exception's class and base classes; `lines` are details below
     `headline`.
     """
     status = next((ENDS[kind] for kind in kinds if kind in ENDS), Status.ERROR)
@@ -138,7 +138,7 @@ def assess_raised(
 
 
 def until_one_ends(assessments: Iterable[Assessment]) -> list[Assessment]:
-    """Return the assessments; after an end of the exercise, all are NOT_TRIED."""
+    """Return the assessments; all after the one that ends the exercise become NOT_TRIED."""
     kept: list[Assessment] = []
     ended = False
     for each in assessments:

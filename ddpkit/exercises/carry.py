@@ -1,4 +1,4 @@
-"""Work of an earlier lab, taken up again: the student's own version if its check has passed."""
+"""`carry`: returns an earlier lab's answer, the student's own if the check of it has passed."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ from ddpkit.exercises.say import say
 def carry(name: str, *, quiet: bool = False) -> Any:
     """Return the function or class `name` of an earlier lab: your version, or else the kit's.
 
-    carry() returns your version once its check has passed, and prints which version it returns,
-    unless `quiet`. It works in every notebook of the folder, and its result can be sent to ranks.
+    carry() returns your version if the check of your version has passed. Unless `quiet`, carry()
+    prints which version it returns. The function works in every notebook of the folder, and the
+    result can be sent to ranks.
 
     Raises:
         LessonError: no exercise has that name, or neither you nor the kit has an answer.
@@ -54,7 +55,7 @@ def _not_here(name: str, lab: str) -> str:
 
 
 def _from_kit(name: str) -> Any | None:
-    """Return the kit's answer; None if the kit has no answer, as in the grader's sandbox."""
+    """Return the kit's answer; None if the kit has none, as in the grader's sandbox."""
     try:
         from ddpkit import answers
 

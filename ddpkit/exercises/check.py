@@ -1,4 +1,4 @@
-"""`check(answer)`: tells whether the answer is right, and otherwise names the mistake."""
+"""`check(answer)`: prints if the answer is right, and otherwise names the mistake."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from ddpkit.exercises.verdict import Verdict, verdict_text
 
 
 def check(answer: object, *, hint: int = 1, limit: float = LIMIT_S) -> Verdict:
-    """Put the exercise's cases to your function or class, and print the results and the verdict.
+    """Run the exercise's cases with your function or class, and print the results and the verdict.
 
-    The name in the function's definition selects the exercise. Wrong answers never raise. When all
-    cases pass, your version is kept for `carry`. A hint is first a nudge; ``check(ring, hint=2)``
-    says more.
+    The name in the function's definition selects the exercise. A wrong answer never makes check()
+    raise an exception. When all cases pass, your version is saved for `carry`. The first hint is
+    short; ``check(ring, hint=2)`` prints a longer hint.
 
-    A case may take `limit` seconds; then the check ends the case and prints the line that was
-    running.
+    A case may take `limit` seconds. After this time, the check ends the case and prints the line
+    that was running.
 
     If `DDPKIT_SEED` is set (the grader's secret), the inputs change, and no expected value is
     shown.

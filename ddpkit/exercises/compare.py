@@ -20,7 +20,7 @@ from ddpkit.text import plural
 
 @dataclass(frozen=True)
 class Difference:
-    """Place and texts of the first difference between two values.
+    """The first difference between two values: its place, and both values as text.
 
     `where` is "[2]", "['loss'][0]", or "" for the whole value.
     """
@@ -34,7 +34,7 @@ class Difference:
 
 
 def same(got: object, expected: object) -> bool:
-    """True if `got` equals `expected` in type and value: True is not 1, and 1.0 is not 1."""
+    """True if `got` equals `expected` in type and value, so True is not 1, and 1.0 is not 1."""
     got, expected = plain(got), plain(expected)
     if type(got) is not type(expected) and not isinstance(expected, Close | Between):
         # early, because `difference` would make texts of both values, which may be large
@@ -43,7 +43,7 @@ def same(got: object, expected: object) -> bool:
 
 
 def difference(got: object, expected: object) -> Difference | None:
-    """Return the first difference, or None. `Close` and `Between` may stand in `expected`."""
+    """Return the first difference, or None. `expected` may contain `Close` and `Between`."""
     return _differ(plain(got), plain(expected), "", within=0.0, digits=DIGITS)
 
 

@@ -1,4 +1,7 @@
-"""Counts of bytes and messages, in words; of a right answer, a check prints only these counts."""
+"""Texts for counts of bytes and messages.
+
+For a right answer, a check prints no other values than these counts.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ IN_WORDS = dict.fromkeys(("kept", "left alone"), "the answer has changed its inp
 
 
 def counted(name: str, value: object) -> str | None:
-    """Return a count in words: "36 bytes from each rank"; None if the name is no count."""
+    """Return the text of a count: "36 bytes from each rank"; None if `name` is not a count."""
     if name not in NOUNS:
         return None
     match value:
@@ -31,10 +34,10 @@ def counted(name: str, value: object) -> str | None:
 
 
 def differs(name: str, found: Difference) -> str:
-    """Return the difference of the observed value `name` from the expected value, as text.
+    """Return the text about the difference between an observed and the expected value.
 
-    "rank 2 sent 96 bytes, expected 48", "x[0] got 1, expected 2". The key of a dict may stand
-    before a count: "with 2 ranks: 1 latency, expected 2".
+    "rank 2 sent 96 bytes, expected 48", "x[0] got 1, expected 2". If a dict holds the counts, the
+    key comes first: "with 2 ranks: 1 latency, expected 2".
     """
     if name in IN_WORDS and found.got == "False":
         return IN_WORDS[name]

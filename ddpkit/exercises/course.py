@@ -1,4 +1,4 @@
-"""The map of the course: its labs, and the solved exercises of each."""
+"""The map of the course: all labs, and the number of solved exercises in each lab."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ FULL = "#0072b2"  # the colour of compute in a timeline
 
 @dataclass(frozen=True)
 class LabProgress:
-    """A lab, and how many of its exercises have been solved."""
+    """A lab on the map, with the number of its exercises and of those that are solved."""
 
     stem: str
     minutes: str
@@ -46,7 +46,7 @@ class CourseMap:
 
     @property
     def headline(self) -> str:
-        """The reader's progress, in a sentence."""
+        """A sentence about the student's progress."""
         solved, all_ = sum(x.solved for x in self.labs), sum(x.exercises for x in self.labs)
         if self.next is None:
             return f"All {all_} exercises are solved."
@@ -69,10 +69,10 @@ class CourseMap:
 
 
 def course() -> CourseMap:
-    """Return the labs, and your solved exercises in each.
+    """Return the map of all labs, with your solved exercises in each lab.
 
     `check` keeps results in the folder `.ddpkit` beside the notebook, or in the folder that
-    `DDPKIT_PROGRESS` names. course() runs no code.
+    `DDPKIT_PROGRESS` names. course() runs no code of yours.
     """
     results, notes = progress.read()
     solved = {name for name, result in results.items() if result.passed}
@@ -86,7 +86,7 @@ def course() -> CourseMap:
 
 
 def _not_here() -> list[str]:
-    """Return a sentence about results in an outer folder, or about the missing folder."""
+    """Return a sentence about results in an outer folder, or about a missing folder."""
     here = progress.folder().absolute()
     if above := progress.of_a_parent("progress/*.json"):
         return [f"Results are in {above}, and this notebook looks in {here}."]

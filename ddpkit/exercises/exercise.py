@@ -1,4 +1,4 @@
-"""An exercise is a name, its points, and the cases that a right answer must get right.
+"""Exercises: the name and points of each, and the cases in which a right answer must be right.
 
     @exercise("double", lab="00", points=1)
     def cases(answer, rng):
@@ -45,31 +45,32 @@ StopIf = Literal["", "wrong", "raised"]
 
 @dataclass(frozen=True)
 class Case:
-    """One question put to an answer.
+    """One case of an exercise: it calls the answer once, and knows the right values.
 
-    `observe` runs the answer and returns named observations. `expect` has a right answer's values
+    `observe` runs the answer and returns named values. `expect` has the values of a right answer
     under the same names (plain data, tensors, `Close`); a name that only `observe` returns is shown
-    and not compared. Call the answer nowhere else: an exception in `observe` fails this case alone.
+    and not compared. Call the answer only in `observe`: an exception there fails this case alone.
 
     `hints` is a table of sentences for wrong answers. The first hint that fits is shown; the hints
-    common to all exercises (`guard.FOR_ALL`) come first. A hint sees the observations, the answer's
-    exception, and the names of `given`: a mapping, or an object with attributes.
+    common to all exercises (`guard.FOR_ALL`) come first. A hint can use the observed values, the
+    answer's exception, and the values in `given`, which is a mapping or an object with attributes.
 
-    `trivial` marks a case that an answer without work gets right too: one rank alone, an empty
-    tensor, a single micro-batch, or a value that can be copied, such as the name of a fault. A
-    trivial case has to pass, and its points count only if a case that is not trivial passes too.
+    `trivial` marks a case in which even an answer that does no work may be right: one rank alone,
+    an empty tensor, a single micro-batch, or a value that can be copied, such as the name of a
+    fault. A trivial case has to pass, but its points count only if another case that is not trivial
+    passes too.
 
     `stop_if` ends the exercise: if this case is "wrong" (in any way) or has "raised", later cases
-    are not tried and count as wrong. An answer that fails a plain case would fail the later cases
-    too, and each would take time. A case that hangs (a deadlock, a mismatch, a timeout) always ends
-    the exercise.
+    do not run and count as wrong. An answer that fails an easy case would fail the later cases too,
+    and each of these would take time. A case that hangs (a deadlock, a mismatch, a timeout) always
+    ends the exercise.
 
-    A grader runs `observe` beside the student's code, with secret inputs: `observe` must know the
-    inputs and nothing else. Code that compares observations with right values goes into `read`,
-    which gets the observations.
+    The grader runs `observe` beside the student's code, with secret inputs, so `observe` must
+    contain the inputs and no right values. Code that compares observed values with right values
+    belongs into `read`, which gets the observed values.
 
-    `measures` names numbers among the values of `read`. A grader's result keeps these numbers for a
-    case that passed, so that a class can be ranked (`ddpkit report --format standings`).
+    `measures` has the names of numbers among the values of `read`. If the case passes, the grader's
+    result keeps these numbers, so that a class can be ranked (`ddpkit report --format standings`).
 
     Every observed value is printed, and the grader compares the printed values: they must be
     the same for all right answers, in every run.
@@ -103,10 +104,10 @@ class Case:
 
 
 def earned(points: float, cases: Sequence[tuple[Case, bool]]) -> float:
-    """Return the points earned by passed cases, by weight; all points if every case passed.
+    """Return the points of the passed cases, by weight; all points if every case passed.
 
-    `cases` has a case and True for each case that passed. The notebook's check and the grader both
-    count by this rule.
+    `cases` has pairs: a case, and True if it passed. The notebook's check and the grader both use
+    this rule.
     """
     if cases and all(passed for _, passed in cases):
         return float(points)
@@ -119,7 +120,7 @@ def earned(points: float, cases: Sequence[tuple[Case, bool]]) -> float:
 
 @dataclass(frozen=True)
 class Exercise:
-    """An exercise as `@exercise` registers it."""
+    """A registered exercise: its name, lab, points and cases."""
 
     name: str
     lab: str  # "00"
@@ -129,7 +130,7 @@ class Exercise:
     returns: bool = True
 
     def asks(self, answer: Any, rng: random.Random) -> Iterator[Case]:
-        """Return the cases for an answer; if `returns`, an answer that returns None fails."""
+        """Yield the cases for an answer. If `returns`, an answer that returns None fails them."""
         return self.cases(returning(answer) if self.returns else answer, rng)
 
 
@@ -162,7 +163,7 @@ def exercise(
 
 @functools.cache
 def _lab_modules() -> tuple[str, ...]:
-    """Return the names of the modules of all labs' checks; their folder is read once."""
+    """Return the names of the modules with all labs' cases. The folder is read only once."""
     package = importlib.import_module("ddpkit.checks")
     found = (module.name for module in pkgutil.iter_modules(package.__path__))
     labs = sorted(name for name in found if name.startswith("lab"))

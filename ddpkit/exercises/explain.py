@@ -1,4 +1,4 @@
-"""An exception, explained to a student: its class, and the student's line that raised it."""
+"""Explanations of exceptions for students: the error, and the student's line that raised it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ELSEWHERE = "No line of yours raised this: the check called your code, or read i
 
 @dataclass(frozen=True)
 class Explanation:
-    """An exception that ended a case, in words: a headline for the case's row, and more lines."""
+    """The explanation of an exception that ended a case: a headline, and further lines."""
 
     summary: str
     lines: tuple[str, ...] = ()
@@ -45,8 +45,8 @@ def explain(error: BaseException) -> Explanation:
 def _whole(error: DdpkitError) -> str:
     """Return an error's text, with a short message of the first rank joined into one line.
 
-    Otherwise the later lines of the message would stand below the rows of all cases, far from the
-    first line.
+    Without this, the further lines of the message would stand below the rows of all cases, far from
+    the message's first line.
     """
     text = str(error)
     raised = error.raised if isinstance(error, RankError) else {}
@@ -56,7 +56,7 @@ def _whole(error: DdpkitError) -> str:
 
 
 def _shortened(lines: list[str]) -> list[str]:
-    """Return the lines, cut to about `MAX_LINES`, without cutting the line that begins with WHY.
+    """Return about `MAX_LINES` of the lines, among them always the line that begins with WHY.
 
     If many ranks wait, the lines about the first ranks are enough.
     """
@@ -80,7 +80,10 @@ def _message(error: BaseException) -> str:
 
 
 def student_line(error: BaseException) -> str | None:
-    """Return the student's innermost line: "Cell In[5], line 3: return token / 0"; or None."""
+    """Return the innermost line of the student's code in a traceback, or None.
+
+    An example: "Cell In[5], line 3: return token / 0".
+    """
     place = None
     traceback: TracebackType | None = error.__traceback__
     while traceback is not None:
@@ -94,7 +97,7 @@ def student_line(error: BaseException) -> str | None:
 
 
 def is_unanswered(error: BaseException) -> bool:
-    """True if the error is the NotImplementedError of an exercise as handed out.
+    """True if the error is the NotImplementedError of an exercise that nobody has answered.
 
     Libraries raise NotImplementedError too, with different messages.
     """
@@ -107,7 +110,7 @@ def is_unanswered(error: BaseException) -> bool:
 
 
 def size_of_blanks(source: str | None) -> str:
-    """Return the lengths of several blanks of an answer: "about 4, 7 and 9 lines"; or ""."""
+    """Return the lengths of an answer's gaps in words: "about 4, 7 and 9 lines"; "" if unknown."""
     sizes = re.findall(rf"{BLANK}: about (\d+) line", source or "")
     return f"about {', '.join(sizes[:-1])} and {sizes[-1]} lines" if len(sizes) > 1 else ""
 

@@ -1,4 +1,4 @@
-"""Demands on every answer, and the hints that come before the hints of an exercise."""
+"""Rules for all answers, and hints about these rules, which precede an exercise's hints."""
 
 from __future__ import annotations
 
@@ -18,13 +18,17 @@ SENT = ("bytes", "handed in", "bytes of the hook")
 
 
 class Careless(RuntimeError):
-    """An answer broke a rule for all answers; its message is shown without this class's name."""
+    """Raised if an answer breaks a rule for all answers.
+
+    The message is shown without the name of this class.
+    """
 
 
 def own(answer: Any) -> Any:
-    """Return the answer; for code of the kit, return a function that raises `NotYourOwn`.
+    """Return the answer if it is the student's; for code of the kit, a function that raises.
 
-    A class derived from a class of the kit counts as the kit's.
+    The function raises `NotYourOwn`. A class that is derived from a class of the kit counts as code
+    of the kit.
     """
     made = answer
     while isinstance(made, partial):
@@ -35,7 +39,7 @@ def own(answer: Any) -> Any:
 
 
 def _is_the_kits(made: Any) -> bool:
-    """True for a function or class of the kit, but not for one from the course's answers."""
+    """True for a function or class of the kit, except those of the course's answers."""
     module = str(getattr(made, "__module__", ""))
     return module.startswith("ddpkit.") and not module.startswith("ddpkit.answers.")
 
@@ -45,12 +49,12 @@ def _refuse(made: Any, *_: object, **__: object) -> NoReturn:
 
 
 def returning(answer: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the answer, changed to raise `Careless` if it returns None."""
+    """Return the answer, wrapped so that it raises `Careless` if it returns None."""
     return partial(_return_of, answer)
 
 
 def values(returned: Any, count: int) -> Any:
-    """Return the values that an answer returned; raise `Careless` if there are more or fewer."""
+    """Return the values that an answer returned; raise `Careless` if there are not `count`."""
     found = len(returned) if hasattr(returned, "__len__") else 1
     if found != count:
         raise Careless(f"it returned {found} values in place of {count}")
@@ -72,11 +76,11 @@ def _return_of(answer: Callable[..., Any], *arguments: object, **named: object) 
 
 
 def sent_too_little(s: Seen) -> tuple[int | None, int, int] | None:
-    """Return the first rank that sent too little, its bytes, and the bytes that the others need.
+    """Return the first rank that sent too few bytes, its bytes, and the bytes that others need.
 
-    The rank is None if a count is for all ranks together. The function returns None if all ranks
-    sent enough, and also if a value is wrong that is no count of bytes, because the hints for other
-    wrong values take precedence.
+    The rank is None if the count is the sum over all ranks. The function returns None if all ranks
+    sent enough bytes. It also returns None if any other value is wrong, because the hints for other
+    values take precedence.
     """
     found: list[tuple[int | None, int, int]] = []
     for name, due in s.expect.items():

@@ -1,4 +1,4 @@
-"""`beside`: a prediction beside the measured number, and their ratio."""
+"""`beside`: prints a prediction beside the measured number, and their ratio."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ UNWRITTEN = "No prediction yet: write a number in place of the dots, and run bot
 def beside(prediction: Any, measured: SupportsFloat | None, unit: str = "") -> None:
     """Print a prediction beside the measured number, and measured ÷ predicted.
 
-    prediction  a number; `...` stands for an unwritten number
-    measured    a number; None or 0 after a skipped run
+    prediction  a number; `...` if the student has not yet written a number
+    measured    a number; None or 0 if the run was skipped
     unit        the unit of both: "ms", "MB", "messages"
 
     Any prediction is accepted, so this function raises nothing.

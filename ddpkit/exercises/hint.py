@@ -1,4 +1,4 @@
-"""Hints: a table of mistakes; each has a name, a condition, and a sentence.
+"""Hints for wrong answers. Each hint has the name of a mistake, a condition, and a sentence.
 
     HINTS = (
         Hint("x changed", lambda s: not s.kept, "x has changed: work on x.clone()."),
@@ -8,7 +8,7 @@
              more="Receive from each of the others, and add."),
     )
 
-The first hint that fits is shown. A case takes such a table as `hints=`.
+A case gets such a table as `hints=`. The first hint with a true condition is shown.
 """
 
 from __future__ import annotations
@@ -24,20 +24,21 @@ from ddpkit.exercises.raised import Trouble
 
 
 class Seen:
-    """The argument `s` of a hint's functions: all facts about a case with a wrong answer.
+    """The argument `s` of a hint's functions: all data about a case with a wrong answer.
 
-    `s.NAME` is the value that the case's author gave under this name, or else the observed value
-    ("on rank" is `s.on_rank` or `s["on rank"]`). After an exception there are no observed values,
-    so a hint that asks for an observed value does not fit.
+    `s.NAME` is the value that the case's author gave under this name in `given`, or else the
+    observed value ("on rank" is `s.on_rank` or `s["on rank"]`). After an exception there are no
+    observed values, so a hint that uses an observed value does not fit.
 
-    A name that is both given and expected is refused, because a hint would show the author's value
-    as the answer's: `s["steps"]` is the observed value, `s.given.steps` the author's.
+    If a name is both given and expected, `s.NAME` is refused, because a hint could show the
+    author's value as that of the answer. Use `s["steps"]` for the observed value and
+    `s.given.steps` for the author's value.
 
     These names always exist:
 
     - `error`: the exception, or None. In the grader, outside the sandbox, it is an exception of
-      the same class with the same message; so ask `kind`, `stuck`, `raised` … rather than its
-      fields.
+      the same class with the same message; so
+      use `kind`, `stuck`, `raised` … rather than its fields.
     - `kind`, `stuck`, `mismatch`, `attribute`, `dtypes`: see `Trouble`; empty without an exception.
     - `raised`: the name of the exception's class, on a rank if a rank raised; else "".
     - `expect`: the expected values, by name.
@@ -82,7 +83,7 @@ class Seen:
     def wrong(self, *names: str) -> bool:
         """True if the observed value of one of `names`, by default of any name, is wrong.
 
-        Raises KeyError if a name was not observed, or if nothing is expected under a name.
+        Raises KeyError if a name was not observed, or if no value is expected under a name.
         """
         return any(
             not same(self.observed[name], self.expect[name]) for name in names or self.expect
@@ -96,13 +97,14 @@ def values_are_wrong(s: Seen) -> bool:
 
 @dataclass(frozen=True)
 class Hint:
-    """A mistake: its name, its condition, and the sentence for the student.
+    """A hint for one mistake: the mistake's name, a condition, and a sentence for the student.
 
-    Without `when` a hint fits every answer that did not raise. A hint that itself raises an error,
-    or has an empty sentence, does not fit; so `when` need not work for answers with other mistakes.
+    Without `when`, the condition is true for every answer that did not raise. A hint does not fit
+    if its functions raise an error or return an empty sentence, so `when` need not work for answers
+    with other mistakes.
 
-    `say` is a nudge, which leaves the thinking to the student. `more`, shown by `check(f, hint=2)`,
-    may give the solution away.
+    `say` is a short hint, which leaves the thinking to the student. `more`, shown by `check(f,
+    hint=2)`, may contain the solution.
     """
 
     name: str
@@ -129,7 +131,7 @@ class Hint:
 
 @dataclass(frozen=True)
 class Advice:
-    """The hint that is shown: its name, its sentence, and a longer text on request."""
+    """The hint that is shown to a student: its name, its sentence, and a longer text."""
 
     name: str
     says: str

@@ -1,4 +1,4 @@
-"""Puts an exercise's cases to an answer. No wrong answer makes `judge` raise."""
+"""`judge`: runs an exercise's cases with an answer. No wrong answer makes it raise."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from ddpkit.rank import compiler
 
 
 class Unanswered(Exception):
-    """The answer is the exercise as shipped."""
+    """Raised if the student has not yet changed the exercise."""
 
     def __init__(self, size: str) -> None:
         super().__init__(size)
@@ -42,10 +42,10 @@ class Unanswered(Exception):
 def judge(
     exercise: Exercise, answer: object, seed: Seed | None = None, limit: float = LIMIT_S
 ) -> Verdict:
-    """Put every case to the answer and count the points.
+    """Run every case with the answer, and return the verdict with the points.
 
-    All cases are asked, even after a failure, for partial points. Only a case that hangs, or a case
-    with `Case.stop_if`, ends the asking. A case may take `limit` seconds.
+    All cases run, even after a failure, so that an answer can get partial points. Only a case that
+    hangs, or a case with `Case.stop_if`, ends the exercise. A case may take `limit` seconds.
 
     Raises:
         LessonError: the exercise itself is broken.
@@ -84,7 +84,10 @@ def judge(
 
 
 def _ask_for_cases(exercise: Exercise, answer: object, seed: Seed, limit: float) -> Iterator[Case]:
-    """Yield the exercise's cases. If the answer raises in between, a failing case ends them."""
+    """Yield the exercise's cases.
+
+    If the answer raises while a case is made, the last case is one that fails with this error.
+    """
     cases = exercise.asks(own(answer), seed.rng(exercise.name))
     while True:
         output = Tail()
@@ -143,7 +146,7 @@ def _ask(exercise: Exercise, case: Case, limit: float) -> tuple[Assessment, Base
 
 
 def _got(assessed: Assessment, seen: dict[str, Any]) -> str:
-    """Return observed values as text: all of a wrong answer, only the counts of a right answer."""
+    """Return the observed values as text: for a right answer only the counts, otherwise all."""
     expect = assessed.case.expect
     if assessed.passed:
         return ", ".join(filter(None, (counted(key, seen[key]) for key in expect)))

@@ -1,4 +1,4 @@
-"""Keeps an answer that passed its check: the source, with everything that it needs to run alone."""
+"""Saving of an answer that passed its check, as a file that runs by itself."""
 
 from __future__ import annotations
 
@@ -30,7 +30,10 @@ CARRY_ONCE = "from ddpkit.lessons import carry"  # the same line in files kept b
 
 
 class NotKept(Exception):
-    """The reason why an answer cannot be saved: a clause, without a full stop."""
+    """Raised if an answer cannot be saved.
+
+    The message is the reason, as a clause without a full stop.
+    """
 
 
 def keep(name: str, answer: object) -> str:
@@ -58,9 +61,9 @@ def kept_path(name: str) -> Path:
 
 
 def load(name: str, text: str, path: Path) -> Any:
-    """Run a kept file in a new namespace, and return its definition of `name`.
+    """Run a saved file in a new namespace, and return its definition of `name`.
 
-    Raises every error of the file; KeyError if the file does not define `name`.
+    Raises any error that the file raises, and KeyError if the file does not define `name`.
     """
     filename = str(path.absolute())
     text = text.replace(CARRY_ONCE, CARRY)
@@ -80,9 +83,9 @@ def load(name: str, text: str, path: Path) -> Any:
 
 
 def standalone(name: str, answer: object) -> str:
-    """Return the text of a file that defines `name` as `answer` does, with everything needed.
+    """Return the text of a file that defines `name` as `answer` does, and all that it needs.
 
-    Modules become imports, helpers become their source, constants become assignments.
+    Modules become imports, helpers become their source, and constants become assignments.
 
     Raises:
         NotKept: the answer uses a value without such a form, for example an object of another cell.
@@ -98,7 +101,7 @@ def standalone(name: str, answer: object) -> str:
 
 
 class _Collector:
-    """Collects an answer's source and all that it uses; a helper comes before the code using it."""
+    """Collects an answer's source and all that it uses; a helper comes before code that uses it."""
 
     def __init__(self) -> None:
         self.bound: dict[str, Any] = {}  # name in the file -> its value
@@ -121,7 +124,7 @@ class _Collector:
         )
 
     def define(self, thing: Any) -> str:
-        """Add the source of a function or class after everything that it needs; return its name."""
+        """Add the source of a function or class after all that it needs; return its name."""
         label = thing.__name__
         source = source_of(thing)
         name = defined_name(source) if source is not None else None
@@ -144,7 +147,7 @@ class _Collector:
         return name
 
     def _bind(self, name: str, value: Any) -> bool:
-        """Note the value of a name; return True if the name is new."""
+        """Store the value of a name; return True if the name is new."""
         if name in self.bound and self.bound[name] is not value:
             raise NotKept(
                 f"the answer uses two different things called `{name}`; rename one of them"
@@ -193,7 +196,10 @@ class _Collector:
             self.imports.add(statement)
 
     def _import_submodules(self, source: str, namespace: dict[str, Any]) -> None:
-        """Import submodules such as `xml.etree` that a source names; `import xml` loads none."""
+        """Add an import of each submodule that a source uses, such as `xml.etree`.
+
+        `import xml` alone loads no submodule.
+        """
         for dotted in dotted_names(source):
             head = dotted.partition(".")[0]
             is_module = isinstance(sys.modules.get(dotted), types.ModuleType)
@@ -202,14 +208,14 @@ class _Collector:
 
 
 def _is_definition(value: Any) -> bool:
-    """True for a class, a function, or a function in a decorator such as functools.cache."""
+    """True for a class, a function, or a function wrapped by functools.cache and the like."""
     if isinstance(value, type):
         return True
     return hasattr(value, "__name__") and isinstance(inspect.unwrap(value), types.FunctionType)
 
 
 def _enclosed(thing: Any) -> tuple[str, ...]:
-    """Return the variables of an enclosing function that a function uses."""
+    """Return the names of variables that a function uses from an enclosing function."""
     code = getattr(inspect.unwrap(thing), "__code__", None)
     return code.co_freevars if isinstance(code, types.CodeType) else ()
 
@@ -232,7 +238,7 @@ def _import_of(name: str, value: Any) -> str | None:
 
 
 def _modules_with(value: Any) -> list[types.ModuleType]:
-    """Return modules that may have a value: its own module's packages, the outermost first."""
+    """Return modules that may contain a value: its own module's packages, the outermost first."""
     home = getattr(value, "__module__", None)
     if isinstance(home, str) and home in sys.modules:
         parts = home.split(".")
@@ -246,7 +252,7 @@ def _modules_with(value: Any) -> list[types.ModuleType]:
 
 
 def _carry_of(name: str, value: Any) -> str | None:
-    """Return the statement that carries an earlier lab's answer; None for other values."""
+    """Return the statement that carries an earlier lab's answer; None if the value is none."""
     module = getattr(value, "__module__", None)
     if not isinstance(module, str) or not module.startswith(CARRIED):
         return None

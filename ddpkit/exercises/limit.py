@@ -1,12 +1,12 @@
-"""A limit on the time of a case, and a Stop that always works.
+"""A time limit for a case, and a Stop button that always works.
 
 An answer may wait in C++ for days, where Python runs no signal handler. So a case runs in a thread,
 and the main thread only waits: for the case, for Stop, or for the limit. A thread that does not end
-is left behind, as a daemon. A run on ranks has the same limit, ends by itself, and says in which
-line each rank was.
+goes on as a daemon. A run on ranks has the same limit: it ends by itself, and reports the line at
+which each rank was.
 
-Under torchrun a case stays in the main thread: the run is in this process, and the recorder watches
-the main thread.
+Under torchrun a case runs in the main thread, because the rank is this process, and the recorder
+watches the main thread.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _worker: _Worker | None = None  # the thread that runs the current case
 
 
 class TookTooLong(Exception):
-    """A case was not done within the limit; `place` is the running line of the answer."""
+    """Raised if a case does not end within its limit; `place` is the line that was running."""
 
     def __init__(self, seconds: float, place: str) -> None:
         super().__init__(f"not done after {seconds:g} s")
@@ -41,11 +41,11 @@ class TookTooLong(Exception):
 
 
 class OutOfTime(BaseException):
-    """Raised in an answer at the end of the limit."""
+    """Raised inside an answer when the time limit is over."""
 
 
 def seconds_left() -> float | None:
-    """Return the seconds after which a run on ranks ends; None without a limit."""
+    """Return the seconds after which a run on ranks must end; None without a limit."""
     if _worker is None:
         return None
     _worker.runs = True
@@ -83,7 +83,7 @@ def limited(work: Callable[[], Result], seconds: float) -> Result:
 
 
 class _Worker(threading.Thread):
-    """Runs the work, and keeps the result or the error."""
+    """The thread that runs the work, and keeps its result or its error."""
 
     def __init__(self, work: Callable[[], Any], ends: float) -> None:
         super().__init__(name="an answer, checked", daemon=True)
@@ -102,7 +102,10 @@ class _Worker(threading.Thread):
             self.done.set()
 
     def place(self) -> str:
-        """Return the reader's innermost running line: "Cell In[5], line 3: time.sleep"."""
+        """Return the innermost line of the student's code that runs now.
+
+        An example: "Cell In[5], line 3: time.sleep".
+        """
         frame: FrameType | None = sys._current_frames().get(self.ident or 0)
         while frame is not None and not is_user_file(frame.f_code.co_filename):
             frame = frame.f_back
@@ -112,7 +115,7 @@ class _Worker(threading.Thread):
         return f"{locate(*at)}: {source_line(*at)}".removesuffix(": ")
 
     def end(self, error: type[BaseException]) -> None:
-        """Interrupt the work until the thread ends, for `PATIENCE_S` at most."""
+        """Interrupt the work again and again until the thread ends, for at most `PATIENCE_S`."""
         give_up = time.monotonic() + PATIENCE_S
         while self.is_alive() and time.monotonic() < give_up:
             interrupt(self, error)

@@ -26,7 +26,7 @@ ABOVE = 3  # parent folders searched for earlier answers: few, so that /tmp/.ddp
 
 @dataclass(frozen=True)
 class Progress:
-    """The best result so far of an exercise's check."""
+    """The best result of an exercise's check so far."""
 
     exercise: str
     passed: bool
@@ -42,9 +42,9 @@ def folder() -> Path:
 def of_a_parent(kept: str) -> Path | None:
     """Return the nearest outer folder `.ddpkit` with a file that matches `kept`; else None.
 
-    Progress is read only from the notebook's own folder. The outer folder is for a message: if a
-    notebook has moved, the message names the place of the reader's earlier answers. Return None
-    also if `DDPKIT_PROGRESS` is set.
+    Progress is read only from the notebook's own folder. The outer folder serves a message only: if
+    a notebook has moved, the message says where the student's earlier answers are. If
+    `DDPKIT_PROGRESS` is set, return None.
     """
     if os.environ.get("DDPKIT_PROGRESS"):
         return None
@@ -53,12 +53,15 @@ def of_a_parent(kept: str) -> Path | None:
 
 
 def is_new() -> bool:
-    """True if this folder has no `.ddpkit` yet: for a first notebook, or a moved notebook."""
+    """True if this folder has no `.ddpkit` yet, as before the first check of a student."""
     return not os.environ.get("DDPKIT_PROGRESS") and not folder().exists()
 
 
 def record(verdict: Verdict) -> str | None:
-    """Save a result unless a better result is saved. Return a sentence if saving failed."""
+    """Save the result of a check, unless a better result is saved.
+
+    Returns a sentence if saving failed, otherwise None.
+    """
     path = folder() / "progress" / f"{verdict.name}.json"
     new = Progress(verdict.name, verdict.passed, verdict.earned, float(verdict.points))
     try:
@@ -71,7 +74,7 @@ def record(verdict: Verdict) -> str | None:
 
 
 def read() -> tuple[dict[str, Progress], list[str]]:
-    """Return all kept results, by exercise, and a sentence for each file that cannot be read."""
+    """Return all saved results by exercise, and a sentence for each unreadable file."""
     results: dict[str, Progress] = {}
     notes: list[str] = []
     for path in sorted((folder() / "progress").glob("*.json")):
@@ -120,13 +123,13 @@ def _set_aside(path: Path) -> Path:
 
 
 def write(path: Path, text: str) -> None:
-    """Write a file whole or not at all, in a folder that git ignores."""
+    """Write a file in full or not at all, in a folder that git ignores."""
     path.parent.mkdir(parents=True, exist_ok=True)
     _keep_out_of_git()
     write_whole(path, text.encode())
 
 
 def _keep_out_of_git() -> None:
-    """Write a .gitignore, because a student's own repository does not ignore `.ddpkit`."""
+    """Write a .gitignore, since the repository of a student does not ignore `.ddpkit`."""
     with contextlib.suppress(FileExistsError), open(folder() / ".gitignore", "x") as stream:
         stream.write("*\n")

@@ -1,7 +1,7 @@
-"""An answer's exception, as data: the only module that knows messages of torch, gloo and Python.
+"""An answer's exception as data, made from the messages of torch, gloo and Python.
 
-A check asks `s.kind == "not contiguous"` and never reads a message. A check that needs a new kind
-gets a row in `KINDS`.
+No other module depends on these messages: a hint tests `s.kind == "not contiguous"`. For a new
+kind, add a row to `KINDS`.
 """
 
 from __future__ import annotations
@@ -91,22 +91,20 @@ class Trouble:
 
     @property
     def words(self) -> str:
-        """The class and the cause in one line, as tests name them.
-
-        "Deadlock: receive", "RuntimeError: no view".
-        """
+        """The class and the cause of the exception in one line, as in "Deadlock: receive"."""
         detail = self.stuck or self.mismatch or self.kind
         return f"{self.type}: {detail}" if detail else self.type
 
     def claimed(self) -> dict[str, Any]:
-        """Return plain JSON data, for the way out of the grader's sandbox."""
+        """Return the trouble as plain JSON data, to leave the grader's sandbox."""
         return asdict(self)
 
 
 def trouble_of(error: BaseException) -> Trouble:
-    """Return the facts about an answer's exception, raised by the answer or by its ranks.
+    """Return the data of the exception that an answer, or the answer's ranks, raised.
 
-    If ranks raised, the first rank's exception counts, and `kind` is the first known kind.
+    If ranks raised, the data are those of the first rank's exception, and `kind` is the first known
+    kind.
     """
     texts = list(_texts(error))
     stuck = _cause(error) if isinstance(error, Deadlock) else ""
@@ -122,7 +120,10 @@ def trouble_of(error: BaseException) -> Trouble:
 
 
 def from_claim(claim: object) -> Trouble:
-    """Return the trouble in a claim. A student made the claim, so no type or size is trusted."""
+    """Return the trouble in a claim.
+
+    A student's code may have made the claim, so no type or size in it is trusted.
+    """
     if not isinstance(claim, dict):
         return Trouble()
     words = {
@@ -135,7 +136,7 @@ def from_claim(claim: object) -> Trouble:
 
 
 def named(error: BaseException, names: Iterable[str]) -> list[str]:
-    """Return the `names` that occur in an exception's message.
+    """Return those of `names` that occur in an exception's message.
 
     ``named(error, dict(model.named_parameters()))`` returns the parameters that a message names.
     """
@@ -143,13 +144,16 @@ def named(error: BaseException, names: Iterable[str]) -> list[str]:
 
 
 def listed(error: BaseException) -> list[int] | str:
-    """Return the last list in a message, [1, 3] for "ranks [1, 3] are missing"; or "no list"."""
+    """Return the last list in an exception's message, or "no list".
+
+    For "ranks [1, 3] are missing", the result is [1, 3].
+    """
     lists = re.findall(r"\[([\d, ]*)\]", _flat(error))
     return [int(each) for each in lists[-1].split(",") if each.strip()] if lists else "no list"
 
 
 def _type(error: BaseException) -> str:
-    """Return the class of the first rank's exception; without one, the class of `error`."""
+    """Return the class name of the first rank's exception; if no rank raised, that of `error`."""
     return next((each.type for each in _raised(error).values()), type(error).__name__)
 
 
@@ -185,14 +189,15 @@ def _kind(texts: list[str]) -> str:
 def _cause(error: Deadlock) -> str:
     """Return the reason why the ranks wait.
 
-    A check makes a barrier after each call, so a rank in a barrier has returned from the call.
+    A check calls a barrier after each call of the answer, so a rank in this barrier has returned
+    from the answer.
     """
     in_barrier = any(each.call.op == "barrier" for each in error.waiting.values())
     return "returned" if in_barrier else error.cause
 
 
 def _dtypes(error: Mismatch) -> tuple[str, ...]:
-    """Return the dtypes on which ranks disagree, a sender's first; () if the ranks agree."""
+    """Return the dtypes on which ranks disagree, the sender's dtype first; () without any."""
     in_order = sorted(error.calls.values(), key=lambda call: call.op != "send")
     different = tuple(dict.fromkeys(call.dtype for call in in_order if call.dtype))
     return different if len(different) > 1 else ()

@@ -1,4 +1,4 @@
-"""An answer on real ranks: its return values, and its messages with sender and receiver."""
+"""Runs of an answer on real ranks: its return values, and its messages between ranks."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ Arguments = Sequence[tuple[Any, ...]]  # the arguments of one call, by rank
 
 @dataclass(frozen=True)
 class Did:
-    """The observations of one call of an answer."""
+    """The observations of one call of an answer on all ranks."""
 
     returned: list[Any]  # return values, by rank
     kept: bool  # True if every rank left its arguments unchanged
@@ -44,9 +44,9 @@ class Did:
 
     @property
     def peak(self) -> list[int]:
-        """The most bytes that each rank of a modelled machine held, arguments included.
+        """The most bytes that each rank of a modelled machine held, including the arguments.
 
-        Bytes that were held and freed while no emulated time passed count too. Arguments and
+        Bytes that were allocated and freed at one moment of emulated time count too. Arguments and
         results of earlier calls in the same run do not count.
         """
         return [self._peak(rank) for rank in self.trace.ranks]
@@ -63,7 +63,7 @@ class Did:
 
     @property
     def handed_in(self) -> list[int]:
-        """The bytes that each rank gave to torch.distributed: messages and collectives' tensors."""
+        """The bytes that each rank gave to torch.distributed, in messages and collectives."""
         return [handed_in(self.trace.of(rank)) for rank in self.trace.ranks]
 
     @property
@@ -83,7 +83,7 @@ class Did:
 
     @property
     def sent(self) -> str:
-        """All messages, empty ones too, then collectives: "0→1 0→1 1→2 barrier", or "nothing"."""
+        """All messages, even empty ones, then collectives: "0→1 0→1 1→2 barrier", or "nothing"."""
         counts = sorted(self.trace.traffic.p2p.items())
         messages = [f"{a}→{b}" for (a, b), count in counts for _ in range(count.times)]
         return " ".join([*messages, *self.collectives]) or "nothing"
@@ -97,7 +97,8 @@ class Did:
     def rounds(self) -> int | str:
         """The number of rounds of messages, in the one-port model (`ddpkit.trace.rounds`).
 
-        Collectives take rounds as well, so their names follow the number: "2 and barrier".
+        Collectives take rounds too, so the names of used collectives follow the number: "2 and
+        barrier".
         """
         of_messages = rounds(self.trace.spans)
         if not (of_messages and self.collectives):
@@ -125,9 +126,10 @@ def call(
     machine: MachineSpec | None = None,
     files: bool = False,
 ) -> Did:
-    """Call the answer once on every rank; an argument may be `PerRank`.
+    """Call the answer once on every rank, and return the observations.
 
-    Without `files` the answer may not write files, which ranks could use to exchange data.
+    An argument may be a `PerRank`. Without `files`, the answer may not write files, because ranks
+    could use files to exchange data.
     """
     by_rank = [pick(arguments, rank) for rank in range(world_size)]
     return together(answer, [by_rank], link=link, machine=machine, files=files)[0]()
@@ -141,12 +143,12 @@ def together(
     machine: MachineSpec | None = None,
     files: bool = False,
 ) -> list[Callable[[], Did]]:
-    """Return a function for each of several calls, all made in one run, one after another.
+    """Return a function for each call in `calls`; one run makes all calls, one after another.
 
-    The run has as many ranks as a call has entries. A function returns the observations of its
-    call. The first function that is called makes the run. If the answer raises in that run, every
-    function raises the error. One run for many calls saves a student's time, but a case that many
-    answers fail should have its own run, because its error would hide all other cases.
+    The run has as many ranks as a call has entries. Each function returns the observations of its
+    call. The function that is called first starts the run. If the answer raises in this run, every
+    function raises the error. One run for many calls saves a student's time. But a case in which
+    many answers fail should have its own run, because its error would hide all other cases.
     """
     shared = _Shared(answer, calls, link, machine, files)
     return [partial(shared.did, number) for number in range(len(calls))]
@@ -165,7 +167,7 @@ def asked(
     machine: MachineSpec | None = None,
     files: bool = False,
 ) -> Callable[[], Observed]:
-    """Return `observe` of a case that calls the answer once, with the values listed in `see`.
+    """Return the `observe` of a case that calls the answer once and returns the values in `see`.
 
     asked(answer, PerRank(inputs), world_size=3, see={"gave": "returned", "to": "to"})
     """
@@ -174,14 +176,15 @@ def asked(
 
 
 def timed(observed: Observed, machine: MachineSpec, link: LinkSpec = "unlimited") -> Observed:
-    """Replace "programs" by "ms", the recomputed time: `read` of a case about emulated time.
+    """Replace "programs" by the time "ms" that they take: the `read` of a case about time.
 
     A case with the observations
 
     asked(answer, world_size=4, see={"programs": "programs"}, machine="laptop core", link="1 GB/s")
 
-    needs ``read=partial(timed, machine="laptop core", link="1 GB/s")``. All ranks begin together,
-    and the time ends with the last rank. Raises LessonError if the observed value is no program.
+    needs ``read=partial(timed, machine="laptop core", link="1 GB/s")``. All ranks begin at the same
+    moment, and the time ends when the last rank ends. Raises LessonError if an observed value is
+    not a program.
     """
     try:
         ns = program_ns(observed["programs"], machine, link)
@@ -192,7 +195,10 @@ def timed(observed: Observed, machine: MachineSpec, link: LinkSpec = "unlimited"
 
 
 def looked(told: Callable[[], Did], see: Looks) -> Callable[[], Observed]:
-    """Return `observe` of a case that shares its run: `told` is a function made by `together`."""
+    """Return the `observe` of a case that shares its run.
+
+    `told` is a function that `together` has returned.
+    """
     return partial(_look, told, see)
 
 
@@ -205,7 +211,10 @@ def _look(told: Callable[[], Did], see: Looks) -> Observed:
 
 
 def each_returned(name: str) -> Callable[[Did], list[Any]]:
-    """Return a function for `see`: the values under `name` in the dicts that ranks returned."""
+    """Return a function for `see`, which gets the values of one key.
+
+    The function returns the values under `name` in the dicts that the ranks returned.
+    """
     return partial(_of_each, name)
 
 
@@ -226,7 +235,7 @@ def who(ranks: Iterable[int]) -> str:
 
 @dataclass
 class _Shared:
-    """A run shared by several cases."""
+    """One run of an answer, shared by several cases."""
 
     answer: Callable[..., Any]
     calls: Sequence[Arguments]
@@ -266,7 +275,7 @@ class _Shared:
 
 @dataclass(frozen=True)
 class AnswerCall:
-    """One call on one rank."""
+    """One call of the answer on one rank."""
 
     returned: Any
     kept: bool
@@ -277,10 +286,11 @@ class AnswerCall:
 def _call_each(
     answer: Callable[..., Any], calls: list[tuple[Any, ...]], files: bool = False
 ) -> list[AnswerCall]:
-    """Make the calls one by one, on a rank. Barriers keep the messages of different calls apart.
+    """Make the calls one after another on a rank, with a barrier between two calls.
 
-    Where memory is counted, a call must not hold the arguments and results of earlier calls. So the
-    list of arguments is emptied, and results are packed as bytes.
+    The barriers keep messages of different calls apart. If memory is counted, a call must not keep
+    the arguments and results of earlier calls in memory. So the list of calls is emptied, and
+    results are packed as bytes.
     """
     import torch.distributed as dist
 
@@ -313,7 +323,7 @@ def _let_a_moment_pass() -> None:
 def _packed(called: AnswerCall, counted: Machine) -> AnswerCall:
     """Return the call with its result packed; unchanged if the result cannot be packed.
 
-    At its end, the run refuses such a result with the usual message.
+    A result that cannot be packed makes the run fail at its end, with the usual message.
     """
     with counted.clocks.main.stopped():  # the answer is not charged for the packing
         try:
@@ -324,18 +334,18 @@ def _packed(called: AnswerCall, counted: Machine) -> AnswerCall:
 
 
 def _noted(counted: Machine | None) -> AbstractContextManager[list[Any]]:
-    """Return a context manager that notes the call's program if compute is counted."""
+    """Return a context manager that records the call's program if compute is counted."""
     return nullcontext([]) if counted is None else counted.noting()
 
 
 @contextmanager
 def _held_to_rules(files: bool) -> Iterator[None]:
-    """Raise `Careless` if an answer breaks a rule.
+    """Raise `Careless` if the answer breaks a rule inside the `with` block.
 
-    The rules forbid a Work without a wait, a tensor used before its wait, a process group outside
-    the trace, any exchange of data past torch.distributed (`files` allows files), and code that
-    hides operations from the kit's dispatch modes. Without a wait, a message arrives only by luck:
-    gloo drops the message as soon as nothing refers to its Work.
+    The rules forbid a Work without a wait, a tensor that is used before its wait, a process group
+    outside the trace, any exchange of data that bypasses torch.distributed (`files` allows files),
+    and code that hides operations from the kit's dispatch modes. Without a wait, a message may or
+    may not arrive: gloo drops the message as soon as its Work is deleted.
     """
     recorder = current()
     if recorder is None:
@@ -363,10 +373,10 @@ def _held_to_rules(files: bool) -> Iterator[None]:
 
 
 def _windows(spans: Sequence[Span]) -> list[Interval]:
-    """Return the time of each call on a rank, from the start to just before the end.
+    """Return the time of each call on a rank: from its start until just before its end.
 
-    If a call ends with an operation of zero duration, the time is extended by a moment to contain
-    the operation.
+    If a call ends with an operation of zero duration, the time is extended so that it contains the
+    operation.
     """
     posted = {one.start_ns for one in spans if one.is_comm}
     calls = [(one.start_ns, one.end_ns) for one in spans if one.name == CALL]

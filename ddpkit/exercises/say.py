@@ -1,4 +1,4 @@
-"""The only output to the student: one write to stdout, by one process."""
+"""Output for the student: all text goes through `say`, in one write of one process."""
 
 from __future__ import annotations
 

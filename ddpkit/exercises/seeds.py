@@ -11,13 +11,16 @@ PUBLIC_SEED = "744"  # known to all: a check prints the same values for everyone
 
 @dataclass(frozen=True)
 class Seed:
-    """The text of a seed. Under a secret seed, a check prints no expected values."""
+    """The text of a seed, from which inputs are drawn.
+
+    Under a secret seed, a check prints no expected values.
+    """
 
     text: str = PUBLIC_SEED
     secret: bool = False
 
     def rng(self, name: str) -> random.Random:
-        """Return the generator of an exercise's inputs, which no other check advances."""
+        """Return the random generator for the inputs of one exercise only."""
         return random.Random(
             f"{self.text}/{name}"
         )  # a text is hashed by SHA-512, the same on every machine

@@ -1,4 +1,4 @@
-"""Sources of functions and classes, even from cells, and the names that a source needs."""
+"""The source code of functions and classes, even from cells, and the names that code needs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
 
 def source_of(thing: Any) -> str | None:
-    """Return the unindented source of a function or class with its decorators; None if not found.
+    """Return the source of a function or class with its decorators, unindented; None if not found.
 
     The source of a lambda is its whole statement.
     """
@@ -54,7 +54,7 @@ def _files_of(cls: type) -> set[str]:
 
 
 def _cut_class(filename: str, cls: type) -> str | None:
-    """Return the source of the last class of this name in a file; None if there is none."""
+    """Return the source of the last class of this name in a file; None if the file has none."""
     lines = linecache.getlines(filename)
     try:
         tree = ast.parse("".join(lines))
@@ -69,7 +69,7 @@ def _cut_class(filename: str, cls: type) -> str | None:
 
 
 def defined_name(source: str) -> str | None:
-    """Return the name that a source defines or assigns, if the source is one such statement."""
+    """Return the name that a source defines or assigns; None if it is not one such statement."""
     try:
         statements = ast.parse(source).body
     except SyntaxError:
@@ -84,7 +84,7 @@ def defined_name(source: str) -> str | None:
 
 
 def globals_of(thing: Any) -> dict[str, Any]:
-    """Return the namespace of the globals of a function, or of a class's methods."""
+    """Return the global namespace of a function, or of a class's methods."""
     if isinstance(thing, type):
         for each in vars(thing).values():
             member = inspect.unwrap(getattr(each, "__func__", each))
@@ -96,7 +96,7 @@ def globals_of(thing: Any) -> dict[str, Any]:
 
 
 def needed_names(source: str) -> set[str]:
-    """Return the names that code looks up outside itself when it runs or is called.
+    """Return the names that code uses but does not define itself.
 
     Names in annotations are left out.
     """
@@ -116,7 +116,7 @@ def _global_names(table: symtable.SymbolTable) -> Iterator[str]:
 
 
 def annotation_names(source: str) -> set[str]:
-    """Return the names in annotations; they help a reader of a file, but the file runs without."""
+    """Return the names in annotations: a reader of a file needs them, but the code does not."""
     found: set[str] = set()
     for node in ast.walk(ast.parse(source)):
         parts = [getattr(node, "annotation", None), getattr(node, "returns", None)]
@@ -126,7 +126,7 @@ def annotation_names(source: str) -> set[str]:
 
 
 def dotted_names(source: str) -> set[str]:
-    """Return each dotted name `a.b.c` in a source, and `a.b`: any may be a module to import."""
+    """Return each dotted name `a.b.c` in a source, and `a.b`, which may be modules to import."""
     found = set()
     for node in ast.walk(ast.parse(source)):
         parts: list[str] = []

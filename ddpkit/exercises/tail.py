@@ -16,10 +16,10 @@ LAST_WORDS = ("terminate called after throwing an instance of 'gloo::", "[enforc
 
 
 class Tail(io.TextIOBase):
-    """Replaces stdout while an answer runs, and keeps the end of the output.
+    """A stream that replaces stdout while an answer runs, and keeps the end of the output.
 
-    An answer's output must not mix with the report: a debugging print is no mistake, and reports of
-    right answers are compared as texts. If a case fails, the last lines are shown.
+    An answer's output must not appear in the report: printing is no mistake, and tests compare the
+    reports of right answers as text. If a case fails, the last lines are shown.
     """
 
     def __init__(self) -> None:
@@ -43,6 +43,6 @@ class Tail(io.TextIOBase):
 
 @contextlib.contextmanager
 def captured(output: Tail) -> Iterator[None]:
-    """Run an answer with its output going to `output`."""
+    """Send all output of the answer inside the `with` block to `output`."""
     with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output), checking():
         yield

@@ -1,8 +1,9 @@
-"""Values of an answer as plain data: compared strictly, and printed the same in every run.
+"""Copies of an answer's values as plain data, which are compared strictly and printed as text.
 
-A check looks at values only after `plain` has copied them into data of exactly known types, so that
-an object with an agreeable `__eq__` or `__repr__` gains nothing. The text of a value has no
-address, no time, and no more digits than all machines compute alike, because nbval compares it.
+A check uses values only after `plain` has copied them into data of known types, so that an object
+with a misleading `__eq__` or `__repr__` has no effect. The text of a value must be the same in
+every run, because nbval compares it. So the text has no address, no time, and only digits that are
+equal on all machines.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ SCALARS = (bool, int, float, str, bytes, type(None))
 
 @dataclass(frozen=True)
 class PlainTensor:
-    """A copied dense tensor or array; two are equal if type, shape and every bit are equal.
+    """A copy of a dense tensor or array; two are equal if type, shape and all bits are equal.
 
     -0.0 counts as 0.0, because an empty sum may give either.
     """
@@ -43,17 +44,17 @@ class PlainTensor:
 
 @dataclass(frozen=True, eq=False)
 class Opaque:
-    """Stands for an object that is not plain data; equal to no value."""
+    """A stand-in for an object that is not plain data; it is equal to no value."""
 
     type_name: str
 
 
 @dataclass(frozen=True)
 class Close:
-    """Expects a float, or a list or tensor of floats, right to `digits` significant digits.
+    """An expected float, or list or tensor of floats, that must be right to `digits` digits.
 
-    The digits (at most 5) count from the largest expected value. Only these digits are printed,
-    because right answers with different rounding must print the same.
+    The significant digits (at most 5) count from the largest expected value. Only these digits are
+    printed, because right answers with different rounding must print the same.
     """
 
     value: Any
@@ -65,16 +66,16 @@ class Close:
 
     @property
     def within(self) -> float:
-        """Largest absolute error allowed."""
+        """The largest absolute error that is allowed."""
         leaves = [abs(leaf) for leaf in _numbers(plain(self.value))]
         return (max(leaves, default=0.0) or 1.0) * 10.0**-self.digits
 
 
 @dataclass(frozen=True)
 class Between:
-    """Expects an int from `least` to `most`, both allowed: a count of bytes, for example.
+    """An expected int from `least` to `most`, both included: for example, a number of bytes.
 
-    A right answer cannot do with less than `least` bytes of information. `most` is the count of
+    A right answer cannot work with less than `least` bytes of information. `most` is the number of
     the lesson's own answer.
     """
 
@@ -90,7 +91,7 @@ class Between:
 
 
 def plain(value: Any, depth: int = 0) -> Any:
-    """Copy `value` into plain data; an object that is not plain becomes `Opaque`, with its type."""
+    """Return a copy of `value` as plain data; an object that is not plain becomes `Opaque`."""
     kind: Any = type(value)
     if kind in SCALARS or kind in (PlainTensor, Opaque, Close, Between):
         return value
@@ -116,7 +117,7 @@ def plain(value: Any, depth: int = 0) -> Any:
 
 
 def is_numpy_scalar(kind: type) -> bool:
-    """True for a class of numpy's own numbers, which count as Python numbers of the same value."""
+    """True for a class of numpy numbers, which count as Python numbers of the same value."""
     generic = _of("numpy", "generic")
     is_one = generic is not None and issubclass(kind, generic)
     # false for a subclass that a student wrote
@@ -128,7 +129,7 @@ def _key(key: Any) -> Any:
 
 
 def _of(module: str, name: str) -> type | None:
-    """Return a class of a library; None if no code has loaded the library."""
+    """Return a class of a library by its name; None if the library has not been loaded."""
     return getattr(sys.modules.get(module), name, None)
 
 
@@ -151,7 +152,7 @@ def _plain_tensor(value: Any, library: str) -> PlainTensor | Opaque:
 
 
 def digits_of(expected: object) -> int:
-    """Return the digits of a value to print: the fewest of any `Close` in the expected value."""
+    """Return the number of digits to print for a value: the smallest of any `Close` in it."""
     match plain(expected):
         case Close(digits=digits):
             return digits
@@ -178,9 +179,9 @@ def _numbers(value: Any) -> Iterator[float]:
 
 
 def show_value(value: object, digits: int = DIGITS, width: int = VALUE) -> str:
-    """Return one line for any value; a long value is shown by its size and a digest.
+    """Return one line of text for any value.
 
-    A long text is shown by its beginning.
+    A long value is shown by its size and a digest, and a long text by its beginning.
     """
     value = plain(value)
     if isinstance(value, Close):
@@ -196,7 +197,7 @@ def show_value(value: object, digits: int = DIGITS, width: int = VALUE) -> str:
 
 
 def show_float(value: float, digits: int = DIGITS) -> str:
-    """Return a float in `digits` significant digits, never as an int: 3.0, 0.25, 1e-07, nan."""
+    """Return a float as text with `digits` digits, never as an int: 3.0, 0.25, 1e-07, nan."""
     text = f"{value + 0.0:.{digits}g}"
     return text if any(mark in text for mark in ".einf") else text + ".0"
 

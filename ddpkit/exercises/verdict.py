@@ -18,7 +18,10 @@ WHOLE = 120  # characters that the first exception's text may have, even beside 
 
 @dataclass(frozen=True)
 class Verdict:
-    """The result of a check; true if passed. Notebooks show no repr: `check` prints the report."""
+    """The result of a check; true if passed.
+
+    Notebooks do not show it as a cell's value, because `check` prints the report.
+    """
 
     name: str
     passed: bool
@@ -31,18 +34,18 @@ class Verdict:
 
     @property
     def skipped(self) -> int:
-        """The number of cases left out, under torchrun."""
+        """The number of cases that did not run under torchrun."""
         return len(self.why_skipped)
 
     def __bool__(self) -> bool:
         return self.passed
 
     def _ipython_display_(self) -> None:
-        """Called by IPython in place of showing the repr."""
+        """Show nothing in a notebook, in place of the repr."""
 
     @property
     def first_wrong(self) -> Assessment | None:
-        """The first case that failed; None if all passed."""
+        """The first case that failed; None if all cases passed."""
         return next((case for case in self.cases if not case.passed), None)
 
     @property
@@ -57,17 +60,17 @@ class Verdict:
 
     @property
     def trouble(self) -> Trouble | None:
-        """The exception of the first case in which the answer raised; None without an exception."""
+        """The exception of the first case in which the answer raised; None if no case did."""
         return next((case.trouble for case in self.cases if case.trouble), None)
 
 
 def verdict_text(
     verdict: Verdict, notes: Sequence[str] = (), *, secret: bool = False, hint: int = 1
 ) -> str:
-    """Return the report: a row for each case, help with the first failed case, the next step.
+    """Return the report as text: a row for each case, help for the first failed case, a next step.
 
     `notes` are sentences that follow the verdict. Under a secret seed no expected value is shown.
-    `hint` is 1 for a nudge, 2 for more.
+    `hint` is 1 for a short hint, 2 for a longer one.
     """
     lines = list(_rows(verdict, secret))
     lines += _help(verdict, hint)
@@ -102,7 +105,10 @@ def _differences(wrong: Sequence[Wrong]) -> str:
 
 
 def _help(verdict: Verdict, step: int) -> Iterator[str]:
-    """Yield the first exception's details, the first printed lines and the first case's hint."""
+    """Yield lines about failed cases: an exception's details, printed lines, and the hint.
+
+    Details and printed lines come from the first failed case that has them.
+    """
     failed = [case for case in verdict.cases if not case.passed]
     details = next((case.details for case in failed if case.details), ())
     yield from (under("    ", line) for line in details)

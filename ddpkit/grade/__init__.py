@@ -1,31 +1,31 @@
-"""Grades notebooks of strangers: nbval runs them in a sandbox, ddpkit compares values outside.
+"""Grading of students' notebooks: nbval runs them in a sandbox, ddpkit judges values outside it.
 
-found        the handed-in notebooks of the given folders, with readable names
-apart        work on a stranger's data in a process of its own, under limits
-reading      a submission read in a process of its own
-judging      claims judged in a process of their own
-classroom    all submissions, several at a time
-division     a class graded on several machines, in parts
-turns        sandboxes side by side, or one sandbox alone
-workplace    the grader's temporary folder, removed later if the grader is killed
-course       a lab's cells, and its questions drawn from the secret seed
+found        the submitted notebooks in some folders, with readable names
+apart        runs work on a student's data in a separate process, under limits
+reading      reads a submission in a separate process
+judging      judges claims in a separate process
+classroom    grades all submissions, several at a time
+division     the parts of a class that is graded on several machines
+turns        makes sandboxes wait, so that one of them can run alone
+workplace    the grader's temporary folder, which is removed even if the grader is killed
+course       the cells of a lab, and its questions, with inputs drawn from the secret seed
 freshness    the files and versions on which a score depends, found from the imports
-submission   a notebook, read as hostile data
-merge        the notebook as the grader runs it: its cells, and the places of the questions
+submission   the content of a submitted notebook, which the grader does not trust
+merge        decides which cells of a submission run, and where the questions come
 cellnames    names that a cell's code binds, changes, calls and needs
-questions    the cases of an exercise, without the expected values
-attempt      one submission, in as many runs as it takes
-engine       one run, watched from outside
-sandbox/     the sandboxes: the kinds that a machine allows, their limits, the measured use
+questions    the cases of an exercise as questions, without the expected values
+attempt      grades one submission, in as many runs as necessary
+engine       runs a notebook once in a sandbox, and watches it from outside
+sandbox/     the kinds of sandbox, their limits, and the measurement of their use of resources
 inside/      the code that runs in the sandbox beside hostile code, and nowhere else
-decode       values out of a claim
-quote        bounds on a result's text, which quotes output of a student's code
-score        claims against expectations: points and feedback
-practice     a student's own notebook, graded at home as the grader would grade it
-evidence     the parts of a result for people: written answers, the answers' code
-look         places that a teacher may want to read; they never change points
-store        results on disk, a file for each submission
-report       the results for other programs
-page         the results for people: one HTML page
-publish/     files for a teacher of many students: gradebook, Canvas, Moodle, pages
+decode       rebuilds the values in a claim
+quote        cuts the texts in a result, because they quote output of a student's code
+score        compares claims with expected values, and gives points and feedback
+practice     grades a student's own notebook at home, as the grader would
+evidence     the parts of a submission that people read: written answers, the answers' code
+look         places in a submission that a teacher may want to read, without effect on points
+store        the results on disk, one file for each submission
+report       writes the results for other programs
+page         writes the results as one HTML page
+publish/     files for the teacher of a large class: gradebook, Canvas, Moodle, pages
 """

@@ -1,6 +1,6 @@
-"""Work on a stranger's data in a child process, so that the work ends soon for any data.
+"""Running work on a student's data in a child process with limits, so that it always ends.
 
-The limits count processor time and memory, so honest work is not ended on a busy machine.
+The limits count processor time and memory, so they do not stop honest work on a busy machine.
 """
 
 from __future__ import annotations
@@ -26,18 +26,21 @@ PR_SET_PDEATHSIG = 1
 
 @dataclass(frozen=True)
 class Allowance:
-    """The limits of a piece of work."""
+    """The limits of one piece of work."""
 
     seconds: int  # processor time
     memory: int  # bytes beyond the present memory of the grader's process
 
 
 class TooMuch(Exception):
-    """A piece of work has exceeded its limits, or its process has ended."""
+    """Raised if a piece of work exceeds its limits, or if its process ends without a result."""
 
 
 def apart(work: Callable[[], T], allowed: Allowance) -> T:
-    """Run `work` in a process of its own and return its result. Raises TooMuch."""
+    """Run `work` in a separate process and return its result.
+
+    Raises TooMuch if the work exceeds the limits `allowed`.
+    """
     ((result, _),) = each_apart([work], allowed)
     if isinstance(result, TooMuch):
         raise result
@@ -51,8 +54,8 @@ def each_apart(
 
     One child process does all pieces in order, and stops after the first piece that exceeds a
     limit; the result of this piece is TooMuch. A piece of work must raise nothing but MemoryError,
-    and its result must be picklable. Off Linux, where no strangers are graded, the work runs in
-    this process.
+    and its result must be picklable. On systems other than Linux, which cannot run the grader, the
+    work runs in this process.
     """
     if sys.platform != "linux":
         yield from ((work(), 0.0) for work in works)

@@ -1,7 +1,7 @@
 """Grades one submission: runs sandboxes until every exercise has a result.
 
-A cell that hangs or kills its sandbox is left out of the next run. So such a cell costs only its
-own points: an exercise loses its points, and a scratch cell costs nothing.
+A cell that hangs or kills its sandbox is left out of the next run. So such a cell costs only the
+points of its own exercise, and a cell outside the exercises costs nothing.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ Step = PlannedCell | SealedCase
 
 
 class InfraError(Exception):
-    """The machine failed, not the student: the submission has to be graded again."""
+    """Raised if the machine failed, not the student: the submission must be graded again."""
 
 
 @dataclass
@@ -135,9 +135,9 @@ def _never_began(
     limits: Limits,
     sandbox_for: Callable[[Path, Path, Limits], Sandbox],
 ) -> None:
-    """Test a sandbox without the student's cells, after two sandboxes that ended before any cell.
+    """Run a sandbox without the student's cells, after two sandboxes ended before the first cell.
 
-    Raises InfraError if this sandbox fails too: then the machine is at fault.
+    Raises InfraError if this sandbox fails too, because then the machine is at fault.
     """
     with turn(work.parent, alone=True):
         outcome = engine.run(course.package, _job(work, []), limits, 1, sandbox_for)
@@ -146,7 +146,7 @@ def _never_began(
 
 
 def _drop(names: Iterable[str], why: str, words: str, state: _State) -> None:
-    """Ask no further question of the exercises `names`, and note the reason."""
+    """Ask no more questions of the exercises `names`, and store the reason for the score."""
     for name in names:
         state.dropped.setdefault(name, (STATUS.get(why, "error"), words))
 
@@ -190,7 +190,7 @@ def _steps(merged: Merged, asked: Sequence[SealedCase], state: _State) -> list[S
 
 
 def _job(work: Path, steps: Sequence[Step]) -> Path:
-    """Write the folder that goes into the sandbox, with the notebook and the questions."""
+    """Write the notebook and the questions into the folder that the sandbox can read."""
     job = work / "job"
     shutil.rmtree(job, ignore_errors=True)
     (job / "questions").mkdir(parents=True)
@@ -227,7 +227,7 @@ def _notebook(sources: Sequence[str]) -> dict[str, Any]:
 
 
 def _keep_claims(outcome: engine.SandboxRun, steps: Sequence[Step], state: _State) -> None:
-    """Keep the claims and errors of the cells that ended; cell 0 only prepares the kernel."""
+    """Store the claims and errors of all cells that ended. Cell 0 only prepares the kernel."""
     claims = []
     for cell, step in enumerate(steps, start=1):
         error = outcome.errors.get(cell)
@@ -255,7 +255,7 @@ def _error_in_words(error: Sequence[str]) -> str:
 def _leave_out(
     outcome: engine.SandboxRun, steps: Sequence[Step], merged: Merged, state: _State, limits: Limits
 ) -> None:
-    """Note which step ended the run and why, and keep this step out of the next run."""
+    """Store which step ended the run and why, and leave this step out of the next run."""
     assert outcome.stopped_at is not None
     words = _words(outcome.why, limits)
     status, step = STATUS.get(outcome.why, "error"), steps[outcome.stopped_at - 1]

@@ -1,4 +1,7 @@
-"""Names that a cell binds, changes, calls and needs, read from its syntax tree without a run."""
+"""The names that a cell binds, changes, calls and needs, read from its syntax tree.
+
+The cell is not run.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,7 @@ MAGIC = re.compile(r"(?:[\w.\[\], ]+=\s*)?([%!?]{1,2})\s*(\w*)(.*)$")
 
 @dataclass(frozen=True)
 class CellNames:
-    """Names at the top level of a cell's code."""
+    """The names that a cell's code uses at its top level, by their use."""
 
     binds: frozenset[str] = frozenset()  # contains STAR if any name may be bound
     changes: frozenset[str] = frozenset()  # objects that the cell stores into or calls by a method
@@ -42,9 +45,9 @@ class CellNames:
 
 @functools.lru_cache(maxsize=4096)
 def names_in(source: str) -> CellNames:
-    """Return the names that a cell binds, changes and needs, or the `error` in the code.
+    """Return the names that a cell binds, changes and needs, or the `error` in its code.
 
-    Never raises.
+    This function raises no exception.
     """
     try:
         with warnings.catch_warnings():
@@ -74,9 +77,9 @@ Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
 
 def _is_stub(node: ast.AST) -> bool:
-    """True if a definition is still the lab's stub: only a `raise`, perhaps below a docstring.
+    """True if a definition is still the lab's stub, with only a `raise` below its docstring.
 
-    A class is a stub while any method of the class is a stub.
+    A class is a stub while one of its methods is a stub.
     """
     if isinstance(node, ast.ClassDef):
         return any(map(_is_stub, node.body))
@@ -92,7 +95,7 @@ def _is_stub(node: ast.AST) -> bool:
 
 
 def without(source: str, names: Container[str]) -> str:
-    """Return a cell's code with empty lines in place of the definitions of `names`."""
+    """Return a cell's code with the definitions of `names` replaced by empty lines."""
     lines = source.splitlines(keepends=True)
     try:
         tree = ast.parse(source)
@@ -107,7 +110,7 @@ def without(source: str, names: Container[str]) -> str:
 
 
 class _Reader(ast.NodeVisitor):
-    """Visits the code that runs when the cell runs: of a function, everything but its body."""
+    """Collects names from code that runs when the cell runs, so not from bodies of functions."""
 
     def __init__(self) -> None:
         self.binds: set[str] = set()
@@ -213,7 +216,7 @@ class _Reader(ast.NodeVisitor):
 
 
 def _dotted(node: ast.AST) -> str:
-    """Return a call's function as written: "cluster.run", "Cluster().run", otherwise "?"."""
+    """Return the called function as written: "cluster.run", "Cluster().run", or else "?"."""
     match node:
         case ast.Name(id=name):
             return name
@@ -234,9 +237,10 @@ def _base(node: ast.AST) -> set[str]:
 
 
 def as_python(source: str) -> tuple[str, ast.Module]:
-    """Return the code as plain Python that binds and calls the same names, and its syntax tree.
+    """Return a cell's code as plain Python without magics, and its syntax tree.
 
-    Raises SyntaxError and every other error of `ast.parse`.
+    The plain code binds and calls the same names. Raises SyntaxError and every other error of
+    `ast.parse`.
     """
     try:
         return source, ast.parse(source)
@@ -256,9 +260,9 @@ def as_python(source: str) -> tuple[str, ast.Module]:
 
 
 def _without_magics(source: str) -> str:
-    """Return the code with a plain statement in place of each magic; lines keep their numbers.
+    """Return the code with each magic replaced by a plain statement on the same line.
 
-    IPython's own transformer tokenizes the whole cell for each magic, which may take hours.
+    IPython's own transformer would tokenize the whole cell for each magic, which may take hours.
     """
     first, newline, body = source.lstrip("\n").partition("\n")
     if first.startswith("%%"):

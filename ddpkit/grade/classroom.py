@@ -1,4 +1,4 @@
-"""Grades a class: each notebook in a process of its own, several notebooks at a time."""
+"""Grading of a class: each notebook in a separate process, several notebooks at a time."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ MEMORY = 4 << 30  # bytes that judging one submission may take, on top of the gr
 
 
 class Classroom:
-    """Courses, opened on demand, and the grading of one submission after another."""
+    """The courses of all labs, loaded when needed, and the function that grades a submission."""
 
     def __init__(
         self,
@@ -54,10 +54,10 @@ class Classroom:
         self.courses: dict[str, Course] = {}
 
     def course(self, lab: str) -> Course:
-        """Return the course of a lab, after a proof: the lab's own solution gets all points here.
+        """Return the course of a lab, after a test that the lab's solution gets all points here.
 
         Raises GradeError if the solution gets fewer points, or if there is no such lab. Raises
-        StillOpen if the lab's cells carry an answer of an open lab.
+        StillOpen if the lab's cells contain an answer of a lab that is still open.
         """
         if lab not in self.courses:
             course = open_course(self.root, lab, self.secret, self.work, self.opened)
@@ -116,7 +116,7 @@ def graded(
     notes: Sequence[str],
     seconds: float,
 ) -> Result:
-    """Return the result of a submission with these scores; texts are cut to `quote`'s bounds."""
+    """Return the result of a submission from its scores, with texts cut as `quote` demands."""
     scores, notes = quoted(scores, (*note_on_name(notebook.name, course.lab), *notes))
     return Result(
         notebook.name,
@@ -135,14 +135,17 @@ def graded(
 
 
 def _handed_in(path: Path) -> float:
-    """Return a file's time of change, in seconds since 1970; 0 if the file is gone by now."""
+    """Return the time at which a file was last changed, in s since 1970; 0 if it is gone."""
     with suppress(OSError):
         return os.lstat(path).st_mtime
     return 0.0
 
 
 def infra_error(notebook: HandedIn, key: str, lab: str, why: str) -> Result:
-    """Return a result with points None, not 0, because `--resume` grades this file again."""
+    """Return the result for a failure of the machine.
+
+    Its points are None, not 0, because `--resume` grades this file again.
+    """
     return Result(
         notebook.name,
         key,
@@ -156,7 +159,10 @@ def infra_error(notebook: HandedIn, key: str, lab: str, why: str) -> Result:
 
 
 def refused(notebook: HandedIn, lab: str | None, why: str) -> Result:
-    """Return the result of a refused file, with zero points; its name may tell a missing `lab`."""
+    """Return the result of a file that the grader refused, with zero points.
+
+    If `lab` is None, the lab is taken from the name of the file.
+    """
     named = notebook.path.name[:2]
     lab = lab or (named if points_of(named) else "")
     return Result(
@@ -171,7 +177,10 @@ def refused(notebook: HandedIn, lab: str | None, why: str) -> Result:
 
 
 def withdraw(out: Path, given: Sequence[Path], found: Sequence[HandedIn]) -> list[Result]:
-    """Mark as withdrawn the results of files gone from the `given` paths; return these results."""
+    """Mark results as withdrawn if their files are no longer in the `given` paths.
+
+    Returns the withdrawn results.
+    """
     names = {each.name for each in found}
     roots = [path.absolute() for path in given]
     gone = []
@@ -209,11 +218,11 @@ def grade_class(
     jobs: int,
     finished: Callable[[Result], None],
 ) -> None:
-    """Grade all notebooks, `jobs` at a time, except notebooks that have a result with their key.
+    """Grade all notebooks, `jobs` at a time, except those with a stored result of the same key.
 
-    The first notebooks of all folders come first, so that a folder with a thousand notebooks delays
-    no other folder. If the grader's own process ends on a notebook, the notebook is tried again
-    alone after all others.
+    The first notebook of every folder is graded first, so that a folder with a thousand notebooks
+    delays no other folder. If a grading process dies while it grades a notebook, the notebook is
+    graded again, alone, after all other notebooks.
     """
     running: dict[int, tuple[BaseProcess, _Task]] = {}
     again: list[_Task] = []
@@ -240,7 +249,7 @@ def grade_class(
 def _ready(
     notebook: HandedIn, classroom: Classroom, lab: str | None, finished: Callable[[Result], None]
 ) -> _Task | None:
-    """Return a task for a notebook that needs grading; None if the notebook has its result."""
+    """Return the task of grading a notebook; None if the notebook already has its result."""
     earlier = store.saved(classroom.out, notebook.name)
     if earlier is not None and earlier.status != "graded":
         earlier = None
@@ -275,7 +284,7 @@ def _ready(
 
 
 def key_of(content: str, course: Course, classroom: Classroom, lab: str | None) -> str:
-    """Return a digest of everything on which a result depends, limits of time included."""
+    """Return a digest of everything on which a result depends, such as content and time limits."""
     how = f"{content} {course.key} {classroom.limits} {levels.level()} {lab}"
     return hashlib.sha256(how.encode()).hexdigest()[:24]
 
@@ -317,7 +326,7 @@ def _child(parent: int, classroom: Classroom, task: _Task) -> None:
 def _collect(
     running: dict[int, tuple[BaseProcess, _Task]], out: Path, finished: Callable[[Result], None]
 ) -> list[_Task]:
-    """Wait for a process to end, and take its result; return the tasks that left no result."""
+    """Wait until a grading process ends and store its result; return tasks without a result."""
     without = []
     for sentinel in wait(list(running)):
         assert isinstance(sentinel, int)
@@ -332,9 +341,10 @@ def _collect(
 
 
 def _unjudged(task: _Task) -> Result:
-    """Return the result of a notebook on which the grader's own process has ended twice.
+    """Return the result of a notebook for which the grading process has died twice.
 
-    A student can provoke such an end, so the result is no `infra_error`. A person has to look.
+    A student's code can provoke such a death, so the result is no `infra_error`, and a person has
+    to look at the notebook.
     """
     says = "the values that it sent back could not be judged"
     scores = [none(each, "error", says) for each in task.course.exercises]

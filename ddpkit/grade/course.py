@@ -1,4 +1,7 @@
-"""A lab, ready to be graded: its cells, its exercises, its questions drawn from the secret seed."""
+"""A lab, ready to be graded: its cells, its exercises and its questions.
+
+The questions' inputs are drawn from the secret seed.
+"""
 
 from __future__ import annotations
 
@@ -28,12 +31,12 @@ VERSION = "1"  # version of the questions: a new version draws new inputs
 
 
 class StillOpen(GradeError):
-    """A lab cannot be graded yet, because its cells carry an answer of an open lab."""
+    """Raised for a lab that cannot be graded yet: its cells contain an answer of an open lab."""
 
 
 @dataclass(frozen=True)
 class Course:
-    """A lab, ready to be graded."""
+    """A lab that is ready to be graded."""
 
     lab: str
     cells: tuple[SubmittedCell, ...]
@@ -49,11 +52,11 @@ class Course:
 
     @property
     def names(self) -> list[str]:
-        """Names of the exercises, in order."""
+        """The names of the lab's exercises, in order."""
         return [each.name for each in self.exercises]
 
     def merged(self, submission: Submission) -> Merged:
-        """Return the submission as it is run, merged into the lab's cells."""
+        """Return the submission in the form that the grader runs, merged into the lab's cells."""
         return merge(self.cells, self.names, submission)
 
 
@@ -64,7 +67,7 @@ def open_course(root: Path, lab: str, secret: bytes, work: Path, opened: str = "
     opened  the first lab that is still open ("03"); "" stands for lab NN
 
     Raises GradeError if the lab or its solution is missing. Raises StillOpen if the lab's cells
-    carry an answer of an open lab.
+    contain an answer of a lab that is still open.
     """
     seed = Seed(hmac.new(secret, f"{lab}/{VERSION}".encode(), "sha256").hexdigest(), secret=True)
     given, solution = _file(root, "labs", lab), _file(root, "solutions", lab)
@@ -85,7 +88,7 @@ def open_course(root: Path, lab: str, secret: bytes, work: Path, opened: str = "
 
 
 def _require_closed(lab: str, lesson: Submission, opened: str) -> None:
-    """Raise StillOpen if the cells that lab NN gives carry an answer of an open lab."""
+    """Raise StillOpen if the cells that lab NN hands out contain an answer of an open lab."""
     trees = (as_python(cell.source)[1] for cell in lesson.cells)
     for node in (node for tree in trees for node in ast.walk(tree)):
         match node:
@@ -99,9 +102,9 @@ def _require_closed(lab: str, lesson: Submission, opened: str) -> None:
 
 
 def practice_course(labs: Path, lab: str, seed: Seed, work: Path) -> Course:
-    """Return lab NN of the folder `labs`, for a seed that is not secret.
+    """Return lab NN in the folder `labs` as a course, with a seed that is not secret.
 
-    The folder has no solution, so nothing proves here that an answer can get all points. Raises
+    The folder has no solution, so no test shows here that an answer can get all points. Raises
     GradeError if the folder has no such lab.
     """
     found = tuple(exercises_of(lab))
@@ -118,9 +121,10 @@ def _file(root: Path, folder: str, lab: str) -> Path:
 
 
 def read_secret(path: Path) -> bytes:
-    """Return the course's secret; make the file, readable by the owner alone, if it is missing.
+    """Return the course's secret from a file.
 
-    Raises GradeError if the secret has fewer than 16 characters, or cannot be read or made.
+    If the file is missing, it is made, readable by its owner only. Raises GradeError if the secret
+    has fewer than 16 characters, or if the file cannot be read or made.
     """
     try:
         if not path.exists():
@@ -136,7 +140,7 @@ def read_secret(path: Path) -> bytes:
 
 
 def note_on_name(name: str, lab: str) -> list[str]:
-    """Return a note if a submission's file begins with the number of a lab that was not graded."""
+    """Return a note if a file's name begins with the number of another lab than the graded one."""
     number = re.match(r"(\d\d)_", name.rpartition("/")[2])
     if number is None or number[1] == lab or number[1] not in _labs().values():
         return []
@@ -145,7 +149,7 @@ def note_on_name(name: str, lab: str) -> list[str]:
 
 @functools.cache
 def points_of(lab: str) -> float:
-    """Return the points of a lab; 0 for an unknown number."""
+    """Return the points of a lab; 0 for a number that is no lab."""
     return float(sum(one.points for one in exercises().values() if one.lab == lab))
 
 
@@ -155,10 +159,10 @@ def _labs() -> dict[str, str]:
 
 
 def lab_of(submission: Submission) -> str | None:
-    """Return the lab to which most marked cells of a submission belong; None if unknown.
+    """Return the lab to which most cells of a submission belong; None if unknown.
 
-    The metadata and the id of a cell mark its exercise. Names that cells bind decide only if no
-    mark is left, because a notebook may name a variable like another lab's exercise.
+    The metadata and the id of a cell show the cell's exercise. Names that cells bind count only if
+    no cell has such a mark, because a student may name a variable like another lab's exercise.
     """
     labs, marked, bound = _labs(), Counter[str](), Counter[str]()
     for cell in submission.cells:

@@ -1,6 +1,7 @@
-"""Values out of a claim, which is a stranger's JSON: kinds, sizes and depth are not trusted.
+"""Rebuilding of the values in a claim, which is JSON that a student's code may have forged.
 
-`ddpkit.grade.inside.claims` writes honest claims; a student's code can write any text.
+Types, sizes and depth of the JSON are not trusted. `ddpkit.grade.inside.claims` writes honest
+claims, but a student's code can write any text.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from ddpkit.exercises.values import DEPTH, SCALARS, Opaque
 
 
 def decode(claim: Any, depth: int = 0) -> Any:
-    """Return the value for which a claim stands, with tensors and arrays rebuilt.
+    """Return the value that a claim describes, with tensors and arrays rebuilt.
 
     Raises LessonError if `encode` cannot have made the claim.
     """

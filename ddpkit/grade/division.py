@@ -1,8 +1,8 @@
-"""A class graded in parts on several machines.
+"""The parts of a class that is graded on several machines.
 
-Each part has a folder of results, so machines share nothing but the submissions. A file in the
-folder tells which part it holds, and if the part is done. After a machine's failure only its part
-is graded again, and a report names the missing parts.
+Each part has its own folder of results, so the machines share only the submissions. A file in the
+folder has the number of the part, and is updated when the part is done. If a machine fails, only
+its part has to be graded again, and a report names the missing parts.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MOST = 10_000  # parts of a class
 
 @dataclass(frozen=True)
 class ClassShare:
-    """Part `number` of the `of` parts of a class, counted from 1, such as "3/8"."""
+    """Part `number` of a class that is divided into `of` parts. Parts count from 1: "3/8"."""
 
     number: int
     of: int
@@ -60,9 +60,9 @@ class ClassShare:
 
 
 def begin(out: Path, part: ClassShare | None) -> None:
-    """Note in a folder of results which part the folder holds.
+    """Write into a folder of results which part of the class the folder holds.
 
-    Raises GradeError if the folder holds a different part, or a whole class.
+    Raises GradeError if the folder already holds another part, or a whole class.
     """
     there = part_in(out)
     holds = f"part {there}" if there else "a whole class"
@@ -74,7 +74,7 @@ def begin(out: Path, part: ClassShare | None) -> None:
 
 
 def end(out: Path, part: ClassShare | None) -> None:
-    """Note in the folder of results that the part is done."""
+    """Write into the folder of results that its part is done."""
     if part:
         _note(out, ClassShare(part.number, part.of, done=True))
 
@@ -84,9 +84,9 @@ def _note(out: Path, part: ClassShare) -> None:
 
 
 def part_in(out: Path) -> ClassShare | None:
-    """Return the part in a folder of results; None for a whole class.
+    """Return the part of the class that a folder of results holds; None for a whole class.
 
-    Raises GradeError if the file with the part is damaged.
+    Raises GradeError if the file that names the part is damaged.
     """
     path = out / FILE
     try:
@@ -98,7 +98,7 @@ def part_in(out: Path) -> ClassShare | None:
 
 
 def missing(outs: Sequence[Path]) -> Iterator[str]:
-    """Yield a sentence about the parts that the folders lack, and one about unfinished parts."""
+    """Yield a sentence about missing parts, and a sentence about parts that are not done."""
     by_size: dict[int, dict[int, bool]] = {}
     for part in filter(None, map(part_in, outs)):
         there = by_size.setdefault(part.of, {})

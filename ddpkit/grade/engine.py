@@ -1,7 +1,8 @@
-"""Runs one notebook in one sandbox, and reports how far the run came and its claims.
+"""Running of one notebook in one sandbox, watched from outside.
 
-The clock and all limits are outside. A cell that hangs, dies or prints without end ends the run;
-the caller starts a new run without this cell.
+The result has the claims, and tells how far the run came. The clock and all limits are outside the
+sandbox. A cell that hangs, kills the kernel or prints without end ends the run; the caller then
+starts a new run without this cell.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ MOST_LOG = 4000  # bytes kept of pytest's output
 
 @dataclass
 class SandboxRun:
-    """The outcome of a notebook's run in a sandbox. Cell 0 prepares the kernel."""
+    """The outcome of one run of a notebook in a sandbox. Cell 0 prepares the kernel."""
 
     claims: dict[int, str] = field(default_factory=dict)  # cell -> its claim, as JSON
     errors: dict[int, list[str]] = field(default_factory=dict)  # cell -> name, message, traceback
@@ -49,10 +50,10 @@ def run(
     sandbox_for: Callable[[Path, Path, Limits], Sandbox] = levels.sandbox_for,
     until: float = math.inf,
 ) -> SandboxRun:
-    """Run job/graded.ipynb, a notebook with `cells` cells, in a sandbox.
+    """Run job/graded.ipynb, a notebook of `cells` cells, in a sandbox, and return the outcome.
 
     course  the copy of ddpkit for the sandbox
-    until   the time, as `time.monotonic` gives it, at which the submission has taken too long
+    until   the value of `time.monotonic` at which the submission's time is over
     """
     box = sandbox_for(course, job, limits)
     reading, writing = os.pipe()
@@ -75,7 +76,7 @@ def run(
 
 
 class _Watch:
-    """Reads the record of a running sandbox, and ends the reading when a limit is reached."""
+    """Reads the record that a running sandbox writes, until the run ends or exceeds a limit."""
 
     def __init__(
         self,
@@ -96,7 +97,7 @@ class _Watch:
         self.hearing, self.heard = -1, b""
 
     def until_it_ends(self) -> SandboxRun:
-        """Read the record, and look at the limits, until the run is over; return the outcome."""
+        """Read the record and check the limits until the run is over; return the outcome."""
         with _first_served():
             return self._until_it_ends()
 
@@ -142,16 +143,22 @@ class _Watch:
         return self._too_much()
 
     def _too_much(self) -> str | None:
-        """Return "flood" for too much output; parsed by Python, it takes twenty times its bytes."""
+        """Return "flood" if the record is too long, otherwise None.
+
+        Python needs twenty times the bytes of the record to parse it.
+        """
         much = self.read > self.limits.output or len(self.rest) > self.limits.line
         return "flood" if much else None
 
     def _ended(self) -> str:
-        """Return "exited" for an end without notice; before the student's first cell, INFRA."""
+        """Return "exited", the reason for an end that the record does not explain.
+
+        Before the student's first cell, return INFRA instead.
+        """
         return "exited" if self.current else INFRA
 
     def _read_line(self, line: bytes) -> str | None:
-        """Read a line of the record, perhaps forged; return a reason if the line ends the run."""
+        """Read a line of the record, perhaps a forged one; return a reason if the run must end."""
         try:
             entry = json.loads(line)
             if "begins" in entry:
@@ -174,7 +181,11 @@ class _Watch:
         return None
 
     def _begin(self, cell: int) -> None:
-        """Start the clock of a cell. No cell may begin twice: a forged record would never end."""
+        """Start the clock of a cell.
+
+        Raises ValueError if the cell cannot begin now. Otherwise a forged record could begin cells
+        without end.
+        """
         if not (-1 if self.current is None else self.current) < cell < self.cells:
             raise ValueError("this cell cannot begin now")
         self.current = cell
@@ -201,9 +212,9 @@ class _Watch:
 
 @contextmanager
 def _first_served() -> Iterator[None]:
-    """Give this process priority over the sandbox, which may hold a thousand busy processes.
+    """Give this process priority over the sandbox, which may have a thousand busy processes.
 
-    Without root's rights, the priority stays as it is.
+    Without root's rights, the priority does not change.
     """
     usual = os.getpriority(os.PRIO_PROCESS, 0)
     with suppress(PermissionError):
@@ -215,11 +226,11 @@ def _first_served() -> Iterator[None]:
 
 
 def _served(before: Usage, now: Usage, elapsed: float) -> float:
-    """Return the share of the wanted processor time that the sandbox has received.
+    """Return the share of processor time that the sandbox received of the time that it needed.
 
-    A limit counts elapsed time multiplied by this share, so the limit's clock runs slower on a busy
-    machine. A sleeping process waits for no core, so sleep counts in full. If the sandbox's own
-    processes want more than all cores, they wait for each other, and this wait counts in full too.
+    A limit counts elapsed time multiplied by this share, so the clock of a limit runs slower on a
+    busy machine. A sleeping process needs no core, so sleep counts in full. If the sandbox's own
+    processes need more than all cores, they wait for each other, and this wait counts in full too.
     """
     computed = max(0.0, now.computed_s - before.computed_s)
     waited = max(0.0, now.waited_s - before.waited_s)

@@ -1,7 +1,7 @@
-"""Parts of a submission that its result keeps for people: written answers, the answers' code.
+"""The parts of a submission that people read: written answers, and the answers' code.
 
-The texts are copied during grading, in a separate process, so that no report has to read a
-stranger's notebook again.
+A result keeps these texts. They are copied during grading, in a separate process, so that no report
+has to read a student's notebook again.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ ASKS = re.compile(r"\?|\*\*(Predict|Before you write)\b")
 
 
 def written_answers(lab: Sequence[str], texts: Sequence[str]) -> list[tuple[str, str]]:
-    """Return the texts that a student wrote in markdown cells: (question, answer), in order.
+    """Return the texts that a student wrote in markdown cells, as (question, answer) in order.
 
-    lab, texts  the markdown cells of the lab and of the submission
+    lab, texts the markdown cells of the lab and of the submission
 
-    A line that the lab lacks is the student's, in a new cell or below the question. The question
-    is the lab's last paragraph above the line that asks something or is a heading.
+    A line that the lab does not have is the student's, in a new cell or below a question. The
+    question is the lab's last paragraph above the line that asks something or is a heading.
     """
     # line of the lab -> its paragraph if that asks something or is a heading, otherwise ""
     asked: dict[str, str] = {}
@@ -49,9 +49,9 @@ def written_answers(lab: Sequence[str], texts: Sequence[str]) -> list[tuple[str,
 
 
 def answers_code(merged: Merged) -> list[tuple[str, str]]:
-    """Return (exercise, code) for each answer that is present, with the helpers of the code.
+    """Return (exercise, code) for each answer that is present, with the helpers that it calls.
 
-    Comments, docstrings and layout are removed, so that programs that compare sources see only
+    Comments, docstrings and layout are removed, so that programs that compare sources compare only
     code.
     """
     found = []
@@ -72,7 +72,7 @@ def answers_code(merged: Merged) -> list[tuple[str, str]]:
 
 
 def plain_code(source: str) -> str:
-    """Return code without comments, docstrings and layout; return other texts unchanged."""
+    """Return code without comments, docstrings and layout. Texts that are no code do not change."""
     try:
         tree = ast.parse(source)
         for node in ast.walk(tree):

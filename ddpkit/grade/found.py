@@ -1,4 +1,4 @@
-"""Finds notebooks that were handed in, and gives them readable names."""
+"""Search for submitted notebooks, with a readable name for each."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ OTHERS = ("__pycache__", "node_modules", "site-packages")  # folders of tools
 
 @dataclass(frozen=True)
 class HandedIn:
-    """A notebook that was handed in, as `find` found it.
+    """A submitted notebook that `find` has found.
 
-    name     its path from the given folder, used by results and reports
+    name     its path inside the given folder, used by results and reports
     path     its place on disk
-    turn     the number of earlier notebooks in the same top folder
+    turn     the number of notebooks that come before it in the same top folder
     refused  the reason to refuse it unread; "" if there is none
     """
 
@@ -35,9 +35,10 @@ class HandedIn:
 
 
 def find(given: Sequence[Path]) -> list[HandedIn]:
-    """Return the notebooks in files and folders, by name; links to folders are not followed.
+    """Return the notebooks in some files and folders, sorted by name.
 
-    Raises GradeError if there are no notebooks, or if two notebooks have the same name.
+    Links to folders are not followed. Raises GradeError if there are no notebooks, or if two
+    notebooks have the same name.
     """
     notebooks: dict[str, HandedIn] = {}
     for root in dict.fromkeys(given):
@@ -55,7 +56,10 @@ def find(given: Sequence[Path]) -> list[HandedIn]:
 
 
 def readable(name: str) -> str:
-    """Return a name for people; a name with invisible letters gets a digest, to stay unique."""
+    """Return a name that people can read.
+
+    A name with invisible characters gets a digest as well, so that the result is unique.
+    """
     seen = "".join(
         letter if letter.isprintable() else "�" for letter in name.encode(errors="replace").decode()
     )
@@ -84,7 +88,7 @@ def _in(root: Path) -> Iterator[tuple[Path, int, str]]:
 
 
 def _of_one(folder: Path) -> Iterator[tuple[Path, int, str]]:
-    """Yield notebooks below a top folder, those in outer folders first."""
+    """Yield the notebooks in a top folder, first those in outer folders."""
     found: list[Path] = []
     level, looked = [folder], 0
     for _ in range(MOST_DEPTH):
@@ -112,12 +116,12 @@ def _of_one(folder: Path) -> Iterator[tuple[Path, int, str]]:
 
 
 def _entries(folder: Path) -> list[os.DirEntry[str]]:
-    """Return the entries of a folder, sorted by name; none if the folder cannot be read."""
+    """Return the entries of a folder, sorted by name; an empty list if it cannot be read."""
     with suppress(OSError), os.scandir(folder) as entries:
         return sorted(entries, key=lambda entry: entry.name)
     return []
 
 
 def _is_a_tools(name: str) -> bool:
-    """True for a folder that a tool makes, such as .ipynb_checkpoints."""
+    """True for the name of a folder that a tool makes, such as .ipynb_checkpoints."""
     return name.startswith(".") or name in OTHERS

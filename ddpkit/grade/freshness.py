@@ -1,9 +1,11 @@
-"""The files and versions on which a score depends, as a digest: a new digest means a new grading.
+"""A digest of the files and versions on which a score depends.
+
+A submission is graded again if the digest has changed.
 
 The modules of ddpkit are found by their imports, starting from the modules that make scores.
-Imports count at the top of a module and inside its functions. A module named in a string counts
-too, because pytest's plugin is named in this way. Imports for type checkers do not count. Only
-syntax trees are read; nothing is imported.
+Imports at the top of a module and inside functions count. A module whose name is in a string counts
+too, because pytest's plugin is named in a string. Imports for type checkers do not count. The
+search reads only syntax trees, and imports no module.
 
 The data files beside a module (the digits) count too, and so do the versions of Python and of the
 libraries that these modules import.
@@ -32,10 +34,10 @@ NO_DATA = {".py", ".pyc", ".md", ".typed"}  # endings of files that no program r
 
 @dataclass(frozen=True)
 class Needs:
-    """The imports of a module's code.
+    """The imports in the code of one module.
 
     imported   dotted names of modules, and of names in modules
-    on_demand  modules that only the module's `__getattr__` imports, when a name is requested
+    on_demand  modules that the module's `__getattr__` imports when a name is used
     """
 
     imported: frozenset[str] = frozenset()
@@ -43,9 +45,9 @@ class Needs:
 
 
 def digest_of(lab: str, cells: Iterable[str]) -> str:
-    """Return a hex digest of everything on which a score of lab NN depends, except the notebooks.
+    """Return a hex digest of everything except the notebook on which a score of lab NN depends.
 
-    cells  the sources of the lab's cells
+    cells the sources of the lab's cells
     """
     modules, libraries = needed_for(lab, cells)
     digest = hashlib.sha256(f"Python {platform.python_version()}\n".encode())
@@ -61,8 +63,8 @@ def digest_of(lab: str, cells: Iterable[str]) -> str:
 def needed_for(lab: str, cells: Iterable[str] = ()) -> tuple[set[str], set[str]]:
     """Return the modules of ddpkit on which a score of lab NN depends, and imported libraries.
 
-    Only the checks of this lab count. The kit's answers of all earlier labs count, because `carry`
-    may give a student any of them.
+    The checks of other labs do not count. The kit's answers of all earlier labs count, because
+    `carry` may give a student any of these answers.
     """
     this = f"ddpkit.answers.lab{lab}"
     answers = {name for name in modules() if "ddpkit.answers.lab" <= name < this}
@@ -72,7 +74,7 @@ def needed_for(lab: str, cells: Iterable[str] = ()) -> tuple[set[str], set[str]]
 
 
 def reached_from(roots: set[str]) -> tuple[set[str], set[str]]:
-    """Return the modules of ddpkit that imports reach from `roots`, and the libraries' names."""
+    """Return all modules of ddpkit that `roots` import, directly or not, and all libraries."""
     found: set[str] = set()
     foreign: set[str] = set()
     waiting = set(roots)
@@ -94,7 +96,7 @@ def reached_from(roots: set[str]) -> tuple[set[str], set[str]]:
 
 
 def files_of(names: Iterable[str]) -> list[Path]:
-    """Return the files of modules, and the data files beside them, in a fixed order."""
+    """Return the files of modules, and the data files in the same folders, in a fixed order."""
     paths = {modules()[name] for name in names}
     beside = {each for folder in {path.parent for path in paths} for each in folder.iterdir()}
     data = {each for each in beside if each.is_file() and each.suffix not in NO_DATA}
@@ -113,7 +115,7 @@ def modules() -> dict[str, Path]:
 
 @functools.cache
 def needs_of(name: str) -> Needs:
-    """Return the imports of a module; its file is read once per process."""
+    """Return the imports of a module. Its file is read only once per process."""
     top = _tree(name).body
     lazy = [
         each for each in top if isinstance(each, ast.FunctionDef) and each.name == "__getattr__"
@@ -145,7 +147,7 @@ def _tree(name: str) -> ast.Module:
 
 
 def _names_in(cell: str) -> set[str]:
-    """Return the modules that a notebook's cell imports, without names of `ddpkit` itself."""
+    """Return the modules that a notebook's cell imports; names in `ddpkit` itself do not count."""
     try:
         named = _named(ast.parse(cell).body)
     except SyntaxError:  # the cell has a magic
@@ -154,7 +156,7 @@ def _names_in(cell: str) -> set[str]:
 
 
 def _named(body: Iterable[ast.AST]) -> set[str]:
-    """Return the names that statements import; for `from a import b`, the name "a.b"."""
+    """Return the names that import statements import: "a.b" for `from a import b`."""
     found: set[str] = set()
     for node in _runnable(body):
         if isinstance(node, ast.Constant):
@@ -168,7 +170,7 @@ def _named(body: Iterable[ast.AST]) -> set[str]:
 
 
 def _runnable(body: Iterable[ast.AST]) -> Iterator[ast.AST]:
-    """Yield all nodes that can run, also inside functions, but not blocks for type checkers."""
+    """Yield all nodes that can run, even in functions, without the blocks for type checkers."""
     waiting = list(body)
     while waiting:
         node = waiting.pop()

@@ -1,8 +1,9 @@
-"""Claims judged in a child process, so that every judgement ends soon.
+"""Judging of claims in a child process, so that every judgement ends soon.
 
-A claim may be of any size, and judging plays programs, unpacks data and compares values. Each
-judgement has its own limits, and all judgements of a submission share a further limit. A claim that
-exceeds a limit gets no points, and the later claims of its exercise are not judged.
+A claim may be of any size, and a judgement may have to simulate programs, unpack data and compare
+values. Each judgement has its own limits, and all judgements of a submission together have further
+limits. A claim that exceeds a limit gets no points, and the later claims of its exercise are not
+judged.
 """
 
 from __future__ import annotations
@@ -24,14 +25,17 @@ Claim = tuple[SealedCase, str]  # a question and the claim, as JSON
 
 
 class Judge:
-    """Judges the claims of one submission, run after run."""
+    """Judges the claims of one submission, in one run after another."""
 
     def __init__(self) -> None:
         self.left_s = WHOLE_S
         self.over: set[str] = set()  # exercises of which no further claim is judged
 
     def judged(self, claims: Sequence[Claim]) -> dict[str, Assessment]:
-        """Return the assessment of each claim, by the key of its question. Never raises."""
+        """Return the assessment of each claim, by the key of its question.
+
+        This method raises no exception.
+        """
         rows: dict[str, Assessment] = {}
         while todo := [each for each in claims if each[0].key not in rows and self._may(each[0])]:
             works = [partial(_row, *each) for each in todo]
@@ -55,7 +59,7 @@ class Judge:
 
 
 def _row(question: SealedCase, claim: str) -> dict[str, Any]:
-    """Judge a claim; return the assessment without its case, which cannot be pickled."""
+    """Judge a claim, and return the assessment without its case, which cannot be pickled."""
     row = score_case(question, json.loads(claim))
     return {name: value for name, value in vars(row).items() if name != "case"}
 

@@ -1,12 +1,14 @@
-"""Places in a submission at which a teacher may want to look: lines of a report, never points.
+"""Places in a submission that a teacher may want to read: lines of a report, without points.
 
-Points rest on the results of answers. An answer that reaches into the kit's machinery may have
-copied the right values, and nobody reads one of two hundred notebooks without a reason. Each
-row names a thing that no answer of the labs needs; a student may have good reasons all the same.
+Points depend only on the results of answers. An answer that uses the kit's internals may have
+copied the right values, and a teacher of two hundred students reads no notebook without a reason.
+Each line of the report names something in the code that no answer of the labs needs. A student may
+still have good reasons for it.
 
-The rows are of three kinds: machinery by name, also where an assignment or a constant gives the
-name; names that code makes at run time, and that could be any name; and calls that touch files,
-processes or dispatch modes. No score depends on the rows: code can always be disguised.
+There are three kinds of lines. The first names internals of the kit or of Python, even if the name
+comes from an assignment or a constant. The second names places at which code makes a name at run
+time, which could be any name. The third names calls that use files, processes or dispatch modes. No
+score depends on the lines, because code can always be disguised.
 """
 
 from __future__ import annotations
@@ -128,11 +130,12 @@ OwnNames = (  # nodes that bind names in a scope of their own, not in the surrou
 
 
 def looks(merged: Merged, usual: Collection[str] = ()) -> list[str]:
-    """Return a line for each find in the student's own cells: "ring, line 3: ...".
+    """Return a line for each suspicious place in the student's own cells: "ring, line 3: ...".
 
-    usual  the finds in the lab's own answers (`used_in`), which are no reason to look
+    usual the findings in the lab's own answers (`used_in`), which are no reason to look
 
-    In the cells that the lab gives, only imports are read, because own cells may use them.
+    In the cells that the lab hands out, only imports are read, because the student's cells may use
+    these imports.
     """
     found = {
         cut(f"{label}, line {at}: {what}", LINE): None
@@ -145,10 +148,10 @@ def looks(merged: Merged, usual: Collection[str] = ()) -> list[str]:
 
 
 def used_in(merged: Merged) -> frozenset[str]:
-    """Return the finds in the answers of a lab.
+    """Return the findings in the answers of a lab.
 
-    If an answer writes files, all ways to touch files are usual, since a student may choose any. If
-    an answer names an operator, as checkpoint policies do, all operators are usual.
+    If an answer writes files, all functions for files are usual, since a student may choose any of
+    them. If an answer names an operator, as checkpoint policies do, all operators are usual.
     """
     found = {what for _, _, what in _found(merged)}
     return frozenset(found | {_family(what) for what in found} & {FILES, OPERATORS})
@@ -159,7 +162,7 @@ def _family(what: str) -> str:
 
 
 def _found(merged: Merged) -> Iterator[tuple[str, int, str]]:
-    """Yield each find: the label of the cell, the line in the cell, and the text for the report."""
+    """Yield each finding: the cell's label, the line in the cell, and the text of the report."""
     trees = [(cell, _tree(cell.source)) for cell in merged.cells]
     imports: dict[str, str] = {}
     for _, tree in trees:  # a function in the first cell may use an import in the last cell
@@ -182,14 +185,14 @@ def _tree(source: str) -> ast.Module:
 
 
 def _shell(source: str) -> Iterator[tuple[int, str]]:
-    """Yield the magics that run a program or write a file; lines such as `!ls` are not reported."""
+    """Yield magics that run a program or write a file, but not lines such as `!ls`."""
     for line, text in enumerate(source.splitlines(), 1):
         if found := SHELL.match(text):
             yield line, f"processes ({found[1]})"
 
 
 def _imports(tree: ast.AST) -> Iterator[tuple[str, str]]:
-    """Yield names that imports bind, and their full names: ("dist", "torch.distributed")."""
+    """Yield each name that an import binds, and its full name: ("dist", "torch.distributed")."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             for alias in node.names:
@@ -204,7 +207,7 @@ def _imports(tree: ast.AST) -> Iterator[tuple[str, str]]:
 
 
 def _aliases(tree: ast.AST, imports: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Yield the names that assignments such as `s = sys` bind to an import, and the import."""
+    """Yield names that assignments such as `s = sys` bind to an import, and the import's name."""
     for node in ast.walk(tree):
         match node:
             case (
@@ -221,7 +224,7 @@ def _is_dotted(node: ast.AST) -> bool:
 
 
 def _named_at_all(dotted: str) -> bool:
-    """True for a name of machinery, and for a module that contains machinery, as `sys` does."""
+    """True for the name of an internal, and of a module that contains internals, such as `sys`."""
     return any(
         each.startswith(f"{dotted}.") or _begins(dotted, (each,))
         for names in NAMES.values()
@@ -230,7 +233,7 @@ def _named_at_all(dotted: str) -> bool:
 
 
 def _in(tree: ast.AST, imports: Mapping[str, str]) -> Iterator[tuple[int, str]]:
-    """Yield the lines of a cell with finds, and the text of each find."""
+    """Yield the findings in a cell: the line, and the text of the report."""
     inner: set[int] = (
         set()
     )  # ids of nodes read already: parts of a longer dotted name, functions of BY_NAME and GETTERS
@@ -291,7 +294,7 @@ def _in(tree: ast.AST, imports: Mapping[str, str]) -> Iterator[tuple[int, str]]:
 
 
 def _attribute(line: int, by: str, owner: str, name: ast.AST) -> Iterator[tuple[int, str]]:
-    """Yield a find for a `getattr(x, name)`: the name is machinery, or is made at run time."""
+    """Yield a finding for `getattr(x, name)` if the name is an internal, or made at run time."""
     match name:
         case ast.Constant(value=str(text)):
             yield from _named(line, f"{owner}.{text}")
@@ -307,9 +310,10 @@ def _constant(node: ast.AST) -> str:
 
 
 def _with_own_names(tree: ast.AST) -> Iterator[tuple[ast.AST, Set[str]]]:
-    """Yield all nodes of a tree, each with the names that are local to its function.
+    """Yield all nodes of a tree, each with the names that are local at the node.
 
-    `held = {}` in a function makes `held` local, even if the notebook has imported a module `held`.
+    `held = {}` in a function makes `held` local there, even if the notebook has imported a module
+    `held`.
     """
     todo: list[tuple[ast.AST, Set[str]]] = [(tree, frozenset())]
     for node, local in todo:  # the loop appends to the list
@@ -324,7 +328,7 @@ def _with_own_names(tree: ast.AST) -> Iterator[tuple[ast.AST, Set[str]]]:
 
 
 def _own(function: Functions, body: Sequence[ast.AST], around: Set[str]) -> Set[str]:
-    """Return the names that are local in a function's body; a doubtful name counts as not local."""
+    """Return the local names in a function's body; a name in doubt does not count as local."""
     a = function.args
     given = [*a.posonlyargs, *a.args, *a.kwonlyargs, *filter(None, (a.vararg, a.kwarg))]
     own, outer, todo = {each.arg for each in given}, set[str](), list(body)
@@ -354,7 +358,7 @@ def _chain(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def _dotted(node: ast.AST, imports: Mapping[str, str], local: Set[str]) -> str:
-    """Return a name as imported: "torch.distributed.send" for `dist.send`."""
+    """Return the full name of an expression: "torch.distributed.send" for `dist.send`."""
     parts = []
     for each in _chain(node):
         if isinstance(each, ast.Attribute):
@@ -365,7 +369,7 @@ def _dotted(node: ast.AST, imports: Mapping[str, str], local: Set[str]) -> str:
 
 
 def _root(name: str, imports: Mapping[str, str], local: Set[str]) -> str:
-    """Return the full name of an import; OWN for a variable, even if it is named like a module."""
+    """Return the full name of an import; for a variable OWN, even if named like a module."""
     if name in local:
         return OWN
     if name in imports:
@@ -389,6 +393,6 @@ def _begins(name: str, beginnings: Iterable[str]) -> bool:
 
 
 def _assigned(line: int, name: str) -> Iterator[tuple[int, str]]:
-    """Yield a find for an assignment into a library, such as `torch.equal = ...`."""
+    """Yield a finding for an assignment to a library's attribute: `torch.equal = ...`."""
     if "." in name and name.partition(".")[0] in LIBRARIES:
         yield line, f"{name} is replaced"

@@ -1,13 +1,14 @@
-"""The student's notebook as the grader runs it: from the top, with its questions at the checks.
+"""The cells of a submission in the order in which the grader runs them, with its questions.
 
-A submission runs as Run All would run it, so the grader grades the same code that passed for the
-student. All of the student's own cells that define or change anything run in order, and the
-questions of an exercise come at its `check(...)`. Cells without effect are left out: the lab's
-demonstrations, and cells that only show something (`show(run)`). An error in a student's own cell
-costs nothing, and `check` does nothing.
+The cells run from the top, and the questions of an exercise come at the exercise's check.
 
-If a notebook was not run from the top, it is read in the student's favour: an exercise whose check
-stands above its answer, or above a name that the answer needs, is asked at the end.
+A submission runs in the order of Run All, so the grader grades the same code that passed for the
+student. All of the student's own cells that define or change a name run in order. Cells without
+effect are left out: the lab's demonstrations, and cells that only show a result (`show(run)`). An
+error in a student's own cell costs no points, and `check` has no effect.
+
+A notebook may have been written in another order. If the check of an exercise stands above the
+answer, or above a name that the answer needs, the questions of the exercise come at the end.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ ONLY_LOOK = {
 
 @dataclass(frozen=True)
 class PlannedCell:
-    """A cell that the grader runs; the questions come between such cells."""
+    """A cell that the grader runs. Questions come between such cells."""
 
     source: str
     label: str  # the cell's name in messages: an exercise, "given" or "helper"
@@ -39,7 +40,7 @@ class PlannedCell:
 
 @dataclass
 class Merged:
-    """The cells of a submission that run, and the exercises without a usable answer."""
+    """The cells of a submission that the grader runs, and the exercises without a usable answer."""
 
     cells: list[PlannedCell] = field(default_factory=list)
     asked_after: dict[str, int] = field(
@@ -53,7 +54,7 @@ class Merged:
 
 @dataclass(frozen=True)
 class _Cell:
-    """A cell of the submission, and its names and roles."""
+    """A cell of the submission, with the names in its code and its part in the lab."""
 
     source: str
     names: CellNames
@@ -128,14 +129,14 @@ def _read(
 
 
 def _does_no_more(known: CellNames, original: CellNames | None) -> bool:
-    """True if a cell calls and binds no other names than the lab's cell with the same id."""
+    """True if a cell calls and binds only names of the lab's cell with the same id."""
     if original is None:
         return False
     return known.calls <= original.calls and known.binds <= original.binds
 
 
 def _without_stubs(cells: Sequence[_Cell], names: Sequence[str]) -> list[_Cell]:
-    """Return the cells without the stubs of exercises that another cell defines too."""
+    """Return the cells without stubs of exercises that another cell defines."""
     stubs = _by_name((n, cell.names.blank) for n, cell in enumerate(cells))
     binds = _by_name((n, cell.names.binds) for n, cell in enumerate(cells))
     result = list(cells)
@@ -208,7 +209,7 @@ def _is_own(cell: _Cell) -> bool:
 
 
 def _looks(cell: _Cell, bound: set[str], clusters: set[str], answers: Container[str]) -> bool:
-    """True if a cell changes nothing but the names that it binds, because its calls only look."""
+    """True if a cell changes only the names that it binds, because its calls have no effect."""
     if cell.is_demonstration:
         return True
     if cell.names.acts:
@@ -224,7 +225,7 @@ def _looks(cell: _Cell, bound: set[str], clusters: set[str], answers: Container[
 def _needed(
     cells: Sequence[_Cell], running: set[int], given: Sequence[str], wanted: set[str]
 ) -> tuple[list[int], set[str]]:
-    """Return the positions of cells that must run, and all names needed by these cells.
+    """Return the positions of the cells that must run, and all names that these cells need.
 
     running  positions of cells that run in any case
     wanted   names that must be bound
@@ -245,7 +246,7 @@ def _needed(
 
 
 def _by_name(cells: Iterable[tuple[int, Iterable[str]]]) -> dict[str, list[int]]:
-    """Return the positions of the cells that have each name, given the names of each cell."""
+    """Return the positions of the cells that have each name, by name."""
     found: dict[str, list[int]] = {}
     for n, names in cells:
         for name in names:
@@ -254,12 +255,12 @@ def _by_name(cells: Iterable[tuple[int, Iterable[str]]]) -> dict[str, list[int]]
 
 
 def _comes_again(cell: _Cell, bound: Container[str], wanted: set[str]) -> bool:
-    """True if a cell of the lab, which ran before all own cells, runs at its own place again.
+    """True if a cell of the lab must run a second time, at its place in the submission.
 
-    At its own place the cell finds names that only the student's cells bind, and binds its names
-    after the student's cells.
+    All cells of the lab run before the student's cells. At its own place, the cell finds names that
+    only the student's cells bind, and overwrites names that these cells have bound.
 
-    bound  the names that the student's own cells above bind
+    bound the names that the student's own cells above bind
     """
     if not cell.names.binds & wanted:
         return False
@@ -273,12 +274,12 @@ def _place(
     own: Sequence[int],
     binders: Mapping[str, Sequence[int]],
 ) -> int:
-    """Return the position after which an exercise is asked.
+    """Return the position of the cell after which the questions of an exercise come.
 
-    The position is that of the exercise's check, or the end of the notebook if a cell below the
-    check binds a name that the answer needs.
+    The position is that of the exercise's check. If a cell below the check binds a name that the
+    answer needs, the position is the end of the notebook.
 
-    binders  name -> the cells of `own` that bind it
+    binders name -> the cells of `own` that bind the name
     """
     needs, seen = set(cells[answer].names.needs), set[int]()
     waiting = list(needs)
@@ -301,7 +302,7 @@ def _blank(
     answers: dict[str, int],
     own: Iterable[int],
 ) -> set[str]:
-    """Return the exercises that no cell has changed: the answer's cell is still the lab's."""
+    """Return the exercises with an unchanged answer: the cell is still the one handed out."""
     handed_out = {cell.exercise: cell.source.strip() for cell in lab if cell.exercise}
     same = {name for name, n in answers.items() if cells[n].source.strip() == handed_out.get(name)}
     return same - {name for n in own for name in cells[n].names.changes}

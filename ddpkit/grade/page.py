@@ -1,4 +1,4 @@
-"""The results of a class as one HTML page: no script, no student's text unescaped."""
+"""The results of a class as one HTML page, without scripts and with all student text escaped."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def details(results: Sequence[Result]) -> Iterator[str]:
 
 
 def _picture(results: Sequence[Result]) -> str:
-    """Return a picture: for each exercise a bar of the submissions with all, some or no points."""
+    """Return a picture: for each exercise a bar with the counts of full, partial and no points."""
     from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
 

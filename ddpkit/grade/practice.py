@@ -1,7 +1,8 @@
-"""A student's own notebook, graded as the grader would: same merge, questions and judgement.
+"""Grading of a student's own notebook at home, as the grader would grade it.
 
-The inputs come from a fresh seed that is no secret, so expected values are shown. On a machine with
-bubblewrap the notebook runs in the grader's sandbox, otherwise in the student's own account.
+The cells, the questions and the judgement are those of the grader. The inputs come from a fresh
+seed that is not secret, so expected values are shown. On a machine with bubblewrap the notebook
+runs in the grader's sandbox, otherwise in the student's own account.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ LATER_S = 30  # seconds from the limit of a case to the limit of the sandbox
 
 @dataclass(frozen=True)
 class Practised:
-    """The grader's verdict on a notebook, for the inputs of one seed."""
+    """The result of grading a student's own notebook with the inputs of one seed."""
 
     lab: str
     scores: tuple[Score, ...]
@@ -41,7 +42,7 @@ def practise(notebook: Path, labs: Path, kept: Path, seed: str, limit: float) ->
     """Grade a student's own `notebook`, with inputs drawn from the text `seed`.
 
     labs   the folder of the labs as they are handed out
-    kept   the folder of the student's earlier answers, for exercises that the kit does not answer
+    kept   the folder of the student's earlier answers, for exercises without an answer in the kit
     limit  seconds that a cell or a case may take
 
     Raises GradeError if the file is no notebook of a lab, or if Jupyter does not start.
@@ -79,9 +80,9 @@ def _carries(merged: Merged) -> bool:
 
 
 def _carry_along(kept: Path, package: Path) -> None:
-    """Add the student's answers to the copy, so that `carry` finds answers that this kit lacks.
+    """Add the student's earlier answers to the sandbox's copy of ddpkit, for `carry`.
 
-    The grader's kit has answers to all earlier labs; a student's kit may lack them.
+    The grader's ddpkit has answers to all earlier labs; a student's ddpkit may not have them.
     """
     answers, known = package / "answers", exercises()
     added = {}

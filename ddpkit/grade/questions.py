@@ -1,10 +1,10 @@
 """The questions of an exercise, without the expected answers.
 
-`observe` of each case is pickled, with the inputs that were drawn from the seed, and goes into the
-sandbox. The expected values and the hints stay outside. The pickle contains the functions of the
-lab's modules that `observe` refers to, and no others, so a formula in any other function stays
-outside too. The pickle has a gap in place of the student's function, and the sandbox fills the
-gap.
+A question is the pickled `observe` of a case, with the inputs that were drawn from the seed. Only
+this pickle goes into the sandbox; the expected values and the hints stay outside. The pickle
+contains only those functions of the lab's modules that `observe` uses, so a formula in any other
+function stays outside too. In place of the student's function the pickle has a gap, which the
+sandbox fills.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ LAB_MODULE = re.compile(r"ddpkit\.checks\.(?:lab\d\d|shared)[\w.]*")
 
 
 class Answer:
-    """Stands for the student's function while questions are made. It cannot be called."""
+    """A stand-in for the student's function while questions are made. It cannot be called."""
 
     def __init__(self, name: str) -> None:
         self.__name__ = self.__qualname__ = name
@@ -51,7 +51,10 @@ class Answer:
 
 @dataclass(frozen=True)
 class SealedCase:
-    """One case of a check: `pickled` goes into the sandbox; the expected values stay outside."""
+    """One case of a check as a question.
+
+    `pickled` goes into the sandbox; the expected values stay outside.
+    """
 
     exercise: str
     number: int
@@ -69,7 +72,8 @@ class SealedCase:
 def questions(exercise: Exercise, seed: Seed) -> list[SealedCase]:
     """Return all questions of an exercise, for inputs drawn from `seed`.
 
-    Under a secret seed, only expected values that every seed would give are shown.
+    Under a secret seed, an expected value is shown to the student only if it is the same for every
+    seed.
 
     Raises:
         LessonError: a case calls the answer outside `observe`, or cannot be shipped.
@@ -115,7 +119,10 @@ def _alike(expect: Any, known: Any) -> frozenset[str]:
 
 
 def _bare(value: Any) -> Any:
-    """Return an expected value as plain data, because `same` finds no two `Close` equal."""
+    """Return an expected value as plain data.
+
+    `same` finds no two `Close` objects equal, but it compares plain data.
+    """
     match value:
         case Close():
             return value.value

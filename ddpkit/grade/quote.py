@@ -1,7 +1,7 @@
-"""The bounds of a result's text: enough for a student to read, too little to carry files out.
+"""Limits on the length of the texts in a result.
 
-Feedback quotes exceptions, values and outputs of the student's code. The code chooses the texts and
-the student reads the texts, so feedback without bounds would carry files out of the sandbox.
+Feedback quotes exceptions, values and outputs of the student's code. The code chooses these texts
+and the student reads them, so without limits, feedback could carry files out of the sandbox.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ LEFT_OUT = "(The rest is left out.)"
 
 
 def quoted(scores: Sequence[Score], notes: Iterable[str]) -> tuple[list[Score], list[str]]:
-    """Return scores and notes with texts cut to the bounds."""
+    """Return the scores and notes with all texts cut to the limits."""
     told, left = [], WHOLE
     for one in scores:
         feedback = _within(one.feedback, LINES, min(TEXT, left))
@@ -30,7 +30,10 @@ def quoted(scores: Sequence[Score], notes: Iterable[str]) -> tuple[list[Score], 
 
 
 def _within(lines: Iterable[str], most: int, characters: int) -> list[str]:
-    """Return the first lines, each cut to LINE; a last line tells if more lines are left out."""
+    """Return the first lines, each cut to LINE characters.
+
+    If lines are left out, a last line says this.
+    """
     kept: list[str] = []
     for line in (cut(each) for each in lines):
         characters -= len(line)
@@ -41,5 +44,5 @@ def _within(lines: Iterable[str], most: int, characters: int) -> list[str]:
 
 
 def cut(text: str, most: int = LINE) -> str:
-    """Return a text of at most `most` characters; the sign "…" at the end marks a cut."""
+    """Return the text, cut to `most` characters; "…" at the end shows a cut."""
     return text if len(text) <= most else f"{text[: most - 1]}{CUT}"

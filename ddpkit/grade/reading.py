@@ -1,4 +1,4 @@
-"""A submission read in a separate process, so that the reading ends soon for any file.
+"""Reading of a submission in a separate process, so that reading ends soon for any file.
 
 The limits count processor time and memory, so no notebook is refused because the machine is busy.
 """
@@ -37,7 +37,7 @@ class Plan:
 
 
 def plan_apart(course: Course, submission: Submission) -> Plan:
-    """Plan a submission's run. Raises Refused if planning exceeds a limit."""
+    """Plan which cells of a submission run. Raises Refused if planning exceeds a limit."""
     return _apart(partial(_plan, course, submission))
 
 
@@ -52,7 +52,10 @@ def _plan(course: Course, submission: Submission) -> Plan:
 
 
 def read_apart(path: Path) -> Read:
-    """Read a submission, and find its lab. Raises Refused as `read` does, or if it takes long."""
+    """Read a submission, and find its lab.
+
+    Raises Refused if `read` refuses the file, or if reading exceeds a limit.
+    """
     answer = _apart(partial(_read, path))
     if isinstance(answer, str):
         raise Refused(answer)

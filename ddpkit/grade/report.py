@@ -1,4 +1,4 @@
-"""The results of a class in forms for other programs: json, junit, gradescope, csv."""
+"""The results of a class in formats for other programs: json, junit, gradescope, csv."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ FAILED = {"fail"}  # the answer is wrong; every other status but pass is an erro
 
 
 def report(results: Sequence[Result], form: str) -> str:
-    """Return the results in one of `FORMATS`. Raises GradeError if the form cannot hold them."""
+    """Return the results in one of `FORMATS`.
+
+    Raises GradeError if the format cannot hold the results.
+    """
     return FORMATS[form](results)
 
 
@@ -90,7 +93,7 @@ def _gradescope(results: Sequence[Result]) -> str:
 
 
 def _csv(results: Sequence[Result]) -> str:
-    """Return lines of CSV, one a submission; a spreadsheet shows every cell as text."""
+    """Return the results as CSV, a line for each submission; a spreadsheet shows cells as text."""
     names = list(dict.fromkeys(one.name for result in results for one in result.exercises))
     stream = io.StringIO()
     table = csv.writer(stream, lineterminator="\n", quoting=csv.QUOTE_ALL)
@@ -105,7 +108,10 @@ def _csv(results: Sequence[Result]) -> str:
 
 
 def plain_cell(value: str) -> str:
-    """Return a cell's text that no spreadsheet takes for a formula, even in full-width letters."""
+    """Return text for a cell that no spreadsheet takes for a formula.
+
+    Full-width characters are considered too.
+    """
     first = unicodedata.normalize("NFKC", value).lstrip()[:1]
     return f"'{value}" if first in tuple("=+-@|%−") or value[:1] in tuple("\t\r\n") else value
 

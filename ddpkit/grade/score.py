@@ -1,4 +1,7 @@
-"""Points for claims: each value is compared with the expected value here, outside the sandbox."""
+"""Points for claims. Each claimed value is compared with the expected value.
+
+This comparison runs outside the sandbox.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,7 @@ UNANSWERED = "not answered yet"
 
 @dataclass(frozen=True)
 class Score:
-    """One exercise: its points, the earned points, and `feedback`, lines of plain text."""
+    """The score of one exercise: its points, the earned points, and `feedback` in lines of text."""
 
     name: str
     status: str
@@ -37,7 +40,7 @@ class Score:
 
 
 def score_case(question: SealedCase, claim: Any) -> Assessment:
-    """Judge one claim; any data that is no claim of ddpkit's earns nothing.
+    """Judge one claim. Data that ddpkit cannot have written as a claim earns no points.
 
     Raises nothing but MemoryError.
     """
@@ -50,7 +53,7 @@ def score_case(question: SealedCase, claim: Any) -> Assessment:
 
 
 def left_blank(question: SealedCase) -> Assessment:
-    """Return the assessment of a case of an exercise without an answer."""
+    """Return the assessment of one case, for an exercise without an answer."""
     return Assessment(question.case, Status.BLANK)
 
 
@@ -75,7 +78,7 @@ def _score_case(question: SealedCase, claim: Any) -> Assessment:
 
 
 def _unsaid(wrong: Wrong, question: SealedCase) -> Wrong:
-    """Hide the expected value, unless the student may know the value."""
+    """Return a wrong value without the expected value, unless the student may know the latter."""
     if wrong.found is None or wrong.name in question.shown:
         return wrong
     return replace(wrong, found=replace(wrong.found, expected=""))
@@ -94,7 +97,7 @@ def _raised(case: Case, claim: Mapping[str, Any]) -> Assessment:
 
 
 def _rebuilt(kinds: Sequence[str], message: str) -> Exception:
-    """Return an exception of the raised kind, or of the nearest base class known here."""
+    """Return an exception of the class that was raised, or of the nearest known base class."""
     for kind in kinds:
         found = getattr(ddpkit.errors, kind, None) or getattr(builtins, kind, None)
         if isinstance(found, type) and issubclass(found, Exception):
@@ -114,7 +117,7 @@ def score(exercise: Exercise, rows: Sequence[Assessment], notes: Sequence[str] =
 
 
 def none(exercise: Exercise, status: str, *says: str) -> Score:
-    """Return the score of an exercise that was not judged: no points, and the reason."""
+    """Return the score of an exercise that was not judged: zero points, and the reason."""
     return Score(exercise.name, status, float(exercise.points), 0.0, says)
 
 

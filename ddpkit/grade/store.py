@@ -1,4 +1,4 @@
-"""Results on disk: a file for each submission, always replaced as a whole, never half written."""
+"""The results on disk: one file for each submission, always replaced as a whole."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ MOST_NAME = 180  # bytes of a submission's name in the file name: 60 Chinese let
 
 @dataclass(frozen=True)
 class Result:
-    """The outcome of one submission; `earned` points are None if the machine failed.
+    """The result of one submission; the `earned` points are None if the machine failed.
 
-    Names, notes and feedback quote texts of students. Characters that a report cannot hold, or that
-    would command a terminal, are escaped here, so that every form of a report can be written.
+    Names, notes and feedback contain texts of students. Characters that a report cannot hold, or
+    that would control a terminal, are escaped here, so that a report in any format can be written.
     """
 
     name: str  # path from the given folder
@@ -65,7 +65,10 @@ def _visible(lines: Iterable[str]) -> tuple[str, ...]:
 
 
 def file_of(out: Path, name: str) -> Path:
-    """Return the file of a submission's result; its name is readable, and unique by a digest."""
+    """Return the path of a submission's result.
+
+    The file's name is readable, and a digest in the name makes it unique.
+    """
     readable = re.sub(r"[^\w.-]+", "_", name)[-60:].strip(".")
     # Some letters have four bytes. A file's name has at most 255 bytes; its draft's name is longer.
     readable = readable.encode()[-MOST_NAME:].decode(errors="ignore")
@@ -73,7 +76,10 @@ def file_of(out: Path, name: str) -> Path:
 
 
 def save(out: Path, result: Result) -> None:
-    """Write a result, whole or not at all. Raises GradeError if the file cannot be written."""
+    """Write a result in full or not at all.
+
+    Raises GradeError if the file cannot be written.
+    """
     write(file_of(out, result.name), json.dumps({"format": FORMAT, **asdict(result)}, indent=1))
 
 
@@ -87,7 +93,10 @@ def write(path: Path, text: str) -> None:
 
 
 def forget(out: Path, name: str) -> None:
-    """Remove the result of a submission, if there is a result. Raises GradeError if that fails."""
+    """Remove the result of a submission, if there is a result.
+
+    Raises GradeError if the file cannot be removed.
+    """
     path = file_of(out, name)
     try:
         path.unlink(missing_ok=True)
@@ -98,8 +107,9 @@ def forget(out: Path, name: str) -> None:
 def load(*outs: Path) -> list[Result]:
     """Return all results of one or more folders, sorted by name.
 
-    If several folders have a result of a submission for the same lab, the graded result counts, or
-    else the first. Raises GradeError if there are no results, or if a result is damaged.
+    If several folders have a result of one submission for one lab, the graded result counts; if no
+    result or several are graded, the first of them counts. Raises GradeError if there are no
+    results, or if a result is damaged.
     """
     found: dict[tuple[str, str], Result] = {}
     for result in (each for out in outs for each in all_of(out)):
@@ -114,10 +124,10 @@ def load(*outs: Path) -> list[Result]:
 
 @contextmanager
 def alone(out: Path) -> Iterator[None]:
-    """Keep second graders out of a folder of results. Raises GradeError in a second grader.
+    """Lock a folder of results, so that only one grader uses it at a time.
 
-    The kernel frees the lock at the end of the grader, also after a kill. A file system without
-    locks refuses no grader.
+    Raises GradeError in a second grader. The kernel frees the lock when the grader ends, even after
+    a kill. On a file system without locks, a second grader is not refused.
     """
     try:
         file = (out / LOCK).open("a")
@@ -138,7 +148,10 @@ def alone(out: Path) -> Iterator[None]:
 
 
 def all_of(out: Path) -> Iterator[Result]:
-    """Yield each result, in no order. Raises GradeError if a file is damaged."""
+    """Yield each result in a folder, in no particular order.
+
+    Raises GradeError if a file is damaged.
+    """
     for path in (out / "results").glob("*.json"):
         try:
             yield _result(json.loads(path.read_text("utf-8")))

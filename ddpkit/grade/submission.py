@@ -1,4 +1,7 @@
-"""A submitted notebook, read as hostile data; a file that is no notebook is refused."""
+"""Reading of a submitted notebook, which is not trusted.
+
+A file that is no notebook is refused.
+"""
 
 from __future__ import annotations
 
@@ -20,12 +23,15 @@ MOST_SOURCES = 2_000_000  # characters of all cells
 
 
 class Refused(GradeError):
-    """The grader refuses a file; the message is the reason, as a clause without a full stop."""
+    """Raised for a file that the grader refuses.
+
+    The message is the reason, as a clause without a full stop.
+    """
 
 
 @dataclass(frozen=True)
 class SubmittedCell:
-    """A code cell: its marks, and its source."""
+    """A code cell of a submission: its source, and the id and metadata that mark its exercise."""
 
     id: str
     exercise: str  # the exercise that the cell's metadata name; "" without a name
@@ -85,7 +91,7 @@ def digest(path: Path) -> str:
 
 
 def _bytes(path: Path) -> bytes:
-    """Return the content of a regular file; links, pipes and devices are refused."""
+    """Return the content of a regular file. Raises Refused for links, pipes and devices."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError as error:
@@ -126,7 +132,10 @@ def _cell(cell: dict[str, Any]) -> SubmittedCell:
 
 
 def _source(value: Any) -> str:
-    """Return a cell's text: nbformat has a string or a list of lines, a stranger any value."""
+    """Return the text of a cell.
+
+    nbformat allows a string or a list of lines; a forged file may have any value.
+    """
     return "".join(map(str, value)) if isinstance(value, list) else str(value)
 
 

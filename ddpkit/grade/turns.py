@@ -1,4 +1,7 @@
-"""Turns for one grader's sandboxes: side by side, or alone, to rule out disturbance by others."""
+"""Turns for the sandboxes of one grader: a sandbox runs beside others, or alone.
+
+A sandbox that runs alone is not disturbed by other sandboxes.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +13,12 @@ from pathlib import Path
 
 @contextmanager
 def turn(folder: Path, *, alone: bool) -> Iterator[None]:
-    """Wait until a sandbox may run, beside others or alone. All turns use the same `folder`.
+    """Wait until a sandbox may run, beside others or alone; the turn is the `with` block.
 
-    A sandbox that waits to be alone comes before later sandboxes. When a process ends, even by a
-    kill, the kernel ends its turn.
+    All turns of a grader use the same `folder`.
+
+    A sandbox that waits to be alone comes before later sandboxes. If a process ends or is killed,
+    the kernel ends the process's turn.
     """
     how = fcntl.LOCK_EX if alone else fcntl.LOCK_SH
     with open(folder / "turn", "a") as turns:

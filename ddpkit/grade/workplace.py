@@ -1,8 +1,8 @@
 """The grader's temporary folder; if the grader is killed, the next grader removes the folder.
 
-The working grader locks its folder. The kernel drops the lock of a dead process, so a folder with a
-free lock belongs to no grader. A process id in place of a lock would not do, because another
-container has other ids.
+A running grader locks its folder. The kernel frees the lock of a dead process, so a folder without
+a lock belongs to no running grader. A process id could not replace the lock, because process ids
+differ between containers.
 """
 
 from __future__ import annotations
@@ -21,7 +21,10 @@ PREFIX = "ddpkit-grading-"
 
 @contextmanager
 def workplace() -> Iterator[Path]:
-    """Yield a folder for one grader's courses, questions and sandboxes; removed afterwards."""
+    """Make a folder for the courses, questions and sandboxes of one grader.
+
+    The folder is removed at the end of the `with` block.
+    """
     top = Path(tempfile.gettempdir())
     _sweep(top)
     made = Path(tempfile.mkdtemp(prefix=".ddpkit-", dir=top))
@@ -37,7 +40,7 @@ def workplace() -> Iterator[Path]:
 
 
 def _sweep(top: Path) -> None:
-    """Remove folders of this user's dead graders."""
+    """Remove the folders of this user's graders that are no longer running."""
     for folder in top.glob(f"{PREFIX}*"):
         with suppress(OSError):
             facts = folder.lstat()

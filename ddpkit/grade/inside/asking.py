@@ -1,7 +1,7 @@
-"""Puts a question to the student's answer, in the sandbox's kernel, and makes the claim.
+"""Asking of questions in the sandbox's kernel: calls the student's answer, and makes the claim.
 
-The grader has put the questions into the folder `DDPKIT_QUESTIONS`. The grader outside trusts
-nothing here, because this code runs beside the student's code.
+The grader has put the questions into the folder `DDPKIT_QUESTIONS`. The grader outside trusts no
+result of this code, because it runs beside the student's code.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ _stopped: set[str] = set()  # exercises of which no further question is asked
 
 
 def prepare() -> None:
-    """Let error messages name the student's cells, and let `check` do nothing.
+    """Make error messages name the student's cells, and replace `check` by `_unasked`.
 
-    The cells have no numbers here. From now on all exercises count as asked, in this process and in
-    the processes that the student's cells start.
+    Here the cells have no numbers. From now on the kit refuses to answer any exercise, in this
+    process and in the processes that the student's cells start.
     """
     from ddpkit import asked, exercises
 
@@ -49,20 +49,23 @@ def prepare() -> None:
 
 
 def _unasked(answer: object) -> SimpleNamespace:
-    """Replace `check`: here only the grader's questions call an answer."""
+    """Return a verdict that has passed, in place of `check`, and do not call the answer.
+
+    In the grader, only the grader's questions call an answer.
+    """
     return SimpleNamespace(name=getattr(answer, "__name__", ""), passed=True)
 
 
 def _quit(*_: object, **__: object) -> NoReturn:
-    """End the cell here, as in plain Python."""
+    """End the cell, as `quit()` and `exit()` do in plain Python."""
     raise SystemExit
 
 
 def ask(key: str) -> None:
     """Put question `key` ("token_ring.0") to the answer `token_ring`, and display the claim.
 
-    After an exception that stops the exercise, later questions are not asked, because each would
-    only take time; the grader outside decides that they count as wrong.
+    If an exception stops the exercise, its later questions are not asked, because each of them
+    would only take time. The grader outside counts these questions as wrong.
     """
     name = key.partition(".")[0]
     shell = _shell()
@@ -79,7 +82,7 @@ def ask(key: str) -> None:
 
 
 def _stops(key: str, claim: dict[str, Any]) -> bool:
-    """True if the claim ends its exercise, as far as this is known without expected values."""
+    """True if the claim ends its exercise, as far as this can be known without expected values."""
     if "trouble" not in claim:
         return False
     file = Path(os.environ["DDPKIT_QUESTIONS"], "stops.json")
@@ -116,7 +119,7 @@ def _observe(key: str, answer: object) -> Any:
 
 
 def claimed(observe: Callable[[], Any]) -> dict[str, Any]:
-    """Return the claim for the grader, plain JSON: the observed values, or the raised exception."""
+    """Return the claim for the grader as plain JSON: the observed values, or the exception."""
     from ddpkit.exercises.explain import explain, is_unanswered, size_of_blank
     from ddpkit.exercises.raised import trouble_of
     from ddpkit.exercises.tail import Tail, captured

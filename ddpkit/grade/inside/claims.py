@@ -1,8 +1,7 @@
-"""Plain values as JSON, for the way out of the sandbox.
+"""Encoding of values as plain JSON, to leave the sandbox.
 
-Claims are never pickled, because loading a pickle can run code.
-
-The grader outside receives a student's claim, and `ddpkit.grade.decode` reads the claim.
+A claim is never pickled, because loading a pickle can run code. Outside, `ddpkit.grade.decode`
+reads the claim.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ MOST = 8_000_000
 def encode(value: object) -> Any:
     """Return JSON for any value, after `ddpkit.exercises.values.plain` has made plain data of it.
 
-    A value that is no plain data is represented by the name of its type.
+    A value that is not plain data becomes the name of its type.
     """
     value = plain(value)
     match value:

@@ -1,9 +1,9 @@
-"""The sandbox's kernel: `python -m ddpkit.grade.inside.kernel -f FILE`, no ipykernel_launcher.
+"""The sandbox's kernel, `python -m ddpkit.grade.inside.kernel -f FILE`, for ipykernel_launcher.
 
 The problem. A kernel and its forkserver are two programs, and each takes 1.5 s of processor time to
-import torch: a third of the time to grade a small notebook. Here the kernel imports torch while the
-kernel has one thread and has opened nothing, and then forks the forkserver from itself, so that no
-second program starts.
+import torch: a third of the time to grade a small notebook. Here the kernel imports torch while it
+has one thread and no open files, and then forks the forkserver from itself, so that no second
+program starts.
 
 A student's code sees no difference. As before, both processes belong to the same user in the same
 sandbox, and the forkserver is forked before the kernel knows the first cell.
@@ -28,7 +28,7 @@ _start_program = multiprocessing.util.spawnv_passfds
 
 
 class _IsForkserver(BaseException):
-    """Raised in the process that becomes the forkserver, to leave every lock and block.
+    """Raised in the process that becomes the forkserver, to leave all locks and `with` blocks.
 
     code         the code that the forkserver's program would run
     descriptors  number of each descriptor that the program would inherit -> a copy; the original
@@ -39,7 +39,7 @@ class _IsForkserver(BaseException):
         self.code, self.descriptors = code, descriptors
 
     def become(self) -> None:
-        """Run the forkserver until the kernel has ended."""
+        """Run the forkserver in this process until the kernel has ended."""
         for number, kept in self.descriptors.items():
             os.dup2(kept, number)
             os.close(kept)
@@ -47,7 +47,7 @@ class _IsForkserver(BaseException):
 
 
 def _fork(path: bytes, arguments: Sequence[str], descriptors: Sequence[int]) -> int:
-    """Replace `multiprocessing.util.spawnv_passfds`: the forkserver is a fork of this process."""
+    """Start the forkserver as a fork of this process; replaces `util.spawnv_passfds`."""
     if "multiprocessing.forkserver" not in arguments[-1]:  # the resource tracker, a small program
         return start_in_own_group(path, arguments, descriptors)
     if pid := os.fork():
@@ -57,7 +57,7 @@ def _fork(path: bytes, arguments: Sequence[str], descriptors: Sequence[int]) -> 
 
 
 def _needed_parts(folder: Path) -> Iterator[str]:
-    """Yield the parts of torch's compiler that a cell, or a question in this folder, may need."""
+    """Yield the parts of torch's compiler that a cell or question in this folder may need."""
     cells = (
         cell.encode(errors="replace") for cell in json.loads((folder / "labels.json").read_text())
     )
@@ -71,7 +71,7 @@ def _needed_parts(folder: Path) -> Iterator[str]:
 
 
 def main() -> None:
-    """Import torch, fork the forkserver, and be a Jupyter kernel."""
+    """Import torch, fork the forkserver, and run a Jupyter kernel."""
     gc.disable()  # off during the imports, which leave no garbage
     import torch  # noqa: F401
 

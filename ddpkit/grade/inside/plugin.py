@@ -1,8 +1,8 @@
-"""Inside the sandbox: a pytest plugin that lets nbval run the notebook, and reports cell by cell.
+"""A pytest plugin in the sandbox, which lets nbval run the notebook and reports each cell.
 
 The plugin writes lines of JSON to the pipe `DDPKIT_RECORD`. nbval runs the cells; without the
-plugin, nbval would only print the errors. The plugin closes two gaps of nbval: a dead kernel is
-noticed at once, and the kernel's sockets are files instead of ports. The plugin also protects this
+plugin, nbval would only print the errors. The plugin also changes nbval in two ways: a dead kernel
+is noticed at once, and the kernel's sockets are files instead of ports. The plugin protects this
 process, above all its pipe, from the process of the kernel (`ddpkit.grade.inside.kernel`).
 """
 
@@ -55,7 +55,10 @@ def _end(**line: Any) -> NoReturn:
 
 
 def pytest_configure() -> None:
-    """Protect this process from the later process of the kernel, and give that all of ddpkit."""
+    """Protect this process from the kernel's process, which starts later.
+
+    Also let the kernel's process import all of ddpkit.
+    """
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(4, 0, 0, 0, 0)  # PR_SET_DUMPABLE
     os.set_inheritable(RECORD, False)
@@ -63,14 +66,14 @@ def pytest_configure() -> None:
 
 
 def pytest_collection_modifyitems(items: list[Any]) -> None:
-    """Disable nbval's own time limits: only the limits outside count."""
+    """Switch nbval's own time limits off, because the limits outside the sandbox count."""
     for item in items:
         item.output_timeout = 3600  # seconds that nbval waits for a cell's last output
 
 
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_call(item: Any) -> Iterator[None]:
-    """Record the beginning of a cell, and its end with a claim or an error."""
+    """Write the start of a cell to the record, and then its end with a claim or an error."""
     global _watched
     if not _watched:  # the kernel has started by now
         _watched = True
@@ -91,20 +94,20 @@ def pytest_runtest_call(item: Any) -> Iterator[None]:
 
 
 def _where(traceback: list[Any]) -> str:
-    """Return the last part of the traceback, which contains the line."""
+    """Return the last entry of a traceback, which names the line of the cell."""
     return "\n".join(map(str, traceback))[-2 * MOST_TEXT :]
 
 
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_protocol(item: Any, nextitem: Any) -> Iterator[None]:
-    """Note which cell is the last."""
+    """Store if this cell is the last one."""
     global _last
     _last = nextitem is None
     yield
 
 
 def pytest_sessionfinish() -> None:
-    """Record an end without a last cell: nothing was collected, or pytest failed."""
+    """Write the end to the record if no last cell has: pytest failed or collected no cells."""
     _end(done=False)
 
 

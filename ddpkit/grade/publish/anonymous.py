@@ -19,11 +19,11 @@ CODE = 5  # bytes: ten digits in hex
 
 
 def anonymous(results: Sequence[Result], roster: Roster, key: Path) -> tuple[list[Result], Roster]:
-    """Return results and roster with codes in place of names.
+    """Return the results and the roster with codes in place of names.
 
-    Codes are read from the file `key`, and new codes are added to the file. The new name of a
-    submission is the code of its person, the lab, and a number if the person has several
-    submissions to the lab. Raises GradeError if the file cannot be read or written.
+    Codes are read from the file `key`, and new codes are added to this file. The new name of a
+    submission consists of the person's code, the lab, and a number if the person has several
+    submissions for the lab. Raises GradeError if the file cannot be read or written.
     """
     codes = _read(key)
     known = len(codes)

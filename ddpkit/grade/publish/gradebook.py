@@ -1,4 +1,7 @@
-"""A row for each person, with all labs; the best or the newest submission to a lab counts."""
+"""A table of points, with a row for each person and a column for each lab.
+
+If a person has several submissions for a lab, the best or the newest of them counts.
+"""
 
 from __future__ import annotations
 
@@ -52,9 +55,9 @@ def gradebook(results: Sequence[Result], roster: Roster, keep: str) -> Gradebook
 
 
 def lab_of_result(result: Result) -> str:
-    """Return the lab of a result; a refused file's name may begin with the lab's number.
+    """Return the lab of a result; for a refused file, the number at the start of its name.
 
-    Only the number of an existing lab counts: otherwise one file 99_notes.ipynb would give the
+    Only the number of an existing lab counts. Otherwise one file 99_notes.ipynb would give the
     whole class a column.
     """
     number = re.search(r"(?:^|/|_)([0-9][0-9])_[^/]*$", result.name)
@@ -74,10 +77,10 @@ def _kept(results: Iterable[Result], keep: str) -> Result:
 
 
 def text_of(book: Gradebook) -> str:
-    """Return the book as CSV, for a spreadsheet; no cell is a formula.
+    """Return the gradebook as CSV for a spreadsheet, in which no cell is a formula.
 
-    A lab that a person has not handed in is "missing"; a submission without a grade shows its
-    status.
+    The cell of a lab that a person has not submitted is "missing"; a submission without a grade
+    shows its status.
     """
     stream = io.StringIO()
     table = csv.writer(stream, lineterminator="\n", quoting=csv.QUOTE_ALL)
@@ -111,7 +114,7 @@ def _cells(result: Result | None) -> tuple[float | str, str]:
 
 
 def _time(seconds: float) -> str:
-    """Return a file's time as text; "" for a time outside the calendar, as an archive may set."""
+    """Return a file's time as text; "" for a time outside the calendar, as archives can have."""
     try:
         return datetime.fromtimestamp(seconds).astimezone().strftime("%Y-%m-%d %H:%M %z")
     except (ValueError, OverflowError, OSError):

@@ -1,9 +1,9 @@
-"""A gradebook in the forms that Canvas and Moodle import.
+"""A gradebook in the formats that Canvas and Moodle import.
 
-Canvas matches people by ID, SIS User ID or SIS Login ID, and assignments by their title, including
-the number in brackets from Canvas's own export; an empty cell changes nothing in Canvas. Moodle's
-grading worksheet of an assignment is returned with grades and comments filled in. Late days and
-penalties are left to Canvas and Moodle.
+Canvas finds people by ID, SIS User ID or SIS Login ID, and assignments by title, including the
+number in brackets in Canvas's own export; an empty cell changes nothing in Canvas. For Moodle, the
+grading worksheet of an assignment is filled in with grades and comments. Late days and penalties
+are left to Canvas and Moodle.
 
 Sources: Canvas, lib/gradebook_importer.rb; Moodle, mod/assign/feedback/offline/importgradeslib.php.
 """
@@ -27,7 +27,7 @@ POSSIBLE = "    Points Possible"  # spelled as in Canvas's export
 
 
 def canvas(book: Gradebook, roster: Roster) -> str:
-    """Return the book in the form that Canvas imports (Grades, Import): a column for each lab."""
+    """Return the book in the format that Canvas imports (Grades, Import): a column for each lab."""
     stream = io.StringIO()
     table = csv.writer(stream, lineterminator="\n")
     titles = [_assignment(lab, roster) for lab in book.labs]
@@ -41,7 +41,10 @@ def canvas(book: Gradebook, roster: Roster) -> str:
 
 
 def _assignment(lab: str, roster: Roster) -> str:
-    """Return the title of a lab's column: the export's title with its number, or a new title."""
+    """Return the title of a lab's column: the title in Canvas's export, or else a new title.
+
+    A title in the export contains the assignment's number.
+    """
     known = [] if roster.kind != CANVAS else [n for n in roster.columns if n not in PEOPLE]
     number = re.compile(rf"(?<!\d)0?{int(lab)}(?!\d)")
     titles = [name for name in known if number.search(re.sub(r"\(\d+\)\s*$", "", name))]

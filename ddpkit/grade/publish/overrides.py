@@ -1,4 +1,6 @@
-"""A teacher's own points and comments: a file beside the results, merged into every report.
+"""A teacher's own points and comments, in a file beside the results.
+
+Every report contains them. An entry of the file looks like this:
 
     [[override]]
     name = "emil/00_ranks.ipynb"      # as the reports name the submission
@@ -36,13 +38,16 @@ class Override:
 
     @property
     def sentence(self) -> str:
-        """The line that the student reads."""
+        """The line about this override that the student reads."""
         what = "" if self.points is None else f"Set to {self.points:g} by your teacher. "
         return f"{what}{self.comment}".strip()
 
 
 def read_overrides(path: Path) -> list[Override]:
-    """Return the entries of an overrides file. Raises GradeError, with the place, if damaged."""
+    """Return the entries of an overrides file.
+
+    Raises GradeError, which names the file and the entry, if the file is damaged.
+    """
     try:
         data = tomllib.loads(path.read_text("utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
@@ -77,7 +82,7 @@ def _override(path: Path, number: int, entry: Any) -> Override:
 def overridden(results: Sequence[Result], overrides: Sequence[Override]) -> list[Result]:
     """Return the results with the teacher's points and comments.
 
-    Raises GradeError if an entry names a submission or an exercise that is not there.
+    Raises GradeError if an entry names a submission or an exercise that does not exist.
     """
     by_name = {result.name: result for result in results}
     for each in overrides:

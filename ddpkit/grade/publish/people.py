@@ -1,4 +1,4 @@
-"""Pages for people: each student's own, and all written answers to one question side by side."""
+"""Pages for people: one for each student, and one with all written answers by question."""
 
 from __future__ import annotations
 
@@ -15,11 +15,10 @@ from ddpkit.grade.store import Result, file_of
 
 
 def pages(results: Sequence[Result], roster: Roster, folder: Path) -> list[Path]:
-    """Write a page for each person with submissions, and return the files.
+    """Write a page for each person with submissions, and return the paths of the pages.
 
-    The person's id gives the name of the page's file. If nobody in the roster owns a submission,
-    the submission has a page of its own, under its own name. Raises GradeError if a file cannot be
-    written.
+    The person's id gives the name of the page's file. A submission that belongs to no person in the
+    roster has a page of its own, under its own name. Raises GradeError if a file cannot be written.
     """
     theirs: dict[str, list[Result]] = {}
     for result in results:
@@ -67,12 +66,12 @@ def sources(results: Sequence[Result], folder: Path) -> int:
 
 
 def _there(results: Sequence[Result]) -> Iterator[Result]:
-    """Return the results without the withdrawn ones."""
+    """Yield the results, except for the withdrawn results."""
     return (result for result in results if result.status != WITHDRAWN)
 
 
 def _write(path: Path, text: str) -> None:
-    """Write one of many files, without a wait for the disk: the next report can make them again."""
+    """Write one file of many without waiting for the disk, as the next report can make it again."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, "utf-8")

@@ -1,8 +1,8 @@
 """The people in the course, and their submissions.
 
-A roster is a CSV file of one of three kinds, told apart by their columns:
+A roster is a CSV file. Its columns show which of three kinds it is:
 
-    id,name,folder                                     the teacher's; may lack name and folder
+    id,name,folder                                     written by the teacher; only id is needed
     Student,ID,SIS User ID,SIS Login ID,Section,...    Canvas: the export of its gradebook
     Identifier,Full name,Email address,...             Moodle: an assignment's grading worksheet
 
@@ -53,7 +53,7 @@ class Roster:
     columns: tuple[str, ...] = ()
 
     def owner(self, submission: str) -> Person | None:
-        """Return the person of a submission; None if nobody in the roster owns the submission.
+        """Return the person who made a submission; None if nobody in the roster did.
 
         `submission` is a path as in the results. Raises GradeError if the submission fits two
         people.
@@ -90,7 +90,10 @@ class Roster:
 
 
 def _composed(name: str) -> str:
-    """Return a name in Unicode's form NFC; some file systems store NFD, with separate accents."""
+    """Return a name in Unicode's form NFC, because some file systems store the form NFD.
+
+    In NFD, accents are separate characters.
+    """
     return unicodedata.normalize("NFC", name)
 
 
@@ -142,10 +145,10 @@ def _own(row: dict[str, str]) -> Person | None:
 
 
 def _canvas(row: dict[str, str]) -> Person | None:
-    """Return the person in a row of Canvas's gradebook.
+    """Return the person in a row of Canvas's gradebook; None for a row without a person.
 
     Canvas names a downloaded file "lovelaceada_1234_567_00_ranks.ipynb". The first number is the
-    person's ID; "LATE_" may stand before the number.
+    person's ID; "LATE_" may stand before this number.
     """
     if not row["ID"].isdigit():  # the row "Points Possible", or a row of remarks
         return None
@@ -155,10 +158,10 @@ def _canvas(row: dict[str, str]) -> Person | None:
 
 
 def _moodle(row: dict[str, str]) -> Person | None:
-    """Return the person in a row of Moodle's worksheet.
+    """Return the person in a row of Moodle's worksheet; None for a row without a person.
 
     A download of Moodle has a folder "Ada Lovelace_1234_assignsubmission_file" for each person, or
-    files with names that begin in this way. The rest of a name is the student's choice, and may
+    files with names that begin in this way. The student chooses the rest of the name, which may
     imitate the beginning of another person's name.
     """
     number = re.search(r"(\d+)$", row["Identifier"])
@@ -174,6 +177,6 @@ PERSONS = {OWN: _own, CANVAS: _canvas, MOODLE: _moodle}
 
 
 def without_roster(submissions: Iterable[str]) -> Roster:
-    """Return a roster made from paths: each folder, the first part of a path, is a person."""
+    """Return a roster made from submissions' paths: the first folder of a path is a person."""
     folders = dict.fromkeys(name.split("/")[0] for name in submissions)
     return Roster(tuple(Person(name, "", (name,)) for name in folders))

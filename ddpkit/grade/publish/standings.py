@@ -1,4 +1,4 @@
-"""The class's table of lab 15: the times of all trainings, as the grader has computed them."""
+"""The class's ranking in lab 15, by the training times that the grader has computed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NOBODY = "Nobody is ranked: no submission has a right run of train_fast.\n"
 
 
 def standings(results: Sequence[Result]) -> str:
-    """Return a row for each ranked submission, the fastest first, and the number not ranked.
+    """Return a table of the ranked submissions, the fastest first, and the number of others.
 
     A submission that is at most 3 % slower than the previous one shares its place.
     """
@@ -39,7 +39,7 @@ def standings(results: Sequence[Result]) -> str:
 
 
 def _score(result: Result) -> TrainingScore:
-    """Return the medians of a submission's right runs, and the largest loss."""
+    """Return the medians over a submission's correct runs, and the largest loss of these runs."""
     from ddpkit.capstone.score import TrainingScore
 
     times = _measured(result, "ms")

@@ -1,4 +1,4 @@
-"""The failures of each case, with their hints: topics for a teacher's next lecture."""
+"""The number of failures of each case, with hints, so that a teacher can discuss them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ UNTRIED = ("not tried", "not_run", "blank")  # statuses that say nothing about t
 
 
 def statistics(results: Sequence[Result]) -> str:
-    """Return a text with the mean of each exercise, and its cases by number of failures."""
+    """Return a text with the mean points of each exercise, and its cases by number of failures."""
     return "\n".join(_lines(results)) + "\n"
 
 

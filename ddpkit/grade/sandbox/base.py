@@ -1,4 +1,4 @@
-"""Parts common to all kinds of sandbox: limits, the course inside, the command line."""
+"""The parts of all kinds of sandbox: limits, the copy of the course, the command line."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Limits:
 
 @dataclass
 class Usage:
-    """Past and present use of resources by a sandbox's processes."""
+    """The resources that a sandbox's processes use now, and those used so far."""
 
     processes: int = 0
     memory: int = 0  # bytes
@@ -65,10 +65,10 @@ class Usage:
 
 
 class Sandbox(Protocol):
-    """A place for one run: a `Bwrap`, an `OtherUser` or an `OwnAccount`."""
+    """A sandbox for one run: a `Bwrap`, an `OtherUser` or an `OwnAccount`."""
 
     def start(self, record: int, log: int) -> None:
-        """Run the notebook; the plugin writes to descriptor `record`, pytest to `log`."""
+        """Start the notebook; the plugin writes to the descriptor `record`, pytest to `log`."""
 
     def usage(self) -> Usage:
         """Return the resources that are in use now, and the resources used so far."""
@@ -82,8 +82,8 @@ def copy_course(folder: Path, lab: str, opened: str = "") -> Path:
 
     opened  the first lab that is still open ("03"); "" stands for lab NN
 
-    The copy lacks the answers of open labs, the answers and checks of lab NN and of later labs,
-    and the parts of the grader that run outside.
+    The copy does not contain the answers of open labs, the answers and checks of lab NN and of
+    later labs, or the parts of the grader that run outside.
     """
     # the lowest number of a lab that is left out
     first = {"answers": min(lab, opened or lab), "checks": lab}
@@ -126,7 +126,7 @@ def _leave_bare(course: Path) -> None:
 
 
 def open_to_all(folder: Path) -> None:
-    """Let every user read a folder of the grader, if the outer folders admit the user."""
+    """Make a folder of the grader readable for every user who can reach it."""
     for path in (folder, *folder.rglob("*")):
         path.chmod(0o755 if path.is_dir() else 0o644)
 
@@ -134,8 +134,8 @@ def open_to_all(folder: Path) -> None:
 def _compile(course: Path) -> None:
     """Put bytecode beside the modules of a copy.
 
-    Three processes of each sandbox import the modules, and none may write bytecode. Existing
-    bytecode of ddpkit is copied, but never the bytecode of a module that was left out.
+    Three processes of each sandbox import the modules, and none of them may write bytecode.
+    Existing bytecode of ddpkit is copied, but never the bytecode of a module that was left out.
     """
     for path in course.rglob("*.py"):
         ready = Path(cache_from_source(str(PACKAGE / path.relative_to(course))))
@@ -161,7 +161,10 @@ def command_line(job: Path, limits: Limits) -> list[str]:
 def environment(
     record: int, course: Path, job: Path, home: Path, tmp: Path, case_s: float = 0.0
 ) -> dict[str, str]:
-    """Return the sandbox's environment; the plugin writes to the file descriptor `record`."""
+    """Return the environment variables of a sandbox.
+
+    The pytest plugin writes to the file descriptor `record`.
+    """
     return {
         **({"DDPKIT_CASE_S": f"{case_s:g}"} if case_s else {}),
         "PATH": "/usr/bin:/bin",
@@ -184,9 +187,9 @@ def environment(
 
 
 def confine(limits: Limits) -> None:
-    """Limit this process and all its children, and remove the grader's keys.
+    """Limit this process and all its children, and remove the grader's environment keys.
 
-    For a `preexec_fn`.
+    This function is meant for a `preexec_fn`.
     """
     resource.setrlimit(resource.RLIMIT_AS, (limits.memory, limits.memory))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

@@ -1,8 +1,8 @@
-"""The full sandbox: bubblewrap, with nothing of the course's answers inside.
+"""The full sandbox, made by bubblewrap, without the answers of the course.
 
 The sandbox has the running Python, the libraries, and a copy of ddpkit without the files that would
-reveal answers of this lab or a later lab. Small folders in memory hold everything else. The sandbox
-has no network but its own loopback, and its processes end with it.
+reveal answers of this lab or a later lab. All other folders are small and in memory. The sandbox
+has no network except its own loopback, and its processes end when the sandbox ends.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ sys.exit(0 if os.access(sys.argv[1], os.R_OK) else "the libraries cannot be read
 
 @functools.cache
 def trouble() -> str:
-    """Return the reason why this machine has no such sandbox; "" if the sandbox works."""
+    """Return the reason why bubblewrap cannot make a sandbox on this machine; "" if it can."""
     if shutil.which("bwrap") is None:
         return "bwrap is not installed: apt-get install bubblewrap"
     return "" if not why_root_stays() else _refused([*AS_ONESELF], ["true"])
@@ -63,10 +63,10 @@ def trouble() -> str:
 
 @functools.cache
 def why_root_stays() -> str:
-    """Return the reason why a student's code would run under the grader's user id; otherwise "".
+    """Return why a student's code would run under the grader's user id; "" if it would not.
 
-    Inside the sandbox, no user id has any capability. But the kernel's switches and root's files
-    belong to root's id, and a separate user id has limits of its own.
+    Inside the sandbox, no user id has any capability. But some switches of the kernel and root's
+    files belong to root's id, and a separate user id has limits of its own.
     """
     if os.geteuid() != 0:
         return "the grader is not root, and has no other user's id to give"
@@ -78,9 +78,9 @@ def why_root_stays() -> str:
 
 
 def lacks() -> str:
-    """Return the protection that a sandbox lacks here, in words; "" if it lacks nothing.
+    """Return the protection, in words, that a sandbox on this machine does not have.
 
-    docs/teaching.md explains the consequences.
+    The result is "" if no protection is missing. docs/teaching.md explains the consequences.
     """
     if why := filter.trouble():
         return why
@@ -88,7 +88,7 @@ def lacks() -> str:
 
 
 def _refused(rights: Sequence[str], command: Sequence[str]) -> str:
-    """Return the reason why a command cannot run as in a sandbox; "" if the command runs."""
+    """Return the reason why a command cannot run in a sandbox; "" if the command runs."""
     with tempfile.TemporaryDirectory() as folder, _filter() as (arguments, descriptors):
         (course := Path(folder, "course", "ddpkit")).mkdir(parents=True)
         (job := Path(folder, "job")).mkdir()
@@ -109,13 +109,13 @@ def _refused(rights: Sequence[str], command: Sequence[str]) -> str:
 
 
 def become(user: int) -> list[str]:
-    """Return the beginning of a command that runs the rest as another user."""
+    """Return the start of a command line; the rest of the command then runs as the user `user`."""
     return ["setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups", "--inh-caps=-all"]
 
 
 @contextmanager
 def _filter() -> Iterator[tuple[list[str], list[int]]]:
-    """Yield bwrap's arguments for the filter of system calls, and the descriptors to pass."""
+    """Yield bwrap's arguments for the filter of system calls, and the descriptors to inherit."""
     if filter.trouble():
         yield [], []
         return
@@ -126,7 +126,7 @@ def _filter() -> Iterator[tuple[list[str], list[int]]]:
 
 
 class Bwrap:
-    """One sandbox, for one run.
+    """A sandbox made by bubblewrap, for one run.
 
     course  the copy of ddpkit for the inside, made by `copy_course`
     job     the folder of the notebook and the questions
@@ -140,7 +140,7 @@ class Bwrap:
         self.inside = 0  # id of a process that sees the sandbox's folders; 0: not yet known
 
     def start(self, record: int, log: int) -> None:
-        """Run the notebook; the plugin writes to descriptor `record`, pytest to `log`."""
+        """Start the notebook; the plugin writes to the descriptor `record`, pytest to `log`."""
         open_to_all(self.job)
         arguments = [*mounts(self.course, self.job, self.limits.disk), "--chdir", str(JOB)]
         home, tmp = Path("/home"), Path("/tmp")
@@ -181,7 +181,7 @@ class Bwrap:
         return found
 
     def end(self) -> None:
-        """End all processes inside: the kernel kills them with the first process."""
+        """End all processes inside: the kernel kills them when the first process ends."""
         if self.process is not None:
             with suppress(ProcessLookupError):
                 os.kill(self.process.pid, signal.SIGKILL)
@@ -190,11 +190,11 @@ class Bwrap:
 
 
 def memory_of_names(pid: int, disk: int) -> int:
-    """Return the bytes of kernel memory for files in the folders in memory, empty files included.
+    """Return the bytes of kernel memory that files in the memory folders take, even if empty.
 
-    The sizes of files do not show this memory: millions of empty files would take gigabytes. If a
-    folder's size is not `disk`, the folder is the machine's, because the process has not yet
-    entered the sandbox.
+    The sizes of files do not show this memory: millions of empty files would take gigabytes. If the
+    size of a folder is not `disk`, the folder belongs to the machine, because the process has not
+    yet entered the sandbox.
     """
     total = 0
     for folder in (*IN_MEMORY, str(JOB)):
@@ -206,7 +206,10 @@ def memory_of_names(pid: int, disk: int) -> int:
 
 
 def mounts(course: Path, job: Path, disk: int) -> list[str]:
-    """Return bwrap's arguments for the files seen inside; `disk`: bytes of a folder in memory."""
+    """Return bwrap's arguments for the files inside.
+
+    disk the size of a folder in memory, in bytes
+    """
     arguments = ["--proc", "/proc", "--dev", "/dev"]
     # bwrap itself protects /proc/sys only if that folder, not just its files, is writable.
     arguments += ["--ro-bind", "/proc/sys", "/proc/sys", "--remount-ro", "/proc"]
@@ -233,17 +236,17 @@ def mounts(course: Path, job: Path, disk: int) -> list[str]:
 
 
 def layers(readable: set[Path], telling: set[Path]) -> list[tuple[Path, bool]]:
-    """Return folders to bind (False), and to cover because they reveal answers (True), outer first.
+    """Return the folders to make visible (False) or to hide (True), outer folders first.
 
-    So a checkout below /usr is covered, and a virtual environment in that checkout is visible
-    again.
+    A folder is hidden if it reveals answers. So a checkout below /usr is hidden, and a virtual
+    environment in this checkout is visible again.
     """
     covered = {each for each in telling if readable & set(each.parents)}
     return sorted([(path, False) for path in readable] + [(path, True) for path in covered])
 
 
 def _telling() -> Iterator[Path]:
-    """Yield folders that reveal answers: the checkout, and installed copies of ddpkit."""
+    """Yield the folders that reveal answers: the checkout, and installed copies of ddpkit."""
     if (CHECKOUT / "solutions").is_dir():
         yield CHECKOUT
     yield PACKAGE

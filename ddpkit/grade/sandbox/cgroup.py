@@ -1,8 +1,8 @@
-"""A control group of Linux around a sandbox: the kernel's own limits on memory and tasks.
+"""A Linux control group around a sandbox: the kernel's own limits on memory and tasks.
 
-The meter looks a few times a second and adds up the numbers in /proc. The kernel counts each page
-that it gives out, pages for sockets and pipes included, and refuses pages above the limit. So a
-control group also limits memory between two looks of the meter. Where no group can be made, the
+The meter adds up the numbers in /proc a few times a second. The kernel counts each page of memory
+that it gives to a process, including pages for sockets and pipes, and refuses pages above the
+limit. So a control group limits memory at every moment. If no control group can be made, the
 meter's limits are the only limits.
 
 Source: the kernel's Documentation/admin-guide/cgroup-v1/memory.rst and cgroup-v2.rst.
@@ -35,7 +35,7 @@ FILES = {
 
 
 class ControlGroup:
-    """The control group of one sandbox; without effect if the machine allows no group.
+    """The control group of one sandbox; it has no effect if the machine allows no group.
 
     limits  the sandbox's memory and threads become the kernel's limits, with room for folders in
             memory and for memory that the meter does not count
@@ -79,12 +79,12 @@ class ControlGroup:
                 file.write("0")  # "0" stands for the writing process
 
     def added(self, used: Usage) -> Usage:
-        """Return the meter's numbers, with too much memory if the kernel killed a process."""
+        """Return the meter's numbers; after a kill by the kernel, with memory above the limit."""
         return replace(used, memory=max(used.memory, self.memory)) if self.has_killed else used
 
     @property
     def has_killed(self) -> bool:
-        """True if the kernel has ended a process of the group, because its memory was used up."""
+        """True if the kernel has killed a process because the group's memory was full."""
         for folder in self.folders:
             with suppress(OSError):
                 lines = (folder / FILES[self.version][-1]).read_text().splitlines()
@@ -103,9 +103,10 @@ class ControlGroup:
 
 
 def _above(root: Path, own: Path) -> tuple[int, list[Path]]:
-    """Return the version of control groups here, and the folders in which to make a group.
+    """Return the version of control groups, and the folders in which a group can be made.
 
-    Raises OSError if the kernel's files cannot be read, ValueError if no group can limit memory.
+    Raises OSError if the kernel's files cannot be read, and ValueError if no group can limit
+    memory.
     """
     mine: dict[str, str] = {}
     for line in own.read_text().splitlines():
@@ -121,15 +122,18 @@ def _above(root: Path, own: Path) -> tuple[int, list[Path]]:
 
 
 def _seen(mounted: Path, path: str) -> Path:
-    """Return a group's folder; in a container, the group may appear as the top folder."""
+    """Return the folder of a control group.
+
+    In a container, the group's folder may be mounted as the top folder.
+    """
     return mounted / path if (mounted / path).is_dir() else mounted
 
 
 def _upwards(root: Path, path: str) -> Iterator[Path]:
-    """Yield the group's folder and each folder above it, up to the root.
+    """Yield the folder of a control group and each folder above it, up to the root.
 
-    A group that holds processes cannot have limited groups below it, so the usable folder is mostly
-    one of the outer folders.
+    A group that holds processes cannot have limited groups below it, so usually only an outer
+    folder can be used.
     """
     first = _seen(root, path)
     yield first
@@ -139,7 +143,7 @@ def _upwards(root: Path, path: str) -> Iterator[Path]:
 
 
 def _sweep(folder: Path) -> None:
-    """Remove groups of graders that were killed."""
+    """Remove the control groups of graders that were killed."""
     for left in folder.glob(f"{OURS}*"):
         pid = left.name.removeprefix(OURS).partition("-")[0]
         if pid.isdigit() and not Path("/proc", pid).exists():
@@ -147,7 +151,7 @@ def _sweep(folder: Path) -> None:
 
 
 def _removed(folder: Path) -> bool:
-    """Remove a group; False while processes are in it."""
+    """Remove a control group; return False if processes are still in the group."""
     try:
         folder.rmdir()  # the kernel's files in the folder vanish with the folder
     except FileNotFoundError:

@@ -1,9 +1,9 @@
 """A filter of the system calls in a sandbox: it refuses calls that neither Python nor gloo needs.
 
-libseccomp (Debian: libseccomp2) makes the program, and the kernel runs the program at each system
-call. A refused call fails with "Operation not permitted", or as if the kernel did not know the
-call. Without the library there is no filter, and `ddpkit doctor` reports it; the sandbox then
-relies on its namespaces.
+libseccomp (Debian: libseccomp2) makes a program, which the kernel runs at each system call. A
+refused call fails with "Operation not permitted", or as if the kernel did not have the call.
+Without the library there is no filter, and `ddpkit doctor` reports this; the sandbox then relies on
+its namespaces alone.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def _library() -> ctypes.CDLL:
 
 @functools.cache
 def trouble() -> str:
-    """Return the reason why this machine has no filter; "" if the filter works."""
+    """Return the reason why this machine can have no filter; "" if the filter works."""
     try:
         program()
     except OSError as error:
@@ -84,7 +84,10 @@ def trouble() -> str:
 
 @functools.cache
 def program() -> bytes:
-    """Return the filter as bytecode. Raises OSError if the library is missing, or refuses."""
+    """Return the filter as bytecode.
+
+    Raises OSError if libseccomp is missing, or if it reports an error.
+    """
     with tempfile.TemporaryFile() as file:
         if status := _library().seccomp_export_bpf(_rules(), file.fileno()):
             raise OSError(-status, os.strerror(-status))
@@ -93,7 +96,7 @@ def program() -> bytes:
 
 
 def load() -> None:
-    """Put this process under the filter, for good: the last step of a `preexec_fn`."""
+    """Apply the filter to this process for good, as the last step of a `preexec_fn`."""
     if _library().seccomp_load(_rules()):
         os._exit(1)
 
@@ -116,7 +119,7 @@ def _rules() -> int:
 
 
 def _refusals() -> Iterator[tuple[str, int, list[_Comparison]]]:
-    """Yield each refused call, its error, and the conditions on its arguments."""
+    """Yield each refused call, the error that it gets, and the conditions on its arguments."""
     for names in REFUSED.values():
         for name in names.split():
             yield name, errno.EPERM, []

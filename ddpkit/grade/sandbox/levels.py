@@ -1,4 +1,4 @@
-"""The best sandbox on this machine: one of two kinds, or none."""
+"""The choice of the strongest sandbox that this machine can make."""
 
 from __future__ import annotations
 
@@ -17,12 +17,15 @@ BWRAP, USER = "bwrap", "user"
 
 @functools.cache
 def level() -> str:
-    """Return the kind of sandbox on this machine, BWRAP or USER; each result carries this mark."""
+    """Return the kind of sandbox on this machine, BWRAP or USER, which each result stores."""
     return USER if bwrap.trouble() else BWRAP
 
 
 def require(private: Sequence[Path] = ()) -> None:
-    """Raise GradeError if strangers' code cannot be shut in here, or would see `private` files."""
+    """Raise GradeError if this machine cannot isolate a student's code.
+
+    Also raise GradeError if the code could read the `private` files.
+    """
     if level() == USER and (why := other_user.trouble(private)):
         raise GradeError(
             f"Grading runs the students' code in a sandbox, and {bwrap.trouble()}. "
@@ -31,5 +34,5 @@ def require(private: Sequence[Path] = ()) -> None:
 
 
 def sandbox_for(course: Path, job: Path, limits: Limits) -> Bwrap | OtherUser:
-    """Return a sandbox for one run; takes the arguments of `Bwrap`."""
+    """Return a sandbox for one run, of the strongest kind. The arguments are those of `Bwrap`."""
     return (Bwrap if level() == BWRAP else OtherUser)(course, job, limits)

@@ -1,4 +1,4 @@
-"""Counts the resources that the processes of a sandbox use, from outside, look after look."""
+"""Measurement of the resources that a sandbox's processes use, repeated from outside."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ COUNT_AGAIN = 1.0  # seconds; a look that lasts longer counts the processes agai
 
 @dataclass
 class UseMeter:
-    """Counts the resources that processes use; the times of ended processes stay counted."""
+    """Counts the resources that processes use. Processor time of ended processes stays counted."""
 
     limits: Limits
     computed_s: float = 0.0
@@ -29,10 +29,10 @@ class UseMeter:
     times: dict[tuple[int, int], tuple[int, int]] = field(default_factory=dict)
 
     def look(self, find: Callable[[], Collection[int]]) -> Usage:
-        """Return the present use of the living processes, and all use since the first look.
+        """Return the resources that living processes use, and the processor time of all so far.
 
-        find  returns the ids of the processes; a long look calls `find` again, because on a busy
-              machine each file of /proc may take half a second, and meanwhile more processes start
+        find  returns the ids of the processes; a long measurement calls `find` again, because on a
+              busy machine each file of /proc may take half a second, and meanwhile processes start
 
         If there are more processes than the limit, only their number is counted.
         """
@@ -84,7 +84,7 @@ class UseMeter:
 
 
 def tree(root: int) -> set[int]:
-    """Return the ids of process `root` and all descendants."""
+    """Return the ids of process `root` and of all its descendants."""
     parents: dict[int, int] = {}
     for entry in os.listdir("/proc"):
         if entry.isdigit():
@@ -98,13 +98,13 @@ def tree(root: int) -> set[int]:
 
 
 def _table(path: str) -> dict[str, str]:
-    """Return the lines "name: value" of a file in /proc."""
+    """Return the lines "name: value" of a file in /proc as a dict."""
     lines = process.text_of(path).splitlines()
     return {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
 
 
 def _kilobytes(facts: dict[str, str], name: str) -> int:
-    """Return in bytes a value that the kernel gives in kB; 0 if the value is missing."""
+    """Return, in bytes, a value that the kernel gives in kB; 0 if the value is missing."""
     return int(facts.get(name, "0").split()[0]) << 10
 
 
@@ -125,7 +125,7 @@ def _open_terminals(folder: str) -> int:
 
 
 def _own_memory(folder: str) -> int:
-    """Return the bytes of a process; a page that n processes share counts as 1/n of a page."""
+    """Return the memory of a process in bytes; a page shared by n processes counts as 1/n."""
     try:
         pid = folder.split("/")[2]
         facts = _table(f"/proc/{pid}/smaps_rollup")
@@ -135,12 +135,12 @@ def _own_memory(folder: str) -> int:
 
 
 def _shared_memory() -> int:
-    """Return the bytes of all files in memory on this machine."""
+    """Return the bytes of all files that this machine holds in memory."""
     return _kilobytes(_table("/proc/meminfo"), "Shmem")
 
 
 def _nameless_memory(folders: Iterable[str]) -> int:
-    """Return the bytes of nameless shared memory that these processes hold, open or mapped."""
+    """Return the bytes of unnamed shared memory that these processes have open or mapped."""
     held: dict[tuple[int, int], int] = {}
     for folder in folders:
         with suppress(OSError):
@@ -149,7 +149,7 @@ def _nameless_memory(folders: Iterable[str]) -> int:
 
 
 def _held_by(folder: str) -> Iterator[tuple[tuple[int, int], int]]:
-    """Yield (device, inode) and bytes of each nameless file in memory that a process holds."""
+    """Yield (device, inode) and the bytes of each unnamed memory file that a process has open."""
     for name in os.listdir(f"{folder}/fd"):
         path = f"{folder}/fd/{name}"
         with suppress(OSError):

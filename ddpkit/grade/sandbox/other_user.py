@@ -1,4 +1,4 @@
-"""A weaker sandbox where the kernel refuses bubblewrap: the code runs as another user.
+"""A weaker sandbox, for kernels that refuse bubblewrap: the code runs as another user.
 
 Only root can start this sandbox. It keeps the code away from the course's files and from the
 grader, limits the use of resources, and leaves nothing behind. The protection is incomplete:
@@ -37,7 +37,7 @@ PR_SET_PDEATHSIG, PR_SET_NO_NEW_PRIVS = 1, 38
 def trouble(private: Sequence[Path] = ()) -> str:
     """Return the reason why code cannot run as another user, or could read private files.
 
-    The reason is "" if all is well.
+    The reason is "" if neither is true.
     """
     if os.geteuid() != 0:
         return "only root can run code as another user"
@@ -68,7 +68,10 @@ def trouble(private: Sequence[Path] = ()) -> str:
 
 
 class OtherUser:
-    """One run, as a separate user of the machine; takes the arguments of `Bwrap`."""
+    """A sandbox for one run: a separate user of the machine.
+
+    The arguments are those of `Bwrap`.
+    """
 
     def __init__(self, course: Path, job: Path, limits: Limits) -> None:
         self.limits, self.user = limits, free_user()
@@ -112,7 +115,7 @@ class OtherUser:
         _become(self.user, self.limits)
 
     def usage(self) -> Usage:
-        """Return the past and present use of the user's processes, and the bytes of their files."""
+        """Return the resources that the user's processes use or have used, and the files' bytes."""
         used = self.group.added(self.meter.look(functools.partial(processes_of, self.user)))
         used.disk = sum(map(_size, (*self.theirs, *owned_in(self.open, self.user))))
         return used
@@ -138,7 +141,7 @@ class OtherUser:
 
 
 def _become(user: int, limits: Limits | None = None) -> None:
-    """Become the user `user` for good; for a `preexec_fn`."""
+    """Change the user of this process to `user` for good; meant for a `preexec_fn`."""
     if limits is not None:
         confine(limits)
     os.setgroups([])

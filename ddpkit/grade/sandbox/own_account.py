@@ -1,7 +1,8 @@
 """No sandbox: a student's notebook in the student's account, for `ddpkit check --as-graded`.
 
-People who run their own code need no protection. The notebook sees the same surroundings as in the
-grader's sandbox: the course's copy of ddpkit, an empty home, no file beside the notebook.
+Students who run their own code need no protection from it. The notebook finds the same environment
+as in the grader's sandbox: the course's copy of ddpkit, an empty home, and no files beside the
+notebook.
 """
 
 from __future__ import annotations
@@ -18,7 +19,10 @@ from ddpkit.grade.sandbox.meter import UseMeter, tree
 
 
 class OwnAccount:
-    """One run without a sandbox; takes the arguments of `Bwrap`."""
+    """One run in the student's account, without a sandbox.
+
+    The arguments are those of `Bwrap`.
+    """
 
     def __init__(self, course: Path, job: Path, limits: Limits) -> None:
         self.course, self.job, self.limits = course, job, limits
@@ -49,7 +53,7 @@ class OwnAccount:
         )
 
     def usage(self) -> Usage:
-        """Return the past and present use of the run's processes; zeros without /proc."""
+        """Return the resources that the run's processes use and have used; zeros without /proc."""
         assert self.process is not None
         if not Path("/proc/self/stat").exists():
             return Usage()

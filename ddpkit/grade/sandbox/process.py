@@ -1,4 +1,7 @@
-"""Facts of the kernel about a stranger's process, which may choose a name to mislead."""
+"""The kernel's data about a student's process.
+
+A student's process may choose its name so that it misleads a reader of the data.
+"""
 
 from __future__ import annotations
 
@@ -31,8 +34,9 @@ class Stat:
 def stat_of(path: str) -> Stat:
     """Read the stat file of a process or a thread, such as "/proc/12/stat".
 
-    The name stands in brackets, and may hold brackets and blanks itself: ") Z ". So the fields
-    begin after the last bracket. Raises OSError or ValueError if the file has no such fields.
+    The process's name stands in brackets, and may itself contain brackets and blanks: ") Z ". So
+    the fields begin after the last bracket. Raises OSError or ValueError if the file has no such
+    fields.
     """
     fields = text_of(path).rpartition(")")[2].split()
     if len(fields) < 18:
@@ -41,9 +45,9 @@ def stat_of(path: str) -> Stat:
 
 
 def living(pid: int) -> str | None:
-    """Return a folder of /proc that shows the process's memory and files; None for a dead process.
+    """Return a folder of /proc with the process's memory and files; None for a dead process.
 
-    After the end of the main thread, the folder of a living thread shows memory and files.
+    If the main thread has ended, the folder of a thread that still runs has these data.
     """
     with suppress(OSError, ValueError):
         stat = stat_of(f"/proc/{pid}/stat")
@@ -59,7 +63,10 @@ def living(pid: int) -> str | None:
 
 
 def text_of(path: str) -> str:
-    """Return the content of a short file of /proc; faster than `Path`, for hundreds of files."""
+    """Return the content of a short file in /proc.
+
+    The function is faster than `Path`, which matters for hundreds of files.
+    """
     file = os.open(path, os.O_RDONLY)
     try:
         return os.read(file, SHORT).decode(errors="replace")

@@ -1,4 +1,7 @@
-"""Free user ids of this machine; a student's code runs under a free id, and leaves no file."""
+"""Unused user ids of this machine, for student code that runs as a separate user.
+
+After a run, no file of the id is left.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,10 @@ USERS = range(20_000, 60_000)  # user ids; an id needs no name
 
 
 def free_user() -> int:
-    """Return a user id without a name, a process or a file; graders start at different ids."""
+    """Return a user id without a name, a process or a file.
+
+    Different graders start the search at different ids.
+    """
     first = os.getpid() % len(USERS)
     taken = {known.pw_uid for known in pwd.getpwall()}
     for path in Path("/proc").glob("[0-9]*"):
@@ -47,10 +53,10 @@ def processes_of(user: int) -> set[int]:
 
 
 def owned_by(user: int) -> list[Path]:
-    """Return the outermost files and folders of a user in places where every user may write.
+    """Return a user's outermost files and folders in places where every user may write.
 
-    A folder that is open for writing may lie anywhere below folders that every user may enter, so
-    the search looks into all of these.
+    A folder in which every user may write can lie anywhere below folders that every user may enter,
+    so the search looks into all such folders.
     """
     found, folders = list[Path](), [str(folder) for folder in SHARED]
     for folder in folders:  # the loop appends to the list
@@ -68,7 +74,7 @@ def owned_by(user: int) -> list[Path]:
 def open_folders() -> list[str]:
     """Return the folders into which every user may write, in and below `SHARED`.
 
-    The walk through a large /tmp takes seconds, so `owned_in` takes the folders of an earlier walk.
+    The walk through a large /tmp takes seconds, so `owned_in` uses the folders of an earlier walk.
     """
     found, folders = list[str](), [str(folder) for folder in SHARED]
     for folder in folders:  # the loop appends to the list
@@ -88,7 +94,7 @@ def _may_be_entered(entry: os.DirEntry[str]) -> bool:
 
 
 def owned_in(folders: Iterable[str], user: int) -> list[Path]:
-    """Return a user's files and folders that lie directly in some folders."""
+    """Return the user's files and folders that lie directly in these folders."""
     found = list[Path]()
     for folder in folders:
         with suppress(OSError), os.scandir(folder) as entries:
