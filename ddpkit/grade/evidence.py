@@ -21,7 +21,7 @@ ASKS = re.compile(r"\?|\*\*(Predict|Before you write)\b")
 def written_answers(lab: Sequence[str], texts: Sequence[str]) -> list[tuple[str, str]]:
     """Return the texts that a student wrote in markdown cells, as (question, answer) in order.
 
-    lab, texts the markdown cells of the lab and of the submission
+    lab, texts  the markdown cells of the lab and of the submission
 
     A line that the lab does not have is the student's, in a new cell or below a question. The
     question is the lab's last paragraph above the line that asks something or is a heading.

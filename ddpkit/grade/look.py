@@ -132,7 +132,7 @@ OwnNames = (  # nodes that bind names in a scope of their own, not in the surrou
 def looks(merged: Merged, usual: Collection[str] = ()) -> list[str]:
     """Return a line for each suspicious place in the student's own cells: "ring, line 3: ...".
 
-    usual the findings in the lab's own answers (`used_in`), which are no reason to look
+    usual  the findings in the lab's own answers (`used_in`), which are no reason to look
 
     In the cells that the lab hands out, only imports are read, because the student's cells may use
     these imports.

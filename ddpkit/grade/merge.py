@@ -260,7 +260,7 @@ def _comes_again(cell: _Cell, bound: Container[str], wanted: set[str]) -> bool:
     All cells of the lab run before the student's cells. At its own place, the cell finds names that
     only the student's cells bind, and overwrites names that these cells have bound.
 
-    bound the names that the student's own cells above bind
+    bound  the names that the student's own cells above bind
     """
     if not cell.names.binds & wanted:
         return False
@@ -279,7 +279,7 @@ def _place(
     The position is that of the exercise's check. If a cell below the check binds a name that the
     answer needs, the position is the end of the notebook.
 
-    binders name -> the cells of `own` that bind the name
+    binders  name -> the cells of `own` that bind the name
     """
     needs, seen = set(cells[answer].names.needs), set[int]()
     waiting = list(needs)

@@ -78,7 +78,7 @@ def _score_case(question: SealedCase, claim: Any) -> Assessment:
 
 
 def _unsaid(wrong: Wrong, question: SealedCase) -> Wrong:
-    """Return a wrong value without the expected value, unless the student may know the latter."""
+    """Return a wrong value, without the expected value if the student must not know it."""
     if wrong.found is None or wrong.name in question.shown:
         return wrong
     return replace(wrong, found=replace(wrong.found, expected=""))

@@ -53,7 +53,7 @@ class SideStretch(NamedTuple):
 class Starved(NamedTuple):
     """A time in which each kernel starts when it is launched, so the device waits for the host.
 
-    waited_ns the part of this time in which the device computes nothing
+    waited_ns  the part of this time in which the device computes nothing
     """
 
     start_ns: int

@@ -71,7 +71,7 @@ def copy_totals(
 ) -> dict[str, CopyTotal]:
     """Return the totals of the copies in a rank's spans inside a window, by direction.
 
-    others times during which the rank computed or communicated
+    others  times during which the rank computed or communicated
     """
     found: dict[str, list[Span]] = defaultdict(list)
     for span in spans:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import difflib
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,8 @@ from ddpkit.errors import GradeError
 from ddpkit.grade.store import Result
 
 FILE = "overrides.toml"  # beside the folder of results
-KEYS = {"name", "exercise", "points", "comment"}
+TEXTS = ("name", "exercise", "comment")
+KEYS = {"points", *TEXTS}
 
 
 @dataclass(frozen=True)
@@ -53,19 +54,23 @@ def read_overrides(path: Path) -> list[Override]:
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise GradeError(f"{path} cannot be read: {error}.") from error
     entries = data.pop("override", [])
-    if data or not isinstance(entries, list):
+    are_tables = isinstance(entries, list) and all(isinstance(entry, dict) for entry in entries)
+    if data or not are_tables:
         raise GradeError(f"{path} must hold nothing but entries that begin with [[override]].")
     return [_override(path, number, entry) for number, entry in enumerate(entries, start=1)]
 
 
-def _override(path: Path, number: int, entry: Any) -> Override:
+def _override(path: Path, number: int, entry: Mapping[str, Any]) -> Override:
     where = f"Entry {number} of {path}"
     if unknown := sorted(set(entry) - KEYS):
         raise GradeError(
             f"{where} has an unknown key {unknown[0]!r}; the keys are {', '.join(sorted(KEYS))}."
         )
-    texts = [entry.get(key, "") for key in ("name", "exercise", "comment")]
-    if not entry.get("name") or not all(isinstance(text, str) for text in texts):
+    texts = {key: entry.get(key, "") for key in TEXTS}
+    for key, text in texts.items():
+        if not isinstance(text, str):
+            raise GradeError(f"{where}: {key} must be a text in quotes, not {text!r}.")
+    if not texts["name"]:
         raise GradeError(
             f"{where} needs a name, in quotes: the name of a submission in the reports."
         )
@@ -76,7 +81,7 @@ def _override(path: Path, number: int, entry: Any) -> Override:
         raise GradeError(f"{where}: points must be a number, not {points!r}.")
     if points is None and not entry.get("comment"):
         raise GradeError(f"{where} changes nothing: it has neither points nor a comment.")
-    return Override(texts[0], texts[1], points, texts[2])
+    return Override(points=points, **texts)
 
 
 def overridden(results: Sequence[Result], overrides: Sequence[Override]) -> list[Result]:

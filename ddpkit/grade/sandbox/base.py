@@ -113,7 +113,7 @@ def copy_course(folder: Path, lab: str, opened: str = "") -> Path:
 
 
 def _leave_bare(course: Path) -> None:
-    """Make a second ddpkit beside a copy, with only the modules that run inside.
+    """Make a second, smaller copy of ddpkit beside a copy, with only the modules of `grade.inside`.
 
     pytest's process needs only the plugin from ddpkit; an import of the whole package would take
     half of the process's time.
@@ -171,7 +171,7 @@ def environment(
         "HOME": str(home),
         "TMPDIR": str(tmp),
         "LANG": "C.UTF-8",
-        # the plugin leaves Jupyter's kernel only the second folder
+        # pytest imports from the first folder; the plugin takes it away from Jupyter's kernel
         "PYTHONPATH": f"{course / BARE}{os.pathsep}{course}",
         "PYTHONDONTWRITEBYTECODE": "1",
         "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",  # an installed plugin may change the order of cells

@@ -208,7 +208,7 @@ def memory_of_names(pid: int, disk: int) -> int:
 def mounts(course: Path, job: Path, disk: int) -> list[str]:
     """Return bwrap's arguments for the files inside.
 
-    disk the size of a folder in memory, in bytes
+    disk  the size of a folder in memory, in bytes
     """
     arguments = ["--proc", "/proc", "--dev", "/dev"]
     # bwrap itself protects /proc/sys only if that folder, not just its files, is writable.

@@ -1,7 +1,4 @@
-"""The kernel's data about a student's process.
-
-A student's process may choose its name so that it misleads a reader of the data.
-"""
+"""The kernel's data about a student's process, which may choose a misleading name."""
 
 from __future__ import annotations
 

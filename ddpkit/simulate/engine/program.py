@@ -13,9 +13,9 @@ their workers and sharded parameters are programs (`step_program`, `pipeline_pro
     After            the lane waits for the steps with these handles, in any lane of its rank
     Launch           an item for a place of the rank's device; the lane goes on at once
 
-On a rank with a device a lane is the device's host. The host launches messages and collectives too:
-with ``follows``, they are posted when the device has done the steps before them (`queues` gives the
-items that each item follows).
+On a rank with a device, a lane is the work of the device's host. The host launches messages and
+collectives too: with ``follows``, they are posted when the device has done the steps before them
+(`queues` gives the items that each item follows).
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ FORWARD, BACKWARD, AFTER = "in the forward", "in the backward", "after the backw
 
 @dataclass(frozen=True)
 class StepCalls:
-    """The calls of a recorded step, divided into those in the model and others.
+    """The calls of a recorded step: the all_reduces of gradients, and all other calls.
 
     gradients  the number and bytes of the all_reduces of gradients, on one rank
     others     the other calls by name, phase and group

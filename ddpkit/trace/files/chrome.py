@@ -18,7 +18,7 @@ Reasons for the less obvious choices:
   precedes the events. This Perfetto also misreads "displayTimeUnit" as the unit of the times, and
   shows times a thousand times too long, so the files leave out "displayTimeUnit".
 - A kernel of length 0 stands at either end of the rank's window. HTA's total goes from the first
-  kernel to the last, and so becomes the window, idle ends included.
+  kernel to the last, and so equals the window, including idle time at the start and the end.
 - Times are whole microseconds, each end of a span rounded by itself, so that adjacent or nested
   spans stay adjacent or nested. HTA would round fractions, starts up and ends down, and lose time
   with every span.

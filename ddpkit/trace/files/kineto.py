@@ -37,7 +37,7 @@ _OF_2021 = {  # categories of torch 1.8 to 1.11
 # Torch 1.8 to 1.11 recorded these annotations as operators.
 _ANNOTATIONS = ("ProfilerStep#", "Optimizer.", "gloo:", "nccl:", "DistributedDataParallel.forward")
 _LIMIT_US = 9e15  # Unix time of the year 2255: larger numbers are damaged, or nanoseconds
-_AGAIN = "record it again"
+_AGAIN = "record the trace again"
 
 
 @dataclass(frozen=True, slots=True)

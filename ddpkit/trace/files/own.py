@@ -150,7 +150,7 @@ def _of_rows(top: Any, names: tuple[str, ...], world_size: int) -> tuple[Span, .
 def _are_sound(columns: dict[str, list[Any]], world_size: int) -> bool:
     """True if every row of the columns can become a span.
 
-    The types of a whole column are compared at a time.
+    The check goes through one column after another, not through rows, to be fast.
     """
     for name, column in columns.items():
         allowed: set[type] = {str} if name in _TEXT else {dict} if name == "args" else {int}
