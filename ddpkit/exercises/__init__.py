@@ -1,10 +1,10 @@
-"""Exercises, their checks, and the answers of students, which later labs use again.
+"""Exercises, their checks, and the students' answers, which are saved for later labs.
 
 exercise         the cases and points of an exercise, registered by a lab's module
-  hint           named hints, and the values that hints look at
+  hint           hints for wrong answers, and the data that hints can use
   guard          rules for all answers, and the hints of these rules
   raised         an exception as data
-check            puts questions to an answer, and tells the student the result
+check            runs the cases of an exercise with an answer, and prints the result
   judge          runs every case with the answer, even after an error in the answer
   assess         judges one case, in the notebook and in the grader
   seeds          the seed from which the inputs are drawn

@@ -1,4 +1,4 @@
-"""The judgement of a case. The notebook's check and the grader print it in different forms.
+"""`assess`: judges a case. The notebook's check and the grader print the judgement differently.
 
 assess(case, {"sum": 3}).wrong            # (Wrong("sum", Difference("", "3", "4")),)
 assess_raised(case, error, ...).status    # Status.DEADLOCK

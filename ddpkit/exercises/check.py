@@ -1,4 +1,4 @@
-"""`check(answer)`: prints if the answer is right, and otherwise names the mistake."""
+"""`check`: tests a student's answer, and prints that the answer is right, or the mistake."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def check(answer: object, *, hint: int = 1, limit: float = LIMIT_S) -> Verdict:
     A case may take `limit` seconds. After this time, the check ends the case and prints the line
     that was running.
 
-    If `DDPKIT_SEED` is set (the grader's secret), the inputs change, and no expected value is
-    shown.
+    If `DDPKIT_SEED` is set (the grader's secret), the inputs are drawn from this seed, and no
+    expected value is shown.
 
     Raises:
         LessonError: `answer` is no function or class, no exercise has its name, `hint` is neither

@@ -1,6 +1,6 @@
 """Texts for counts of bytes and messages.
 
-For a right answer, a check prints no other values than these counts.
+For a right answer, these counts are the only values that a check prints.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ def counted(name: str, value: object) -> str | None:
 
 
 def differs(name: str, found: Difference) -> str:
-    """Return the text about the difference between an observed and the expected value.
+    """Return a text about the difference between an observed value and the expected value.
 
-    "rank 2 sent 96 bytes, expected 48", "x[0] got 1, expected 2". If a dict holds the counts, the
-    key comes first: "with 2 ranks: 1 latency, expected 2".
+    Examples: "rank 2 sent 96 bytes, expected 48", "x[0] got 1, expected 2". If a dict holds the
+    counts, the key comes first: "with 2 ranks: 1 latency, expected 2".
     """
     if name in IN_WORDS and found.got == "False":
         return IN_WORDS[name]

@@ -45,7 +45,7 @@ StopIf = Literal["", "wrong", "raised"]
 
 @dataclass(frozen=True)
 class Case:
-    """One case of an exercise: it calls the answer once, and knows the right values.
+    """One case of an exercise: a call of the answer, and the right values.
 
     `observe` runs the answer and returns named values. `expect` has the values of a right answer
     under the same names (plain data, tensors, `Close`); a name that only `observe` returns is shown
@@ -60,14 +60,14 @@ class Case:
     fault. A trivial case has to pass, but its points count only if another case that is not trivial
     passes too.
 
-    `stop_if` ends the exercise: if this case is "wrong" (in any way) or has "raised", later cases
-    do not run and count as wrong. An answer that fails an easy case would fail the later cases too,
-    and each of these would take time. A case that hangs (a deadlock, a mismatch, a timeout) always
-    ends the exercise.
+    `stop_if` is "wrong" or "raised". If this case is wrong in any way, or if it raised, the
+    exercise ends: later cases do not run and count as wrong. An answer that fails an easy case
+    would fail the later cases too, and each of these would take time. A case that hangs (a
+    deadlock, a mismatch, a timeout) always ends the exercise.
 
     The grader runs `observe` beside the student's code, with secret inputs, so `observe` must
     contain the inputs and no right values. Code that compares observed values with right values
-    belongs into `read`, which gets the observed values.
+    belongs in `read`, which gets the observed values.
 
     `measures` has the names of numbers among the values of `read`. If the case passes, the grader's
     result keeps these numbers, so that a class can be ranked (`ddpkit report --format standings`).

@@ -43,10 +43,10 @@ def explain(error: BaseException) -> Explanation:
 
 
 def _whole(error: DdpkitError) -> str:
-    """Return an error's text, with a short message of the first rank joined into one line.
+    """Return an error's text; a short message of the first rank in it is joined into one line.
 
-    Without this, the further lines of the message would stand below the rows of all cases, far from
-    the message's first line.
+    Otherwise the further lines of the message would stand below the rows of all cases, far from the
+    message's first line.
     """
     text = str(error)
     raised = error.raised if isinstance(error, RankError) else {}
@@ -97,7 +97,7 @@ def student_line(error: BaseException) -> str | None:
 
 
 def is_unanswered(error: BaseException) -> bool:
-    """True if the error is the NotImplementedError of an exercise that nobody has answered.
+    """True if the error is the NotImplementedError of an exercise that is not yet answered.
 
     Libraries raise NotImplementedError too, with different messages.
     """

@@ -25,10 +25,9 @@ class Careless(RuntimeError):
 
 
 def own(answer: Any) -> Any:
-    """Return the answer if it is the student's; for code of the kit, a function that raises.
+    """Return the answer; if it is code of the kit, return a function that raises `NotYourOwn`.
 
-    The function raises `NotYourOwn`. A class that is derived from a class of the kit counts as code
-    of the kit.
+    A class that is derived from a class of the kit counts as code of the kit.
     """
     made = answer
     while isinstance(made, partial):
@@ -76,7 +75,7 @@ def _return_of(answer: Callable[..., Any], *arguments: object, **named: object) 
 
 
 def sent_too_little(s: Seen) -> tuple[int | None, int, int] | None:
-    """Return the first rank that sent too few bytes, its bytes, and the bytes that others need.
+    """Return the first rank that sent too few bytes, the bytes sent, and the bytes needed.
 
     The rank is None if the count is the sum over all ranks. The function returns None if all ranks
     sent enough bytes. It also returns None if any other value is wrong, because the hints for other

@@ -36,9 +36,8 @@ class Seen:
 
     These names always exist:
 
-    - `error`: the exception, or None. In the grader, outside the sandbox, it is an exception of
-      the same class with the same message; so
-      use `kind`, `stuck`, `raised` … rather than its fields.
+    - `error`: the exception, or None. In the grader, outside the sandbox, it has the same class and
+      message, but no fields, so use `kind`, `stuck`, `raised` … instead of fields.
     - `kind`, `stuck`, `mismatch`, `attribute`, `dtypes`: see `Trouble`; empty without an exception.
     - `raised`: the name of the exception's class, on a rank if a rank raised; else "".
     - `expect`: the expected values, by name.
@@ -91,7 +90,7 @@ class Seen:
 
 
 def values_are_wrong(s: Seen) -> bool:
-    """True if the answer gave values, and did not raise."""
+    """True if the answer returned values and did not raise."""
     return s.error is None
 
 
@@ -117,7 +116,7 @@ class Hint:
             raise ValueError(f"a hint needs a name and a text: {self}")
 
     def advice(self, s: Seen) -> Advice | None:
-        """Return the advice for this answer; None if the hint does not fit."""
+        """Return the advice for this answer; None if this hint does not fit."""
         try:
             with contextlib.redirect_stdout(io.StringIO()):
                 if not self.when(s):

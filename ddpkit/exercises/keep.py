@@ -1,4 +1,4 @@
-"""Saving of an answer that passed its check, as a file that runs by itself."""
+"""`keep`: saves an answer that passed its check, as a file that runs by itself."""
 
 from __future__ import annotations
 
@@ -238,7 +238,10 @@ def _import_of(name: str, value: Any) -> str | None:
 
 
 def _modules_with(value: Any) -> list[types.ModuleType]:
-    """Return modules that may contain a value: its own module's packages, the outermost first."""
+    """Return the modules in which a value may be found.
+
+    They are the value's own module and its packages, the outermost first.
+    """
     home = getattr(value, "__module__", None)
     if isinstance(home, str) and home in sys.modules:
         parts = home.split(".")
@@ -252,7 +255,7 @@ def _modules_with(value: Any) -> list[types.ModuleType]:
 
 
 def _carry_of(name: str, value: Any) -> str | None:
-    """Return the statement that carries an earlier lab's answer; None if the value is none."""
+    """Return the `carry` statement for a value that is an earlier lab's answer, else None."""
     module = getattr(value, "__module__", None)
     if not isinstance(module, str) or not module.startswith(CARRIED):
         return None

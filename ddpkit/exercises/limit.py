@@ -2,7 +2,7 @@
 
 An answer may wait in C++ for days, where Python runs no signal handler. So a case runs in a thread,
 and the main thread only waits: for the case, for Stop, or for the limit. A thread that does not end
-goes on as a daemon. A run on ranks has the same limit: it ends by itself, and reports the line at
+runs on as a daemon. A run on ranks has the same limit: it ends by itself, and reports the line at
 which each rank was.
 
 Under torchrun a case runs in the main thread, because the rank is this process, and the recorder
@@ -33,7 +33,7 @@ _worker: _Worker | None = None  # the thread that runs the current case
 
 
 class TookTooLong(Exception):
-    """Raised if a case does not end within its limit; `place` is the line that was running."""
+    """Raised if a case does not end within its limit; `place` is the line that was running then."""
 
     def __init__(self, seconds: float, place: str) -> None:
         super().__init__(f"not done after {seconds:g} s")

@@ -53,7 +53,7 @@ def of_a_parent(kept: str) -> Path | None:
 
 
 def is_new() -> bool:
-    """True if this folder has no `.ddpkit` yet, as before the first check of a student."""
+    """True if this folder has no `.ddpkit` yet, as before a student's first check."""
     return not os.environ.get("DDPKIT_PROGRESS") and not folder().exists()
 
 

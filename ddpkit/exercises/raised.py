@@ -144,7 +144,7 @@ def named(error: BaseException, names: Iterable[str]) -> list[str]:
 
 
 def listed(error: BaseException) -> list[int] | str:
-    """Return the last list in an exception's message, or "no list".
+    """Return the last list in an exception's message, or the text "no list".
 
     For "ranks [1, 3] are missing", the result is [1, 3].
     """
@@ -197,7 +197,7 @@ def _cause(error: Deadlock) -> str:
 
 
 def _dtypes(error: Mismatch) -> tuple[str, ...]:
-    """Return the dtypes on which ranks disagree, the sender's dtype first; () without any."""
+    """Return the dtypes on which ranks disagree, the sender's dtype first; () if they agree."""
     in_order = sorted(error.calls.values(), key=lambda call: call.op != "send")
     different = tuple(dict.fromkeys(call.dtype for call in in_order if call.dtype))
     return different if len(different) > 1 else ()

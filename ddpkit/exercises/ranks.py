@@ -1,4 +1,4 @@
-"""Runs of an answer on real ranks: its return values, and its messages between ranks."""
+"""Runs of an answer on real ranks, and the observed return values and messages."""
 
 from __future__ import annotations
 
@@ -68,9 +68,9 @@ class Did:
 
     @property
     def messages(self) -> list[int]:
-        """The number of messages that each rank sent, without empty messages.
+        """The number of messages that each rank sent.
 
-        Right answers may skip empty messages.
+        Empty messages do not count, because right answers may skip them.
         """
         sends = [one for one in self.trace.spans if one.is_send and one.bytes]
         return [sum(one.rank == rank for one in sends) for rank in self.trace.ranks]
@@ -176,15 +176,15 @@ def asked(
 
 
 def timed(observed: Observed, machine: MachineSpec, link: LinkSpec = "unlimited") -> Observed:
-    """Replace "programs" by the time "ms" that they take: the `read` of a case about time.
+    """Return the observations with the time "ms" in place of "programs", for the `read` of a case.
 
     A case with the observations
 
     asked(answer, world_size=4, see={"programs": "programs"}, machine="laptop core", link="1 GB/s")
 
-    needs ``read=partial(timed, machine="laptop core", link="1 GB/s")``. All ranks begin at the same
-    moment, and the time ends when the last rank ends. Raises LessonError if an observed value is
-    not a program.
+    needs ``read=partial(timed, machine="laptop core", link="1 GB/s")``. "ms" is the time that the
+    programs take: all ranks begin at the same moment, and the time ends when the last rank ends.
+    Raises LessonError if an observed value is not a program.
     """
     try:
         ns = program_ns(observed["programs"], machine, link)
@@ -228,7 +228,7 @@ def title(world_size: int, *more: object) -> str:
 
 
 def who(ranks: Iterable[int]) -> str:
-    """Return ranks in words: "rank 1", "ranks 0, 2 and 3"."""
+    """Return ranks as text: "rank 1", "ranks 0, 2 and 3"."""
     *first, last = map(str, ranks)
     return f"ranks {', '.join(first)} and {last}" if first else f"rank {last}"
 
@@ -340,7 +340,7 @@ def _noted(counted: Machine | None) -> AbstractContextManager[list[Any]]:
 
 @contextmanager
 def _held_to_rules(files: bool) -> Iterator[None]:
-    """Raise `Careless` if the answer breaks a rule inside the `with` block.
+    """Raise `Careless` if an answer breaks a rule while the `with` block runs.
 
     The rules forbid a Work without a wait, a tensor that is used before its wait, a process group
     outside the trace, any exchange of data that bypasses torch.distributed (`files` allows files),

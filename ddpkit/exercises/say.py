@@ -1,4 +1,4 @@
-"""Output for the student: all text goes through `say`, in one write of one process."""
+"""`say`: prints all output for the student, in one write of one process."""
 
 from __future__ import annotations
 

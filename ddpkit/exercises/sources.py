@@ -69,7 +69,7 @@ def _cut_class(filename: str, cls: type) -> str | None:
 
 
 def defined_name(source: str) -> str | None:
-    """Return the name that a source defines or assigns; None if it is not one such statement."""
+    """Return the name that a source defines or assigns; None if it has other statements."""
     try:
         statements = ast.parse(source).body
     except SyntaxError:
@@ -116,7 +116,7 @@ def _global_names(table: symtable.SymbolTable) -> Iterator[str]:
 
 
 def annotation_names(source: str) -> set[str]:
-    """Return the names in annotations: a reader of a file needs them, but the code does not."""
+    """Return the names in annotations, which the code does not need to run."""
     found: set[str] = set()
     for node in ast.walk(ast.parse(source)):
         parts = [getattr(node, "annotation", None), getattr(node, "returns", None)]

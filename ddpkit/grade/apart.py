@@ -1,4 +1,4 @@
-"""Running work on a student's data in a child process with limits, so that it always ends.
+"""`apart`: runs work on a student's data in a child process with limits, so that it always ends.
 
 The limits count processor time and memory, so they do not stop honest work on a busy machine.
 """

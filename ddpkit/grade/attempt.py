@@ -1,4 +1,4 @@
-"""Grades one submission: runs sandboxes until every exercise has a result.
+"""`grade`: grades one submission, and runs sandboxes until every exercise has a result.
 
 A cell that hangs or kills its sandbox is left out of the next run. So such a cell costs only the
 points of its own exercise, and a cell outside the exercises costs nothing.
@@ -69,7 +69,7 @@ class InfraError(Exception):
 
 @dataclass
 class _State:
-    """The results of a submission so far."""
+    """The results of a submission that are known so far."""
 
     rows: dict[str, Assessment] = field(default_factory=dict)  # question's key -> assessment
     errors: dict[str, str] = field(default_factory=dict)  # exercise -> the error of its cell
@@ -93,7 +93,7 @@ def grade(
 
     merged       a submission, merged into the cells of the lab
     work         an empty folder, for the files of one sandbox after another
-    sandbox_for  makes the sandbox of a run
+    sandbox_for  a function that makes the sandbox of a run
 
     Raises InfraError if the machine failed, so that the student's work cannot be judged.
     """
@@ -176,9 +176,10 @@ def _open_questions(course: Course, names: Sequence[str], state: _State) -> list
 
 
 def _steps(merged: Merged, asked: Sequence[SealedCase], state: _State) -> list[Step]:
-    """Return the cells of a run in order, with each exercise's questions after its cells.
+    """Return the cells and questions of a run, in order.
 
-    Cells after the last question are left out, because no result depends on them.
+    The questions of an exercise come after its cells. Cells after the last question are left out,
+    because no result depends on them.
     """
     last = max(merged.asked_after[question.exercise] for question in asked)
     steps: list[Step] = []

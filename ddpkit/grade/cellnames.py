@@ -30,7 +30,7 @@ MAGIC = re.compile(r"(?:[\w.\[\], ]+=\s*)?([%!?]{1,2})\s*(\w*)(.*)$")
 
 @dataclass(frozen=True)
 class CellNames:
-    """The names that a cell's code uses at its top level, by their use."""
+    """The names in a cell's code: those that it binds, changes, calls and needs."""
 
     binds: frozenset[str] = frozenset()  # contains STAR if any name may be bound
     changes: frozenset[str] = frozenset()  # objects that the cell stores into or calls by a method
@@ -110,7 +110,10 @@ def without(source: str, names: Container[str]) -> str:
 
 
 class _Reader(ast.NodeVisitor):
-    """Collects names from code that runs when the cell runs, so not from bodies of functions."""
+    """Collects names from the code that runs when the cell runs.
+
+    The bodies of functions are left out.
+    """
 
     def __init__(self) -> None:
         self.binds: set[str] = set()

@@ -142,9 +142,9 @@ def _handed_in(path: Path) -> float:
 
 
 def infra_error(notebook: HandedIn, key: str, lab: str, why: str) -> Result:
-    """Return the result for a failure of the machine.
+    """Return the result of a submission that was not graded because the machine failed.
 
-    Its points are None, not 0, because `--resume` grades this file again.
+    The result's points are None, not 0, and `--resume` grades this file again.
     """
     return Result(
         notebook.name,
@@ -341,7 +341,7 @@ def _collect(
 
 
 def _unjudged(task: _Task) -> Result:
-    """Return the result of a notebook for which the grading process has died twice.
+    """Return the result of a notebook during which the grading process has died twice.
 
     A student's code can provoke such a death, so the result is no `infra_error`, and a person has
     to look at the notebook.

@@ -61,9 +61,10 @@ class Course:
 
 
 def open_course(root: Path, lab: str, secret: bytes, work: Path, opened: str = "") -> Course:
-    """Make the questions of lab NN, and copy ddpkit into `work`, for the lab's sandboxes.
+    """Return the course of lab NN, with its questions and a copy of ddpkit for its sandboxes.
 
-    root    the checkout: it holds labs/ and solutions/
+    root    the checkout, with the folders labs/ and solutions/
+    work    the folder for the copy
     opened  the first lab that is still open ("03"); "" stands for lab NN
 
     Raises GradeError if the lab or its solution is missing. Raises StillOpen if the lab's cells
@@ -140,7 +141,7 @@ def read_secret(path: Path) -> bytes:
 
 
 def note_on_name(name: str, lab: str) -> list[str]:
-    """Return a note if a file's name begins with the number of another lab than the graded one."""
+    """Return a note if the file's name begins with the number of a different lab."""
     number = re.match(r"(\d\d)_", name.rpartition("/")[2])
     if number is None or number[1] == lab or number[1] not in _labs().values():
         return []

@@ -1,4 +1,4 @@
-"""Rebuilding of the values in a claim, which is JSON that a student's code may have forged.
+"""`decode`: rebuilds the values in a claim, which is JSON that a student's code may have forged.
 
 Types, sizes and depth of the JSON are not trusted. `ddpkit.grade.inside.claims` writes honest
 claims, but a student's code can write any text.

@@ -1,6 +1,6 @@
-"""Running of one notebook in one sandbox, watched from outside.
+"""`run`: runs one notebook in one sandbox, and watches the sandbox from outside.
 
-The result has the claims, and tells how far the run came. The clock and all limits are outside the
+The result has the claims, and the last cell that ran. The clock and all limits are outside the
 sandbox. A cell that hangs, kills the kernel or prints without end ends the run; the caller then
 starts a new run without this cell.
 """

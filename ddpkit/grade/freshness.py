@@ -45,9 +45,9 @@ class Needs:
 
 
 def digest_of(lab: str, cells: Iterable[str]) -> str:
-    """Return a hex digest of everything except the notebook on which a score of lab NN depends.
+    """Return a hex digest of everything, except the notebook, on which a score of lab NN depends.
 
-    cells  the sources of the lab's cells
+    ``cells`` are the sources of the lab's cells.
     """
     modules, libraries = needed_for(lab, cells)
     digest = hashlib.sha256(f"Python {platform.python_version()}\n".encode())

@@ -1,4 +1,4 @@
-"""Judging of claims in a child process, so that every judgement ends soon.
+"""`Judge`: judges claims in a child process, so that every judgement ends soon.
 
 A claim may be of any size, and a judgement may have to simulate programs, unpack data and compare
 values. Each judgement has its own limits, and all judgements of a submission together have further

@@ -3,12 +3,13 @@
 Points depend only on the results of answers. An answer that uses the kit's internals may have
 copied the right values, and a teacher of two hundred students reads no notebook without a reason.
 Each line of the report names something in the code that no answer of the labs needs. A student may
-still have good reasons for it.
+still have good reasons for such code.
 
-There are three kinds of lines. The first names internals of the kit or of Python, even if the name
-comes from an assignment or a constant. The second names places at which code makes a name at run
-time, which could be any name. The third names calls that use files, processes or dispatch modes. No
-score depends on the lines, because code can always be disguised.
+There are three kinds of lines. Lines of the first kind name internals of the kit or of Python, even
+if the name comes from an assignment or a constant. Lines of the second kind name places at which
+code makes a name at run time, because this could be any name. Lines of the third kind name calls
+that use files, processes or dispatch modes. No score depends on the lines, because code can always
+be disguised.
 """
 
 from __future__ import annotations
@@ -312,8 +313,7 @@ def _constant(node: ast.AST) -> str:
 def _with_own_names(tree: ast.AST) -> Iterator[tuple[ast.AST, Set[str]]]:
     """Yield all nodes of a tree, each with the names that are local at the node.
 
-    `held = {}` in a function makes `held` local there, even if the notebook has imported a module
-    `held`.
+    After `held = {}` in a function, `held` is local there, even if a module `held` is imported.
     """
     todo: list[tuple[ast.AST, Set[str]]] = [(tree, frozenset())]
     for node, local in todo:  # the loop appends to the list
@@ -328,7 +328,7 @@ def _with_own_names(tree: ast.AST) -> Iterator[tuple[ast.AST, Set[str]]]:
 
 
 def _own(function: Functions, body: Sequence[ast.AST], around: Set[str]) -> Set[str]:
-    """Return the local names in a function's body; a name in doubt does not count as local."""
+    """Return the names that are local in a function's body; a name in doubt is not local."""
     a = function.args
     given = [*a.posonlyargs, *a.args, *a.kwonlyargs, *filter(None, (a.vararg, a.kwarg))]
     own, outer, todo = {each.arg for each in given}, set[str](), list(body)
@@ -369,7 +369,7 @@ def _dotted(node: ast.AST, imports: Mapping[str, str], local: Set[str]) -> str:
 
 
 def _root(name: str, imports: Mapping[str, str], local: Set[str]) -> str:
-    """Return the full name of an import; for a variable OWN, even if named like a module."""
+    """Return the full name of an imported name; for any other variable, return OWN."""
     if name in local:
         return OWN
     if name in imports:

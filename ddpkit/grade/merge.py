@@ -54,7 +54,7 @@ class Merged:
 
 @dataclass(frozen=True)
 class _Cell:
-    """A cell of the submission, with the names in its code and its part in the lab."""
+    """A cell of the submission, with the names in its code and its role in the lab."""
 
     source: str
     names: CellNames
@@ -65,7 +65,7 @@ class _Cell:
 
 
 def merge(lab: Sequence[SubmittedCell], names: Sequence[str], submission: Submission) -> Merged:
-    """Merge a submission into the code cells of its lab, which has exercises `names`."""
+    """Return a submission merged into the code cells of its lab, with the exercises `names`."""
     merged = Merged(notes=list(submission.notes))
     cells = _without_stubs(_read(lab, names, submission), names)
     answers, asked_at = _answers(cells, names, merged)
@@ -129,14 +129,14 @@ def _read(
 
 
 def _does_no_more(known: CellNames, original: CellNames | None) -> bool:
-    """True if a cell calls and binds only names of the lab's cell with the same id."""
+    """True if a cell calls and binds no names except those of the lab's cell with the same id."""
     if original is None:
         return False
     return known.calls <= original.calls and known.binds <= original.binds
 
 
 def _without_stubs(cells: Sequence[_Cell], names: Sequence[str]) -> list[_Cell]:
-    """Return the cells without stubs of exercises that another cell defines."""
+    """Return the cells, without each stub of an exercise that another cell defines."""
     stubs = _by_name((n, cell.names.blank) for n, cell in enumerate(cells))
     binds = _by_name((n, cell.names.binds) for n, cell in enumerate(cells))
     result = list(cells)
@@ -302,7 +302,7 @@ def _blank(
     answers: dict[str, int],
     own: Iterable[int],
 ) -> set[str]:
-    """Return the exercises with an unchanged answer: the cell is still the one handed out."""
+    """Return the exercises with an unchanged answer: their cells are as in the lab."""
     handed_out = {cell.exercise: cell.source.strip() for cell in lab if cell.exercise}
     same = {name for name, n in answers.items() if cells[n].source.strip() == handed_out.get(name)}
     return same - {name for n in own for name in cells[n].names.changes}

@@ -32,7 +32,7 @@ def page(results: Sequence[Result]) -> str:
 
 
 def framed(title: str, body: str) -> str:
-    """Return a whole page; `title` is text, `body` is HTML."""
+    """Return a whole HTML page; `title` is plain text, and `body` is HTML."""
     head = f'<meta charset=utf-8><meta http-equiv=Content-Security-Policy content="{POLICY}">'
     return (
         f"<!doctype html>\n<html lang=en><head>{head}<title>{escape(title)}</title>"
@@ -66,7 +66,7 @@ def _table(results: Sequence[Result]) -> Iterator[str]:
 
 
 def details(results: Sequence[Result]) -> Iterator[str]:
-    """Yield the feedback on submissions, as HTML."""
+    """Yield the feedback on the submissions, as HTML."""
     for each in results:
         earned = "no points" if each.earned is None else f"{each.earned:g} of {each.points:g}"
         yield f"<h2>{escape(each.name)}: {earned}</h2>\n"

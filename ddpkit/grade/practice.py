@@ -39,10 +39,11 @@ class Practised:
 
 
 def practise(notebook: Path, labs: Path, kept: Path, seed: str, limit: float) -> Practised:
-    """Grade a student's own `notebook`, with inputs drawn from the text `seed`.
+    """Return the result of grading a student's own `notebook`, with inputs drawn from `seed`.
 
     labs   the folder of the labs as they are handed out
-    kept   the folder of the student's earlier answers, for exercises without an answer in the kit
+    kept   the folder of the student's earlier answers, for exercises that the kit does not answer
+    seed   any text
     limit  seconds that a cell or a case may take
 
     Raises GradeError if the file is no notebook of a lab, or if Jupyter does not start.
@@ -75,7 +76,7 @@ def practise(notebook: Path, labs: Path, kept: Path, seed: str, limit: float) ->
 
 
 def _carries(merged: Merged) -> bool:
-    """True if a cell that runs calls `carry`."""
+    """True if a cell that the grader runs calls `carry`."""
     return any("carry" in names_in(cell.source).calls for cell in merged.cells)
 
 

@@ -32,7 +32,7 @@ def quoted(scores: Sequence[Score], notes: Iterable[str]) -> tuple[list[Score], 
 def _within(lines: Iterable[str], most: int, characters: int) -> list[str]:
     """Return the first lines, each cut to LINE characters.
 
-    If lines are left out, a last line says this.
+    If lines are left out, the result ends with the line LEFT_OUT.
     """
     kept: list[str] = []
     for line in (cut(each) for each in lines):

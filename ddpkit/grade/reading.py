@@ -1,4 +1,4 @@
-"""Reading of a submission in a separate process, so that reading ends soon for any file.
+"""`read_apart`: reads a submission in a separate process, so that reading ends soon for any file.
 
 The limits count processor time and memory, so no notebook is refused because the machine is busy.
 """
@@ -28,7 +28,7 @@ Read = tuple[Submission, str | None]  # a submission, and its lab
 
 @dataclass(frozen=True)
 class Plan:
-    """The cells of a submission to run, and the texts that its result keeps for people."""
+    """The cells of a submission that will run, and the texts that its result keeps for people."""
 
     merged: Merged
     answers: tuple[tuple[str, str], ...]
@@ -37,7 +37,7 @@ class Plan:
 
 
 def plan_apart(course: Course, submission: Submission) -> Plan:
-    """Plan which cells of a submission run. Raises Refused if planning exceeds a limit."""
+    """Return the plan of a submission's run. Raises Refused if planning exceeds a limit."""
     return _apart(partial(_plan, course, submission))
 
 
@@ -52,7 +52,7 @@ def _plan(course: Course, submission: Submission) -> Plan:
 
 
 def read_apart(path: Path) -> Read:
-    """Read a submission, and find its lab.
+    """Return a submission and its lab, read in a separate process.
 
     Raises Refused if `read` refuses the file, or if reading exceeds a limit.
     """

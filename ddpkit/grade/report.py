@@ -110,7 +110,7 @@ def _csv(results: Sequence[Result]) -> str:
 def plain_cell(value: str) -> str:
     """Return text for a cell that no spreadsheet takes for a formula.
 
-    Full-width characters are considered too.
+    Some spreadsheets take even a full-width equals sign for the start of a formula.
     """
     first = unicodedata.normalize("NFKC", value).lstrip()[:1]
     return f"'{value}" if first in tuple("=+-@|%−") or value[:1] in tuple("\t\r\n") else value

@@ -40,7 +40,7 @@ class Score:
 
 
 def score_case(question: SealedCase, claim: Any) -> Assessment:
-    """Judge one claim. Data that ddpkit cannot have written as a claim earns no points.
+    """Return the assessment of one claim; a claim that ddpkit cannot have written earns nothing.
 
     Raises nothing but MemoryError.
     """

@@ -84,7 +84,10 @@ def save(out: Path, result: Result) -> None:
 
 
 def write(path: Path, text: str) -> None:
-    """Replace a file as a whole. Raises GradeError if the file cannot be written."""
+    """Replace the content of a file in full or not at all.
+
+    Raises GradeError if the file cannot be written.
+    """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_whole(path, (text + "\n").encode())
@@ -107,9 +110,8 @@ def forget(out: Path, name: str) -> None:
 def load(*outs: Path) -> list[Result]:
     """Return all results of one or more folders, sorted by name.
 
-    If several folders have a result of one submission for one lab, the graded result counts; if no
-    result or several are graded, the first of them counts. Raises GradeError if there are no
-    results, or if a result is damaged.
+    If several folders have a result of one submission for one lab, the first graded result counts,
+    or else the first result. Raises GradeError if there are no results, or if a result is damaged.
     """
     found: dict[tuple[str, str], Result] = {}
     for result in (each for out in outs for each in all_of(out)):

@@ -1,4 +1,4 @@
-"""Reading of a submitted notebook, which is not trusted.
+"""`read`: reads a submitted notebook, which is not trusted.
 
 A file that is no notebook is refused.
 """
@@ -50,7 +50,10 @@ class Submission:
 
 
 def read(path: Path) -> Submission:
-    """Read a submission. Raises Refused for a file that is no notebook or is too large."""
+    """Return the content of a submission.
+
+    Raises Refused for a file that is no notebook or is too large.
+    """
     data = _bytes(path)
     try:
         notebook = json.loads(data)

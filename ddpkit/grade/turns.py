@@ -13,12 +13,12 @@ from pathlib import Path
 
 @contextmanager
 def turn(folder: Path, *, alone: bool) -> Iterator[None]:
-    """Wait until a sandbox may run, beside others or alone; the turn is the `with` block.
+    """Wait until a sandbox may run, beside others or alone; the sandbox runs in the `with` block.
 
     All turns of a grader use the same `folder`.
 
-    A sandbox that waits to be alone comes before later sandboxes. If a process ends or is killed,
-    the kernel ends the process's turn.
+    A sandbox that waits to be alone comes before later sandboxes. A turn is a lock, so it also ends
+    if its process is killed.
     """
     how = fcntl.LOCK_EX if alone else fcntl.LOCK_SH
     with open(folder / "turn", "a") as turns:

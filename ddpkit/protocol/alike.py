@@ -1,4 +1,4 @@
-"""`Alike`: only the first ranks of a job run, and every other rank is a copy of a running rank."""
+"""`Alike`: a job in which only the first ranks run; each other rank is a copy of one of them."""
 
 from __future__ import annotations
 

@@ -1,10 +1,11 @@
 """A flight recorder: the last calls and the status of a rank, readable after the rank was killed.
 
 Each rank owns one small file mapped into memory. The file holds the rank's *status* (the line of
-code that it executes, and the call in which it waits), rewritten a few times a second. The file
-also holds a ring of the last calls into torch.distributed, each written when the call is posted. A
-write costs a memory copy and no system call, and wakes no process; the file survives its writer. A
-pipe needs a system call for each write, and shared memory objects need a tracker process.
+code that the rank executes, and the call in which it waits), rewritten a few times a second. The
+file also holds a ring of the last calls into torch.distributed, each written when the call is
+posted. A write costs a memory copy and no system call, and wakes no process; the file survives its
+writer. A pipe would need a system call for each write, and a shared memory object would need a
+tracker process.
 
 A call is stored as a text (JSON) and a number. A training loop repeats calls that differ only by
 their number. So each text is made once, stored once and read once. A further call takes 16 bytes:
@@ -56,7 +57,7 @@ def encode(value: Call | RankStatus) -> bytes:
 
 
 class BlackBox(MappedFile):
-    """The file of one rank; `create` makes an empty file, the constructor opens an existing one."""
+    """The black box of one rank; `create` makes an empty file, the constructor opens a file."""
 
     size = SIZE
 

@@ -27,13 +27,13 @@ TUPLES = ("shape", "members", "sends", "takes", "keys", "strides")  # tuples her
 
 
 class Call(NamedTuple):
-    """The operation of a call, the line in the user's code, and the number `seq`.
+    """One call into torch.distributed: its operation, its line in the user's code, and its number.
 
-    For a collective, `seq` counts the collectives of its group from 1. For a message, `seq` counts
-    the messages with the same sender, receiver and tag. `seq` is 0 before the call is made, and for
-    two waits that are no calls of a process group: for keys of a store, and in `new_group`. Both
-    waits have `op` and `where`; in addition a wait for keys has `keys`, and a wait in `new_group`
-    has `group` and `members`.
+    The number is `seq`. For a collective, `seq` counts the collectives of its group from 1. For a
+    message, `seq` counts the messages with the same sender, receiver and tag. `seq` is 0 before the
+    call is made, and for two waits that are no calls of a process group: for keys of a store, and
+    in `new_group`. Both waits have `op` and `where`; in addition a wait for keys has `keys`, and a
+    wait in `new_group` has `group` and `members`.
     """
 
     op: str  # torch.distributed's name of the operation: "all_reduce", "send"
@@ -73,7 +73,7 @@ class Call(NamedTuple):
 
     @property
     def objects(self) -> int | None:
-        """The length of a list of objects, for the call that moves the list's sizes; else None."""
+        """The length of the list, if the call moves the sizes of a list of objects; else None."""
         is_list = self.via.endswith("_object_list") and self.via != "scatter_object_list"
         return self.shape[0] if is_list and self.dtype == "int64" and self.shape else None
 
@@ -89,11 +89,11 @@ class Call(NamedTuple):
 
     @property
     def makes_group(self) -> bool:
-        """True for a wait in `new_group`, while a new group is made."""
+        """True for a wait in `new_group` in which the ranks make a new group."""
         return not self.seq and bool(self.group)
 
     def ends(self, rank: int) -> tuple[int, int]:
-        """Return the sender and the receiver of a message of rank `rank`, with a known peer."""
+        """Return the sender and the receiver of a message that `rank` sends or receives."""
         assert self.peer is not None
         return (rank, self.peer) if self.op == "send" else (self.peer, rank)
 

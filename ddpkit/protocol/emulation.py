@@ -42,7 +42,7 @@ TimesOf: TypeAlias = dict[int, tuple[int, int]]
 
 
 class SideStretch(NamedTuple):
-    """A time in which kernels run on a stream other than the default stream."""
+    """A stretch of time in which kernels run on a stream other than the default stream."""
 
     stream: int
     start_ns: int
@@ -51,9 +51,9 @@ class SideStretch(NamedTuple):
 
 
 class Starved(NamedTuple):
-    """A time in which each kernel starts when it is launched, so the device waits for the host.
+    """A stretch of time in which each kernel starts at its launch: the device waits for the host.
 
-    waited_ns  the part of this time in which the device computes nothing
+    waited_ns the part of this time in which the device computes nothing
     """
 
     start_ns: int

@@ -41,7 +41,10 @@ class Goodbye:
 
 @dataclass(frozen=True)
 class JobEnded:
-    """A message from rank 0, which has explained why it ends all ranks: print nothing more."""
+    """A message from rank 0: rank 0 has explained the error and ends all ranks.
+
+    The receiver prints nothing more.
+    """
 
 
 Message: TypeAlias = News | Failed | Goodbye | JobEnded
@@ -60,7 +63,7 @@ def to_bytes(message: Message) -> bytes:
 
 
 def from_bytes(data: bytes) -> Message:
-    """Return the message in JSON that `to_bytes` made. An exception in it has no pickle."""
+    """Return the message from the JSON of `to_bytes`; its exception, if any, has no pickle."""
     plain = json.loads(data)
     if plain["kind"] == "News":
         calls = [Call.from_json(call) for call in plain["calls"]]

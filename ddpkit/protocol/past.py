@@ -6,9 +6,9 @@ mapped into memory, beside its black box: a ring of the times of calls, in the b
 and a ring of stretches of compute. A write costs no system call, and the file survives its writer.
 
 The number of an entry is written last, and the file is read only after the rank's death. So if the
-kill interrupts a write, the entry still has its old number, and the reader ignores it. A time that
-is added later, such as the end of a call, is a single write of 8 bytes. The file holds only numbers
-and texts, so its reader executes nothing from it.
+kill interrupts a write, the entry still has its old number, and the reader ignores the entry. A
+time that is added later, such as the end of a call, is a single write of 8 bytes. The file holds
+only numbers and texts, so its reader executes nothing from it.
 
 Times are in ns of the rank's own clock. A time that is not known yet is left out: a time on a GPU,
 or a time on an emulated cluster that depends on an unfinished operation.
@@ -60,7 +60,7 @@ class KeptStretch(NamedTuple):
 
 
 class Past(MappedFile):
-    """The file of one rank; `create` makes an empty file, the constructor opens an existing one."""
+    """The record of one rank; `create` makes an empty file, the constructor opens a file."""
 
     size = SIZE
 
@@ -87,7 +87,7 @@ class Past(MappedFile):
             numbers[at] = call + 1
 
     def note(self, call: int, blocked: Any, done: Any, collected: Any) -> None:
-        """Write the known times of a call; do nothing if a later call has overwritten the call."""
+        """Write the known times of a call; do nothing if a later call has overwritten its place."""
         numbers, at = self._numbers, call % SLOTS * CALL
         if numbers[at] == call + 1:
             numbers[at + BLOCKED] = blocked if type(blocked) is int else UNKNOWN
@@ -96,7 +96,7 @@ class Past(MappedFile):
                 numbers[at + COLLECTED] = collected
 
     def forget(self, call: int) -> None:
-        """Remove a call that was refused, or that is stored in another place now."""
+        """Remove the times of a call that was refused, or that is stored in another place now."""
         if self._numbers[call % SLOTS * CALL] == call + 1:
             self._numbers[call % SLOTS * CALL] = 0
 

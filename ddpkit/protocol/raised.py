@@ -17,7 +17,7 @@ class Frame(NamedTuple):
 
 @dataclass(frozen=True)
 class MemoryFull:
-    """The data of an OutOfMemoryError of a modelled machine (`Raised.full`)."""
+    """The data of a rank's OutOfMemoryError on a modelled machine (`Raised.full`)."""
 
     machine: str
     rank: int

@@ -1,4 +1,4 @@
-"""Shipping of functions and results by cloudpickle, with large tensors beside the pickle.
+"""Pickling of functions and results with cloudpickle, with large tensors outside the pickle.
 
 A function from a notebook cell belongs to `__main__`, which other processes cannot import, so the
 function is pickled by value. The large buffers of a result are sent without pickling (pickle
@@ -161,8 +161,8 @@ class _TensorPickler(CodePickler):
 def is_module_by_name(value: Any) -> bool:
     """True if a value is an imported module with its own class, such as `torch.ops`.
 
-    cloudpickle treats such a module as an object, and ships `torch.ops` with every function in
-    which `torch` and a name `ops` occur, even if `ops` is a local variable.
+    cloudpickle would pickle such a module as an object. It would also pickle `torch.ops` with every
+    function in which `torch` and a name `ops` occur, even if `ops` is a local variable.
     """
     if not isinstance(value, types.ModuleType) or type(value) is types.ModuleType:
         return False
@@ -229,7 +229,7 @@ def _why_unpicklable(
 
 
 def _of_user(value: Any) -> tuple[str, Any, list[tuple[str, Any]] | None]:
-    """Return the user's function in an argument: its name, the function, and `_culprit`'s steps.
+    """Return the user's function inside an argument: its name, the function, and its `_culprit`.
 
     A check sends a student's answer inside partials and functions of the kit.
     """
@@ -265,7 +265,7 @@ def _uses(name: str, function: Any, chain: list[tuple[str, Any]] | None) -> str:
 
 
 def _leads_to(holder: Any, step: str, value: Any) -> str:
-    """Return the words for one step from a holder to a value: "calls f", "uses the class C"."""
+    """Return the words of an error for one step of a path: "calls f", "uses the class C"."""
     if _has_code(value):
         return f"{'has' if _is_taken_apart(holder) else 'calls'} {step}"
     if isinstance(value, type):
@@ -278,7 +278,10 @@ def _has_code(value: Any) -> bool:
 
 
 def _is_taken_apart(value: Any) -> bool:
-    """True for a class of the user, and for an object of such a class."""
+    """True for a class of the user, and for an object of such a class.
+
+    The search for a culprit looks at the attributes of such values.
+    """
     kind = value if isinstance(value, type) else type(value)
     file = getattr(sys.modules.get(kind.__module__), "__file__", None)
     is_own = kind.__module__ == "__main__" or (file is not None and is_user_file(file))
@@ -286,7 +289,10 @@ def _is_taken_apart(value: Any) -> bool:
 
 
 def _culprit(function: Any, seen: set[int]) -> list[tuple[str, Any]] | None:
-    """Return the path from a function to a variable that cannot be pickled: (name, value) pairs."""
+    """Return the path from a function to a variable that cannot be pickled, or None.
+
+    The path is a list of (name, value), the last of which is the variable.
+    """
     for name, value in _variables(function):
         if id(value) in seen or _picklable(value):
             continue

@@ -1,4 +1,4 @@
-"""Communication without ranks: schedules, their cost, and steps on a network of your choice.
+"""The simulator: schedules of messages, their cost, and training steps on any emulated network.
 
 The simulator needs only the standard library. Its result is a `Trace`, like the result of real
 ranks.

@@ -2,7 +2,7 @@
 
 The package needs only the standard library.
 
-span        Span: one operation of one rank, with its begin and end
+span        Span: one operation of one rank, with its start and end
 base        BaseTrace: the spans of all ranks, the facts of the run, and functions that analyse them
 trace       Trace: a BaseTrace with save, load and to_chrome
 cycles      the ends of steps, derived from the order in which a rank's optimizers step
@@ -14,14 +14,14 @@ peers       match_peers: sets in each span the moment at which the last peer pos
 waits       the waits of ranks for each other, and their lengths
 rounds      the numbers of rounds and of latencies in the messages of an algorithm
 dropped     Dropped: counts of the spans that a rank did not keep; join: the trace of the kept spans
-intervals   exact arithmetic on sets of time
+intervals   exact arithmetic on sets of time intervals
 innermost   the innermost span at each moment, for spans that lie inside each other
 work        WorkDone: a rank's FLOPs in a step, the share of the peak, and the stated amounts
 memory      MemoryLevel: memory held by a rank of a modelled machine, by purpose
 deaths      deaths of ranks, with their times
 names       names of ranks: "server" rather than "rank 0"
-made        the origin of a trace: simulated, emulated, or in a machine's own time
-files/      traces on disk: our own format, Perfetto's and torch.profiler's
+made        the origin of a trace's times: simulated, emulated, or measured
+files/      traces on disk: ddpkit's own format, Perfetto's and torch.profiler's
 """
 
 from ddpkit.text import count, size

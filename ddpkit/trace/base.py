@@ -107,7 +107,7 @@ class BaseTrace:
         return self._by_rank.get(rank, ())
 
     def row(self, rank: int, name: str) -> Sequence[Span]:
-        """Return the spans of one rank in a row of `ROW_OF`.
+        """Return the spans of one rank in one row of a picture.
 
         The rows are "compute", "comm", "copy", "step" and "host".
         """
@@ -179,9 +179,9 @@ class BaseTrace:
         return self._cut[k]
 
     def marks_of(self, rank: int) -> list[int]:
-        """Return the ends of a rank's marked steps, in ns; without marks, those of its optimizers.
+        """Return the ends of a rank's marked steps, or else of its optimizers' steps, in ns.
 
-        If a program has several optimizers, several of these ends belong to one step.
+        If a program has several optimizers, several of these ends belong to one training step.
         """
         marked = any(row == "step" for _, row in self._by_row)
         kind = "step" if marked else "optimizer"

@@ -1,8 +1,8 @@
 """The parts of a rank's time, which add up to the whole time exactly.
 
-There are four parts, and a fifth part in recordings with copies. Time with several activities
-counts as compute if the rank computes, otherwise as communication, and as a copy only if there is
-nothing else.
+There are four parts (compute only, overlap, exposed communication, idle), and a fifth part in
+recordings with copies. Time with several activities counts as compute if the rank computes,
+otherwise as communication, and as a copy only if there is nothing else.
 """
 
 from collections.abc import Iterable, Sequence
@@ -58,8 +58,8 @@ class Activity:
 class Breakdown:
     """The parts of one rank's window, in ns; they add up to the window exactly.
 
-    HolisticTraceAnalysis has the same numbers under other names: its compute is `compute_ns`, its
-    non-compute is ``exposed_ns + copy_ns``.
+    HolisticTraceAnalysis computes the same numbers: its "compute" is `compute_ns`, and its
+    "non-compute" is ``exposed_ns + copy_ns``.
     """
 
     compute_only_ns: int

@@ -30,7 +30,10 @@ def period(kinds: Sequence[object]) -> int:
 
 
 def _marks(spans: Sequence[Span]) -> list[tuple[tuple[str, ...], int]]:
-    """Return groups of optimizer steps without work in between: the names, and the group's end."""
+    """Return each group of optimizer steps without other work in between.
+
+    A group is given as the names of its optimizers, and the end of its last step in ns.
+    """
     steps = sorted((s for s in spans if s.kind == "optimizer"), key=lambda s: s.end_ns)
     work = sorted(span.start_ns for span in spans if span.kind in WORK)
     marks: list[tuple[tuple[str, ...], int]] = []

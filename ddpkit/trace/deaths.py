@@ -10,7 +10,7 @@ UNENDED = "unended"  # among a span's args: the rank was ended during the call
 
 
 def death_fact(rank: int, ns: int) -> dict[str, Scalar]:
-    """Return the fact for a trace that `rank` died at the time `ns` of the trace."""
+    """Return the fact, for a trace, that `rank` died at the trace's time `ns`."""
     return {_fact(rank): ns}
 
 

@@ -43,7 +43,7 @@ def join(
 
 
 def _operations_inside(spans: Sequence[Span]) -> Sequence[Span]:
-    """Return the spans, without operations before the first and after the last call or module.
+    """Return the spans; operations before or after all calls and modules are cut off.
 
     A trace lasts from the first call or module of any rank to the last. Operations outside modules
     that make the model and the inputs come before, and must not make the trace longer.

@@ -1,6 +1,6 @@
 """Exact arithmetic on sets of time, each a list of half-open intervals ``[start, end)`` in ns.
 
-All times are integers: the parts of a step must add up to the step to the nanosecond, and floats
+All times are integers, because the parts of a step must add up to the step exactly, and floats
 would not. Every function takes intervals in any order, overlapping or empty, and returns *normal*
 intervals: sorted, disjoint, neither touching nor empty.
 """

@@ -11,7 +11,7 @@ from ddpkit.trace.trace import Trace
 
 
 def with_names(trace: Trace, names: Mapping[int, str]) -> Trace:
-    """Return the trace with names for ranks in pictures and texts.
+    """Return the trace with names for ranks, which pictures and texts show.
 
     Raises TraceError for a rank that does not exist, or a name that is no text.
     """

@@ -54,7 +54,10 @@ class Starvation:
 
 
 def starvation(trace: BaseTrace, rank: int) -> Starvation | None:
-    """Return how a rank's device waits for launches in the rank's window; None without waits."""
+    """Return the time in which a rank's device waits for launches in the rank's window.
+
+    Returns None if the device never waits.
+    """
     window = trace.window_of(rank)
     stretches = [span for span in trace.row(rank, "host") if LIMIT in span.args]
     parts = [_waited(span, window) for span in stretches]
@@ -65,9 +68,9 @@ def starvation(trace: BaseTrace, rank: int) -> Starvation | None:
 
 
 def _waited(span: Span, window: Interval) -> int:
-    """Return the waiting time, in ns, of a stretch inside a window.
+    """Return the part of a stretch's waiting time that lies inside a window, in ns.
 
-    The wait of the whole stretch is shared out in proportion to time.
+    The waiting time is assumed to be spread evenly over the stretch.
     """
     inside = total(intersect([(span.start_ns, span.end_ns)], [window]))
     return round(int(span.args[LIMIT]) * inside / max(1, span.duration_ns))

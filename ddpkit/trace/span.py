@@ -51,7 +51,7 @@ class Span:
     ready_ns  for "comm" the moment at which every peer had posted too: until then the operation
               waits for a peer, then bytes move. None if unknown, or if the operation ended without
               its peers.
-    blocked_ns  for "comm" the begin of the wait by the rank's own thread: ``start_ns`` of a
+    blocked_ns  for "comm" the start of the wait by the rank's main thread: ``start_ns`` of a
               blocking call, the ``wait()`` of an asynchronous call, None without a wait. From
               then to ``end_ns`` the rank computes nothing, even inside a compute span.
     collected_ns  for "comm" the end of the rank's wait, later than ``end_ns`` if the operation
@@ -60,7 +60,7 @@ class Span:
     peer      send: the destination; recv: the source (ranks of the whole job).
     group, seq  the process group and the number of the operation in the group: equal on all
               ranks of a collective.
-    args      more facts, for people: {"bucket": 3, "group_size": 2, "tag": 0}. Further keys:
+    args      more facts by name: {"bucket": 3, "group_size": 2, "tag": 0}. Further keys:
               "dtype", "reduce" of an operation on tensors: {"dtype": "float16", "reduce": "SUM"};
               "root" of a collective with a root: a rank of the whole job;
               "group_desc" of a named group: a device mesh's dimension and the members, "tp [0, 1]";

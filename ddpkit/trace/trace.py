@@ -27,12 +27,12 @@ class Trace(BaseTrace):
     the reason; a run after torchrun's restart of its job adds "restart": "1 of 2". A rank that died
     adds "death of rank 2", the time of the death in ns of the trace.
 
-    ``bounds`` gives a rank a window of its own, (start, end) in ns; `step` uses bounds to restrict
-    a trace. Without bounds the window is common to all ranks, from the first start to the last end,
-    so pictures show that a rank which is done early is idle.
+    ``bounds`` has a rank's own window, (start, end) in ns; `step` uses bounds to restrict a trace.
+    Without bounds the window is common to all ranks, from the first start to the last end, so
+    pictures show the idle time of a rank that is done early.
 
     ``memory`` has the bytes that each rank of a modelled machine held, from moment to moment, by
-    purpose (`MEMORY_KINDS`); `peak` returns the most.
+    purpose (`MEMORY_KINDS`); `peak` returns the highest level.
     """
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -43,8 +43,8 @@ class Trace(BaseTrace):
     def load(cls, *paths: str | os.PathLike[str]) -> "Trace":
         """Read a file made by `save`, or the files of torch.profiler, one per rank of a run.
 
-        A folder stands for its files that end in ".json" or ".json.gz". The content of a file
-        decides its kind. If files of some ranks are missing, those ranks have empty windows. Raises
+        A folder stands for its files that end in ".json" or ".json.gz". The content of a file shows
+        which kind it is. If files of some ranks are missing, those ranks have empty windows. Raises
         TraceError, in one sentence, for other files.
         """
         found = sources.read(paths)
@@ -58,8 +58,9 @@ class Trace(BaseTrace):
         kernels, so that HolisticTraceAnalysis computes the numbers of `breakdown`.
 
         Times are rounded to 1 us. Ranks with an empty window are left out. Returns the paths of the
-        written files. Raises TraceError if a file cannot be written. Raises TraceError also if the
-        folder already holds other traces, because HolisticTraceAnalysis would take them for ranks.
+        written files. Raises TraceError if a file cannot be written. It also raises TraceError if
+        the folder already holds other traces, because HolisticTraceAnalysis would take these for
+        ranks.
         """
         return chrome.write(self, Path(path))
 

@@ -89,8 +89,8 @@ class Traffic:
     def table(self, only: Sequence[int] = ()) -> str:
         """Return a table as text: messages, bytes, receivers and collectives, one line per rank.
 
-        If all ranks have equal traffic, as in a collective, one line stands for all. Ranks that
-        were not recorded have no line.
+        If all ranks have equal traffic, as in a collective, the table has one line for all ranks.
+        Ranks that were not recorded have no line.
 
         only  if the ranks differ, the ranks that get a line; empty: all ranks
         """

@@ -43,10 +43,10 @@ def waits_between(
 def waited_for(
     comm: Iterable[Span], last: Mapping[int, int], counted: Mapping[int, Sequence[Interval]]
 ) -> dict[int, int]:
-    """Return, for each rank, the sum in ns of the other ranks' waits for it in these operations.
+    """Return, for each rank, the sum of the times for which other ranks waited for the rank, in ns.
 
-    ``last`` is the result of `last_in`. The waits of a rank count only inside the rank's times in
-    ``counted``.
+    Only the waits in `operations` count, and only inside the waiting rank's times in ``counted``.
+    ``last`` is the result of `last_in`.
     """
     totals: dict[int, int] = defaultdict(int)
     for (rank, latest), times in waits_between(comm, last).items():

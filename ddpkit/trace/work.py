@@ -20,7 +20,7 @@ class WorkDone:
     recomputed_flops   FLOPs in `flops` for forward operations that a backward repeated
     peak_ns            the time that `flops` take at the machine's peak
     recomputed_peak_ns the time that `recomputed_flops` take at the machine's peak
-    launches           on a machine with a device: the operations that the host has launched
+    launches           on a machine with a device: the number of operations that the host launched
     host_ns            on a machine with a device: the time of the host's launches and operations,
                        without waits
     amounts            the amounts of `ddpkit.step(tokens=...)`
@@ -37,12 +37,18 @@ class WorkDone:
 
     @property
     def model_share(self) -> float:
-        """The share of the peak, without repeated FLOPs (MFU of Chowdhery et al., PaLM, 2022)."""
+        """The share of the machine's peak, without repeated FLOPs.
+
+        This is the MFU of Chowdhery et al., PaLM, 2022.
+        """
         return self._share(self.peak_ns - self.recomputed_peak_ns)
 
     @property
     def hardware_share(self) -> float:
-        """The share of the peak, with repeated FLOPs (HFU of the same paper)."""
+        """The share of the machine's peak, with repeated FLOPs.
+
+        This is the HFU of Chowdhery et al., PaLM, 2022.
+        """
         return self._share(self.peak_ns)
 
     @property

@@ -1,4 +1,4 @@
-"""Asking of questions in the sandbox's kernel: calls the student's answer, and makes the claim.
+"""The asking of questions in the sandbox's kernel: `ask` calls the answer, and makes the claim.
 
 The grader has put the questions into the folder `DDPKIT_QUESTIONS`. The grader outside trusts no
 result of this code, because it runs beside the student's code.
@@ -82,7 +82,7 @@ def ask(key: str) -> None:
 
 
 def _stops(key: str, claim: dict[str, Any]) -> bool:
-    """True if the claim ends its exercise, as far as this can be known without expected values."""
+    """True if the claim ends its exercise, as far as can be known without expected values."""
     if "trouble" not in claim:
         return False
     file = Path(os.environ["DDPKIT_QUESTIONS"], "stops.json")

@@ -1,4 +1,4 @@
-"""Encoding of values as plain JSON, to leave the sandbox.
+"""`encode`: encodes values as plain JSON, the only form in which they leave the sandbox.
 
 A claim is never pickled, because loading a pickle can run code. Outside, `ddpkit.grade.decode`
 reads the claim.

@@ -1,4 +1,6 @@
-"""The sandbox's kernel, `python -m ddpkit.grade.inside.kernel -f FILE`, for ipykernel_launcher.
+"""The sandbox's kernel, which replaces ipykernel_launcher.
+
+The command is `python -m ddpkit.grade.inside.kernel -f FILE`.
 
 The problem. A kernel and its forkserver are two programs, and each takes 1.5 s of processor time to
 import torch: a third of the time to grade a small notebook. Here the kernel imports torch while it

@@ -100,14 +100,14 @@ def _where(traceback: list[Any]) -> str:
 
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_protocol(item: Any, nextitem: Any) -> Iterator[None]:
-    """Store if this cell is the last one."""
+    """Store in `_last` if this cell is the last one."""
     global _last
     _last = nextitem is None
     yield
 
 
 def pytest_sessionfinish() -> None:
-    """Write the end to the record if no last cell has: pytest failed or collected no cells."""
+    """Write the end of the session to the record, for example if pytest collected no cells."""
     _end(done=False)
 
 

@@ -2,7 +2,7 @@
 
 roster       the people in the course, and their submissions
 overrides    a teacher's own points and comments, which every regrade keeps
-anonymous    codes in place of names, and the file that links codes and names
+anonymous    codes in place of names, and a file with the name that belongs to each code
 gradebook    a table of points: a row for each person, a column for each lab
 lms          the gradebook in the formats that Canvas and Moodle import
 statistics   how often each case fails, and with which hint

@@ -1,4 +1,4 @@
-"""Codes in place of names, and a private file that links codes and names."""
+"""Codes in place of names, and a private file with the name that belongs to each code."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """A teacher's own points and comments, in a file beside the results.
 
-Every report contains them. An entry of the file looks like this:
+Every report contains these points and comments. An entry of the file looks like this:
 
     [[override]]
     name = "emil/00_ranks.ipynb"      # as the reports name the submission

@@ -50,10 +50,10 @@ def _questions(results: Sequence[Result]) -> Iterator[str]:
 
 
 def sources(results: Sequence[Result], folder: Path) -> int:
-    """Write each answer's code as FOLDER/LAB/EXERCISE/SUBMISSION.py; return the number of files.
+    """Write the code of each answer as FOLDER/LAB/EXERCISE/SUBMISSION.py; return the file count.
 
-    Programs that look for copies compare the files of one exercise's folder. Raises GradeError if
-    a file cannot be written.
+    A plagiarism checker can compare the files in one exercise's folder. Raises GradeError if a file
+    cannot be written.
     """
     count = 0
     for result in _there(results):
@@ -71,7 +71,7 @@ def _there(results: Sequence[Result]) -> Iterator[Result]:
 
 
 def _write(path: Path, text: str) -> None:
-    """Write one file of many without waiting for the disk, as the next report can make it again."""
+    """Write one of many files without waiting for the disk; the next report can write it again."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, "utf-8")

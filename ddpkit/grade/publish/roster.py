@@ -53,7 +53,7 @@ class Roster:
     columns: tuple[str, ...] = ()
 
     def owner(self, submission: str) -> Person | None:
-        """Return the person who made a submission; None if nobody in the roster did.
+        """Return the person to whom a submission belongs; None if the roster has no such person.
 
         `submission` is a path as in the results. Raises GradeError if the submission fits two
         people.
@@ -98,7 +98,7 @@ def _composed(name: str) -> str:
 
 
 def read_roster(path: Path) -> Roster:
-    """Read a roster of any of the three kinds.
+    """Return the roster in a file of any of the three kinds.
 
     Raises GradeError if the file is no roster, or if two people have the same id.
     """

@@ -28,7 +28,7 @@ JOIN_SESSION_KEYRING = 1
 
 @dataclass(frozen=True)
 class Limits:
-    """The limits of one submission."""
+    """The limits on time, memory, processes and files of one submission."""
 
     cell_s: float = 60.0  # seconds for a cell or a case; waits for a busy core do not count
     case_s: float = 0.0  # seconds until a case ends by itself; 0: never
@@ -78,9 +78,9 @@ class Sandbox(Protocol):
 
 
 def copy_course(folder: Path, lab: str, opened: str = "") -> Path:
-    """Copy ddpkit into `folder`, for the sandbox of lab NN; return the copy's package.
+    """Copy ddpkit into `folder`, for the sandbox of lab NN; return the path of the copied package.
 
-    opened  the first lab that is still open ("03"); "" stands for lab NN
+    opened the first lab that is still open ("03"); "" stands for lab NN
 
     The copy does not contain the answers of open labs, the answers and checks of lab NN and of
     later labs, or the parts of the grader that run outside.
@@ -126,7 +126,10 @@ def _leave_bare(course: Path) -> None:
 
 
 def open_to_all(folder: Path) -> None:
-    """Make a folder of the grader readable for every user who can reach it."""
+    """Make a folder of the grader readable for every user.
+
+    The permissions of the outer folders stay as they are.
+    """
     for path in (folder, *folder.rglob("*")):
         path.chmod(0o755 if path.is_dir() else 0o644)
 
@@ -187,7 +190,7 @@ def environment(
 
 
 def confine(limits: Limits) -> None:
-    """Limit this process and all its children, and remove the grader's environment keys.
+    """Limit this process and all its children, and replace the grader's keyring by an empty one.
 
     This function is meant for a `preexec_fn`.
     """

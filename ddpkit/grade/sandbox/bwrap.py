@@ -109,7 +109,7 @@ def _refused(rights: Sequence[str], command: Sequence[str]) -> str:
 
 
 def become(user: int) -> list[str]:
-    """Return the start of a command line; the rest of the command then runs as the user `user`."""
+    """Return the start of a command line, which runs the rest of the command as the user `user`."""
     return ["setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups", "--inh-caps=-all"]
 
 
@@ -128,7 +128,7 @@ def _filter() -> Iterator[tuple[list[str], list[int]]]:
 class Bwrap:
     """A sandbox made by bubblewrap, for one run.
 
-    course  the copy of ddpkit for the inside, made by `copy_course`
+    course  the copy of ddpkit that is visible in the sandbox, made by `copy_course`
     job     the folder of the notebook and the questions
     """
 
@@ -168,7 +168,7 @@ class Bwrap:
         confine(self.limits)
 
     def usage(self) -> Usage:
-        """Return the resources that the processes inside use now and have used so far."""
+        """Return the resources that the processes in the sandbox use now, and have used so far."""
         assert self.process is not None
         used = self.meter.look(self._processes)
         used.memory += memory_of_names(self.inside, self.limits.disk) if self.inside else 0
@@ -181,7 +181,7 @@ class Bwrap:
         return found
 
     def end(self) -> None:
-        """End all processes inside: the kernel kills them when the first process ends."""
+        """End all processes in the sandbox: the kernel kills them when the first process ends."""
         if self.process is not None:
             with suppress(ProcessLookupError):
                 os.kill(self.process.pid, signal.SIGKILL)
@@ -190,11 +190,11 @@ class Bwrap:
 
 
 def memory_of_names(pid: int, disk: int) -> int:
-    """Return the bytes of kernel memory that files in the memory folders take, even if empty.
+    """Return the bytes of kernel memory for the files in the sandbox's memory folders.
 
-    The sizes of files do not show this memory: millions of empty files would take gigabytes. If the
-    size of a folder is not `disk`, the folder belongs to the machine, because the process has not
-    yet entered the sandbox.
+    Even empty files take kernel memory, which their sizes do not show: millions of empty files
+    would take gigabytes. If the size of a folder is not `disk`, the folder belongs to the machine,
+    because the process has not yet entered the sandbox.
     """
     total = 0
     for folder in (*IN_MEMORY, str(JOB)):
@@ -206,9 +206,9 @@ def memory_of_names(pid: int, disk: int) -> int:
 
 
 def mounts(course: Path, job: Path, disk: int) -> list[str]:
-    """Return bwrap's arguments for the files inside.
+    """Return bwrap's arguments for the files and folders that are visible in the sandbox.
 
-    disk  the size of a folder in memory, in bytes
+    disk the size of a folder in memory, in bytes
     """
     arguments = ["--proc", "/proc", "--dev", "/dev"]
     # bwrap itself protects /proc/sys only if that folder, not just its files, is writable.

@@ -73,13 +73,13 @@ class ControlGroup:
                     (folder / name).write_text(str(value))
 
     def enter(self) -> None:
-        """Put this process and all its future children into the group; for a `preexec_fn`."""
+        """Put this process and all its future children into the group, in a `preexec_fn`."""
         for folder in self.folders:
             with suppress(OSError), open(folder / "cgroup.procs", "w") as file:
                 file.write("0")  # "0" stands for the writing process
 
     def added(self, used: Usage) -> Usage:
-        """Return the meter's numbers; after a kill by the kernel, with memory above the limit."""
+        """Return the meter's numbers; if the kernel killed a process, with too much memory."""
         return replace(used, memory=max(used.memory, self.memory)) if self.has_killed else used
 
     @property
@@ -122,9 +122,9 @@ def _above(root: Path, own: Path) -> tuple[int, list[Path]]:
 
 
 def _seen(mounted: Path, path: str) -> Path:
-    """Return the folder of a control group.
+    """Return the folder of this process's control group below a mount point.
 
-    In a container, the group's folder may be mounted as the top folder.
+    In a container, this folder may be the mount point itself.
     """
     return mounted / path if (mounted / path).is_dir() else mounted
 

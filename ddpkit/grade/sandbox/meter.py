@@ -1,4 +1,4 @@
-"""Measurement of the resources that a sandbox's processes use, repeated from outside."""
+"""`UseMeter`: measures the resources that a sandbox's processes use, from outside."""
 
 from __future__ import annotations
 

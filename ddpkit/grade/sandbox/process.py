@@ -29,7 +29,7 @@ class Stat:
 
 
 def stat_of(path: str) -> Stat:
-    """Read the stat file of a process or a thread, such as "/proc/12/stat".
+    """Return the fields of a process's or a thread's stat file, such as "/proc/12/stat".
 
     The process's name stands in brackets, and may itself contain brackets and blanks: ") Z ". So
     the fields begin after the last bracket. Raises OSError or ValueError if the file has no such

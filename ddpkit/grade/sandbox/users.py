@@ -1,6 +1,6 @@
-"""Unused user ids of this machine, for student code that runs as a separate user.
+"""Unused user ids of this machine, under which student code can run.
 
-After a run, no file of the id is left.
+`owned_in` finds the files that such a user has left.
 """
 
 from __future__ import annotations

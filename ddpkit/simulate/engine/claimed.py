@@ -1,4 +1,4 @@
-"""Reports of ranks about their own work, as plain data, and the time of the reported work.
+"""The time of the work that ranks report about themselves; the reports are plain data.
 
 A program is a list. It has an entry for each act of a rank's main thread that moves the rank's
 clock on a modelled machine, in the order of the acts:

@@ -1,12 +1,12 @@
-"""A device's places, each of which does one item at a time: compute, and the engines that copy.
+"""The places of a device: compute, and the copy engines. A place does one item at a time.
 
 An item is ready when its host has launched it and all items that it follows have ended. A place
-takes the item that was ready first, and among equals the item that was launched first. An item of a
-stream of higher priority interrupts the running item, which continues afterwards with its
-remaining work.
+starts the item that was ready first; among items that were ready at one time, the item that was
+launched first. An item of a stream of higher priority interrupts the running item, which continues
+afterwards with its remaining work.
 
-It would be simpler to serve items in the order of the launches. But a host launches far ahead, and
-an item that waits for the network would then hold up kernels of other streams that could run.
+It would be simpler to run items in the order of the launches. But a host launches far ahead, and an
+item that waits for the network would then hold up kernels of other streams that could run.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Item:
     """A kernel or a copy on a device. Its times are in ns, and `UNKNOWN` until they are known.
 
     turn      the number of the item's launch, counted on its rank
-    priority  the priority of the stream: the lower number is served first
+    priority  the priority of the item's stream: the item with the lowest number runs first
     """
 
     rank: int

@@ -2,12 +2,13 @@
 
 Rank r of a group is a copy of rank r mod p. In a ring, and in any other schedule that looks alike
 from each rank, messages of a copy move like messages of the original. So only the first p ranks
-have steps. A step names the peer's true number in the group, because the number decides the link of
-the message; `Network` then hands the message to the peer's original.
+have steps. A step names the peer's true number in the group, because this number decides the link
+of the message. If the peer is a copy, `Network` hands the message to the copy's original.
 
 A ring of 512 ranks has 511 rounds. Beyond `MOST_ROUNDS`, one message stands for several rounds in a
-row: it has the bytes and the latencies of all these rounds. On equal links the ring takes as long
-as without merging. Between hosts, the difference is less than the time of one merged message.
+row: it has the bytes and the latencies of all these rounds. On equal links this merging does not
+change the time of the ring. Between hosts, the difference is less than the time of one merged
+message.
 """
 
 from collections.abc import Iterator

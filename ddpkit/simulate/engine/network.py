@@ -1,7 +1,7 @@
 """All messages of a cluster, moved in the order of time by the rules of `ddpkit.link`.
 
-`ddpkit.link` states the cost of a message, and this module applies the statement. A `Network` has
-the two sides of every link and a queue of events. Callers post sends, receives and collectives,
+`ddpkit.link` has the rule for the time of a message, and this module applies the rule. A `Network`
+has the two sides of every link and a queue of events. Callers post sends, receives and collectives,
 each with its time, and call `advance` up to a time before which all posts are known. The simulator
 knows all of a schedule at once; the timekeeper of real ranks (`cluster.local.timekeeper`) finds the
 time before which no rank can still post. The first message to need a side gets the side. Messages
@@ -15,10 +15,11 @@ A rank may have a device, with places: compute, and engines that copy (`device`)
 item to a place. The caller launches an item once the ends of all items that it follows are known.
 
 Events of one time happen in this order: items end, posts count, items start, messages leave, and
-messages arrive. If several messages could leave a free side, the first sent leaves first; of
-messages that a rank sent at one time, the first posted. Messages that arrive at one time come in by
-round and rank; messages of one rank come in as they left. So runs with equal posts have equal
-times, in whatever order the posts of different ranks are told.
+messages arrive. If several messages could leave a free side, the message that was sent first leaves
+first; if a rank sent them at one time, the message that was posted first. Messages that arrive at
+one time are received in the order of their rounds and ranks; messages of one rank in the order in
+which they left. So runs with equal posts have equal times, even if callers post for different ranks
+in another order.
 """
 
 from __future__ import annotations
@@ -124,10 +125,10 @@ class Network:
     def launch(
         self, ns: int, rank: int, place: str, work_ns: int, turn: int, priority: int = 0
     ) -> Item:
-        """Launch an item of ``work_ns`` on a place of a rank's device, ready at `ns`.
+        """Launch an item that takes ``work_ns`` on a place of a rank's device, ready at `ns`.
 
         ``turn`` grows with the rank's launches. If items of one priority are ready at one time, the
-        item that was launched first is served first.
+        item that was launched first runs first.
         """
         at = self._on_devices.setdefault((rank, place), DevicePlace())
         item = Item(rank, work_ns, turn, priority)
@@ -372,10 +373,7 @@ class Network:
         return received
 
     def _part_done(self, part: Part) -> None:
-        """End a rank's part; if all parts must end together, end all parts with the last one.
-
-        A part that must not end before the last post is ended by that post (`enter`).
-        """
+        """End a rank's part in a collective; parts that must end together end with the last."""
         play = part.play
         play.done.append(part)
         everybody = len(play.done) == play.present

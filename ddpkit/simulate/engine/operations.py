@@ -34,7 +34,7 @@ AFTER_ALL = frozenset({"reduce"})
 def schedule_of(operation: str, nbytes: int, world_size: int, root: int = 0) -> Schedule:
     """Return the messages of a collective, in bytes. ``nbytes`` is the input of one rank.
 
-    The parts of an exchange are equal; `exchange` has the messages for unequal parts.
+    In an all-to-all, all parts are equal here; `exchange` returns the messages for unequal parts.
     """
     operation = operation.removesuffix("_coalesced")
     if operation in EXCHANGES:

@@ -73,7 +73,7 @@ class Played:
         return max(self.ends_ns, default=0)
 
     def trace(self) -> Trace:
-        """Return the trace of the ranks."""
+        """Return the trace of all ranks."""
         facts = {"backend": "simulated", "emulated": str(self.links), **self.program.facts}
         with _no_look_for_garbage():
             return Trace(match_peers(self.spans), self.program.world_size, facts)
@@ -258,7 +258,7 @@ class _ProgramRank:
         return (Unended(self.number, s) for s, handle in self.taken if handle.done_ns == UNKNOWN)
 
     def spans(self) -> list[Span]:
-        """Return the spans of the rank, in the order of their begins."""
+        """Return the spans of the rank, in the order of their starts."""
         rank = self.number
         spans = [
             Span(rank, "compute", work.name, work.kind, start, start + work.ns, work.bytes,

@@ -44,7 +44,7 @@ class End:
             self.found(self)
 
     def finish(self, done_ns: int) -> None:
-        """Record the time at which this end is done."""
+        """Record the time at which this send or receive is done."""
         self.done_ns = done_ns
         if self.then is not None:
             self.then(self)
@@ -153,7 +153,7 @@ class Channel:
 
 @dataclass(slots=True, eq=False)
 class Part:
-    """One rank's part in a collective."""
+    """One rank's part in a collective: its steps, and the time at which it ends."""
 
     rank: int
     posted_ns: int
@@ -186,7 +186,7 @@ class Part:
 
 @dataclass(slots=True, eq=False)
 class Play:
-    """A collective: its members, and the messages under way in it."""
+    """A collective under way: its members, and the messages in it."""
 
     key: tuple[Hashable, Hashable]  # the stream, and the collective's key in the stream
     members: tuple[int, ...]

@@ -1,9 +1,9 @@
 """The queues of a device: for each new item, the earlier items that must end before it starts.
 
 A host launches items on streams, and goes on. An item follows the last item of its stream, and all
-items for which the stream was told to wait. A communicator is one queue for collectives of all
-streams: each collective also follows the communicator's last collective. (CUDA C++ Programming
-Guide, "Streams"; NCCL User Guide, "Using multiple NCCL communicators concurrently".)
+items for which the stream was told to wait. A communicator is a queue for the collectives of all
+streams: a collective also follows the communicator's last collective. (CUDA C++ Programming Guide,
+"Streams"; NCCL User Guide, "Using multiple NCCL communicators concurrently".)
 
 The simulator and real ranks both use `Queues`: in the simulator's programs the items are handles,
 and on real ranks they are the timekeeper's numbers of operations.

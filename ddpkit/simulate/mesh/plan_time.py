@@ -1,10 +1,10 @@
-"""A step of a plan on a mesh, event by event: `plan_time`.
+"""`plan_time`: the trace of a training step under a plan on a mesh, simulated event by event.
 
 Each rank follows 1F1B through its blocks, as `ddpkit.mesh.train_on_mesh` does on real ranks. The
 slices of a block add up their results once in the block's forward and once in its backward. In the
-last micro-batch's backward, each block's gradients leave for the other replicas as soon as they are
-ready. With shards the gradients are reduce-scattered, and the new parameters are all-gathered after
-the optimizer.
+last micro-batch's backward, each block's gradients are sent to the other replicas as soon as they
+are ready. With shards the gradients are reduce-scattered, and the new parameters are all-gathered
+after the optimizer.
 """
 
 from __future__ import annotations

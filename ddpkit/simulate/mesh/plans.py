@@ -1,4 +1,4 @@
-"""Plans of a mesh: the numbers of replicas, stages and slices, and the places of their ranks.
+"""Plans of a mesh: the numbers of replicas, stages and slices, and the numbers of their ranks.
 
 The mesh has three dimensions, and ranks are numbered row by row in the order of `AXES`. Ranks with
 neighbouring numbers are slices of the same layers; then come the stages, and the numbers of
@@ -64,9 +64,9 @@ class MeshModel:
     """A model of equal blocks: x + down(relu(up(x))), without biases, in float32.
 
     blocks  number of blocks; a stage has a part of them
-    width   numbers in a row between blocks
-    hidden  numbers in a row inside a block; a slice has a part of them
-    batch   rows of a training step, shared out among replicas and micro-batches
+    width   numbers in each row of a block's input and output
+    hidden  numbers in each row inside a block; a slice has a part of them
+    batch   rows of a training step, divided among replicas and micro-batches
     """
 
     blocks: int
@@ -76,7 +76,7 @@ class MeshModel:
 
     @property
     def parameters(self) -> int:
-        """Parameters of the whole model: two matrices for each block."""
+        """The number of parameters of the model: two matrices for each block."""
         return 2 * self.width * self.hidden * self.blocks
 
     def check(self, plan: MeshPlan) -> None:
@@ -120,7 +120,7 @@ class MeshMachine:
         return {"hosts of": self.per_host, "inside": self.inside, "between": self.between}
 
     def all_reduce(self, nbytes: int, ranks: int, stride: int) -> float:
-        """Return the seconds of an all-reduce of ``ranks`` ranks, ``stride`` apart, in a ring.
+        """Return the time in s of a ring all-reduce; the ranks' numbers are ``stride`` apart.
 
         The ring has 2 (n - 1) rounds, in which each rank sends an n-th of the bytes. Inside a host
         a round takes a message's time. Between hosts some hops are short and some are long, and
@@ -135,7 +135,7 @@ class MeshMachine:
         return 2 * (ranks - 1) * max(hop, occupied if crossing else 0.0)
 
     def message(self, nbytes: int, ranks: int, stride: int) -> float:
-        """Return the mean seconds of a message from a rank to the next rank of a line.
+        """Return the mean time in s of a message from a rank to the next rank of a line.
 
         The line has ``ranks`` ranks, whose numbers are ``stride`` apart.
         """

@@ -1,4 +1,4 @@
-"""Six ways to sum a vector over all ranks, as schedules.
+"""The schedules of six algorithms for an all-reduce, the sum of a vector over all ranks.
 
 Each function takes the number of ranks ``n`` and the ``length`` of the vector in elements. Adding
 is free here: only messages take time (γ = 0 in the notation of Thakur et al.).

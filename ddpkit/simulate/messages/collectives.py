@@ -1,4 +1,4 @@
-"""Schedules of the collectives with one root, and of the halves of a ring.
+"""The schedules of all collectives except the all-reduce.
 
 Each function takes the number of ranks ``n``, the ``length`` of the whole vector in elements, and
 the ``root``. Every rank has room for the whole vector. Where a rank owns a chunk (scatter, gather,

@@ -1,4 +1,4 @@
-"""The cost of each algorithm in closed form: the α–β model, on the links of `ddpkit.link`.
+"""The time of each algorithm as a formula of the α–β model, on the links of `ddpkit.link`.
 
 n ranks have equal links of latency α and bandwidth β; t = S/β for S bytes. S is the whole vector:
 the input of each rank of an all_reduce, the root's input of a scatter, the result of an all_gather.
@@ -100,9 +100,9 @@ def _one(a: float, b: float) -> Terms:
 def _binomial(n: int) -> Terms:
     """Return the terms of a broadcast by a binomial tree, one term for each rank.
 
-    The vector travels to rank r over as many links as the binary form of r has ones. Before it
-    arrives there, as many vectors were sent one after another as the binary form of r has digits.
-    So the last rank to get the vector need not be the one at the end of the most links.
+    The vector travels to rank r over as many links as the binary form of r has ones. On this way,
+    as many vectors are sent one after another as the binary form of r has digits. So the last rank
+    to get the vector need not be the rank with the most ones.
     """
     return frozenset({(float(r.bit_count()), float(r.bit_length())) for r in range(n)})
 

@@ -1,7 +1,7 @@
 """Schedules as data: each rank's sends, receives and sums, with their peers and their order.
 
 A schedule has neither times nor values. `executor` runs a schedule on numbers, `timing` plays it on
-links, `costs` has its time as a formula, and a picture can draw it.
+links, `costs` has its time as a formula, and `ddpkit.view` draws it.
 """
 
 from collections import defaultdict
@@ -83,8 +83,8 @@ class Schedule:
     def rounds(self) -> int:
         """The number of rounds in the schedule; messages of one round do not wait for each other.
 
-        The messages of a run do not name their round; `ddpkit.trace.rounds` counts rounds by the
-        order of messages.
+        The messages of a recorded run have no number of their round, so `ddpkit.trace.rounds`
+        counts rounds from the order of messages.
         """
         return 1 + max((step.round for step in self.steps), default=-1)
 

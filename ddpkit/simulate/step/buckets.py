@@ -36,7 +36,7 @@ def assign_buckets(
     bucket_cap_mb: float | None = None,
     first_bucket_mb: float | None = None,
 ) -> tuple[Bucket, ...]:
-    """Return buckets by torch's rule, in the order of their reduction.
+    """Return the buckets that torch's DDP makes, in the order in which they are reduced.
 
     ``gradients`` are in the order in which they become ready. A bucket holds one dtype. It closes
     when it reaches its cap, and may exceed the cap. Caps are in MB of 2**20 bytes. The first bucket

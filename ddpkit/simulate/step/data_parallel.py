@@ -30,7 +30,7 @@ from ddpkit.trace import Scalar, Span, Trace
 
 @dataclass(frozen=True, slots=True)
 class AllReduce:
-    """One bucket's all_reduce. Times in ns from the start of the step, common to all ranks."""
+    """The all_reduce of one bucket. Times are in ns from the start of the step on all ranks."""
 
     bucket: Bucket
     ready_ns: int  # time at which the last rank posts the bucket
@@ -59,7 +59,7 @@ class Replay:
         return max(*ends, *(step.host_ns for step in _different(self.steps)))
 
     def trace(self, ranks: int | None = None) -> Trace:
-        """Return a trace of all ranks, or of the first ``ranks`` ranks: a picture needs few."""
+        """Return a trace of all ranks, or of the first ``ranks`` ranks, as for a picture."""
         shown = self.world_size if ranks is None else min(ranks, self.world_size)
         facts = dict(self.facts)
         if shown < self.world_size:
@@ -88,7 +88,7 @@ def replay(
     price: Price | None = None,
     streams: int = 1,
 ) -> Replay:
-    """Simulate one data-parallel step.
+    """Return the simulation of one data-parallel step.
 
     ``step`` is the compute of every rank, or a list with the compute of each rank. Without
     ``buckets``, torch's default caps make the buckets; see `assign_buckets`. ``overhead_ns`` is
@@ -174,12 +174,12 @@ def _all_posted(steps: Sequence[Step], buckets: Sequence[Bucket]) -> list[list[i
 
 
 def end_ns(step: Step, all_reduces: Sequence[AllReduce]) -> int:
-    """Return the time at which a rank ends the step, in ns from its start."""
+    """Return the time at which a rank ends the step, in ns from the start of the step."""
     return _reduced_ns(step, all_reduces) + step.finish_ns + step.optimizer_ns
 
 
 def _reduced_ns(step: Step, all_reduces: Sequence[AllReduce]) -> int:
-    """Return the time at which the backward is over and all all_reduces are done."""
+    """Return the time, in ns, at which the backward is over and all all_reduces are done."""
     done = (reduce.done_ns for reduce in all_reduces)
     return max(step.begin_ns + step.backward_ns, max(done, default=0))
 

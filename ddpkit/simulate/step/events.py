@@ -63,7 +63,7 @@ def _lane(
     lane: list[Action] = [Work(step.other_ns, ""), Work(step.forward_ns, "forward", "forward")]
 
     def post(ready: int) -> None:
-        """Add the buckets to the lane that wait for no gradient later than number `ready`."""
+        """Add to the lane the buckets that can be posted when gradient number `ready` is ready."""
         for number, (plan, bucket) in enumerate(zip(plans, buckets, strict=True)):
             if last[number] == ready:
                 turn, stream = divmod(number, streams)

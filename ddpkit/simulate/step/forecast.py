@@ -1,4 +1,4 @@
-"""`forecast`: predicts runs that nobody has made from one recorded run, with a measured error.
+"""`forecast`: predicts new runs from one recorded run, and measures the error of the predictions.
 
 A `Forecast` keeps the data of `what_if`: the typical step of the slowest rank, the recorded
 buckets, the link, and the overhead of an all_reduce. The error of the model is measured on the
@@ -56,7 +56,7 @@ class Forecast:
     ) -> Replay:
         """Return the predicted step on `world_size` ranks, with the recorded batch per rank.
 
-        Arguments that are None stand for the recorded values.
+        An argument that is None is replaced by the recorded value.
 
         The caps of buckets mean the same as in `assign_buckets`: ``first_bucket_mb=1`` alone gives
         the buckets that torch makes without ``bucket_cap_mb``. ``speed=2``: ranks compute twice as

@@ -1,4 +1,4 @@
-"""`HostAhead`: a step on a device with a host that never waits, and so runs ahead of the device.
+"""`HostAhead`: the host's time in a step. A host that never waits runs ahead of its device.
 
 A host that never waits needs the same time to launch each step, whatever the device does. Then each
 of many equal steps takes the longer of two times: the launches, and the device's work with its

@@ -1,8 +1,8 @@
 """Tables of known models' layers: the parameters and multiplications of each layer, without torch.
 
-The tables are made by rule from the papers' architectures; `Step.of_model` divides a step's compute
-among the layers. The tables show when gradients become ready in the backward: in a ResNet most
-bytes are ready early, in a transformer they become ready evenly.
+The tables follow the architectures in the papers; `Step.of_model` divides a step's compute among
+the layers. The tables show when gradients become ready in the backward: in a ResNet most bytes are
+ready early, in a transformer they become ready evenly.
 
 Sources: K. He, X. Zhang, S. Ren, J. Sun, "Deep Residual Learning for Image Recognition", CVPR 2016,
 as torchvision builds it (stride in the 3 × 3 convolution, a linear layer of 1,000 classes); J.

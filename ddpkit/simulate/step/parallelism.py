@@ -102,8 +102,8 @@ class StepCalls:
 def seen(trace: Trace) -> StepCalls:
     """Return the calls of the last step after the warm-up, on the rank that made the most calls.
 
-    In a profiler's recording all calls count as calls in the backward, because a kernel runs later
-    than the forward that launched it.
+    In a profiler's recording all calls count as calls in the backward, because a kernel may run
+    after the end of the forward that launched it.
     """
     if not trace.steps:
         return StepCalls(Count(0, 0))

@@ -56,12 +56,15 @@ def one_f_one_b(stage: int, stages: int, micro: int, warm_up: int | None = None)
 
 
 def eager(stage: int, stages: int, micro: int) -> list[Op]:
-    """Return 1F1B with twice the warm-up, which hides messages, and keeps more activations."""
+    """Return a stage's 1F1B plan with twice the warm-up.
+
+    This plan hides messages better, and keeps more activations.
+    """
     return one_f_one_b(stage, stages, micro, 2 * (stages - 1 - stage))
 
 
 def zero_bubble(stage: int, stages: int, micro: int) -> list[Op]:
-    """Return a stage's ZB-H1 plan: 1F1B with split backwards, where each W waits for a while.
+    """Return a stage's ZB-H1 plan: 1F1B with split backwards, in which the Ws are delayed.
 
     A rank does a W only when more than ``stage`` of its Ws are waiting.
 
@@ -78,7 +81,9 @@ def zero_bubble(stage: int, stages: int, micro: int) -> list[Op]:
 
 
 def interleaved(stage: int, stages: int, micro: int, chunks: int = 2) -> list[Op]:
-    """Return 1F1B for a rank with ``chunks`` layers: the layers ``chunk * stages + stage``.
+    """Return a stage's interleaved 1F1B plan: the rank has the layers ``chunk * stages + stage``.
+
+    ``chunks`` is the number of a rank's layers.
 
     Raises ValueError unless ``stages`` divides ``micro``.
     Source: Narayanan et al., Megatron-LM, 2021, section 2.2.
@@ -128,10 +133,10 @@ def pipeline_plans(name: str, stages: int, micro: int) -> list[list[Op]]:
 
 
 def held(plan: Plan) -> int:
-    """Return the most micro-batches for which a rank keeps activations at one time.
+    """Return the largest number of micro-batches for which a rank keeps activations at one time.
 
-    A forward's activations are kept until the backward of the same layer is over: until its W, if
-    there is one.
+    The activations of a forward are kept until the backward of the same layer is over; if the plan
+    has a W for it, until this W is over.
     """
     split = {op[1:] for op in plan if op[0] == "W"}
     now = most = 0
@@ -220,8 +225,8 @@ def op_of(text: str) -> Op | None:
 def bubbles(trace: Trace) -> list[float]:
     """Return, by rank, the share of the step in which the rank works on no micro-batch.
 
-    The step lasts from the begin of the first operation to the end of the last operation, of all
-    ranks. Operations are the spans with names in the form of `op_name`, in a simulated or a
+    The step lasts from the start of the first operation on any rank to the end of the last
+    operation. Operations are the spans with names in the form of `op_name`, in a simulated or a
     recorded trace. Raises ValueError for a trace without operations.
     """
     ops = [span for span in trace.spans if span.is_compute and op_of(span.name)]

@@ -349,8 +349,8 @@ def share(gradients: Sequence[Span], buckets: Sequence[Span]) -> list[tuple[Span
 
     The gradients of a pair are given as indices in `gradients`.
 
-    Gradients are sorted by their ends. Gradients after the last all_reduce are left out, and so are
-    all_reduces without gradients.
+    ``gradients`` must be sorted by their ends. Gradients after the last all_reduce are left out,
+    and all_reduces without gradients too.
     """
     pairs, first = [], 0
     ends = [gradient.end_ns for gradient in gradients]

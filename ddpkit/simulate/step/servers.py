@@ -1,8 +1,8 @@
 """Parameter servers on emulated links: workers pull, compute and push, and servers answer.
 
 Each rank is a lane of a `Program`. A lane decides its next step while it is played, and posts sends
-and receives like a real rank. So times equal those of an emulated cluster with ranks of the same
-code (lab 08's `push`, `pull` and `serve`).
+and receives like a real rank. So the times equal those of an emulated cluster with ranks that run
+the same code (lab 08's `push`, `pull` and `serve`).
 
 A worker asks every server for the server's chunk of the parameters, computes, and sends each server
 the same chunk of the gradient. A server takes requests from any worker in the order of arrival,
@@ -69,14 +69,16 @@ def parameter_server(
     seconds: float = math.inf,
     slow: Mapping[int, float] | None = None,
 ) -> Served:
-    """Simulate servers that hold ``nbytes`` of parameters together, and workers that train.
+    """Return the simulation of workers that train, and of servers with the parameters.
+
+    All servers together hold ``nbytes`` of parameters.
 
     Ranks 0 to ``servers`` - 1 are servers, all others are workers. ``compute_ns`` is the time of a
     gradient in ns: a number, or a function of the worker's rank and the round. ``slow={3: 4}``:
-    worker 3 takes 4 times as long. A worker makes ``rounds`` rounds (None: without end), and begins
-    no round after ``seconds``. The result has the age of each push: the number of other pushes
-    between a worker's pull and its push. Raises ValueError for arguments that make no run, such as
-    no worker or no end.
+    worker 3 takes 4 times as long. A worker makes ``rounds`` rounds (None: no limit), and begins no
+    round after ``seconds``. The result has the age of each push: the number of other pushes between
+    a worker's pull and its push. Raises ValueError for arguments that make no run, such as no
+    worker or no end.
     """
     if workers < 1 or servers < 1:
         raise ValueError(
@@ -126,7 +128,7 @@ def server_program(
 
 @dataclass
 class _Clocks:
-    """A server's count of the pushes of each unfinished worker, which decides its answers."""
+    """The number of pushes of each unfinished worker at a server, by which the server answers."""
 
     workers: Sequence[int]
     bound: float
@@ -164,7 +166,7 @@ class _Desk:
     requests: dict[tuple[int, int], deque[int]] = field(default_factory=lambda: defaultdict(deque))
 
     def ask(self, worker: int, server: int, request: int) -> MessageEnd:
-        """Return the send of a header with a worker's request to a server."""
+        """Return the step that sends a worker's request to a server, as a small message."""
         self.requests[worker, server].append(request)
         return MessageEnd("isend", server, HEADER_BYTES, HEADER, handle=(server, "asked"))
 

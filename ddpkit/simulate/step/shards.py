@@ -3,7 +3,7 @@
 Each rank keeps 1/n of the parameters of every unit (a layer, or several layers). It gathers a unit
 before the unit's forward, drops the gathered unit afterwards, gathers it again before the backward,
 and reduce-scatters the gradient. This is stage 3 of Rajbhandari et al., ZeRO, 2020, and torch's
-`fully_shard`. The gathers are one process group and the scatters another: each group does its
+`fully_shard`. The gathers and the scatters are in separate process groups: each group does its
 collectives in order, and both groups share the links.
 """
 

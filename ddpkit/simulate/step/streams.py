@@ -38,9 +38,9 @@ def streamed(
     Times are in ns from the start of the step.
 
     ``posted_ns`` has the time at which the last rank posts each bucket. Up to 64 ranks are played
-    message by message. More ranks must use rings on equal links: then one rank, which sends to
-    itself, is played in place of all ranks, with chunks rounded up to whole bytes. Raises
-    ValueError for more than 64 ranks with other algorithms or links.
+    message by message. More ranks must use rings on equal links: then the simulation has a single
+    rank, which sends to itself and stands for all ranks, with chunks rounded up to whole bytes.
+    Raises ValueError for more than 64 ranks with other algorithms or links.
     """
     if len(links) <= MOST_EVENTS:
         program = step_program(steps, buckets, algorithm, streams)
@@ -77,7 +77,7 @@ def _one_for_all(
 
 @lru_cache(64)
 def _ring_of_one(chunk: int, rounds: int) -> Schedule:
-    """Return a schedule of `rounds` rounds; in each round a rank sends a chunk to itself."""
+    """Return a schedule of `rounds` rounds, in each of which a rank sends a chunk to itself."""
     steps: list[Move] = []
     for number in range(rounds):
         steps += [Send(0, 0, (0, chunk), number), Recv(0, 0, (0, chunk), number)]

@@ -1,4 +1,4 @@
-"""Replays a recorded run with new buckets, a new link, or a slow rank.
+"""`what_if`: replays a recorded run with new buckets, a new link, or a slow rank.
 
 The ranks' compute is taken from the recording, the communication is simulated. So the result
 depends on two assumptions: compute takes as long during the new communication as during the

@@ -28,8 +28,8 @@ Reasons for the less obvious choices:
 - HTA takes a file's rank from the first ``"rank": ``, with the space, so the first event has it.
   HTA reads every .json and .gz of the folder.
 - HTA does not count a kernel as compute if its name has "Sync", "Memcpy" or "Memset". It takes any
-  event with "ProfilerStep" in its name for a frame, and leaves out the last frame. So names are
-  changed where they have such a word (`_MISREAD`).
+  event with "ProfilerStep" in its name for a step, and leaves out the last step. So these words
+  are changed in the names of events (`_MISREAD`).
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ _Event = dict[str, Any]
 
 
 def write(trace: BaseTrace, path: Path) -> list[Path]:
-    """Write the files of `Trace.to_chrome`."""
+    """Write the Chrome JSON files for `Trace.to_chrome`, and return their paths."""
     ranks = [rank for rank in trace.ranks if trace.window_of(rank)[0] < trace.window_of(rank)[1]]
     if not ranks:
         return []
@@ -193,7 +193,7 @@ class _Writer:
         return {**found, "step": steps, **others}
 
     def held(self) -> Iterator[_Event]:
-        """Yield counters of the rank's memory, if it is known."""
+        """Yield events with the rank's memory levels, if they are known."""
         for level in inside(self.memory, *self.window):
             at = self._us(max(level.ns, self.window[0]))
             args = dict(zip(MEMORY_KINDS, level.nbytes, strict=True))

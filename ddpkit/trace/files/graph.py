@@ -6,8 +6,8 @@ the thread posts an operation or ends a wait for an operation:
 
 - A stretch of compute depends on the stretch before it, and on the operations for which the
   rank has waited in between.
-- An operation depends on the compute before its post. No stretch before the rank's `wait()`
-  depends on the operation.
+- An operation depends on the compute before its post. Only stretches after the rank's `wait()`
+  depend on the operation.
 - Time in which a rank neither computes nor waits is a stretch of its own, "idle", because another
   network does not make it shorter.
 

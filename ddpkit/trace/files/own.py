@@ -120,7 +120,7 @@ def _columns(spans: Sequence[Span]) -> dict[str, list[Any]]:
 def _of_columns(columns: Any, world_size: int) -> tuple[Span, ...]:
     """Return the spans in a file's columns.
 
-    The single fields are checked only if some field of any span is damaged.
+    Fields are checked one by one only if `_are_sound` finds a damaged column.
     """
     if (
         not isinstance(columns, dict)
@@ -150,7 +150,7 @@ def _of_rows(top: Any, names: tuple[str, ...], world_size: int) -> tuple[Span, .
 def _are_sound(columns: dict[str, list[Any]], world_size: int) -> bool:
     """True if every row of the columns can become a span.
 
-    The check goes through one column after another, not through rows, to be fast.
+    For speed, the types of the values are checked for a whole column at a time.
     """
     for name, column in columns.items():
         allowed: set[type] = {str} if name in _TEXT else {dict} if name == "args" else {int}

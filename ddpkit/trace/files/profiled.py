@@ -84,7 +84,7 @@ def spans_of(recording: Recording) -> list[Span]:
 
 
 class _RankReader:
-    """Goes through the events of one rank and collects the rank's spans."""
+    """Reads the events of one rank, and makes the rank's spans from them."""
 
     def __init__(self, recording: Recording) -> None:
         self.recording = recording
@@ -138,9 +138,9 @@ class _RankReader:
     def steps(self) -> Iterator[Span]:
         """Yield the steps, one for each ``profiler.step()`` or, without these, for each optimizer.
 
-        On a GPU, the GPU's own marks give the time of a step. If a file has no such marks, or marks
-        that are far shorter than the CPU's marks, the time of a step is the time of the kernels
-        that were launched between the CPU's marks.
+        On a GPU, the step marks that the profiler records on the GPU give the time of a step. If a
+        file has no such marks, or marks that are far shorter than the CPU's marks, the time of a
+        step is the time of the kernels that were launched between the CPU's marks.
         """
         for start, end in self._marks(_STEP):
             yield self._step(start, end)
@@ -194,10 +194,10 @@ class _RankReader:
         return Span(self.rank, "step", "step", "step", start, end)
 
     def on_gpu_ready(self) -> None:
-        """Count each gradient in the span of the last kernel that was launched for the gradient.
+        """Record for spans of kernels how many gradients became ready with them.
 
-        The number of kernels is not the number of gradients: a gradient has several kernels, or
-        none.
+        A gradient is counted for the last kernel that was launched for it. The number of kernels is
+        not the number of gradients: a gradient has several kernels, or none.
         """
         backward = [
             (moment, self.computes[key])
