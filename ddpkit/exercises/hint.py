@@ -36,8 +36,8 @@ class Seen:
 
     These names always exist:
 
-    - `error`: the exception, or None. In the grader, outside the sandbox, it has the same class and
-      message, but no fields, so use `kind`, `stuck`, `raised` … instead of fields.
+    - `error`: the exception, or None. The grader knows only its class and
+      message, so use `kind`, `stuck`, `raised` … rather than its fields.
     - `kind`, `stuck`, `mismatch`, `attribute`, `dtypes`: see `Trouble`; empty without an exception.
     - `raised`: the name of the exception's class, on a rank if a rank raised; else "".
     - `expect`: the expected values, by name.

@@ -96,7 +96,7 @@ class Trouble:
         return f"{self.type}: {detail}" if detail else self.type
 
     def claimed(self) -> dict[str, Any]:
-        """Return the trouble as plain JSON data, to leave the grader's sandbox."""
+        """Return the data as plain JSON values, to leave the grader's sandbox."""
         return asdict(self)
 
 
@@ -120,7 +120,7 @@ def trouble_of(error: BaseException) -> Trouble:
 
 
 def from_claim(claim: object) -> Trouble:
-    """Return the trouble in a claim.
+    """Return the data of an exception from a claim.
 
     A student's code may have made the claim, so no type or size in it is trusted.
     """

@@ -1,15 +1,14 @@
 """Places in a submission that a teacher may want to read: lines of a report, without points.
 
-Points depend only on the results of answers. An answer that uses the kit's internals may have
-copied the right values, and a teacher of two hundred students reads no notebook without a reason.
-Each line of the report names something in the code that no answer of the labs needs. A student may
-still have good reasons for such code.
+Points depend only on the results of answers. An answer that uses the internal parts of the kit may
+have copied the right values, and a teacher of two hundred students reads no notebook without a
+reason. Each line of the report names something in the code that no answer of the labs needs. A
+student may still have good reasons for such code.
 
-There are three kinds of lines. Lines of the first kind name internals of the kit or of Python, even
-if the name comes from an assignment or a constant. Lines of the second kind name places at which
-code makes a name at run time, because this could be any name. Lines of the third kind name calls
-that use files, processes or dispatch modes. No score depends on the lines, because code can always
-be disguised.
+There are three kinds of lines. Lines of the first kind report internal names of the kit or of
+Python, even in an assignment or a constant. Lines of the second kind report code that makes a name
+at run time, because this could be any name. Lines of the third kind report calls that use files,
+processes or dispatch modes. No score depends on the lines, because code can always be disguised.
 """
 
 from __future__ import annotations
@@ -225,7 +224,7 @@ def _is_dotted(node: ast.AST) -> bool:
 
 
 def _named_at_all(dotted: str) -> bool:
-    """True for the name of an internal, and of a module that contains internals, such as `sys`."""
+    """True for internal names of the kit or of Python, and for modules with such names (`sys`)."""
     return any(
         each.startswith(f"{dotted}.") or _begins(dotted, (each,))
         for names in NAMES.values()
@@ -295,7 +294,7 @@ def _in(tree: ast.AST, imports: Mapping[str, str]) -> Iterator[tuple[int, str]]:
 
 
 def _attribute(line: int, by: str, owner: str, name: ast.AST) -> Iterator[tuple[int, str]]:
-    """Yield a finding for `getattr(x, name)` if the name is an internal, or made at run time."""
+    """Yield a finding for `getattr(x, name)` if it names an internal or is made at run time."""
     match name:
         case ast.Constant(value=str(text)):
             yield from _named(line, f"{owner}.{text}")

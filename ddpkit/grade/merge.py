@@ -246,7 +246,7 @@ def _needed(
 
 
 def _by_name(cells: Iterable[tuple[int, Iterable[str]]]) -> dict[str, list[int]]:
-    """Return the positions of the cells that have each name, by name."""
+    """Return, for each name, the positions of the cells that have this name."""
     found: dict[str, list[int]] = {}
     for n, names in cells:
         for name in names:
@@ -257,8 +257,9 @@ def _by_name(cells: Iterable[tuple[int, Iterable[str]]]) -> dict[str, list[int]]
 def _comes_again(cell: _Cell, bound: Container[str], wanted: set[str]) -> bool:
     """True if a cell of the lab must run a second time, at its place in the submission.
 
-    All cells of the lab run before the student's cells. At its own place, the cell finds names that
-    only the student's cells bind, and overwrites names that these cells have bound.
+    All cells of the lab run before the student's cells. At its place in the submission, the cell
+    finds names that only the student's cells bind, and overwrites names that these cells have
+    bound.
 
     bound  the names that the student's own cells above bind
     """

@@ -79,7 +79,10 @@ def details(results: Sequence[Result]) -> Iterator[str]:
 
 
 def _picture(results: Sequence[Result]) -> str:
-    """Return a picture: for each exercise a bar with the counts of full, partial and no points."""
+    """Return a picture with a bar for each exercise.
+
+    A bar shows the numbers of submissions with full, partial and no points.
+    """
     from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
 

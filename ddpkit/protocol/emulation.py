@@ -259,7 +259,7 @@ class ClockPage(MappedFile):
 
     @property
     def in_users_code(self) -> bool:
-        """True if the thread runs the user's code, and cannot wait for gloo unnoticed."""
+        """True if the thread runs the user's code: if it stands still, gloo is not the reason."""
         return self._memory[8] == GOING
 
     @property

@@ -19,7 +19,7 @@ class MemoryLevel(NamedTuple):
         return sum(self.nbytes)
 
     def of(self, kind: str) -> int:
-        """Return the bytes of one purpose, a name in `MEMORY_KINDS`."""
+        """Return the bytes that are held for one purpose, a name in `MEMORY_KINDS`."""
         return self.nbytes[MEMORY_KINDS.index(kind)]
 
 

@@ -62,11 +62,11 @@ class Traffic:
         )
 
     def messages(self, rank: int | None = None) -> int:
-        """Return the number of messages that the rank sent; for None, that all ranks sent."""
+        """Return the number of messages sent by the rank, or by all ranks if `rank` is None."""
         return self._sum(rank).times
 
     def sent(self, rank: int | None = None) -> int:
-        """Return the bytes that the rank sent in messages; for None, that all ranks sent."""
+        """Return the bytes in messages sent by the rank, or by all ranks if `rank` is None."""
         return self._sum(rank).bytes
 
     def received(self, rank: int) -> int:

@@ -113,7 +113,7 @@ def copy_course(folder: Path, lab: str, opened: str = "") -> Path:
 
 
 def _leave_bare(course: Path) -> None:
-    """Make a second, smaller copy of ddpkit beside a copy, with only the modules of `grade.inside`.
+    """Make a smaller copy of ddpkit beside `course`, with only the modules of `grade.inside`.
 
     pytest's process needs only the plugin from ddpkit; an import of the whole package would take
     half of the process's time.

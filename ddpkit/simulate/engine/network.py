@@ -139,7 +139,7 @@ class Network:
         return item
 
     def withdraw(self, posted: End | Part) -> None:
-        """Take back a post of a rank. The post's time must still be in the future."""
+        """Take back a rank's post. The time of the post must still be in the future."""
         posted.withdrawn = True
         if isinstance(posted, End):
             return
@@ -154,7 +154,7 @@ class Network:
             del self._plays[play.key]
 
     def call(self, ns: int, rank: int, action: Action) -> None:
-        """Call `action`, a rank's code, at `ns`; its posts count before messages move at `ns`."""
+        """Run a rank's `action` at `ns`; its posts are handled before messages move at `ns`."""
         self._posted(ns, rank, self._number(), action)
 
     # Time
@@ -197,7 +197,7 @@ class Network:
         self._look(now, item, place)
 
     def _look(self, now: int, item: Item, place: DevicePlace) -> None:
-        """Plan a place's next start at `now`, after all items that become ready at `now`."""
+        """Plan that a place chooses its next item, after all items that are ready at `now`."""
         if place.looks_ns != now:
             place.looks_ns = now
             begin: Action = partial(self._begin, place=place)
@@ -284,7 +284,7 @@ class Network:
         self._at(now, MOVE, 0, send.rank, send.number, partial(self._carry, out=out))
 
     def _carry(self, now: int, out: Sender) -> None:
-        """Move the messages that are due on a sender's side by now, and plan the next look."""
+        """Move the messages that are due on a sender's side; plan the time of the next choice."""
         while (message := out.take_due(now)) is not None:
             self._move(now, message)
             out.find_soonest()

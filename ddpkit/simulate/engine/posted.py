@@ -61,7 +61,7 @@ class Sender(LinkSide):
     might be over.
 
     Messages wait in groups of equal patience. In a group the message that was sent first is also
-    the first to be due, so a look compares only the first messages of the groups.
+    the first to be due, so only the first messages of the groups have to be compared.
     """
 
     looks_ns: int = UNKNOWN  # the time of the next look for messages to carry

@@ -61,7 +61,10 @@ class Queues(Generic[T]):
         self._streams[key] = tuple(dict.fromkeys((*self._streams.get(key, ()), *items)))
 
     def everything(self) -> tuple[T, ...]:
-        """Return the last item of each stream and communicator: a synchronization waits for all."""
+        """Return the last item of each stream and communicator.
+
+        A synchronization waits for all of these items.
+        """
         tails = (item for tail in self._streams.values() for item in tail)
         return tuple(dict.fromkeys((*tails, *self._communicators.values())))
 

@@ -68,7 +68,10 @@ def all_gather(n: int, length: int, root: int = 0) -> Steps:
 
 
 def reduce_scatter(n: int, length: int, root: int = 0) -> Steps:
-    """Return a ring's steps: the sum of a chunk starts right of its owner and ends at the owner."""
+    """Return a ring's steps: each chunk's sum travels round the ring and ends at its owner.
+
+    It starts at the owner's right neighbour, and each rank adds its own values.
+    """
     for round in range(n - 1):
         for rank in range(n):
             mine, next_one = (chunk(length, n, (rank - round - i) % n) for i in (1, 2))

@@ -89,11 +89,11 @@ class Schedule:
         return 1 + max((step.round for step in self.steps), default=-1)
 
     def messages(self, rank: int | None = None) -> int:
-        """Return the number of messages that the rank sends; for None, that all ranks send."""
+        """Return the number of messages sent by the rank, or by all ranks if `rank` is None."""
         return sum(1 for _ in self._sends(rank))
 
     def sent(self, rank: int | None = None) -> int:
-        """Return the number of elements that the rank sends; for None, that all ranks send."""
+        """Return the number of elements sent by the rank, or by all ranks if `rank` is None."""
         return sum(elements(send.part) for send in self._sends(rank))
 
     def received(self, rank: int) -> int:

@@ -1,4 +1,4 @@
-"""`StepCalls`: the kind of parallelism in a recorded step, and the calls outside the model.
+"""`StepCalls`: the calls of a recorded step, and the kind of parallelism that they show.
 
 `Forecast` models only the calls of data parallelism: all_reduces of gradients, posted in the
 backward or between the backward and the optimizer, in a group of all ranks. All other calls show
@@ -39,7 +39,7 @@ class StepCalls:
 
     @property
     def is_data_parallel(self) -> bool:
-        """True if the calls outside the model take a small share of the step."""
+        """True if calls that `Forecast` does not model take a small share of the step."""
         return (
             self.ns <= SHARE_OF_STEP * self.step_ns
             and sum(each.bytes for each in self.others.values())
@@ -48,7 +48,7 @@ class StepCalls:
 
     @property
     def kind(self) -> str:
-        """The name of the step's kind of parallelism, found from the calls outside the model."""
+        """The name of the step's kind of parallelism, found from the names of its other calls."""
         found = {(name, phase) for name, phase, _ in self.others}
         names = {name for name, _ in found}
         if names & {"send", "recv"}:
@@ -69,7 +69,7 @@ class StepCalls:
         return "another kind of parallelism"
 
     def in_words(self) -> str:
-        """Return the calls outside the model as text.
+        """Return the other calls as text.
 
         An example: "all_reduce ×2, 131 kB, in the forward, group tp [0, 1]".
         """
@@ -80,7 +80,7 @@ class StepCalls:
         )
 
     def stated(self) -> str:
-        """Return the sentence that tells the user which calls the model covers."""
+        """Return the sentence that tells the user which calls of the step `Forecast` models."""
         words = "data parallelism, " if self.gradients.times else "no all-reduces of gradients, "
         found = self.gradients
         text = f"Seen: {words}{count(found.times, 'all-reduce')}, {size(found.bytes)} a step."
@@ -89,7 +89,7 @@ class StepCalls:
         return text
 
     def refusal(self) -> str:
-        """Return the error's text for a step that the model cannot predict."""
+        """Return the error's text for a step that `Forecast` cannot predict."""
         return (
             f"this run has {self.kind}: calls that the model leaves out take "
             f"{self.ns / max(1, self.step_ns):.0%} of the typical step ({self.in_words()}). The "

@@ -61,7 +61,10 @@ class Step:
 
     @property
     def gaps_ns(self) -> list[int]:
-        """The backward's compute time for each gradient, since the gradient before, in ns."""
+        """The compute time in ns from each gradient of the backward to the next gradient.
+
+        The first time counts from the start of the backward.
+        """
         ready = [0, *(gradient.ready_ns for gradient in self.gradients)]
         return [after - before for before, after in pairwise(ready)]
 
@@ -100,7 +103,7 @@ class Step:
 
     @classmethod
     def of_model(cls, model: ModelTable, compute_ns: int, optimizer_ns: int = 0) -> "Step":
-        """Return a step of a model; a layer's share of ``compute_ns`` follows its multiplications.
+        """Return a step of a model, with ``compute_ns`` divided among layers by multiplications.
 
         The backward takes two thirds of the compute, because it has two matrix products for each
         product in the forward. The gradients, 4 bytes a number, become ready from the last layer to
@@ -137,10 +140,10 @@ class Step:
         sizes: Sequence[int] = (),
         among: Sequence[int] | None = None,
     ) -> "Step":
-        """Return a step whose parts have their `undisturbed` times in the steps after the warm-up.
+        """Return a step with the lower quartile of each part's times after the warm-up.
 
-        If the trace is too short for that, return its last step. Only steps with the same gradients
-        as the last step count. ``among``: use only these steps.
+        If the trace has no steps after the warm-up, return its last step. Only steps with the same
+        gradients as the last step count. ``among``: use only these steps.
         """
         chosen = after_warm_up(trace) if among is None else among
         steps = [cls.of_trace(trace, k, rank, sizes) for k in chosen]
@@ -148,7 +151,7 @@ class Step:
 
     @classmethod
     def typical_of(cls, steps: Sequence["Step"]) -> "Step":
-        """Return a step whose parts have their `undisturbed` times in these steps of one rank."""
+        """Return a step with the lower quartile of each part's times in these steps of a rank."""
         names = [gradient.name for gradient in steps[-1].gradients]
         steps = [step for step in steps if [g.name for g in step.gradients] == names]
         # The times between gradients are compared, because one late layer delays all gradients

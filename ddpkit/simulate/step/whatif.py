@@ -58,7 +58,7 @@ def what_if(
 
 
 def recorded_link(trace: Trace, among: Sequence[int] | None = None) -> tuple[Links, int]:
-    """Return the links of a recorded run, and the overhead of an `undisturbed` all_reduce in ns.
+    """Return the links of a recorded run, and the typical overhead of an all_reduce in ns.
 
     If the run had no emulated link, return the links that fit the recorded all_reduces, and 0.
     ``among``: use only these steps.

@@ -52,7 +52,7 @@ class GraphNode:
 
 
 def rank_graph(trace: BaseTrace, rank: int) -> list[GraphNode]:
-    """Return the nodes of a rank, numbered from 1; a node comes after all that it depends on."""
+    """Return the nodes of a rank, numbered from 1, each after all nodes that it depends on."""
     spans, activity = trace.of(rank), trace.activity(rank)
     first, last = trace.bounds.get(rank, (trace.start_ns, trace.end_ns + 1))
     operations = sorted(

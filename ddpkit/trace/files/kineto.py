@@ -79,7 +79,7 @@ def thin(found: dict[str, Any]) -> Any:
 
 
 def is_recording(top: Any) -> bool:
-    """True if the content of a JSON file has the outline of a profiler's file, damaged or not."""
+    """True if the content of a JSON file looks like a profiler's file, damaged or not."""
     return isinstance(top, dict) and "traceEvents" in top
 
 

@@ -55,7 +55,7 @@ def write(path: str | os.PathLike[str], trace: BaseTrace) -> None:
 
 
 def is_saved(top: Any) -> bool:
-    """True if the content of a JSON file has the outline of a file by `write`, damaged or not."""
+    """True if the content of a JSON file looks like a file by `write`, damaged or not."""
     return isinstance(top, dict) and "ddpkit_trace" in top
 
 
