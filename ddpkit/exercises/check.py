@@ -1,4 +1,4 @@
-"""`check`: tests a student's answer, and prints that the answer is right, or the mistake."""
+"""`check`: tests a student's answer, and prints the result or the mistake."""
 
 from __future__ import annotations
 

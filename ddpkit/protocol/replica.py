@@ -28,9 +28,9 @@ class Replica:
              stands for all ranks
     begun    the fingerprints before the first step of an optimizer; empty for DDP
     seen     fingerprints after some steps, the same steps on every rank; on a modelled device,
-             without steps that ended while a collective used the model's parameters
+             without steps that ended while a collective still moved the parameters
     end      fingerprints when the rank deleted the model, or when its function returned; None if
-             a collective used the model's parameters then
+             a collective still moved the parameters then
     """
 
     kind: str

@@ -229,7 +229,7 @@ def _why_unpicklable(
 
 
 def _of_user(value: Any) -> tuple[str, Any, list[tuple[str, Any]] | None]:
-    """Return the user's function inside an argument: its name, the function, and its `_culprit`.
+    """Return the user's function inside an argument: its name, itself, and `_culprit`'s path.
 
     A check sends a student's answer inside partials and functions of the kit.
     """

@@ -28,7 +28,9 @@ def last_in(operations: Iterable[Sequence[Span]]) -> dict[int, int]:
 def waits_between(
     comm: Iterable[Span], last: Mapping[int, int]
 ) -> dict[tuple[int, int], list[Interval]]:
-    """Return the intervals in which one rank waited for another, by the pair (waiting, last).
+    """Return the intervals in which one rank waited for another rank.
+
+    The keys are pairs: the waiting rank, and the rank that was last.
 
     ``last`` is the result of `last_in`.
     """

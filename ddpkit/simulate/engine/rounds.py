@@ -173,7 +173,7 @@ class _Edges:
         return out, into
 
     def move(self, sent: Times, awaited: Times, nbytes: Any) -> tuple[Times, Times]:
-        """Return the times at which messages are received, and at which their senders are free."""
+        """Return when each message is received, and when its sender is free again, in ns."""
         import numpy as np
 
         out, into = self.wire_ns(nbytes)
@@ -196,7 +196,7 @@ class _Free:
     def edges(self, pairs: Sequence[tuple[int, int]]) -> _Edges:
         """Return the messages of a round between `pairs` (sender, receiver).
 
-        Their `move` stores in this object when the sides are free again.
+        The result's method `move` stores in this object when the sides are free again.
         """
         return _OwnSides(self, pairs)
 

@@ -1,11 +1,12 @@
 """`what_if`: replays a recorded run with new buckets, a new link, or a slow rank.
 
-The ranks' compute is taken from the recording, the communication is simulated. So the result
-depends on two assumptions: compute takes as long during the new communication as during the
-recorded communication, and the recorded link is known. An emulated link is known. On such a link, a
-recorded all_reduce takes longer than its messages (copying, waking threads), and this overhead is
-added to each simulated all_reduce. For a real link, a latency and a bandwidth are fitted to the
-recorded all_reduces.
+The ranks' compute is taken from the recording, the communication is simulated. The result assumes
+that compute takes as long during the new communication as during the recorded communication.
+
+The simulation also needs the recorded link. If the link was emulated, it is known: a recorded
+all_reduce takes longer than its messages (copying, waking threads), and this overhead is added to
+each simulated all_reduce. For a real link, a latency and a bandwidth are fitted to the recorded
+all_reduces.
 """
 
 import statistics
