@@ -294,7 +294,7 @@ def _in(tree: ast.AST, imports: Mapping[str, str]) -> Iterator[tuple[int, str]]:
 
 
 def _attribute(line: int, by: str, owner: str, name: ast.AST) -> Iterator[tuple[int, str]]:
-    """Yield a finding for `getattr(x, name)` if it names an internal or is made at run time."""
+    """Yield a finding for `getattr(x, name)` if the name is internal, or made at run time."""
     match name:
         case ast.Constant(value=str(text)):
             yield from _named(line, f"{owner}.{text}")

@@ -37,7 +37,7 @@ class WorkDone:
 
     @property
     def model_share(self) -> float:
-        """The share of the machine's peak, without repeated FLOPs.
+        """The share of the machine's peak that the step reached, without recomputed FLOPs.
 
         This is the MFU of Chowdhery et al., PaLM, 2022.
         """
@@ -45,7 +45,7 @@ class WorkDone:
 
     @property
     def hardware_share(self) -> float:
-        """The share of the machine's peak, with repeated FLOPs.
+        """The share of the machine's peak that the step reached, with recomputed FLOPs.
 
         This is the HFU of Chowdhery et al., PaLM, 2022.
         """

@@ -29,12 +29,14 @@ class UseMeter:
     times: dict[tuple[int, int], tuple[int, int]] = field(default_factory=dict)
 
     def look(self, find: Callable[[], Collection[int]]) -> Usage:
-        """Return the resources that living processes use, and the processor time of all so far.
+        """Return the resources that the living processes use, and all processor time so far.
 
         find  returns the ids of the processes; a long measurement calls `find` again, because on a
               busy machine each file of /proc may take half a second, and meanwhile processes start
 
         If there are more processes than the limit, only their number is counted.
+
+        The processor time includes that of ended processes.
         """
         pids = find()
         total = Usage(processes=len(pids), computed_s=self.computed_s, waited_s=self.waited_s)

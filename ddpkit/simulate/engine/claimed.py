@@ -1,7 +1,7 @@
 """The time of the work that ranks report about themselves; the reports are plain data.
 
 A report is called a program. It is a list with an entry for each act of a rank's main thread that
-takes time on a modelled machine, in the order of the acts:
+affects the rank's time on a modelled machine, in the order of the acts:
 
     ["work", kind, dtype, flops, bytes, times]   equal operations, one after another
     ["stated", ns]                               a call of `busy`
