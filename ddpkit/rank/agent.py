@@ -1,4 +1,4 @@
-"""The agent: a thread that keeps reporting the line of a rank's main thread, and its wait.
+"""The agent: a thread that keeps reporting the line and the wait of a rank's main thread.
 
 The problem. Only the ranks' waits tell a deadlock from a slow run, and a waiting rank cannot report
 its wait: its main thread is inside gloo. Recorded calls know their waits (`Recorder.waits`), but
@@ -63,7 +63,7 @@ from ddpkit.source import PACKAGE
 
 
 class Stand(NamedTuple):
-    """The position of a thread: facts of its innermost frame, under the frame's own names."""
+    """The position of a thread: attributes of its innermost frame, with the frame's names."""
 
     f_code: CodeType
     f_lasti: int
@@ -93,27 +93,27 @@ def _stands() -> dict[int, Stand]:
 
 
 def _in_compiled_wait(frame: FrameType | Stand) -> bool:
-    """True if a frame has called `x.wait()` of a compiled object, such as a Work's future."""
+    """True if a frame is inside a call `x.wait()` of a compiled object, such as a future."""
     done = (i for i in dis.get_instructions(frame.f_code) if i.offset < frame.f_lasti)
     last = deque((i for i in done if i.opname != "PRECALL"), maxlen=1)
     return any(i.opname in ("LOAD_METHOD", "LOAD_ATTR") and i.argval == "wait" for i in last)
 
 
 def _returns_at_once(name: str) -> bool:
-    """True if a function of torch.distributed only returns a fact: get_rank, is_initialized."""
+    """True if a function of torch.distributed only returns information, such as get_rank."""
     home = sys.modules.get("torch.distributed")
     return name.startswith(("get_", "is_", "supports_")) and hasattr(home, name)
 
 
 def _cpu_ns(thread: int) -> int:
-    """Return the CPU time of a living thread; 0 if the system does not show it."""
+    """Return the CPU time of a living thread in ns; 0 if the system does not report it."""
     if not hasattr(time, "pthread_getcpuclockid"):
         return 0
     return time.clock_gettime_ns(time.pthread_getcpuclockid(thread))
 
 
 def _has_children() -> bool:
-    """True if this process has children that have not ended; False off Linux."""
+    """True if this process has running child processes; always False if the system is not Linux."""
     for listed in Path("/proc/self/task").glob("*/children"):
         with suppress(OSError):  # the thread has ended
             if listed.read_bytes().strip():
@@ -167,7 +167,10 @@ class Agent(threading.Thread):
                 return
 
     def begin(self) -> None:
-        """Report from now on that the rank runs. Call this just before the function."""
+        """Report from now on that the rank runs.
+
+        Call this method just before the rank's function.
+        """
         self.phase = "running"
 
     def status(self) -> RankStatus:
@@ -197,7 +200,8 @@ class Agent(threading.Thread):
     def _goes_on(self) -> bool:
         """True if the main thread's counted compute has advanced since the last look.
 
-        Then the thread does not wait, and its frames are left alone: see the module's docstring.
+        A thread that computes does not wait, so the agent does not look at the thread's frames: see
+        the module's docstring.
         """
         if self.recorder.counted_ns is None:
             return False
@@ -232,7 +236,7 @@ class Agent(threading.Thread):
         return used - used_then > self.BUSY * (now - since)
 
     def _is_at_work(self, thread: int, frame: Stand) -> bool:
-        """True if a thread of the user's, except the main thread, may still end the rank's wait.
+        """True if a thread of the user's, not the main thread, may still end the rank's wait.
 
         A thread may do so unless it waits itself: for communication, or for a lock without a limit.
         """
@@ -247,8 +251,8 @@ class Agent(threading.Thread):
     def _wait_for_gpu(self, frame: Stand | None) -> RecordedCall | None:
         """Return a call that the GPU has not finished, if the main thread stands still.
 
-        The thread stands still if its frame and instruction are those of the last look. Then the
-        thread wants a value (`loss.item()`), and waits for all work that was queued before.
+        The thread stands still if its frame and instruction have not changed since the last look.
+        Then the thread reads a value (`loss.item()`), and waits for all work in the GPU's queue.
         """
         at = (frame.number, frame.f_lasti) if frame else None
         stood, self._at = at == self._at, at
@@ -256,7 +260,10 @@ class Agent(threading.Thread):
         return next(left, None) if stood else None
 
     def _hidden_wait(self, frame: Stand | None, *, computes: bool = False) -> RecordedCall | None:
-        """Return a wait outside ddpkit's Python: for a store, a future, or in DDP's C++ reducer."""
+        """Return the call in which the main thread waits outside ddpkit's Python code, or None.
+
+        The wait is for a store, for a future, or in DDP's C++ reducer.
+        """
         if frame is None:
             return None
         filename, function = frame.f_code.co_filename, frame.f_code.co_name

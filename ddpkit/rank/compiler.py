@@ -1,7 +1,7 @@
-"""torch's compiler, which is put off until something is to be compiled.
+"""A stand-in for torch's compiler, which delays the compiler's import until code is to be compiled.
 
-The problem. The import of `torch._dynamo` takes as long as the import of torch itself, and needs
-80 MB. Each optimizer's constructor and step imports the compiler, and so does the constructor of
+The problem. The import of `torch._dynamo` takes as long as the import of torch itself, and needs 80
+MB. Each optimizer's constructor and step imports the compiler, and so does the constructor of
 DistributedDataParallel, only to declare that these functions are not to be compiled. If nothing is
 compiled, the declaration has no effect.
 
@@ -9,17 +9,18 @@ It would be simpler to import the compiler once in the forkserver, as `preload.p
 a run waited for the import, each rank's fork copied the compiler's pages, and the notebook's own
 process had to import the compiler a second time.
 
-So a stand-in takes the compiler's place in `sys.modules`. It gives those callers the answers that
-the compiler gives while nothing is compiled. For any other use, such as `torch.compile` or the
-import of one of the compiler's modules, the compiler is imported in the stand-in's place.
+So a stand-in takes the compiler's place in `sys.modules`. The stand-in gives optimizers and DDP the
+answers that the compiler gives while nothing is compiled. For any other use, such as
+`torch.compile` or the import of one of the compiler's modules, the compiler is imported in the
+stand-in's place.
 
 What must hold:
 
 - When the compiler is imported, it learns the functions that were excluded before (`_excluded`).
 - Code that still holds the stand-in then gets the compiler's attributes through the stand-in.
 
-What would break it: a torch with optimizers or a DDP that ask more of the compiler. They would load
-the compiler, as without the stand-in, and `tests/rank/test_compiler.py` would fail.
+What would break it: a torch whose optimizers or DDP use more functions of the compiler. These uses
+would load the compiler, as without the stand-in, and `tests/rank/test_compiler.py` would fail.
 """
 
 from __future__ import annotations
@@ -51,12 +52,15 @@ def is_loaded() -> bool:
 
 
 def loaded_parts() -> set[str]:
-    """Return the loaded parts among `PARTS`."""
+    """Return the modules of `PARTS` that are loaded."""
     return {part for part in PARTS if (is_loaded() if part == COMPILER else part in sys.modules)}
 
 
 def put_off() -> bool:
-    """Put the compiler's import off until code compiles; return False if it is imported already."""
+    """Delay the compiler's import until code is compiled.
+
+    Return False if the compiler is already imported.
+    """
     with _lock:
         if COMPILER in sys.modules:
             return False
@@ -67,7 +71,10 @@ def put_off() -> bool:
 
 
 def load(part: str = COMPILER) -> ModuleType:
-    """Return one of `PARTS`, imported if necessary. Raises ImportError if torch lacks the part."""
+    """Return a module of `PARTS`, imported if necessary.
+
+    Raises ImportError if torch lacks the module.
+    """
     if part != COMPILER:
         return importlib.import_module(part)
     with _lock:
@@ -81,7 +88,7 @@ def load(part: str = COMPILER) -> ModuleType:
 
 @contextmanager
 def absent() -> Iterator[None]:
-    """A block in which the compiler is put off, for code of the kit in a user's own process."""
+    """A block that delays the compiler's import, for ddpkit's code in the notebook's process."""
     ours = put_off()
     try:
         yield
@@ -93,7 +100,11 @@ def absent() -> Iterator[None]:
 
 
 def _remove() -> list[tuple[Callable[..., Any], bool]]:
-    """Remove the stand-in, if present; return the functions that it excluded, with `recursive`."""
+    """Remove the stand-in, if present.
+
+    Return each function that the stand-in has excluded from compilation, with the `recursive` flag
+    of the exclusion.
+    """
     if not isinstance(sys.modules.get(COMPILER), _StandIn):
         return []
     del sys.modules[COMPILER]
@@ -116,7 +127,7 @@ class _Answers:
 
 
 class _StandIn(ModuleType):
-    """A module that answers as the compiler does while nothing is compiled."""
+    """A module in place of the compiler: it answers as the compiler does if no code is compiled."""
 
     def __init__(self) -> None:
         super().__init__(COMPILER, "ddpkit's stand-in: torch's compiler, not yet imported.")
@@ -130,7 +141,10 @@ class _StandIn(ModuleType):
 
     @staticmethod
     def disable(function: Any = None, recursive: bool = True, **named: Any) -> Any:
-        """Return the function itself if torch's own code excludes it; else load the compiler."""
+        """Return `function` unchanged if torch's own code excludes it from compilation.
+
+        For a call by other code, load the compiler and call its `disable`.
+        """
         if function is None or named != {"wrapping": False}:
             return load().disable(function, recursive, **named)
         _excluded[function] = recursive
@@ -143,7 +157,7 @@ class _StandIn(ModuleType):
 
 
 class _Below(MetaPathFinder):
-    """Finds a module of the compiler's package, after the compiler itself has been loaded."""
+    """Finds a submodule of the compiler's package, and loads the compiler itself first."""
 
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -162,7 +176,10 @@ class _Below(MetaPathFinder):
 
 
 class _Brought(Loader):
-    """Loads a module that is already imported."""
+    """A loader for a module that is already imported:
+
+    the module's code does not run a second time.
+    """
 
     def __init__(self, module: ModuleType, spec: ModuleSpec | None) -> None:
         self._module, self._spec = module, spec

@@ -2,10 +2,11 @@
 
 A cell names no device, so that it is the same on a laptop and on a GPU. torch's default device does
 nearly all of this, but not for numbers from a generator. A generator lives on one device:
-`torch.Generator()` is on the CPU even if the default is a GPU, and torch refuses to draw from it
-for another device: `torch.randperm(n, generator=generator)` raises, and so does a DataLoader that
-shuffles. Here such numbers are drawn on their generator's device and then moved, so batches that
-are shuffled by a seed are the same on a laptop and on a GPU.
+`torch.Generator()` is on the CPU even if the default is a GPU, and torch refuses to use the
+generator for a tensor on another device: `torch.randperm(n, generator=generator)` raises, and so
+does a DataLoader that shuffles. This module makes torch draw such numbers on their generator's
+device and then move the numbers, so batches that are shuffled by a seed are the same on a laptop
+and on a GPU.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def used(mine: Assignment, recorder: Recorder) -> Iterator[None]:
-    """A block in which this rank has the GPU of its number, if the run is on GPUs.
+    """A block in which this rank uses the GPU with the rank's local number, if the run is on GPUs.
 
     Under torchrun the process goes on after the block, and makes tensors on the earlier device.
     """
@@ -95,10 +96,10 @@ def _drawn_where_the_generator_is() -> AbstractContextManager[Any]:
 
 @cache
 def _keep_in_children() -> None:
-    """Keep a child, such as a DataLoader's worker, from freeing objects on a GPU.
+    """Keep a forked child process, such as a DataLoader's worker, from freeing objects on a GPU.
 
-    A child inherits the recorded calls with their CUDA events and works. Its garbage collector
-    would free these objects, and such a free would end the child.
+    A child inherits the recorded calls with their CUDA events and works. The child's garbage
+    collector would free these objects, and such a free would end the child.
     """
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=gc.freeze)

@@ -1,4 +1,4 @@
-"""The errors that a rank's code gets from `input` and `breakpoint`: a rank has no keyboard."""
+"""Makes `input` and `breakpoint` raise clear errors on a rank, because a rank has no keyboard."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ NO_DEBUGGER = (
 
 
 def take_away() -> None:
-    """Make `input` and `breakpoint` raise: a rank has no keyboard."""
+    """Make `input` and `breakpoint` raise clear errors, because a rank has no keyboard."""
 
     def input(prompt: object = "", /) -> NoReturn:
         raise EOFError(

@@ -2,8 +2,8 @@
 
 Two launchers start ranks. ddpkit's own forks a fresh process for each rank (`rank.main`). Under
 torchrun, each rank runs the whole script, and a run is a call in it (`cluster.torchrun.run`). The
-caller supplies the differences: the meeting place of the ranks, the source of the call, the
-watcher, and the destination of the output.
+launcher passes in the differences: the store in which the ranks find each other, the source of the
+function, the watcher, and the destination of the output.
 """
 
 from __future__ import annotations
@@ -86,9 +86,9 @@ def live(
 def _seed_all(seed: int, rank: int) -> None:
     """Seed torch, numpy and random with `1000 * seed + rank`.
 
-    Forked ranks share their random state: unseeded, all would draw the same numbers. Without a GPU,
-    only the CPU's generator is seeded: `torch.manual_seed` would format a traceback for each kind
-    of accelerator.
+    Forked ranks inherit the same random state, so without seeding all ranks would draw the same
+    numbers. Without a GPU, only the CPU's generator is seeded: `torch.manual_seed` would format a
+    traceback for each kind of accelerator.
     """
     import torch
 
@@ -102,14 +102,14 @@ def _seed_all(seed: int, rank: int) -> None:
 
 
 def _stores_seen(recorder: Recorder) -> AbstractContextManager[None]:
-    """A block in which the agent hears of the rank's waits in stores."""
+    """A block in which the agent can report the rank's waits in stores."""
     from ddpkit.rank.stores import Stores
 
     return Stores(recorder).seen()
 
 
 def _rpc_met(machine: Machine | None) -> AbstractContextManager[None]:
-    """A block in which ranks that join RPC do not hold up emulated time."""
+    """A block in which a rank that joins RPC does not stop the emulated time of other ranks."""
     from torch.distributed import rpc
 
     if machine is None or not rpc.is_available():
@@ -121,7 +121,10 @@ def _rpc_met(machine: Machine | None) -> AbstractContextManager[None]:
 
 @contextmanager
 def _joined(mine: Assignment, store: Any) -> Iterator[None]:
-    """A block in which the rank is in the run's default group, or a script may join it."""
+    """A block in which the rank is in the run's default group.
+
+    A script joins the group itself, in this block.
+    """
     if mine.script:
         from ddpkit.rank.script.joining import let_join
 
@@ -138,7 +141,7 @@ def _joined(mine: Assignment, store: Any) -> Iterator[None]:
 
 
 def _start_together() -> None:
-    """Wait for all ranks, unrecorded, so that a timeline begins with the function."""
+    """Wait for all ranks, without a record, so that a timeline begins with the function."""
     import torch.distributed as dist
 
     group: Any = dist.group.WORLD
@@ -146,7 +149,7 @@ def _start_together() -> None:
 
 
 def _compute_watched(mine: Assignment, recorder: Recorder) -> AbstractContextManager[Any]:
-    """A block in which compute is recorded, if the run is a recorded one."""
+    """A block in which compute is recorded, if the run has `record=True`."""
     if not mine.record:
         return nullcontext()
     from ddpkit.rank.record.compute import watch
@@ -156,7 +159,7 @@ def _compute_watched(mine: Assignment, recorder: Recorder) -> AbstractContextMan
 
 @contextmanager
 def _in_flight_watched(mine: Assignment, recorder: Recorder) -> Iterator[None]:
-    """A block in which code that uses a tensor in flight raises, if the run is strict."""
+    """A block in which a use of a tensor between post and wait raises, if the run is strict."""
     if not mine.strict:
         yield
         return
@@ -171,7 +174,7 @@ def _in_flight_watched(mine: Assignment, recorder: Recorder) -> Iterator[None]:
 def _replicas_watched(
     mine: Assignment, recorder: Recorder, machine: Machine | None
 ) -> AbstractContextManager[None]:
-    """A block in which models' fingerprints are taken, in a run with values and several ranks."""
+    """A block in which models' fingerprints are taken, if the run has values and several ranks."""
     if mine.world_size == 1 or not mine.values:
         return nullcontext()
     from ddpkit.rank.record.replicas import Replicas
@@ -182,7 +185,7 @@ def _replicas_watched(
 
 
 def _models_told_apart(mine: Assignment, recorder: Recorder) -> AbstractContextManager[None]:
-    """A block in which calls of DDP's reducers have their model's number, if there are peers."""
+    """A block in which calls of DDP's reducers record their model, if there are several ranks."""
     if mine.world_size == 1:
         return nullcontext()
     from ddpkit.rank.record.models import watched

@@ -32,7 +32,7 @@ from ddpkit.rank.report import report
 
 
 def main(mine: Assignment, settings: ProcessSettings, pipes: RankPipes) -> None:
-    """Live through a run, reply, and wait for the end. Never returns."""
+    """Live through a run, send the result, and wait for the launcher's kill. Never returns."""
     asked.ask(mine.asked)
     pid, parts = os.getpid(), compiler.loaded_parts()
     process.set_up(mine, settings, pipes)
@@ -72,7 +72,7 @@ def _processes(mine: Assignment) -> int:
 
 
 def _leave(raised: Raised | None) -> NoReturn:
-    """End a child that the function has forked, as the end of a script would end it."""
+    """Exit, in a child that the function has forked, as the end of a script would exit."""
     if raised is not None:
         sys.stderr.write(raised.traceback)
     _flush()
@@ -86,7 +86,7 @@ def _flush() -> None:
 
 
 def _read_call(file: Path) -> ShippedCall:
-    """Return the function and its arguments, and let pickle find the cell's functions and classes.
+    """Return the function and its arguments; make the cell's functions and classes known to pickle.
 
     pickle sends functions and classes by name, and a peer looks for the name in `__main__`: for a
     remote procedure call of a cell's function, or an object of a cell's class in all_gather_object.
@@ -107,7 +107,7 @@ def _live(
     recorder: Recorder,
     agent: Agent,
 ) -> list[Any]:
-    """Run the function, and return its packed result."""
+    """Join the run, call the function, and return its packed result."""
     import torch
     from torch.distributed import FileStore
 

@@ -1,7 +1,7 @@
-"""The base of the kit's dispatch modes, which do not load torch's compiler.
+"""The base class of ddpkit's dispatch modes, which do not load torch's compiler.
 
-torch wraps a mode's `__torch_dispatch__` so that `torch.compile` leaves the method out. At its
-first call the wrapper imports the compiler, although nothing can be compiled before this import
+torch wraps a mode's `__torch_dispatch__` so that `torch.compile` does not compile the method. At
+its first call the wrapper imports the compiler, although nothing can be compiled before this import
 (`compiler.py`), and afterwards the wrapper costs as much as a simple operation.
 """
 

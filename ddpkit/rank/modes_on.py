@@ -1,9 +1,9 @@
-"""Refuse code that takes the kit's dispatch modes off: its operations would not be counted.
+"""Refuses code that removes ddpkit's dispatch modes, because its operations would not be counted.
 
-torch has two ways to hide operations from a mode: take the mode from the thread's stack of modes,
-or exclude the mode's dispatch key with a guard. `modes_stay_on` refuses the first way for the kit's
-modes, and the second way for lines of the user's. torch's compiler is allowed to take modes off
-while it compiles.
+torch has two ways to hide operations from a mode: remove the mode from the thread's stack of modes,
+or exclude the mode's dispatch key with a guard. `modes_stay_on` refuses the first way for ddpkit's
+modes, and the second way for lines of the user's code. torch's compiler may remove modes while it
+compiles.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ddpkit.torch_private import POP_MODE, guards_of_keys, modules_of_modes, pus
 
 
 class ModesOff(RuntimeError):
-    """Raised if code hides operations from the modes with which the kit counts them."""
+    """Raised if code hides operations from the dispatch modes that count operations."""
 
     def __init__(self, name: str) -> None:
         super().__init__(
@@ -31,7 +31,7 @@ class ModesOff(RuntimeError):
 
 @contextmanager
 def modes_stay_on() -> Iterator[None]:
-    """A block in which code that hides operations from the kit's modes raises `ModesOff`."""
+    """A block in which code that hides operations from ddpkit's modes raises `ModesOff`."""
     before: list[tuple[Any, str, Any]]
     before = [(module, POP_MODE, getattr(module, POP_MODE)) for module in modules_of_modes()]
     before += [(guard, "__init__", guard.__init__) for guard in guards_of_keys()]
@@ -61,7 +61,7 @@ def _is_kits(module: str) -> bool:
 
 
 def _for_the_user(frame: FrameType | None) -> bool:
-    """True if the call comes from a line of the user's, not from the kit or torch's compiler."""
+    """True if a call comes from the user's code, and not from ddpkit or torch's compiler."""
     below = list(below_the_user(frame))
     return not any(compiles(each) or _is_kits(module_of(each)) for each in below)
 

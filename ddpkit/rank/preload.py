@@ -1,8 +1,9 @@
-"""The forkserver's imports, done once: otherwise each rank would spend its first seconds on them.
+"""The forkserver's imports, done once for all ranks.
 
-The problem. torch takes a second or two to import. A forkserver with torch forks four ranks in
-about 0.1 s. Few ranks need torch's compiler (`compiler.py`). For those that do, as with FSDP and
-DTensor, its import takes as long again and needs 80 MB a rank. No other run should wait for it.
+Otherwise each rank would spend its first seconds on them. The problem. torch takes a second or two
+to import. A forkserver with torch forks four ranks in about 0.1 s. Few ranks need torch's compiler
+(`compiler.py`). For those that do, as with FSDP and DTensor, its import takes as long again and
+needs 80 MB a rank. No other run should wait for it.
 
 It would be simpler to import the compiler in a second thread. But a fork copies only the thread
 that forks: a lock that another thread held, such as the lock of the module under import, stays
@@ -94,7 +95,7 @@ to_import = [*compiler.PARTS]
 
 
 def _ready() -> None:
-    """Do the work with which each rank would begin, so that ranks write to few shared pages."""
+    """Do the first work of every rank in the forkserver: then ranks write to few shared pages."""
     look_for_tellers()
     torch.manual_seed(0)  # the first call imports code that reads source lines for a warning
     if rules := sys.modules.get(f"{COMPILER}.trace_rules"):
@@ -106,7 +107,7 @@ def _ready() -> None:
 
 
 def _in_huge_pages() -> None:
-    """Put anonymous memory into huge pages, as far as the kernel can do so soon."""
+    """Move anonymous memory into huge pages, for at most `ENOUGH` seconds."""
     try:
         maps = Path("/proc/self/maps").read_text("utf-8", "replace").splitlines()
     except OSError:  # no Linux
@@ -126,9 +127,9 @@ _asked = False  # True once all parts are asked for
 
 
 def _import_parts(number: int, _: object) -> None:
-    """Import the next of `to_import`, or all of them if the launcher has asked for all.
+    """Import the next module of `to_import`, or all if the launcher has requested all.
 
-    The handler of SIGUSR2 and SIGURG.
+    This function is the handler of SIGUSR2 and SIGURG.
     """
     global _asked
     _asked = _asked or number == signal.SIGUSR2
@@ -153,12 +154,12 @@ def _import_parts(number: int, _: object) -> None:
 
 
 def _tidy(_: int, __: object) -> None:
-    """Put memory into huge pages. The handler of the timer; a new part starts the timer again."""
+    """Move memory into huge pages. This function is the handler of the timer's signal, SIGALRM."""
     _in_huge_pages()
 
 
 def _put_off() -> None:
-    """Start the timer again, so that one run follows another without a wait for huge pages."""
+    """Restart the timer, so that a run soon after another does not wait for huge pages."""
     mine = os.getpid() == FORKSERVER  # a rank's own children are the rank's affair
     if mine and signal.getitimer(signal.ITIMER_REAL)[0]:
         signal.setitimer(signal.ITIMER_REAL, IDLE)

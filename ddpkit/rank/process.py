@@ -1,21 +1,21 @@
-"""The process of a rank: its environment, its output, and its end.
+"""Sets up the process of a rank: its environment, its output, and its end.
 
 The end is the hard part. When the launcher dies, even by `kill -9`, no rank and no child of a rank
 may stay behind, although a rank may be in code that holds the GIL and never releases it.
 
-Simpler ways, and their failures. A daemon process is ended by its parent's exit handler, which
-`kill -9` skips. It also is not allowed to have children, such as a DataLoader's workers. `prctl`
-with `PR_SET_PDEATHSIG` reports the parent's end. But the parent of a rank is the forkserver, which
-lives as long as any child, and the signal reaches one process, not the children of that process. A
-thread that reads from a pipe notices the end of the file, but needs the GIL to react. A signal
-handler in Python needs the GIL too.
+Simpler solutions fail. A daemon process is ended by its parent's exit handler, which `kill -9`
+skips. A daemon process also is not allowed to have children, such as a DataLoader's workers.
+`prctl` with `PR_SET_PDEATHSIG` reports the parent's end. But the parent of a rank is the
+forkserver, which lives as long as any child, and the signal reaches one process, not the children
+of that process. A thread that reads from a pipe notices the end of the file, but needs the GIL to
+react. A signal handler in Python needs the GIL too.
 
 So the kernel itself acts. Each rank inherits the reading end of a pipe, its lifeline. Only the
 launcher has the writing end, and writes nothing. When the launcher ends in any way, the last
 writing end is closed. On Linux the reading end reports this by a signal (`O_ASYNC`), to the rank's
 whole process group (`F_SETOWN` with a negative number), by SIGKILL in place of SIGIO (`F_SETSIG`).
 No code of the rank has to run. On other systems a thread waits for the end of the file; on Linux
-the thread is a second way.
+the thread is a second safeguard.
 
 What must hold: each rank is the leader of a process group before it asks for the signal. Only the
 launcher has the writing end, so `launch` starts every rank with pipes that no other rank inherits.
@@ -41,7 +41,7 @@ from ddpkit.rank import keyboard
 
 
 def set_up(mine: Assignment, settings: ProcessSettings, pipes: RankPipes) -> None:
-    """Make this process a rank: its own process group, environment, output, and end."""
+    """Make this process a rank: set its process group, its environment, its output, and its end."""
     if os.name == "posix":
         # the rank's children die with it, and Ctrl-C in a terminal goes to the launcher
         os.setpgid(0, 0)
@@ -74,16 +74,17 @@ def set_up(mine: Assignment, settings: ProcessSettings, pipes: RankPipes) -> Non
 
 
 def _push_nobody_aside() -> None:
-    """Make this rank's threads wait, when they wake up, until the running thread's turn ends.
+    """Make a thread of this rank that wakes up wait until the running thread's time slice ends.
 
     When a message arrives, gloo's thread tries the lock of the connection (`Pair::handleEvents` in
     gloo/transport/tcp/pair.cc). If the lock is held, the thread asks for events again: the message
     is still there, so the thread retries without rest. On few cores the holder is often the thread
-    that was just pushed aside, so gloo's thread wastes its turn. Linux has a policy under which
-    threads that wake up wait for their turn: SCHED_BATCH, for batch jobs (sched(7)). With this
-    policy, small messages of four ranks on two cores take at most a third of the time and of the
-    processor time. Only messages between two ranks take longer, and only while other processes are
-    busy, because those processes come first (BENCHMARKS.md, "Ranks are batch jobs").
+    that gloo's thread has just preempted, so gloo's thread wastes its time slice. Linux has a
+    scheduling policy under which threads that wake up do not preempt others: SCHED_BATCH, for batch
+    jobs (sched(7)). With this policy, small messages of four ranks on two cores take at most a
+    third of the time and of the processor time. Only messages between two ranks take longer, and
+    only while other processes are busy, because those processes come first (BENCHMARKS.md, "Ranks
+    are batch jobs").
     """
     if hasattr(os, "SCHED_BATCH"):
         with suppress(OSError):  # a sandbox may forbid the policy, which only makes the rank slower
@@ -105,7 +106,7 @@ def loopback() -> dict[str, str]:
 def _redirect(pipes: RankPipes, mine: Assignment) -> None:
     """Connect the rank's output, input and crash reports to the launcher's pipes.
 
-    File descriptors 1 and 2, which C++ writes to as well, go to the launcher, except for a script.
+    File descriptors 1 and 2, to which C++ also writes, lead to the launcher, except for a script.
     """
     if not mine.script:
         os.dup2(_descriptor(pipes.output), 1)
@@ -146,7 +147,7 @@ def _descriptor(connection: Connection) -> int:
 
 
 def _die_with(lifeline: Connection) -> None:
-    """Let the kernel kill this process group when the launcher is gone; on Linux only."""
+    """Make the kernel kill this process group when the launcher has ended; on Linux only."""
     if not sys.platform.startswith("linux"):
         return
     import fcntl
@@ -159,7 +160,7 @@ def _die_with(lifeline: Connection) -> None:
 
 
 def _watch(lifeline: Connection) -> None:
-    """Leave when the launcher is gone: the only way off Linux, and a second way on Linux."""
+    """Exit when the launcher has ended. On Linux this thread is only a second safeguard."""
     try:
         lifeline.poll(None)
     finally:

@@ -1,4 +1,4 @@
-"""An exception of a rank as plain data, which the notebook can always read."""
+"""Turns an exception of a rank into plain data, which the notebook can always read."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ DEEP, MANY = 5, 5  # the most causes in a row, and exceptions of a group, in a r
 
 
 class UnsendableResultError(Exception):
-    """The function has returned, and its result cannot be pickled."""
+    """Raised if the function has returned, but its result cannot be pickled."""
 
     def __init__(self, function: Any, result: Any, error: Exception) -> None:
         super().__init__(
@@ -35,7 +35,7 @@ class UnsendableResultError(Exception):
 
 
 def report(error: BaseException) -> Raised:
-    """Return an exception as plain data: the notebook may be unable to unpickle the exception."""
+    """Return an exception as plain data, because the notebook may be unable to unpickle it."""
     try:
         pickled = cloudpickle.dumps(error)  # cloudpickle, because a cell may define the class
     except Exception:
@@ -45,7 +45,7 @@ def report(error: BaseException) -> Raised:
 
 
 def _known(error: BaseException, deep: int) -> Raised:
-    """Return the facts of an exception, of its cause, and of the members of its group."""
+    """Return an exception, its cause, and the exceptions of its exception group, as plain data."""
     cause = error.__cause__ if deep else None
     grouped = error.exceptions if deep and isinstance(error, BaseExceptionGroup) else ()
     full = vars(error).get("full")
@@ -62,7 +62,7 @@ def _known(error: BaseException, deep: int) -> Raised:
 
 
 def _from_users(error: BaseException) -> TracebackType | None:
-    """Return the traceback from the user's first line on, without the lines that led there."""
+    """Return the traceback from the first line of the user's code on."""
     inner = error.__traceback__
     while inner is not None and not is_user_file(inner.tb_frame.f_code.co_filename):
         inner = inner.tb_next
@@ -83,8 +83,8 @@ def _message(error: BaseException) -> str:
 def _to_itself(error: BaseException) -> str:
     """Return ddpkit's message for a `dist.send` from a rank to itself; "" for any other error.
 
-    torch's message does not name the rank. An `isend`, which torch lets through, gets the same
-    message.
+    torch's message does not name the rank. torch accepts an `isend` to oneself; ddpkit refuses it
+    with the same message.
     """
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
     if len(frames) < 2 or frames[-1].f_code.co_name != NOT_ONESELF:
@@ -95,7 +95,7 @@ def _to_itself(error: BaseException) -> str:
 
 
 def _frames(error: BaseException) -> tuple[Frame, ...]:
-    """Return the user's own lines that the exception went through, outermost first."""
+    """Return the lines of the user's code in an exception's traceback, outermost first."""
     if isinstance(error, UnsendableResultError):
         return error.frames
     if isinstance(error, SyntaxError) and error.filename:

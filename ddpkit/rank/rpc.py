@@ -1,10 +1,10 @@
 """Joining and leaving torch's RPC, in a run in emulated time.
 
-In `init_rpc` and `shutdown` ranks wait for each other in C++, with looks at a store every few
+In `init_rpc` and `shutdown` ranks wait for each other in C++, by polling a store every few
 milliseconds. To the timekeeper such a rank seems to compute, and if compute is counted, its clock
 does not move: the other ranks would wait forever. So the call runs in a thread, and the rank waits
-for the thread's end as it would wait for a key of a store. The other ranks go on, and the rank
-continues at their time.
+for the thread's end as it would wait for a key of a store. The other ranks continue, and the rank
+later continues at the time of the latest of them.
 
 Remote calls themselves take no emulated time.
 """

@@ -1,4 +1,4 @@
-"""`same`: compares a model on all ranks, at any place of a program."""
+"""`same`: compares a model's values across all ranks, at any place in a program."""
 
 from __future__ import annotations
 
@@ -18,20 +18,17 @@ def same(
 ) -> bool:
     """Return True if a model is equal on all ranks of a group, bit by bit.
 
-    ```python
-    assert ddpkit.same(model)
-    ```
-    If the model differs, the first rank of the group prints the tensors that differ: "0.weight
-    differs between ranks 0 and 1". The function is a collective: every rank of the group must call
-    it.
+    ```python assert ddpkit.same(model) ``` If the model differs, the first rank of the group prints
+    the tensors that differ: "0.weight differs between ranks 0 and 1". The function is a collective:
+    every rank of the group must call it.
 
     model    a module, or tensors of any shape, such as `model.parameters()`
-    buffers  False leaves the module's buffers out. In DDP too, the buffers of a batch norm differ
-             between two forwards
+    buffers  False to ignore the module's buffers. Even in DDP, the buffers of a batch norm differ
+             between ranks from one forward to the next
     group    a process group; None is the default group
 
     Without an initialized process group, and on ranks without values (`values=False`), the function
-    returns True. Raises TypeError for an object that is no module and holds no tensors.
+    returns True. Raises TypeError if `model` is neither a module nor a collection of tensors.
     """
     import torch.distributed as dist
 
@@ -69,7 +66,7 @@ def _named(model: Any, *, buffers: bool) -> dict[str, torch.Tensor]:
 
 
 def _words(name: str, everyone: list[dict[str, Any]], members: list[int]) -> str:
-    """Return "0.weight differs between ranks 0 and 1", with the first two ranks that differ."""
+    """Return a sentence such as "0.weight differs between ranks 0 and 1"; "0.weight" is `name`."""
     first = everyone[0].get(name)
     other = next(rank for rank, each in enumerate(everyone) if each.get(name) != first)
     return f"{name} differs between ranks {members[0]} and {members[other]}"

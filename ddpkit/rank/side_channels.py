@@ -1,9 +1,9 @@
-"""Refuse ways to exchange data past torch.distributed: files, sockets, processes, a store.
+"""Refuses ways to exchange data outside torch.distributed: files, sockets, processes, a store.
 
-A trace does not show the bytes that go these ways, so a check cannot count them. Checks therefore
-refuse these ways, and other runs allow all of them. Python tells an audit hook of files, sockets
-and processes. C++ tells no hook, so torch's functions for files and for a store's values are
-replaced.
+A trace does not show bytes that are exchanged in these ways, so a check cannot count them. Checks
+therefore refuse these ways, and other runs allow all of them. Python reports the use of files,
+sockets and processes to an audit hook. C++ reports nothing to a hook, so this module replaces
+torch's functions for files and for a store's values.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def _of_a_file(event: str, args: tuple[Any, ...]) -> str:
 
 
 def _of_python_or_torch(frame: FrameType | None) -> bool:
-    """True if the write comes from an import, from tempfile or from torch's compiler.
+    """True if a write to a file comes from an import, from tempfile or from torch's compiler.
 
     Such writes are allowed, even if the user's code caused the import: an import writes bytecode,
     and the compiler writes files and starts processes.
@@ -112,7 +112,7 @@ def _of_python_or_torch(frame: FrameType | None) -> bool:
 
 @contextmanager
 def no_side_channels() -> Iterator[None]:
-    """A block in which user code that exchanges data these ways, in any thread, raises SideChannel.
+    """A block in which user code that uses a side channel, in any thread, raises SideChannel.
 
     The module's docstring lists the ways.
     """

@@ -1,4 +1,4 @@
-"""`stated`: the values of a tensor that a run without values does not compute."""
+"""`stated`: gives values to a tensor that a run without values has not computed."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 def stated(tensor: torch.Tensor, values: Any) -> torch.Tensor:
     """Return `tensor`; on a rank without values, return a tensor of the stated `values` instead.
 
-    `counts = stated(counts, [20, 12, 40, 56])` lets the shapes of later tensors depend on `counts`.
-    `values` is a number, nested lists or a tensor. `values` must have the shape of `tensor`, or be
-    broadcast to that shape, and gets the dtype of `tensor`. In a run with values, `stated` returns
-    `tensor` itself. The call takes no emulated time.
+    `counts = stated(counts, [20, 12, 40, 56])` makes `counts` usable for the shapes of later
+    tensors. `values` is a number, nested lists or a tensor. `values` must have the shape of
+    `tensor`, or be broadcast to that shape, and gets the dtype of `tensor`. In a run with values,
+    `stated` returns `tensor` itself. The call takes no emulated time.
 
-    Raises ValueError for values of another shape.
+    Raises ValueError if `values` cannot be broadcast to the shape of `tensor`.
     """
     current = machine.current()
     if current is None or current.uncomputed is None:

@@ -1,4 +1,4 @@
-"""Backwards of the main thread: a clock or a stream is charged for the reducer's waits in C++."""
+"""Backward passes of the main thread: the clock or a stream gets the time of DDP's waits in C++."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ if TYPE_CHECKING:  # the imports load a part of torch that not every machine nee
 
 
 class Awaited(Ends, Protocol):
-    """An operation with a future that DDP's reducer, or other code, has taken."""
+    """An operation whose future has been requested by DDP's reducer or by other code."""
 
     call: Any  # the record of the operation
     answer: Any  # the timekeeper's answer after the first wait; None before
 
     @property
     def over_ns(self) -> int:
-        """The time at which the operation and all its callbacks are done."""
+        """The time in ns at which the operation and all its callbacks are done."""
 
     def follows(self) -> After:
-        """Return the operations that a waiting stream follows: this operation and its callbacks."""
+        """Return the operations that a waiting stream awaits: this operation and its callbacks."""
 
     def release(self) -> None:
-        """Drop the operation's future, which no code will ask for again."""
+        """Drop the operation's future, because no code will use the future again."""
 
 
 class EmulatedBackward:
-    """The backwards of a rank during one run."""
+    """The backward passes of a rank during one run."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class EmulatedBackward:
 
     @contextmanager
     def replayed(self) -> Iterator[None]:
-        """A block in which a backward ends, in emulated time, at the end of the reducer's waits."""
+        """A block in which a backward pass ends, in emulated time, when the reducer's waits end."""
         import torch
 
         with ExitStack() as undo:
@@ -66,11 +66,11 @@ class EmulatedBackward:
 
     @property
     def is_under_way(self) -> bool:
-        """True while a backward of the main thread is under way."""
+        """True while a backward pass of the main thread is under way."""
         return self._taken is not None
 
     def future_taken(self, operation: Awaited) -> None:
-        """Note that code may wait for an operation through the operation's future."""
+        """Record that code may wait for an operation through the operation's future."""
         if self._taken is not None and self._clocks.mine is self._clocks.main:
             self._taken.append(operation)
             if self._device is not None:
@@ -81,7 +81,7 @@ class EmulatedBackward:
             self._say_when_it_waits()
 
     def _say_when_it_waits(self) -> None:
-        """Let the clock's page say that the reducer waits, once the backward has no more to do.
+        """Write on the clock's page that the reducer waits, once the backward pass has no work.
 
         The callback that is queued here runs before the reducer's own callback, which the reducer
         queues with the last bucket. In the first step of a static graph, the order is reversed.
@@ -94,7 +94,7 @@ class EmulatedBackward:
         torch_private.after_backward(waits)
 
     def _replayed(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        """Return a backward that puts its hidden waits on the clock at its end."""
+        """Return a `backward` that, at its end, adds the reducer's hidden waits to the clock."""
 
         @functools.wraps(original)
         def backward(*args: Any, **kwargs: Any) -> Any:
@@ -118,7 +118,7 @@ class EmulatedBackward:
 
     @staticmethod
     def _follow(device: Device, operations: list[Awaited]) -> None:
-        """Let the current stream wait for all buckets, as DDP's reducer does after a backward."""
+        """Make the current stream wait for all buckets, as DDP's reducer does after a backward."""
         device.backward_ends()
         for operation in operations:
             device.queues.follow(operation.follows())
@@ -147,10 +147,11 @@ class EmulatedBackward:
 
 
 def _in_python(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function that registers DDP's built-in hooks, with Python's hook for float16.
+    """Return a function that registers DDP's built-in hooks.
 
-    The C++ hook for float16 has a callback, which gloo's thread would run outside of emulated time.
-    The other built-in hook, a plain all_reduce, has no callback.
+    For float16, it registers a Python hook in place of the C++ hook. The C++ hook for float16 has a
+    callback, which gloo's thread would run outside of emulated time. The other built-in hook, a
+    plain all_reduce, has no callback.
     """
 
     @functools.wraps(original)

@@ -12,10 +12,10 @@ from ddpkit.rank.record.marks import span
 def busy(duration: str | float, name: str = "busy") -> None:
     """Work for a stated duration: `busy("20 ms")`, or `busy(0.02)` in seconds.
 
-    On an emulated cluster the rank's clock is put forward by the duration, at any `speed=`: the
-    time is stated, not computed. On a machine with a device, the host launches a kernel of the
-    duration. Elsewhere the rank sleeps. The timeline shows the work as compute, by `name`. Raises
-    ValueError for a text that is no duration.
+    On an emulated cluster the rank's clock moves forward by exactly the duration, whatever `speed=`
+    is. On a machine with a device, the host launches a kernel of the duration. On a cluster without
+    emulation the rank sleeps. The timeline shows the work as compute, by `name`. Raises ValueError
+    if the text is not a duration.
     """
     ns = duration_ns(duration)
     with span(name):

@@ -1,10 +1,10 @@
-"""Operations for which a modelled GPU is too old: refused, as torch refuses them on the GPU.
+"""Refuses operations for which a modelled GPU is too old, as torch refuses them on the real GPU.
 
-Before some operations, torch asks the GPU for its compute capability, and raises if it is too low.
-The CPU has these operations, so a script would pass here and fail on its GPU. Sources of the
-numbers: NVIDIA's list of GPUs by compute capability, AMD's gfx942; torch, `cuda/ScaledBlas.cpp`,
-`cuda/GroupedBlas.cpp` and `transformers/cuda/sdp_utils.cpp`. A machine that is given by its numbers
-refuses nothing.
+Before some operations, torch asks the GPU for its compute capability, and raises if the compute
+capability is too low. The CPU has these operations, so a script would pass here and fail on its
+GPU. Sources of the numbers: NVIDIA's list of GPUs by compute capability, AMD's gfx942; torch,
+`cuda/ScaledBlas.cpp`, `cuda/GroupedBlas.cpp` and `transformers/cuda/sdp_utils.cpp`. A machine that
+the user describes by numbers, and not by a GPU's name, refuses nothing.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def capability_of(name: str) -> tuple[int, int] | None:
 
 @cache
 def asks(func: Any) -> str:
-    """Return the name of an operation that not every GPU has; "" for all other operations."""
+    """Return the name of an operation if some GPUs lack the operation, else ""."""
     name = torch_private.schema_of(func).name.removeprefix("aten::")
     return name if name in LEAST or name in PRODUCTS or name == ATTENTION else ""
 
@@ -60,11 +60,11 @@ def check(machine: str, name: str, args: tuple[Any, ...]) -> None:
     """Raise if the modelled GPU lacks an operation.
 
     machine  the name of the modelled machine
-    name     from `asks`
+    name     the operation's name, as `asks` returns it
     args     the operation's arguments
 
     Raises:
-        RuntimeError: The GPU lacks the operation; the text has the machine and a way round.
+        RuntimeError: The GPU lacks the operation; the text names the machine and an alternative.
     """
     found = capability_of(machine)
     if found is None:

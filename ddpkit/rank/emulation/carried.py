@@ -1,7 +1,7 @@
-"""Tensors that gloo may still carry, while the host of a device goes on.
+"""Tensors that gloo may still read or write, while the host of a device continues.
 
-Values are real, and a GPU's host does not wait for values. So the rank waits for gloo when an
-operation touches such a tensor, and no sooner.
+gloo moves real values, but a GPU's host does not wait for values. So the rank waits for gloo only
+when an operation uses such a tensor.
 """
 
 from __future__ import annotations
@@ -19,21 +19,24 @@ from ddpkit.rank.record.call import RecordedCall
 
 
 class Carrying(Protocol):
-    """An operation that gloo may still carry bytes for."""
+    """An operation for which gloo may still move bytes."""
 
     number: int
     call: RecordedCall
     tensors: list[torch.Tensor]  # emptied when gloo has brought the bytes
 
     def follows(self) -> After:
-        """Return the operations that a waiting stream follows."""
+        """Return the operations for which a waiting stream waits."""
 
     def take_bytes(self) -> bool:
-        """Wait for gloo, once all members have posted."""
+        """Wait until gloo has moved the operation's bytes.
+
+        Call this method once all members have posted.
+        """
 
 
 class CarriedTensors:
-    """The operations that gloo may still carry bytes for, by the storages that they use."""
+    """The operations for which gloo may still move bytes, by the storages that they use."""
 
     def __init__(self, follow: Callable[[After], None], clocks: Clocks) -> None:
         self._follow, self._clocks = follow, clocks
@@ -43,10 +46,10 @@ class CarriedTensors:
     def add(
         self, tensors: Iterable[torch.Tensor], operation: Carrying, *, reduces: bool = False
     ) -> None:
-        """Note the tensors of an operation that gloo may still carry.
+        """Record the tensors of an operation for which gloo may still move bytes.
 
-        reduces  True for a bucket of DDP's reducer, for which no stream waits before the first
-                 touch; False if a stream of the device already waits for the operation
+        reduces  True for a bucket of DDP's reducer: no stream waits for the bucket before its first
+                 use; False if a stream of the device already waits for the operation
         """
         for tensor in tensors:
             self._carrying.setdefault(
@@ -61,13 +64,13 @@ class CarriedTensors:
         return bool(self._carrying)
 
     def has(self, tensors: Iterable[torch.Tensor]) -> bool:
-        """True if gloo may still carry one of the given dense tensors."""
+        """True if gloo may still read or write one of the dense tensors `tensors`."""
         return bool(self._carrying) and any(
             torch_private.storage_id(each.untyped_storage()) in self._carrying for each in tensors
         )
 
     def touch(self, values: Iterable[Any]) -> None:
-        """Wait for gloo before an operation uses tensors that gloo carries."""
+        """Wait until gloo has finished with the tensors `values`, before an operation uses them."""
         if self._carrying:
             for tensor in tensors_in(values):
                 self._touch(tensor)
@@ -81,13 +84,13 @@ class CarriedTensors:
             self.take(list(self._carrying[key]))
 
     def take_all(self) -> None:
-        """Wait for gloo for all tensors."""
+        """Wait until gloo has finished with all tensors."""
         for operations in [list(each) for each in self._carrying.values()]:
             self.take(operations)
         self._carrying.clear()
 
     def take(self, operations: Iterable[Carrying]) -> None:
-        """Wait until gloo has released all tensors of the operations."""
+        """Wait until gloo has finished with all tensors of the operations."""
         for operation in operations:
             self._forget(operation)
             if operation.number in self._reduced:

@@ -1,7 +1,7 @@
 """The clocks of a rank's threads, in emulated time.
 
 A thread's clock advances with the CPU time that the thread uses, divided by the machine's speed.
-The clock stands still while the thread is inside the kit, and jumps to the end of each wait. So a
+The clock stands still while the thread runs ddpkit's code, and jumps to the end of each wait. So a
 rank's time does not depend on the number of ranks that share its cores. On a modelled machine the
 speed is infinite, and the cost of operations is counted (`counted`).
 """
@@ -29,7 +29,10 @@ POLL_NS = 100_000  # polls that are further apart do not belong to one loop
 
 
 class ThreadClock:
-    """The clock of one thread, for this thread alone. Times in ns from the start of the run."""
+    """The clock of one thread, used by this thread only.
+
+    Times are in ns since the start of the run.
+    """
 
     is_later = False
 
@@ -43,13 +46,13 @@ class ThreadClock:
         self.how = GOING  # GOING, or the page's word for a thread that may wait for gloo in C++
 
     def now(self) -> int:
-        """Return the time."""
+        """Return the clock's time in ns."""
         if self._inside or self._speed == math.inf:
             return self._ns
         return self._ns + int((_cpu_ns() - self._cpu_ns) / self._speed)
 
     def enter(self) -> None:
-        """Stop the clock: the kit works now."""
+        """Stop the clock, because ddpkit's code begins to run."""
         if not self._inside:
             if self.before_page is not None:
                 self.before_page()
@@ -59,7 +62,7 @@ class ThreadClock:
         self._inside += 1
 
     def leave(self) -> None:
-        """Let the clock go on: the user's code works again."""
+        """Start the clock again, because the user's code runs again."""
         self._inside -= 1
         if not self._inside:
             self._cpu_ns = _cpu_ns()
@@ -72,7 +75,7 @@ class ThreadClock:
             self._page.wait()
 
     def say_how(self) -> None:
-        """Write on the clock's page the present action of the thread, while the clock goes."""
+        """Write on the clock's page whether the running thread computes or waits."""
         if self.before_page is not None:
             self.before_page()
         if not self._inside and self._page is not None:
@@ -93,23 +96,26 @@ class ThreadClock:
 
     @property
     def stands(self) -> bool:
-        """True while the clock stands still, because the kit works."""
+        """True while the clock stands still, because the thread runs ddpkit's code."""
         return self._inside > 0
 
     def advance(self, ns: int) -> None:
-        """Put the clock forward by counted compute, while it goes."""
+        """Put the running clock forward by counted compute."""
         self._ns += ns
         self._looks = 0
         if self._page is not None:
             self._page.go(self._ns, 0, self.how)
 
     def spend(self, ns: int) -> None:
-        """Put the clock forward by a launch; the page shows the time once the launch is sent."""
+        """Put the clock forward by the cost of a launch.
+
+        The page shows the new time once the timekeeper has been told of the launch.
+        """
         self._ns += ns
         self._looks = 0
 
     def jump(self, ns: int) -> None:
-        """Put the clock, which stands still, forward to a time, unless the time has passed."""
+        """Put the stopped clock forward to the time `ns`, unless the clock is already later."""
         if ns > self._ns:
             self._ns, self._looks = ns, 0
 
@@ -120,10 +126,10 @@ class ThreadClock:
             self._looks = 0
 
     def poll(self) -> None:
-        """Charge a little time for a poll of a state that other ranks may change.
+        """Charge a little time for a poll (a check of a state that other ranks may change).
 
-        The first polls in a row are free. Polls cost time at any speed, because the clock stands
-        still while the kit looks, and the loop around the poll is short.
+        The first polls in a row are free. Polls cost time at any `speed=`, because the clock stands
+        still while ddpkit checks the state, and the loop around the poll is short.
         """
         if self.now() - self._polled_ns > POLL_NS:
             self._polls, self._polling_since = 0, self.now()
@@ -134,9 +140,9 @@ class ThreadClock:
         self._polled_ns = self.now()
 
     def look(self) -> int:
-        """Return the time to the user's code.
+        """Return the clock's time in ns to the user's code, for example to `time.time`.
 
-        Where compute is free, a loop that reads the clock until a given time would never end. So
+        If compute takes no time, a loop that reads the clock until a given time would never end. So
         after FREE_LOOKS readings in a row, each reading puts the clock forward a little.
         """
         if self._speed == math.inf and not self._inside:
@@ -152,7 +158,7 @@ class ThreadClock:
 
 
 class LaterClock(ThreadClock):
-    """The clock of a thread that runs callbacks; it counts time from the ends of operations."""
+    """The clock of a thread that runs callbacks; its times count from the ends of operations."""
 
     is_later = True
 
@@ -161,25 +167,31 @@ class LaterClock(ThreadClock):
         self._after: list[tuple[Ends, int]] = []  # operations, and the clock's time at their ends
 
     def begin(self, moment: Later) -> None:
-        """Begin to count from a moment."""
+        """Set the clock to a moment, which is given relative to the ends of operations."""
         self._after = [(operation, self._ns - later) for operation, later in moment.after]
 
     def follow(self, operation: Ends) -> None:
-        """Count from the end of an operation too, because the thread has waited for it."""
+        """Count also from the end of `operation`, because the thread has waited for it."""
         self._after.append((operation, self._ns))
 
     def moment(self) -> Later:
-        """Return this moment: the times since the ends of operations."""
+        """Return the present moment, as the times since the ends of operations."""
         now = self.now()
         return Later(tuple((operation, now - since) for operation, since in self._after))
 
     def after(self) -> After:
-        """Return this moment as the timekeeper knows it, with the numbers of operations."""
+        """Return the present moment for the timekeeper.
+
+        The result has numbers of operations, each with the time since its end.
+        """
         return tuple((operation.number, later) for operation, later in self.moment().after)
 
 
 class Clocks:
-    """The clocks of all threads of a rank. The recorder reads the clocks; the kit stops them."""
+    """The clocks of all threads of a rank.
+
+    The recorder reads the clocks; ddpkit's code stops them.
+    """
 
     def __init__(self, speed: float, page: ClockPage) -> None:
         self.speed = speed
@@ -210,12 +222,15 @@ class Clocks:
         return clock.moment() if isinstance(clock, LaterClock) else clock.now()
 
     def moment(self) -> int | Later:
-        """Return the present moment: the main thread's moment in gloo's threads without a clock."""
+        """Return the present moment of the calling thread.
+
+        gloo's threads have no clock, and get the main thread's moment.
+        """
         return self.now() if self.is_mine else self.main.now()
 
     @property
     def is_mine(self) -> bool:
-        """True if the calling thread has a clock: gloo's threads have none."""
+        """True if the calling thread has a clock; gloo's threads have no clock."""
         return threading.get_ident() == self._main_thread or hasattr(self._others, "clock")
 
     def ns(self, moment: Moment) -> int:

@@ -1,14 +1,14 @@
-"""Counted compute: each operation of torch's takes the time that a modelled machine would need.
+"""Counted compute: each of torch's operations takes the time that a modelled machine would need.
 
 A `TorchDispatchMode` sees the operations of the thread in which it is entered: those of forward, of
 backward (on the CPU, a backward runs in the calling thread), of optimizers, of DDP's reducer in
 C++, and of FSDP2. The mode runs each operation unchanged, counts FLOPs and the bytes that are read
-and written, and puts the thread's clock forward by their cost. The clock knows no other compute:
-Python takes no time.
+and written, and puts the thread's clock forward by their cost. Nothing else moves the clock: Python
+code takes no time.
 
 What must hold: the mode leaves an operation on a subclass of Tensor, such as DTensor, to the
-subclass. The subclass calls operations on its local tensors, and the mode counts only these.
-What would break it: operations that do not pass the dispatcher (NumPy, loops of a C++ extension).
+subclass. The subclass calls operations on its local tensors, and the mode counts only these. What
+would break it: operations that do not pass the dispatcher (NumPy, loops of a C++ extension).
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def _may_fetch(func: Any) -> str:
 
 
 def _eager(compiles: Callable[..., Any], *, says: bool) -> Callable[..., Any]:
-    """Return a `torch.compile` that makes torch run all code eagerly, from a user's first call on.
+    """Return a `torch.compile` that, once called by the user, makes torch run all code eagerly.
 
     Under a dispatch mode, the compiler skips code anyway, but raises for `fullgraph=True`.
 
@@ -167,7 +167,10 @@ class Counting(PlainMode):
     def _launch(
         self, device: Device, place: str, func: Any, args: Any, kwargs: Any, out: Any
     ) -> None:
-        """Let the device do an operation; the host waits if it gets a value of the result."""
+        """Make the device execute an operation.
+
+        The host waits if the operation returns a value to the host, as `item` does.
+        """
         if self.places is not None:
             if self.places.charge(place, func, args, kwargs, out):
                 return
@@ -188,7 +191,7 @@ class Counting(PlainMode):
             device.wait(why="item" if func is _ITEM else torch_private.schema_of(func).name[6:])
 
     def _place(self, func: Any, args: Any, kwargs: Any) -> str:
-        """Return the place in which an operation works.
+        """Return the place, device or host, that executes an operation.
 
         In a Cluster every tensor lies on the device, except an optimizer's step counters: torch's
         optimizers, unless fused, make them on the host by `torch.tensor(0.0)` in the first step.
@@ -206,7 +209,7 @@ class Counting(PlainMode):
 
 
 class OperationCount(PlainMode):
-    """A mode that counts, in `number`, the operations that cost time on a modelled machine."""
+    """A dispatch mode that counts in `number` the operations that a modelled machine charges."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -220,7 +223,7 @@ class OperationCount(PlainMode):
 
 
 class Counted:
-    """Counts the compute of all threads of a rank."""
+    """Counts the cost of all operations of a rank, in all of the rank's threads."""
 
     def __init__(
         self,
@@ -241,7 +244,7 @@ class Counted:
         self._modes: list[Counting] = []
 
     def tell_places(self, device: Device) -> Places:
-        """Let a script's tensors lie on the device or on the host."""
+        """Give each of a script's tensors a place, the device or the host; return the places."""
         from ddpkit.rank.emulation.places import Places
 
         places = self.places = Places(self.memory, device, self.meter, self.speed)
@@ -296,8 +299,8 @@ class Counted:
     def workers_free(self) -> Iterator[None]:
         """A block in which the clock stands still while a DataLoader waits for a worker's batch.
 
-        Workers are processes, which finish in an order of real time. So a batch counts as alive
-        when the program takes the batch, and not when the batch arrives.
+        Worker processes run in real time. So the memory of a batch counts from the moment when the
+        program gets the batch, and not from the batch's arrival.
         """
         kind: Any = torch_private.batches_of_workers()
         original = getattr(kind, torch_private.GET_DATA)
@@ -314,7 +317,10 @@ class Counted:
 
     @contextmanager
     def running(self, recorder: Recorder) -> Iterator[None]:
-        """A block in which the user's function runs; then the recorder gets the memory levels."""
+        """A block in which the user's function runs.
+
+        After the block, the recorder gets the memory levels.
+        """
         read, recorder.counted_ns = self._clocks.ns, self._clocks.main.now
         recorder.log.work = self._facts
         try:
@@ -340,7 +346,7 @@ class Counted:
 
     @contextmanager
     def _optimizers_told(self) -> Iterator[None]:
-        """A block in which the meter knows whether an optimizer steps."""
+        """A block in which the meter is told when an optimizer's step begins and ends."""
 
         def begins(*_: Any) -> None:
             self.meter.optimizing += 1
@@ -356,7 +362,7 @@ class Counted:
                 handle.remove()
 
     def _facts(self) -> dict[str, int]:
-        """Return the work so far, of device and host."""
+        """Return the work of the device and of the host so far, by name."""
         host = {} if self._device is None else self._device.host_facts()
         return {**self.meter.work.facts(), **host}
 

@@ -1,7 +1,8 @@
-"""The rank's side of the timekeeper: it posts, asks, and hands answers to the threads that wait.
+"""The rank's connection to the timekeeper.
 
-The main thread has a connection of its own. The other threads share a second connection, which a
-thread of the kit reads. Each answer on this connection names the thread for which it is.
+It reports operations, asks questions, and passes each answer to the waiting thread. The main thread
+has a connection of its own. The other threads share a second connection, which a thread of the kit
+reads. Each answer on this connection names the thread for which it is.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from ddpkit.protocol.emulation import (
 
 
 class Desk:
-    """Tells the timekeeper of this rank's actions, and asks for the ends of the rank's waits."""
+    """Tells the timekeeper of this rank's actions, and asks it for the ends of the rank's waits."""
 
     def __init__(self, main: Connection, others: Connection) -> None:
         self._main, self._others = main, others
@@ -50,7 +51,10 @@ class Desk:
         self._from_anybody: dict[int, Callable[[int], None]] = {}  # called with a receive's source
 
     def tell(self, request: Request) -> None:
-        """Send a request to the timekeeper. Call this before the thread's clock goes on."""
+        """Send a request to the timekeeper.
+
+        Call this method before the thread's clock runs again.
+        """
         if threading.get_ident() == self._main_thread:
             self._main.send(request)
         else:
@@ -60,7 +64,9 @@ class Desk:
     def ask(
         self, after: After, ns: int, limit_ns: int | None = None, *, posted: bool = False
     ) -> Due:
-        """Wait until the end of some operations is known, or the limit is past; return the answer.
+        """Wait until the end of the operations `after` is known, or `limit_ns` has passed.
+
+        Return the timekeeper's answer.
 
         posted  True asks for the time at which all members had posted, in place of the end
         """
@@ -85,9 +91,10 @@ class Desk:
     def ask_for_change(
         self, ns: int, limit_ns: int | None, is_there: Callable[[], bool], look: float
     ) -> Due:
-        """Wait until a store is changed, or until the limit; return the time of the change.
+        """Wait until a store is changed, or until `limit_ns`; return the time of the change.
 
-        Every ``look`` real seconds the rank looks for a change that no rank has reported.
+        Every ``look`` real seconds the rank calls `is_there`, to find a change that no rank has
+        reported.
         """
         with self._actor() as actor:
             ask = Ask(actor, (), ns, limit_ns, next(self._questions), CHANGE)
@@ -95,7 +102,7 @@ class Desk:
 
     @contextmanager
     def _actor(self) -> Iterator[int]:
-        """Yield the actor of this thread: the main actor, or a new actor for the block alone."""
+        """Yield this thread's number at the timekeeper: MAIN, or a new number for this block."""
         if threading.get_ident() == self._main_thread:
             yield MAIN
             return
@@ -124,7 +131,7 @@ class Desk:
                 is_there = None
 
     def _answer(self, actor: int, seconds: float | None) -> Due | None:
-        """Return the next answer to an actor of this thread; None if `seconds` pass without one."""
+        """Return the next answer to this thread's `actor`; None after `seconds` without one."""
         if actor != MAIN:
             with suppress(queue.Empty):
                 return self._answers[actor].get(timeout=seconds)
@@ -137,7 +144,7 @@ class Desk:
         return answer
 
     def ask_times(self) -> DeviceTimes:
-        """Learn the known times of a device; return them with the stretches of its work.
+        """Ask the timekeeper for the times and the stretches of work of this rank's device.
 
         Only the main thread may ask.
         """
@@ -151,18 +158,21 @@ class Desk:
                 return answer
 
     def when_found(self, number: int, act: Callable[[int], None]) -> None:
-        """Call `act`, in a thread of the kit, with the source of a receive once it is known."""
+        """Call `act` in a thread of ddpkit with the sender's rank, once a receive has a sender."""
         self._from_anybody[number] = act
         self._read_answers()
 
     def follow(self, number: int) -> int:
-        """Announce work that begins when an operation ends; return the actor of this work."""
+        """Announce work that begins when the operation `number` ends; return the work's actor."""
         actor = next(self._actors)
         self.tell(Follow(actor, number))
         return actor
 
     def left(self, actor: int = MAIN) -> None:
-        """Say that an actor does nothing more; the main actor, when the function has returned."""
+        """Tell the timekeeper that an actor does nothing more.
+
+        The main actor is finished when the rank's function has returned.
+        """
         self.tell(Left(actor))
 
     def close(self) -> None:

@@ -1,23 +1,23 @@
-"""A rank's device, as the rank's host sees the device: the host launches, and goes on.
+"""A rank's device, from the host's side: the host launches work, and continues without waiting.
 
 Each launch puts the host's clock forward. The timekeeper simulates the launches, as
-`simulate.engine.device` describes. The timekeeper alone knows when an item runs, because the start
-may depend on a collective, and so on other ranks' devices. The host asks the timekeeper where a
-GPU's host would wait.
+`simulate.engine.device` describes. Only the timekeeper knows when an item runs, because its start
+may depend on a collective, and so on other ranks' devices. Where a GPU's host would wait, the host
+asks the timekeeper.
 
 It would be simpler to tell the timekeeper of each launch at once. But an operation may cost a few
-microseconds, and a message to another process ten. So the rank collects launches, and sends them
-before any action that the timekeeper sees: a post, a question, a time on the clock's page. The page
-must never show a time while a launch of an earlier time has not been sent.
+microseconds, and a message to another process costs ten. So the rank collects launches, and sends
+them before any action that the timekeeper sees: a post, a question, a time on the clock's page. The
+page must never show a time while a launch of an earlier time has not been sent.
 
 A moment on the device is an event, as on a GPU: its time is the host's clock, or the end of the
 current stream's last item if that end is later. The recorder reads the time after the run.
 
-Values are real here, and a GPU's host does not wait for values. So the rank waits for gloo only
-when an operation touches a tensor that gloo carries. An earlier wait could block ranks that do not
-block each other on GPUs. A host cannot touch values that a peer has not posted yet: it goes on when
-the hosts of all members have posted, at the time of their latest clock. A GPU's host would go on
-earlier. The next launches follow the operation anyway, and the operation ends after that time.
+gloo moves real values, but a GPU's host does not wait for values. So the rank waits for gloo only
+when an operation uses a tensor that gloo may still read or write. An earlier wait could cause a
+deadlock that GPUs do not have. A host that needs a peer's values continues when the hosts of all
+members have posted, at the time of their latest clock. A GPU's host would continue earlier. The
+next launches follow the operation anyway, and the operation ends after that time.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class Device:
         return next(self._streams)
 
     def choose(self, stream: Hashable) -> None:
-        """Make a stream the current stream, and note the number of autograd's next node."""
+        """Make a stream the current stream, and record the number of autograd's next node."""
         self.stretch_ends()
         self.queues.current = stream
         number = torch_private.next_node()
@@ -104,28 +104,28 @@ class Device:
 
     @contextmanager
     def on(self, stream: Hashable) -> Iterator[None]:
-        """A block in which launches go to a stream."""
+        """A block in which launches go to `stream`."""
         self.stretch_ends()
         with self.queues.on(stream):
             yield
             self.stretch_ends()
 
     def follow(self, items: After, stream: Hashable = None) -> None:
-        """Let a stream, by default the current stream, wait for items."""
+        """Make a stream, by default the current stream, wait for the launched items `items`."""
         if stream is None or stream is self.queues.current:
             self.stretch_ends()
         self.queues.follow(items, stream)
 
     def stretch_ends(self) -> None:
-        """End the recorded stretch of operations outside modules: the device may wait now."""
+        """End the recorded stretch of operations outside modules, because the device may wait."""
         recorder = current() if threading.get_ident() == self._main_thread else None
         if recorder is not None and recorder.loose is not None:
             recorder.loose.close()
 
     def _stream_of_backward(self) -> Hashable:
-        """Return the stream of a backward's operation: the stream of the forward.
+        """Return the stream of a backward operation: the stream of its forward operation.
 
-        autograd numbers nodes as it makes them, and tells the number of the running node. The sum
+        autograd numbers nodes as it makes them, and reports the number of the running node. The sum
         of a parameter's gradients has no number, and runs on the current stream.
         """
         number = torch_private.running_node()
@@ -135,7 +135,7 @@ class Device:
         return self._switches[max(at, 0)][1]
 
     def backward_ends(self) -> None:
-        """Let the current stream follow all streams of a backward."""
+        """Make the current stream wait for all streams of a backward pass."""
         for stream in self._in_backward:
             self.queues.follow(self.queues.tail(stream))
         self._in_backward.clear()
@@ -146,7 +146,7 @@ class Device:
     def launch(self, launch_ns: int, work_ns: int, place: str = COMPUTE) -> int:
         """Launch work on the current stream; return the number of the launched item.
 
-        The host works for `launch_ns`, and then `place`, a part of the device, for `work_ns`.
+        The host works for `launch_ns`. Then `place`, a part of the device, works for `work_ns`.
         """
         clock = self._clocks.mine
         self.spend(launch_ns)
@@ -169,7 +169,7 @@ class Device:
         return number
 
     def copy(self, launch_ns: int, copy_ns: int, way: str, nbytes: int, host: str) -> None:
-        """Launch a copy of ``nbytes`` over the bus; `host` is the kind of the host's memory."""
+        """Launch a copy of ``nbytes`` bytes over the bus; `host` is "pinned" or the like."""
         number, recorder = self.launch(launch_ns, copy_ns, way), current()
         if recorder is None:
             return
@@ -180,7 +180,7 @@ class Device:
         recorder.log.add(("copy", name, *moments, nbytes, facts))
 
     def post(self, operation: Carrying) -> After:
-        """Queue a call on the current stream and its communicator; return the operations before it.
+        """Queue a call on the current stream and its communicator; return the preceding operations.
 
         A message outside a batch has a queue for its pair of ranks, in place of the communicator's.
         """
@@ -207,12 +207,12 @@ class Device:
         self._unwaited.pop(number, None)
 
     def waited(self, number: int) -> None:
-        """Note that a stream or the host waits for an operation."""
+        """Record that a stream or the host waits for the operation `number`."""
         self._unwaited.pop(number, None)
 
     @contextmanager
     def one_batch(self) -> Iterator[None]:
-        """A block in which all messages of a group are one item: no message is behind another."""
+        """A block in which all messages of a group form one item: no message waits for another."""
         self._batch = {}
         try:
             yield
@@ -222,7 +222,7 @@ class Device:
                 self._tell((joint, self._clocks.mine.now(), EVENT, 0, 0, tuple(messages), 0))
 
     def moment(self, follows: After | None = None) -> DeviceMoment:
-        """Return the current stream's moment, or the moment at which all of `follows` is done."""
+        """Return the moment at which all of `follows`, by default the current stream, is done."""
         follows = self.queues.tail() if follows is None else follows
         at = self._clocks.mine.now(), follows
         if at != self._last:
@@ -237,12 +237,12 @@ class Device:
         return HostState(self._clocks.mine.now(), self.launches, *work, queue)
 
     def spend(self, ns: int) -> None:
-        """Let the host work for `ns`."""
+        """Put the host's clock forward by `ns` of work."""
         self.host_ns += ns
         self._clocks.mine.spend(ns)
 
     def host_facts(self) -> dict[str, int]:
-        """Return the launches of the host, and the time in which the host has worked."""
+        """Return the number of the host's launches, and the ns for which the host has worked."""
         return {"launches": self.launches, "host_ns": self.host_ns}
 
     def _tell(self, item: Launch) -> None:
@@ -255,7 +255,7 @@ class Device:
             self._clocks.main.say_how()
 
     def send(self) -> None:
-        """Tell the timekeeper of all launches, before the clock's page shows a later time.
+        """Tell the timekeeper about all launches, before the clock's page shows a later time.
 
         Questions of other threads send these launches too: the main thread may block in a `join`.
         """
@@ -269,7 +269,7 @@ class Device:
 
     @property
     def on_main_thread(self) -> bool:
-        """True on the rank's main thread."""
+        """True if the calling thread is the rank's main thread."""
         return threading.get_ident() == self._main_thread
 
     @property
@@ -279,11 +279,11 @@ class Device:
 
     @property
     def stands(self) -> bool:
-        """True while the kit works in this thread: then no time passes, and no read waits."""
+        """True while this thread runs ddpkit's code, which takes no time and waits for no value."""
         return self._clocks.mine.stands
 
     def wait(self, follows: After | None = None, why: str = "") -> None:
-        """Let the host wait for operations, by default the current stream's; `why` is the call."""
+        """Make the host wait for operations, by default the current stream's, in the call `why`."""
         self.stretch_ends()
         follows = self.queues.tail() if follows is None else follows
         if not follows:
@@ -296,7 +296,7 @@ class Device:
             clock.jump(max(due.done_ns, due.now_ns))
 
     def read(self, tensor: torch.Tensor) -> None:
-        """Let the host wait for the values of a tensor; a read by the kit itself takes no time."""
+        """Make the host wait for the values of a tensor; a read by ddpkit itself takes no time."""
         self.carried.touch((tensor,))
         if self.stands:
             return
@@ -304,12 +304,12 @@ class Device:
             self.wait()
 
     def synchronize(self, *_: Any) -> None:
-        """Let the host wait for all launches."""
+        """Make the host wait for all launches."""
         self.wait(self.queues.everything(), "synchronize")
         self._take_everything()
 
     def is_done(self, follows: After) -> bool:
-        """True if operations are done by now. Each look moves the clock, so a waiting loop ends."""
+        """True if operations are done. A "no" moves the clock forward, so a polling loop ends."""
         clock = self._clocks.mine
         if not follows:
             return True
@@ -322,7 +322,7 @@ class Device:
         return False
 
     def _learn(self, times: TimesOf) -> None:
-        """Keep new times, and note the operations that are over."""
+        """Store new times of operations, and record the operations that are done."""
         self._times |= times
         recorder = current()
         for number in [number for number in self._under_way if number in times]:
@@ -333,7 +333,7 @@ class Device:
 
     @contextmanager
     def said(self, call: RecordedCall | None) -> Iterator[None]:
-        """A block in which the agent sees the thread wait for a call."""
+        """A block in which the agent reports that this thread waits for `call`."""
         recorder, thread = current(), threading.get_ident()
         if recorder is None or call is None:
             yield
@@ -352,10 +352,10 @@ class Device:
             clock.jump(max(due.done_ns or 0, due.now_ns))
 
     def _take_everything(self) -> None:
-        """Take all tensors that gloo has carried, once the device is done.
+        """Wait until gloo has finished with all tensors, once the device is done.
 
-        Other waits of the host take no tensors. After such a wait, the set of finished operations
-        depends on real time, and so would memory.
+        After any other wait of the host, the set of finished operations depends on real time. If
+        those waits released tensors, the counted memory would depend on real time too.
         """
         over = [number for number in self._unwaited if number not in self._under_way]
         self.carried.take([self._unwaited.pop(number) for number in over])
@@ -368,7 +368,7 @@ class Device:
         return self.moment
 
     def ns(self, moment: Moment) -> int:
-        """Return the time of a moment in ns; a moment that never came has the host's time."""
+        """Return the time of a moment in ns; the host's present time if the moment never came."""
         if not isinstance(moment, DeviceMoment):
             assert isinstance(moment, int)
             return moment
@@ -380,7 +380,7 @@ class Device:
         return times[0] if moment.begins else times[1]
 
     def _idle_since(self, ns: int) -> int:
-        """Return the end of the compute before a time; the time itself if the device was busy."""
+        """Return the end of the last compute before the time `ns`; `ns` if the device was busy."""
         busy = self._over.busy
         at = bisect_left(busy, (ns,)) - 1  # the last stretch that begins before `ns`
         return 0 if at < 0 else min(ns, busy[at][1])
@@ -389,11 +389,11 @@ class Device:
         return True
 
     def spans(self, rank: int) -> list[Span]:
-        """Return the rows of the host's waits and of side streams, once the run is over."""
+        """Return the spans of the host's waits and of side streams, once the run is over."""
         return rows(rank, self._waits, self._over)
 
     def ended(self, *, well: bool) -> None:
-        """Wait for all launches if the function has returned; learn all times."""
+        """Wait for all launches if the function has returned; ask the timekeeper for all times."""
         self.stretch_ends()
         if well:
             self.synchronize()

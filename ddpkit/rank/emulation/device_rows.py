@@ -1,7 +1,7 @@
-"""Rows of a device's trace beside its modules: waits of the host, and kernels of side streams.
+"""Makes rows of a device's trace for the host's waits and for kernels of side streams.
 
-Modules, backwards and optimizers are spans of the recorder. The timekeeper alone knows when kernels
-of side streams run, and where the device waits for launches.
+Modules, backwards and optimizers are spans of the recorder. Only the timekeeper knows when kernels
+of side streams run, and when the device waits for launches.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class HostWaits:
 
     @contextmanager
     def noted(self, clock: _Tells, why: str) -> Iterator[None]:
-        """A block in which the host may wait; time that passes on `clock` is noted as a wait."""
+        """A block in which the host may wait; time that passes on `clock` is recorded as a wait."""
         start = clock.now()
         yield
         if (end := clock.now()) > start:
@@ -38,7 +38,7 @@ class HostWaits:
 
 
 def rows(rank: int, waits: HostWaits, over: DeviceTimes) -> list[Span]:
-    """Return the spans of the host's waits, of starved stretches, and of side streams."""
+    """Return the spans of the host's waits, of the device's waits for launches, and of streams."""
     found = [
         Span(rank, "host", f"waits: {why}" if why else "waits", "host", start, end)
         for start, end, why in waits.all

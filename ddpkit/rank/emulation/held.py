@@ -13,7 +13,7 @@ DEVICE, HOST, PINNED, UNDECIDED = "device", "host", "pinned", ""  # places of a 
 
 @dataclass(slots=True, eq=False)
 class Held:
-    """A live storage, its use and its place."""
+    """A live storage: its bytes, its kind (such as gradients) and its place (device or host)."""
 
     nbytes: int
     kind: str = "activations"
@@ -33,7 +33,7 @@ class BytesInUse:
     full_with: int = 0  # bytes in use with that request; gloo may free some of them afterwards
 
     def change(self, by: int) -> None:
-        """Take `by` bytes; give bytes back if `by` is negative."""
+        """Allocate `by` bytes, or free bytes if `by` is negative."""
         self.live += by
         self.most = max(self.most, self.live)
         full = self.limit is not None and self.live > self.limit
@@ -42,7 +42,7 @@ class BytesInUse:
 
 
 def full_text(full: MemoryFull, *, of_host: bool) -> str:
-    """Return the text of an error for a full memory."""
+    """Return the text of the error for a full memory."""
     alive = ", ".join(f"{kind} {size(nbytes)}" for kind, nbytes in full.alive.items())
     if of_host:
         return (

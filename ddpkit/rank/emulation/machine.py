@@ -45,10 +45,11 @@ if TYPE_CHECKING:  # the imports load a part of torch that not every machine nee
 
 
 class Machine:
-    """The machine of a rank during one run. `epoch_ns` is the date at which the clock is 0.
+    """The machine of a rank during one run.
 
-    ``model`` is the modelled machine that gives the cost of compute, or None. Without ``values``,
-    operations on large tensors are counted and not computed. ``alike`` names the absent ranks.
+    `epoch_ns` is the date at which the rank's clock shows 0. ``model`` is the modelled machine that
+    gives the cost of compute, or None. Without ``values``, operations on large tensors are counted
+    and not computed. ``alike`` names the absent ranks.
     """
 
     def __init__(
@@ -124,9 +125,10 @@ class Machine:
 
     @contextmanager
     def running(self, recorder: Recorder) -> Iterator[None]:
-        """A block in which the main thread's clock goes.
+        """A block in which the main thread's clock runs.
 
-        After the block, the ends of all operations are known, even if no code waited for them.
+        After the block, the ends of all operations are known, even of operations for which no code
+        has waited.
         """
         clock = self.clocks.main
         with self.counting() if self._counted is None else self._counted.running(recorder):
@@ -149,7 +151,7 @@ class Machine:
 
     @contextmanager
     def noting(self) -> Iterator[list[list[Any]]]:
-        """A block that yields a list, and writes every step of the main thread's clock into it.
+        """A block that yields a list, and adds every step of the main thread's clock to the list.
 
         The list is the program of the block. It stays empty unless compute is counted.
         """
@@ -168,7 +170,7 @@ class Machine:
             self._notes = self._counted.meter.note = None
 
     def note(self, *entry: Any) -> None:
-        """Add an entry to the program, inside of `noting`; for other threads, add "beyond"."""
+        """Add an entry to the program in a `noting` block; from another thread, add "beyond"."""
         if self._notes is not None:
             elsewhere = self.clocks.mine is not self.clocks.main
             self._notes.append(["beyond", "a thread of its own"] if elsewhere else [*entry])
@@ -187,7 +189,7 @@ class Machine:
         return None if self._counted is None else self._counted.memory
 
     def tell_places(self) -> Places | None:
-        """Let a script's tensors lie on the device or on the host; return None without a device."""
+        """Give each of a script's tensors a place, device or host; return None without a device."""
         if self.device is None or self._counted is None:
             return None
         return self._counted.tell_places(self.device)
@@ -198,7 +200,7 @@ class Machine:
         return None if places is None else places.first_of_host(args)
 
     def launch(self, ns: int) -> bool:
-        """Let the device run a kernel of `ns`; return False on a machine without a device."""
+        """Launch a kernel of `ns` on the device; return False on a machine without a device."""
         if self.device is None or self._counted is None:
             return False
         self.device.stretch_ends()
@@ -206,7 +208,7 @@ class Machine:
         return True
 
     def post(self, operation: Carrying, args: Any, *, by_nccl: bool = False) -> After:
-        """Launch a call on the device, if any; return the operations that the call follows.
+        """Launch a call on the device, if there is one; return the operations before the call.
 
         by_nccl  True if the script believes that NCCL carries the call: then the call's tensors,
                  unless known to lie on the host, lie on the device
@@ -224,7 +226,7 @@ class Machine:
         return nullcontext() if self._counted is None else self._counted.here()
 
     def left(self) -> None:
-        """Say that the rank does nothing more."""
+        """Tell the timekeeper that the rank does nothing more."""
         self.desk.left()
 
     def forked(self) -> None:
@@ -244,7 +246,7 @@ class Machine:
     # Groups
 
     def meet(self, group: str, members: tuple[int, ...]) -> None:
-        """Wait in emulated time until all members of a new group have come.
+        """Wait in emulated time until all members of a new group have called `new_group`.
 
         Then gloo connects the members, which takes no emulated time. It would be simpler to leave
         the wait to gloo. But then the timekeeper could not tell a rank that waits for a later
@@ -280,10 +282,10 @@ class Machine:
 
     @contextmanager
     def turn_at_store(self, *, changes: bool) -> Iterator[None]:
-        """A block in which the thread uses a store, at the thread's time.
+        """A block in which the thread uses a store, at the time of the thread's clock.
 
-        The block begins when no rank can do anything earlier. The time of the thread that runs
-        callbacks is not known yet, so this thread does not wait for a turn.
+        The block begins when no rank can still act at an earlier time. The time of the thread that
+        runs callbacks is not known yet, so this thread does not wait for a turn.
         """
         clock = self.clocks.mine
         if clock.is_later:
@@ -298,7 +300,8 @@ class Machine:
     def wait_for_store(self, is_there: Callable[[], bool], seconds: float, look: float) -> bool:
         """Wait until `is_there()` is true; return False if `seconds` of emulated time pass first.
 
-        ``look`` is the real time between two looks for a change that no rank has reported.
+        ``look`` is the real time in seconds between two checks for a change that no rank has
+        reported.
         """
         clock = self.clocks.mine
         with clock.stopped():

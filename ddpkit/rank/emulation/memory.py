@@ -1,16 +1,16 @@
 """The memory of a modelled machine: the bytes of a rank's live storages, over emulated time.
 
-A storage counts from the operation that makes it, or from the first operation that sees it, until
-the storage is freed. It counts once, however many tensors and views share it, and with the bytes
-that were asked for. The sum is neither the process's memory nor an allocator's: it has no rounding,
-no cache, and no objects of Python.
+A storage counts from the operation that makes it, or from the first operation that uses it, until
+the storage is freed. A storage counts once, however many tensors and views share it, with the bytes
+that the program requested. The sum is neither the process's memory nor an allocator's: the sum
+contains no rounding, no cache, and no objects of Python.
 
 The use of a storage is often known only later: a tensor is a gradient once `.grad` holds it. So a
 storage has a kind that may change, and counts under its last kind for all its life.
 
-A weak reference tells when a storage is freed, in the thread that drops the last use. gloo's
-threads may be late: a storage that they free counts as free since the end of the wait for the
-operation.
+A weak reference reports that a storage is freed, in the thread that drops the last reference.
+gloo's threads may be late: a storage that they free counts as free since the end of the wait for
+the operation.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ Read = Callable[[Moment], int]
 
 
 class Memory:
-    """The live storages of a rank, and the levels of memory until now."""
+    """The live storages of a rank, and the bytes in use at each moment so far."""
 
     def __init__(self, clocks: Clocks, rank: int, model: MachineModel) -> None:
         self._clocks, self._rank, self._model = clocks, rank, model
@@ -73,20 +73,20 @@ class Memory:
 
     @property
     def most(self) -> int:
-        """The most bytes that were in use at a time, since `forget_most`."""
+        """The maximum of the bytes in use since `forget_most`."""
         return self._device.most
 
     @property
     def most_of_host(self) -> int:
-        """The most bytes that were in use at a time in the host's memory, if counted separately."""
+        """The maximum of the bytes in use in the host's memory, if that is counted separately."""
         return self._host.most
 
     def forget_most(self) -> None:
-        """Make the bytes in use now the maximum."""
+        """Reset the maximum to the bytes in use now."""
         self._device.most = self._device.live
 
     def tell_apart(self) -> None:
-        """Count the host's storages separately from now on, including those that are alive."""
+        """Count the host's storages separately from now on, including all that already exist."""
         with self._lock:
             if self.apart:
                 return
@@ -104,7 +104,7 @@ class Memory:
     # Storages, as operations make and see them
 
     def see(self, values: Iterable[Any], place: str = UNDECIDED) -> None:
-        """Note the storages of tensors and of tensors in lists; new storages lie in `place`."""
+        """Record the storages of tensors and of tensors in lists; new storages lie in `place`."""
         for value in values:
             if isinstance(value, torch.Tensor):
                 self._see(value, place)
@@ -146,7 +146,7 @@ class Memory:
         return UNDECIDED if held is None else held.place
 
     def place(self, tensor: torch.Tensor, place: str) -> None:
-        """Note the place of a tensor's storage."""
+        """Record the place of a tensor's storage."""
         held = self._hold(tensor, place)
         if held is not None and held.place != place:
             with self._lock:
@@ -155,7 +155,7 @@ class Memory:
                 self._room(held).change(held.nbytes)
 
     def give_to_host(self, tensor: torch.Tensor) -> None:
-        """Let a new tensor lie in the host's memory."""
+        """Record that a new tensor lies in the host's memory."""
         if torch_private.storage_id(tensor.untyped_storage()) not in self._held:
             self._hold(tensor, HOST)
 
@@ -167,7 +167,7 @@ class Memory:
             self._change(held, -held.nbytes, held.collected_ns if by_gloo else None)
 
     def _change(self, held: Held, by: int, at: int | None = None) -> None:
-        """Note that a storage has grown or shrunk."""
+        """Record that a storage has grown or shrunk by `by` bytes."""
         with self._lock:
             held.nbytes += by
             self._room(held).change(by)
@@ -189,7 +189,7 @@ class Memory:
         return error
 
     def _forget(self) -> None:
-        """Drop old changes, and keep their sums."""
+        """Replace the oldest changes by their sums, to save memory."""
         for _, held, by in self._changes[:MANY]:
             if self._room(held) is self._device:
                 self._base[held.kind] += by
@@ -214,7 +214,7 @@ class Memory:
     # Kinds of storages
 
     def _note(self, tensor: Any, kind: str, *, over: tuple[str, ...] = ("activations",)) -> None:
-        """Give a tensor's storage the kind `kind`, if its kind so far is one of `over`."""
+        """Set the kind of a tensor's storage to `kind`, if the present kind is one of `over`."""
         local = torch_private.local_part(tensor)  # the local part of a DTensor
         if isinstance(local, torch.Tensor):
             held = self._hold(local)
@@ -229,7 +229,10 @@ class Memory:
         self._note(parameter, "parameters", over=MEMORY_KINDS)
 
     def _swapping(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        """Return a `swap_tensors` that drops weak references first: with them, torch refuses."""
+        """Return a `swap_tensors` that first drops weak references to the tensors.
+
+        torch refuses to swap tensors that have weak references.
+        """
 
         @functools.wraps(original)
         def swap(one: torch.Tensor, other: torch.Tensor) -> None:
@@ -254,15 +257,16 @@ class Memory:
         return list(_tensors(values))
 
     def note_reduced(self, *values: Any) -> None:
-        """Note tensors that all ranks reduce while a backward runs: a bucket, or one gradient."""
+        """Record a bucket or a gradient that all ranks reduce while a backward pass runs."""
         for tensor in _tensors(values):
             self._note(tensor, "buckets")
 
     def note_gradients(self) -> None:
-        """Note the storages of the parameters' gradients.
+        """Record the storages of the parameters' gradients.
 
         A gradient that is a part of a bucket's storage keeps the kind of the bucket. A gradient
-        that fills its storage is the very tensor that the reducer sent, and counts as a gradient.
+        that fills a whole storage is the same tensor that the reducer sent, and counts as a
+        gradient.
         """
         for known in list(self._seen_parameters.values()):
             parameter = known()
@@ -325,8 +329,8 @@ class Memory:
         def resize_(storage: Any, nbytes: Any) -> Any:
             """Resize a storage, and count the changed bytes.
 
-            FSDP frees gathered parameters in this way. No operation runs and no tensor dies, so no
-            other hook of this class sees the change.
+            FSDP frees gathered parameters in this way. FSDP runs no operation and drops no tensor,
+            so no other hook of this class sees the change.
             """
             result = original(storage, nbytes)
             held = self._held.get(torch_private.storage_id(storage))
@@ -347,10 +351,10 @@ class Memory:
     # Levels of the past
 
     def levels(self, read: Read) -> list[MemoryLevel]:
-        """Return the levels: the bytes alive from each moment on; `read` converts a moment to ns.
+        """Return the bytes in use from each moment on; `read` converts a moment to ns.
 
-        If the bytes change several times at one moment, two levels are kept: the highest, and then
-        the last. Storages can be made and freed while no time passes.
+        If the bytes change several times at one moment, the list has the highest and then the last
+        level of this moment. Storages can be made and freed while no time passes.
         """
         with self._lock:
             changes = sorted(

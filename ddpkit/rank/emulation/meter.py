@@ -3,7 +3,7 @@
 FLOPs come from torch's own registry (`torch.utils.flop_counter`). Bytes are those of an operation's
 arguments, which are read once, and of its results, which are written once, each tensor at its full
 shape. An operation that only makes another view of a tensor costs nothing, and so does an
-allocation. A lookup in a table moves the looked-up rows, and not the table.
+allocation. A lookup in a table moves only the looked-up rows, and not the whole table.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def _attention_backward(grad: Any, query: Any, key: Any, value: Any, *_: Any, **
 
 
 def _lstm(x: Any, weight: Any, recurrent: Any, *_: Any, **__: Any) -> int:
-    """Return the FLOPs of one recurrent layer: two products for each element of a sequence."""
+    """Return the FLOPs of one recurrent layer: two matrix products per element of a sequence."""
     return int(2 * (x.numel() // x.shape[-1]) * (weight.numel() + recurrent.numel()))
 
 
@@ -82,7 +82,7 @@ _CONVOLUTION_BACKWARD = torch.ops.aten.convolution_backward.default
 
 @dataclass(frozen=True, slots=True)
 class OperationRule:
-    """The rule that counts an operation of torch; `kind` is one of `machine.KINDS`."""
+    """The rule that counts an operation's FLOPs and bytes; `kind` is one of `machine.KINDS`."""
 
     kind: str
     flops: Callable[..., int] | None
@@ -140,7 +140,7 @@ is_traced = cache(torch_private.is_traced)
 
 
 def nbytes(value: Any) -> int:
-    """Return the bytes of a tensor, or of the tensors in a list; 0 for any other value."""
+    """Return the size of a tensor, or of the tensors in a list, in bytes; 0 for any other value."""
     if isinstance(value, torch.Tensor):
         return value.nbytes
     if isinstance(value, list | tuple):
@@ -149,7 +149,10 @@ def nbytes(value: Any) -> int:
 
 
 def first_tensor(value: Any) -> torch.Tensor | None:
-    """Return the first floating-point tensor among values; without one, the first tensor."""
+    """Return the first floating-point tensor among values.
+
+    If no tensor is floating-point, return the first tensor.
+    """
     found = None
     for each in value:
         tensor = first_tensor(each) if isinstance(each, list | tuple) else each
@@ -161,14 +164,14 @@ def first_tensor(value: Any) -> torch.Tensor | None:
 
 
 def _shapes(value: Any) -> Any:
-    """Return a value with shapes in the place of tensors: a key for a count of FLOPs."""
+    """Return a value with a shape in place of each tensor, as a key for a cached FLOP count."""
     if isinstance(value, torch.Tensor):
         return value.shape
     return tuple(map(_shapes, value)) if isinstance(value, list | tuple) else value
 
 
 def uses_tf32(kind: str) -> bool:
-    """True if the program lets operations of a kind in float32 run on tensor cores, as TF32.
+    """True if the program allows float32 operations of `kind` to use TF32 on tensor cores.
 
     cuDNN's convolutions use TF32 unless the program forbids it; matrix products need permission.
     """
@@ -183,9 +186,9 @@ def uses_tf32(kind: str) -> bool:
 
 
 def _lie_apart(args: Any, out: Any) -> bool:
-    """True if an argument has the result's shape, and lies in memory in another order.
+    """True if an argument has the result's shape, but a different order of elements in memory.
 
-    An expanded argument repeats elements, and so has no order.
+    An expanded argument repeats elements, and so counts as having no order.
     """
     if not isinstance(out, torch.Tensor):
         return False
@@ -202,9 +205,10 @@ def _lie_apart(args: Any, out: Any) -> bool:
 
 @dataclass(slots=True)
 class CountedFlops:
-    """FLOPs that a rank has counted, and the time for them at the peak rate of the rank's machine.
+    """The FLOPs of a rank so far, and the time that these FLOPs take at the machine's peak rate.
 
-    Recomputed FLOPs are those of a forward inside a backward, as in activation checkpointing.
+    Recomputed FLOPs are those of a forward pass inside a backward pass, as in activation
+    checkpointing.
     """
 
     flops: int = 0
@@ -213,7 +217,7 @@ class CountedFlops:
     recomputed_peak_ns: float = 0.0
 
     def add(self, flops: int, peak_ns: float) -> None:
-        """Add the FLOPs of an operation that the thread has just carried out."""
+        """Add the FLOPs of an operation that the thread has just executed."""
         self.flops += flops
         self.peak_ns += peak_ns
         # A backward runs with gradients disabled, and a forward inside it with gradients enabled.
@@ -222,7 +226,7 @@ class CountedFlops:
             self.recomputed_peak_ns += peak_ns
 
     def facts(self) -> dict[str, int]:
-        """Return the numbers by name, times in whole ns."""
+        """Return the counted numbers by name; times are in whole ns."""
         return {
             "flops": self.flops,
             "recomputed_flops": self.recomputed,
@@ -232,7 +236,7 @@ class CountedFlops:
 
 
 def phases_ns(model: MachineModel, speed: float) -> dict[str, int]:
-    """Return the host's ns for an operation in each phase; empty if all phases cost the same."""
+    """Return the ns of a launch on the host, by phase; empty if all phases cost the same."""
     if not model.phases:
         return {}
     costs = {phase: model.phases.get(phase, model.launch_ns) for phase in PHASES}
@@ -242,7 +246,7 @@ def phases_ns(model: MachineModel, speed: float) -> dict[str, int]:
 def kernels(func: Any, args: Any) -> int:
     """Return the number of kernels that a GPU launches for an operation: usually 1.
 
-    A convolution's backward has one kernel for each wanted gradient.
+    A convolution's backward launches one kernel for each requested gradient.
     """
     if func is not _CONVOLUTION_BACKWARD or not isinstance(args[-1], list | tuple):
         return 1
@@ -289,7 +293,7 @@ class Meter:
     def phase(self) -> str:
         """The phase of the running thread: one of `PHASES`.
 
-        A forward within a backward, as in activation checkpointing, is a forward.
+        A forward pass within a backward pass, as in activation checkpointing, counts as forward.
         """
         if self.optimizing:
             return "optimizer"
@@ -297,7 +301,7 @@ class Meter:
         return "backward" if in_engine else "forward"
 
     def ns(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> int:
-        """Return the ns that an operation has cost, launch and work together."""
+        """Return the cost of an operation in ns, launch and work together."""
         rule = self._rule(func)
         if rule is None or self.free:
             return 0
@@ -307,7 +311,7 @@ class Meter:
     def host_and_device_ns(
         self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any
     ) -> tuple[int, int] | None:
-        """Return the ns of an operation on host and device; None if no kernel is launched."""
+        """Return the ns of the host's launch and of the device's work; None without a kernel."""
         rule = self._rule(func)
         if rule is None:
             return None
@@ -334,7 +338,7 @@ class Meter:
     def _counted(
         self, rule: OperationRule, func: Any, args: Any, kwargs: dict[str, Any], out: Any
     ) -> tuple[str, int, int, str] | None:
-        """Return an operation's kind, FLOPs, bytes and dtype; None without a plain tensor."""
+        """Return an operation's kind, FLOPs, bytes and dtype; None if it has no plain tensor."""
         tensor = first_tensor(args) if args else None
         if tensor is None:
             tensor = first_tensor((out,))

@@ -1,15 +1,15 @@
-"""Two memories for a script that believes in a GPU: the device's memory and the host's.
+"""The device's memory and the host's memory, for a script that is told that it has a GPU.
 
 A real GPU has a memory of its own. A script's tensor lies there if the script puts the tensor there
 (`.cuda()`, `device="cuda"`, `map_location`), and so does the result of each operation on such a
 tensor. A tensor that the script makes without a device lies in the host's memory.
 
 torch's own code makes tensors by `device=self.device`, and that device is the CPU here. Such a
-tensor has no place at first, and counts as the host's. The first operation together with a tensor
-on the device puts the tensor on the device, and so does a collective.
+tensor has no place at first, and counts as the host's. The first operation that uses it together
+with a tensor on the device puts the tensor on the device, and so does a collective.
 
 It would be simpler to count every tensor as the device's, as in a Cluster. But then a data set in
-the host's memory would fill the GPU, its preparation would be charged as kernels, and a move to the
+the host's memory would fill the GPU, its preparation would be charged as kernels, and a copy to the
 GPU would cost nothing.
 """
 
@@ -74,7 +74,7 @@ class Places:
 
     @contextmanager
     def making(self, place: str, *, named: bool) -> Iterator[None]:
-        """A block in which new tensors lie in `place`.
+        """A block in which new tensors are placed in `place`.
 
         named  True if the script names the place: then tensors that are made from other tensors,
                such as `zeros_like(x)`, lie there too
@@ -94,7 +94,7 @@ class Places:
         return self._memory.place_of(tensor) == PINNED
 
     def place(self, tensor: torch.Tensor, place: str) -> None:
-        """Note the place of a tensor."""
+        """Record the place of a tensor."""
         self._memory.place(tensor, place)
 
     def place_beside(self, other: torch.Tensor, tensors: Iterable[torch.Tensor]) -> None:
@@ -103,12 +103,15 @@ class Places:
             self.place(tensor, self._memory.place_of(other))
 
     def take(self, tensor: torch.Tensor, *, non_blocking: bool = False) -> torch.Tensor:
-        """Return a copy of the host's tensor on the device."""
+        """Return a copy, on the device, of a tensor in the host's memory."""
         pinned = self.is_pinned(tensor)
         return self._copied(tensor, Crossing(UP, pinned, non_blocking, DEVICE))
 
     def bring(self, tensor: torch.Tensor, *, non_blocking: bool = False) -> torch.Tensor:
-        """Return a copy of the device's tensor in the host's memory: pinned if non-blocking."""
+        """Return a copy, in the host's memory, of a tensor on the device.
+
+        The copy is pinned if `non_blocking`.
+        """
         to = PINNED if non_blocking else HOST
         return self._copied(tensor, Crossing(DOWN, non_blocking, non_blocking, to))
 
@@ -141,14 +144,14 @@ class Places:
 
     @property
     def of_data(self) -> str:
-        """The place of a tensor that is made from Python's data."""
+        """The place of a tensor that a call makes from Python numbers, lists or NumPy arrays."""
         return self._mine.made[0]
 
     def place_of(self, func: Any, args: Any, kwargs: dict[str, Any]) -> str:
-        """Return the place in which an operation works and leaves its results.
+        """Return the place, device or host, that executes an operation and holds its results.
 
         If the operation works on the device, its tensors without a place are put there. Raises
-        RuntimeError, in torch's words, for tensors of both memories.
+        RuntimeError, with torch's message, if the operation has tensors of both memories.
         """
         if self._mine.crossing is not None:
             return self._mine.crossing.to
@@ -190,7 +193,7 @@ class Places:
         return None
 
     def communicated(self, values: Iterable[Any]) -> None:
-        """Put the undecided tensors of a call to NCCL on the device."""
+        """Place the tensors of a call to NCCL on the device, if they have no place yet."""
         if not self._memory.apart:
             return
         for tensor in self._memory.tensors_in(values):
@@ -198,7 +201,10 @@ class Places:
                 self._memory.place(tensor, DEVICE)
 
     def charge(self, place: str, func: Any, args: Any, kwargs: Any, out: Any) -> bool:
-        """Charge a copy over the bus, or the host's work; return False for work of the device."""
+        """Charge the time of a copy over the bus, or of the host's work.
+
+        Return False, without a charge, if the device executes the operation.
+        """
         if not self._memory.apart:
             return False
         crossing = self._mine.crossing or self._copy_between(func, args, kwargs)
@@ -213,7 +219,7 @@ class Places:
         return True
 
     def _copy_between(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Crossing | None:
-        """Return the crossing of `to.copy_(source)` between the memories."""
+        """Return the copy over the bus that `to.copy_(source)` makes, or None."""
         if func is not torch.ops.aten.copy_.default or not isinstance(args[1], torch.Tensor):
             return None
         to, source = map(self._memory.place_of, args[:2])
@@ -224,8 +230,9 @@ class Places:
         return Crossing(way, of_host == PINNED, non_blocking, to)
 
     def _cross(self, crossing: Crossing, out: torch.Tensor) -> None:
-        """Copy over the bus. As with CUDA, the host waits unless memory is pinned, non-blocking.
+        """Charge a copy over the bus.
 
+        As with CUDA, the host waits unless the memory is pinned and the copy is non-blocking.
         Before a copy of pageable memory to the device, the driver waits for the stream.
         """
         if crossing.way == UP and not crossing.pinned:
@@ -240,9 +247,10 @@ class Places:
             self._device.wait(why="copy")
 
     def read(self, tensor: torch.Tensor) -> bool:
-        """Let the host read a tensor's values; False if the memories are not counted separately.
+        """Charge the host's read of a tensor's values.
 
-        Values on the device are copied to the host first. Values on the host need no wait.
+        Return False, without a charge, if the memories are not counted separately. Values on the
+        device are copied to the host first. Values on the host need no wait.
         """
         if not self._memory.apart:
             return False

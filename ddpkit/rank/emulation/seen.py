@@ -1,4 +1,4 @@
-"""The time that the user's code sees on an emulated machine: the rank's clock, and no other.
+"""Makes the functions of `time` return the rank's clock to the user's code, on an emulated machine.
 
 The functions that tell the time are replaced in the module `time`, and in each module that has
 imported one by name. The standard library and the kit still use real time: for a lock with a limit,
@@ -48,7 +48,7 @@ real_sleep = time.sleep
 
 
 def _is_real(name: str) -> bool:
-    """Return True if a module's code lives in real time."""
+    """Return True if the code of the module `name` sees real time."""
     package = name.partition(".")[0]
     if package == "ddpkit":
         return not name.startswith(USERS_OF_THE_KIT)
@@ -119,7 +119,7 @@ def _replacements(clocks: Clocks, epoch_ns: int) -> dict[str, Callable[..., Any]
 
 
 def _named(functions: dict[str, Callable[..., Any]]) -> dict[str, Callable[..., Any]]:
-    """Return the functions, named like those that they replace: pickle sends functions by name."""
+    """Return the functions with the names of the originals, because pickle sends a name."""
     for name, function in functions.items():
         function.__name__ = function.__qualname__ = name
         function.__module__ = "time"
@@ -131,10 +131,10 @@ _looked_at = 0  # number of modules that were searched
 
 
 def look_for_tellers() -> None:
-    """Find the modules that have functions of `time` under names of their own.
+    """Find the modules that have imported functions of `time` by name.
 
-    The search touches every object of every module: in a forked rank, it would copy most of the
-    pages that the ranks share, 37 MB. So the forkserver searches (`ddpkit.rank.preload`), and a
+    The search touches every object of every module: in a forked rank, the search would copy most of
+    the pages that the ranks share, 37 MB. So the forkserver searches (`ddpkit.rank.preload`), and a
     rank searches only the modules that it has imported since.
     """
     _tellers.clear()
@@ -156,7 +156,7 @@ def _look_at(modules: list[Any]) -> None:
 
 @contextmanager
 def seen(clocks: Clocks, epoch_ns: int) -> Iterator[None]:
-    """A block in which the user's code sees the rank's clock, which is 0 at the date `epoch_ns`."""
+    """A block in which the user's code reads the rank's clock; it is 0 at the date `epoch_ns`."""
     with ExitStack() as undo:
         emulated = _replacements(clocks, epoch_ns)
         by_real = {id(getattr(time, name)): function for name, function in emulated.items()}
@@ -173,7 +173,7 @@ def seen(clocks: Clocks, epoch_ns: int) -> Iterator[None]:
 
 
 def _replace_timer(undo: ExitStack, by_real: dict[int, Callable[..., Any]]) -> None:
-    """Replace the timer of `timeit`, a default argument of several functions there."""
+    """Replace the timer of `timeit`, which several functions of `timeit` have as a default."""
     import timeit
 
     for function in (timeit.Timer.__init__, timeit.timeit, timeit.repeat):
@@ -185,7 +185,7 @@ def _replace_timer(undo: ExitStack, by_real: dict[int, Callable[..., Any]]) -> N
 
 
 def _replace_selector(undo: ExitStack, clocks: Clocks) -> None:
-    """Let an asyncio loop that waits for a timer put the clock forward."""
+    """Make an asyncio loop that waits for a timer put the clock forward."""
     import selectors
 
     kind = selectors.DefaultSelector
@@ -238,7 +238,7 @@ def _count_work_of_pools(undo: ExitStack) -> set[Any]:
 
 
 def _another_thread_works(in_pools: set[Any]) -> bool:
-    """Return True if another thread of the user's may be at work."""
+    """Return True if another thread of the user's code may be working."""
     others = {
         thread.ident
         for thread in threading.enumerate()
@@ -260,7 +260,7 @@ def _another_thread_works(in_pools: set[Any]) -> bool:
 
 
 def _rests(frame: FrameType, in_pools: set[Any]) -> bool:
-    """Return True if a thread waits for another thread, and has not been told to go on."""
+    """Return True if a thread waits for another thread, which has not woken it yet."""
     if frame.f_code.co_filename.endswith(POOL):
         return not in_pools
     if frame.f_code.co_filename != threading.__file__:

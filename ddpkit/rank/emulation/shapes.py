@@ -1,6 +1,6 @@
 """The shapes of an operation's results, found by running the operation on torch's fake tensors.
 
-A shape also tells whether the result is a view: some operations return views of their arguments,
+A shape also records whether the result is a view: some operations return views of their arguments,
 or of another result, although their schemas do not say so.
 """
 
@@ -36,7 +36,7 @@ class Shape(NamedTuple):
 
 
 class Shapes(NamedTuple):
-    """The results of an operation: shapes in the places of new tensors."""
+    """The results of an operation, with a `Shape` in place of each new tensor."""
 
     values: Any
     numel: int  # elements of all results together
@@ -75,7 +75,7 @@ class ResultShapes:
         self._asking = threading.Lock()  # torch's mode serves one thread at a time
 
     def of(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Shapes | None:
-        """Return the shapes of an operation's results; None if one is sparse, or if torch fails."""
+        """Return the shapes of an operation's results; None if one is sparse or if torch fails."""
         key = func, _signature(args), tuple((name, _signature(v)) for name, v in kwargs.items())
         try:
             return self._shapes[key]
@@ -105,7 +105,9 @@ class ResultShapes:
 
 # Not a nested function: a recursive closure is a reference cycle, and would keep tensors alive.
 def make(value: Any, known: list[torch.Tensor], fill: Callable[[], Any]) -> Any:
-    """Return `value` with tensors in the places of shapes: new tensors, and views of known ones.
+    """Return `value` with a tensor in place of each shape.
+
+    Each tensor is new, or is a view of a tensor in `known`.
 
     fill  returns the value of all elements of a small new tensor
     """
@@ -129,7 +131,7 @@ def make(value: Any, known: list[torch.Tensor], fill: Callable[[], Any]) -> Any:
 
 
 def of_zeros(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Return the value that an operation's elements would have if all its arguments were zero."""
+    """Return the value of the result's elements if all arguments of the operation were zero."""
     if torch.Tag.pointwise not in func.tags:
         return name_of(func) in TRUE_OF_ZEROS
     named = {name: _zero(value) for name, value in kwargs.items()}
@@ -143,10 +145,10 @@ def _zero(value: Any) -> Any:
 
 
 def _shaped(out: Any, known: list[torch.Tensor], room: int) -> Any:
-    """Return `out` with shapes in the places of fake tensors, and add the fake tensors to `known`.
+    """Return `out` with a shape in place of each fake tensor, and add the fake tensors to `known`.
 
     known  the operation's arguments at first; a result may be a view of one of these tensors
-    room   elements of a new tensor's storage, or 0
+    room   the number of elements in a new tensor's storage, or 0
     """
     if isinstance(out, torch.Tensor):
         storage = torch_private.storage_id(out.untyped_storage())
@@ -170,7 +172,10 @@ def _shaped(out: Any, known: list[torch.Tensor], room: int) -> Any:
 
 
 def _faked(value: Any) -> Any:
-    """Return an argument with a fake tensor in place of each tensor. Call this in the fake mode."""
+    """Return an argument with a fake tensor in place of each tensor.
+
+    Call this inside the fake mode.
+    """
     if isinstance(value, torch.Tensor):
         return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype)
     if isinstance(value, list | tuple):

@@ -1,4 +1,4 @@
-"""Copies and files of tensors without values: they hold shapes, and no gigabytes.
+"""Makes copies and files of tensors without values hold only shapes, and not gigabytes of zeros.
 
 `copy.deepcopy`, pickle, `torch.save` and `torch.distributed.checkpoint` read a tensor's memory
 without the dispatcher. A large tensor without values is therefore pickled as a tensor on torch's
@@ -39,7 +39,7 @@ ABSENT = "ddpkit.without_values"  # key in the metadata of a file of safetensors
 def shapes_only(device: Device | None, places: Callable[[], Places | None]) -> Iterator[None]:
     """A block in which copies and files of large tensors without values hold shapes only.
 
-    device  the rank's device, or None: before a tensor is read, the host waits for the device
+    device  the rank's device, or None; before a tensor is read, the host waits for this device
     places  returns the places of a script's tensors, or None
     """
     said = False
@@ -137,7 +137,10 @@ def shapes_only(device: Device | None, places: Callable[[], Places | None]) -> I
 
 
 def _sample() -> io.BytesIO:
-    """Return a file with an empty tensor: `torch.load` puts it where all loaded tensors go."""
+    """Return a file with an empty tensor.
+
+    `torch.load` puts this tensor on the device of all tensors that it loads.
+    """
     file = io.BytesIO()
     torch.save(torch.tensor([]), file)
     file.seek(0)
@@ -155,7 +158,7 @@ def _off_meta(value: Any) -> Any:
 
 
 def _with_absent(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a `load` or `load_file` of safetensors that makes the absent tensors."""
+    """Return a `load` or `load_file` of safetensors that also makes the file's absent tensors."""
 
     @functools.wraps(original)
     def load(source: Any, *args: Any, **named: Any) -> Any:
@@ -169,7 +172,10 @@ def _with_absent(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _metadata(source: Any) -> dict[str, str]:
-    """Return the metadata in the header of safetensors: 8 bytes with its length, and JSON."""
+    """Return the metadata of a safetensors file.
+
+    The file's header is 8 bytes with the length of the JSON, and then the JSON.
+    """
     if isinstance(source, bytes):
         header = source[8 : 8 + int.from_bytes(source[:8], "little")]
     else:

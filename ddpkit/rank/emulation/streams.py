@@ -22,7 +22,7 @@ from ddpkit.rank.record.clock import DeviceMoment
 
 
 class DeviceStream:
-    """A queue of the device: launches on the current stream run in order.
+    """A stream, which is a queue of the device: launches on one stream run in order.
 
     The class replaces torch.cuda.Stream and torch.cpu.Stream.
     """
@@ -43,22 +43,22 @@ class DeviceStream:
         self._blocks.pop().__exit__(*error)
 
     def wait_event(self, event: DeviceEvent) -> None:
-        """Let the next launch on the stream follow an event."""
+        """Make the next launch on this stream wait for an event."""
         _of_this_rank().follow(event.follows, self)
 
     def wait_stream(self, stream: DeviceStream) -> None:
-        """Let the next launch follow the last launch of `stream`."""
+        """Make the next launch on this stream wait for the last launch of `stream`."""
         device = _of_this_rank()
         device.follow(device.queues.tail(stream), self)
 
     def record_event(self, event: DeviceEvent | None = None) -> DeviceEvent:
-        """Return an event at the end of the stream's present launches."""
+        """Return an event that happens when all launches on the stream so far are done."""
         event = event or DeviceEvent()
         event.record(self)
         return event
 
     def synchronize(self) -> None:
-        """Let the host wait for the stream's launches."""
+        """Make the host wait for the stream's launches."""
         device = _of_this_rank()
         device.wait(device.queues.tail(self))
 
@@ -69,24 +69,27 @@ class DeviceStream:
 
 
 class DeviceEvent:
-    """A moment on a stream; an event that was never recorded counts as over."""
+    """An event, which is a moment on a stream.
+
+    An event that was never recorded counts as having happened.
+    """
 
     def __init__(self, *_: Any, **__: Any) -> None:
         self.follows: After = ()
         self._happens: DeviceMoment | None = None
 
     def record(self, stream: DeviceStream | None = None) -> None:
-        """Capture a stream's launches; a second record replaces the first."""
+        """Set the event to the end of a stream's launches so far; the last call counts."""
         device = _of_this_rank()
         self.follows = device.queues.tail(stream)
         self._happens = device.moment(self.follows)
 
     def wait(self, stream: DeviceStream | None = None) -> None:
-        """Let the next launch on a stream follow the event."""
+        """Make the next launch on a stream wait for the event."""
         _of_this_rank().follow(self.follows, stream)
 
     def synchronize(self) -> None:
-        """Let the host wait for the event."""
+        """Make the host wait for the event."""
         _of_this_rank().wait(self.follows)
 
     def query(self) -> bool:
@@ -94,7 +97,10 @@ class DeviceEvent:
         return _of_this_rank().is_done(self.follows)
 
     def elapsed_time(self, end_event: DeviceEvent) -> float:
-        """Return the milliseconds to a later event. Raises RuntimeError unless both happened."""
+        """Return the milliseconds from this event to `end_event`.
+
+        Raises RuntimeError unless both events have happened.
+        """
         times = []
         for event in (self, end_event):
             if event._happens is None:
@@ -141,7 +147,10 @@ def _of_this_rank() -> Device:
 
 @contextmanager
 def shown(device: Device) -> Iterator[None]:
-    """A block in which torch.cpu has the device's streams, and reads of a tensor's values wait."""
+    """A block in which torch.cpu has the device's streams.
+
+    Each read of a tensor's values waits for the device.
+    """
     global _device
     _device = device
     device.choose(DeviceStream())
@@ -178,7 +187,7 @@ def shown(device: Device) -> Iterator[None]:
 
 
 def _read(device: Device, original: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a method that reads a tensor's values: the host waits for the current stream first."""
+    """Return a method that waits for the current stream, and then reads a tensor's values."""
 
     @functools.wraps(original)
     def read(tensor: Any, *args: Any, **kwargs: Any) -> Any:

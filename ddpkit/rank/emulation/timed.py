@@ -1,12 +1,13 @@
-"""Times that a program measures on the host while its device works: they measure launches only.
+"""Finds time measurements on the host that measure only launches, because the device still works.
 
 `time.perf_counter()` tells the host's time, and the host is ahead of the device. So the difference
 of two readings is the time of the launches, unless the program waits for the device before the
 second reading. On a GPU, a program can make the same mistake without any warning.
 
-A reading counts only if its line subtracts, `time.time() - start`, or if the program subtracts from
-the name to which the line assigns the reading. A comparison (`time.time() - start > limit`) is a
-limit and no measurement. The times of the device are known when the run is over.
+A reading counts only if the same line subtracts from it (`time.time() - start`), or if the program
+subtracts from the variable to which the line assigns the reading. A comparison (`time.time() -
+start > limit`) is a limit and no measurement. The times of the device are known when the run is
+over.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ class TimedLaunches:
         self._pairs: dict[tuple[str, int], list[tuple[TimeTaken, TimeTaken]]] = {}
 
     def looked(self, frame: FrameType) -> None:
-        """Note that a line of the user's code reads the clock."""
+        """Record that a line of the user's code reads the clock."""
         device, file, line = self._device, frame.f_code.co_filename, frame.f_lineno
         if device.stands or not device.on_main_thread or not is_user_file(file):
             return
@@ -64,7 +65,10 @@ class TimedLaunches:
             pairs.append((before, now))
 
     def text(self) -> str:
-        """Return the lines that measure launches, once the run is over; "" if there are none."""
+        """Return a text about the lines that measure only launches; "" if no line does.
+
+        Call this method once the run is over.
+        """
         far = [max(found, key=_off) for found in map(self._far, self._pairs.values()) if found]
         far.sort(key=_off, reverse=True)
         named = [
@@ -79,7 +83,7 @@ class TimedLaunches:
     def _far(
         self, pairs: list[tuple[TimeTaken, TimeTaken]]
     ) -> list[tuple[TimeTaken, TimeTaken, int, int]]:
-        """Return the pairs with far too small a difference, with the host's and device's time."""
+        """Return the pairs of readings that measure far too little, with host and device time."""
         found = []
         for start, end in pairs:
             host = end.host_ns - start.host_ns
@@ -119,7 +123,7 @@ def measures(file: str, line: int) -> bool:
 
 
 def _is_first(node: ast.AST, reads: list[ast.Call]) -> bool:
-    """True if a node subtracts from one of the calls."""
+    """True if a node is a subtraction from one of the calls `reads`."""
     if not isinstance(node, ast.BinOp) or not isinstance(node.op, ast.Sub):
         return False
     return any(node.left is read for read in reads)

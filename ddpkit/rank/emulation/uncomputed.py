@@ -1,18 +1,18 @@
-"""Ranks without values: the dispatch mode counts each operation, and computes small ones only.
+"""Ranks without values: each operation is counted, and only small operations are computed.
 
-The problem. A modelled machine needs the shapes of an operation, and not the result. A laptop can
-compute the results only up to some ten million parameters.
-
-It would be simpler to run the program on torch's fake tensors. But DDP's reducer and gloo are C++
-that uses addresses of data. So the result of a large operation is a tensor of the CPU that no code
-touches: `torch.empty` of gigabytes takes address space, and no memory. torch's fake tensors tell
-the result's shape, once for each signature. Views and allocations run as they are.
+The problem. A modelled machine needs the shapes of an operation, and not its values. A laptop can
+compute the values only for models of up to some ten million parameters. It would be simpler to run
+the program on torch's fake tensors. But DDP's reducer and gloo are C++ that uses addresses of data.
+So the result of a large operation is a tensor of the CPU that no code touches: `torch.empty` of
+gigabytes takes address space, and no memory. torch's fake tensors tell the result's shape, once for
+each signature. Views and allocations run as they are.
 
 An operation is computed if all its tensors together are small, so counters, masks, meshes, learning
-rates and metadata have values. A value that was not computed is zero where a program can see it: a
-small result of a large operation is made of zeros, and a small view of a large storage is filled
-with zeros before an operation reads the view. A mark in the storage (`protocol.not_computed`) tells
-that values were not computed, and passes on to the results of small operations.
+rates and metadata have values. If a program reads a value that was not computed, the program gets
+zero: a small result of a large operation is made of zeros, and a small view of a large storage is
+filled with zeros before an operation reads the view. A mark in the storage
+(`protocol.not_computed`) shows that values were not computed. The results of small operations
+inherit this mark.
 
 What must hold: a result has the shape, strides and dtype of a computed result, so that times and
 bytes are those of a run with values. What would break it: a C++ extension without a fake kernel,
@@ -85,11 +85,11 @@ _REFUSED = "can't allocate memory"  # a part of torch's error
 
 
 class NotComputedError(RuntimeError):
-    """The shape of a result depends on values that were not computed."""
+    """Raised if the shape of a result depends on values that were not computed."""
 
 
 class AddressSpaceRefusedError(RuntimeError):
-    """The system refuses the address space of a tensor that no code will touch."""
+    """Raised if the system refuses the address space for a large tensor without values."""
 
 
 class _Way(Enum):
@@ -102,7 +102,7 @@ class _Way(Enum):
 
 
 class _Written(NamedTuple):
-    """An argument that an operation writes."""
+    """An argument that an operation writes in place."""
 
     place: int
     name: str
@@ -141,7 +141,7 @@ def _written(func: Any) -> tuple[_Written, ...]:
 
 @cache
 def _returned(func: Any) -> tuple[int | None, ...]:
-    """Return for each result the number of the written argument that it is; None for a new one."""
+    """Return for each result the index of the written argument that is returned; None if new."""
     schema, found = schema_of(func), []
     sets = [
         set(argument.alias_info.before_set)
@@ -155,9 +155,9 @@ def _returned(func: Any) -> tuple[int | None, ...]:
 
 
 class Uncomputed:
-    """Carries out the operations of a rank without values.
+    """Executes the operations of a rank without values.
 
-    `reads` counts, for each line of the user's, its reads of values that were not computed.
+    `reads` counts, for each line of the user's code, the reads of values that were not computed.
     """
 
     def __init__(self) -> None:
@@ -219,7 +219,10 @@ class Uncomputed:
     # Functional collectives
 
     def _communicate(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Call a functional collective; make its copies here, because C++ would copy the memory."""
+        """Run a functional collective, but make its copies in Python:
+
+        C++ would touch all memory.
+        """
         name = name_of(func)
         in_place = name in _IN_PLACE
         first = args[0] if isinstance(args[0], list) else [args[0]]
@@ -254,7 +257,7 @@ class Uncomputed:
     def _read_values(
         self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], given: list[torch.Tensor]
     ) -> Any:
-        """Return the Python value of an operation, with zeros for values that were not computed."""
+        """Return the Python value that an operation reads; uncomputed values are read as zeros."""
         self._note_read(sys._getframe(2))
         if any(map(is_large, given)):
             return name_of(func) in TRUE_OF_ZEROS
@@ -264,7 +267,7 @@ class Uncomputed:
 
     @staticmethod
     def _is_of_objects(given: list[torch.Tensor]) -> bool:
-        """True for bytes of a pickled object, which torch.distributed sends for real."""
+        """True if tensors hold the bytes of a pickled object, which must have real values."""
         if not given or given[0].dtype is not torch.uint8 or any(map(is_marked, given)):
             return False
         return sends_an_object(sys._getframe(2))
@@ -298,7 +301,7 @@ class Uncomputed:
     # Reads of values
 
     def _note_read(self, frame: FrameType | None) -> None:
-        """Note that a line of the user's reads a value; a read by torch's own code is not noted."""
+        """Record that a line of the user's code reads a value; ignore reads by torch's own code."""
         while frame is not None and module_of(frame).startswith(_BETWEEN):
             frame = frame.f_back
         if frame is None or is_torchs(frame):
@@ -309,7 +312,7 @@ class Uncomputed:
 
     @contextmanager
     def reads_noted(self) -> Iterator[None]:
-        """A block in which reads by `tolist` and `numpy` are noted, which skip the dispatcher."""
+        """A block that records the reads by `tolist` and `numpy`, which skip the dispatcher."""
         with ExitStack() as undo:
             for name in ("tolist", "numpy"):
                 original = getattr(torch.Tensor, name)
@@ -341,7 +344,7 @@ def _leave_memory_untouched() -> None:
 
 
 def has_a_mask(indices: Any) -> bool:
-    """True if an index is a boolean tensor: the number of chosen elements depends on its values."""
+    """True if an index is a boolean tensor: its values decide how many elements are chosen."""
     return any(map(_is_a_mask, indices))
 
 
@@ -350,7 +353,7 @@ def _is_a_mask(index: torch.Tensor | None) -> bool:
 
 
 def _without_masks(indices: Any) -> list[torch.Tensor | None]:
-    """Return indices with the positions of the chosen elements in the place of each mask.
+    """Return indices in which each mask is replaced by the positions of the chosen elements.
 
     Raises NotComputedError if the values of a mask were not computed.
     """

@@ -8,21 +8,21 @@ arguments  facts in the arguments of a collective
 layout     refuses tensors that a backend would move wrongly
 shared_memory  refuses outputs that share memory with each other or with an input
 in_flight  tensors owned by the network between a post and its wait, for checks
-changed    tensors that the code changes before the wait, seen by their versions
+changed    finds tensors that the code changes before the wait, by their version counters
 hidden     refuses groups that code makes without the kit, for checks
 making     marks the time in which the kit itself makes a backend
-staged     messages of ranks that share a GPU, by way of the host
-uncarried  calls on large tensors without values, for which gloo carries a few elements
-absent     groups with absent ranks, each of which is a copy of a running rank
-believed   calls that NCCL takes and gloo refuses, for scripts that believe to have NCCL
+staged     messages between ranks that share a GPU, which are copied through the host
+uncarried  calls on large tensors without values, for which gloo moves only a few elements
+absent     groups with absent ranks; each absent rank is a copy of a running rank
+believed   calls that NCCL accepts and gloo refuses, for scripts that are told that they have NCCL
 placed     tensors on a script's GPU, and groups with two backends
 following  marks the results of operations on a script's GPU tensors
-of_host    calls of the host on a rank with a device
+of_host    calls with tensors of the host, on a rank with a device
 nccl       differences between NCCL and gloo
 emulated   ends operations when the emulated network ends them
-operation  an operation of an emulated group, under way and over
+operation  an operation of an emulated group, from its post to its end
 ended      a finished collective, after gloo has released its tensors
 futures    futures of an emulated group's operations, and their callbacks
 backend    the kit's backends, made known to torch.distributed
-asked      groups that answer with the backend that the user has asked for
+asked      groups that report the backend that the user has requested
 """

@@ -1,8 +1,8 @@
 """Groups in which only the first ranks run (`Alike`); gloo connects the running ranks.
 
 A call has the arguments of the whole group: lists and tensors with a part for each member. gloo
-gets the parts of the running ranks. An absent rank's part is a copy of a running rank's part, and a
-sum counts each running rank once for each copy.
+gets the parts of the running ranks. An absent rank's part is a copy of a running rank's part. A sum
+counts each running rank once for itself and once for each of its copies.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Absent:
         self.copies = self.size // self.present  # each running rank counts for so many ranks
 
     def check_parts(self, op: str, sends: Sequence[int], takes: Sequence[int]) -> None:
-        """Raise ValueError for an exchange of unequal parts."""
+        """Raise ValueError if the parts of an exchange have unequal sizes."""
         if len({*sends, *takes}) > 1:
             raise ValueError(
                 f"{op} has unequal parts, but only {self.present} of the {self.size} ranks run, so "
@@ -53,7 +53,7 @@ class Absent:
         )
 
     def around(self, start: Start) -> Start:
-        """Return a `start` that takes the arguments of the whole group, and fits them to gloo."""
+        """Return a `start` for the whole group's arguments; gloo gets the running ranks' parts."""
 
         def started(call: RecordedCall, method: str, *args: Any, **kwargs: Any) -> Any:
             given, copied = self._for_gloo(method, args)
@@ -65,9 +65,10 @@ class Absent:
     def _for_gloo(
         self, method: str, args: tuple[Any, ...]
     ) -> tuple[tuple[Any, ...], tuple[list[torch.Tensor], list[torch.Tensor]]]:
-        """Return gloo's arguments, and two lists of tensors for the results of absent ranks.
+        """Return the arguments for gloo, and two lists of tensors for the results of absent ranks.
 
-        At the end of the call, each tensor of the first list is copied to one of the second list.
+        At the end of the call, each tensor of the first list is copied to the tensor at the same
+        index of the second list.
         """
         first, second, *rest = (*args, None, None)[: max(len(args), 2)]
         here, n = self.present, self.size
@@ -105,7 +106,7 @@ class Absent:
         return args, ([], [])
 
     def _often(self, tensor: torch.Tensor, reduction: str) -> torch.Tensor:
-        """Return the reduction of a rank's input and of the equal inputs of all its copies."""
+        """Return a rank's input, reduced with the equal inputs of all copies of this rank."""
         if reduction == "SUM":
             return tensor.detach() * self.copies
         if reduction == "PRODUCT":
@@ -116,7 +117,7 @@ class Absent:
 
 
 class Copying(Landing):
-    """A call that, at the end of its wait, copies results to the places of absent ranks."""
+    """A call that, at the end of its wait, copies results into the parts of absent ranks."""
 
     def __init__(
         self,
@@ -129,7 +130,7 @@ class Copying(Landing):
         self._results = list(results)
 
     def get_future(self) -> Any:
-        """Raise RuntimeError: gloo's own future would have fewer results, and come too early."""
+        """Raise RuntimeError: gloo's own future would have too few results, and end too early."""
         raise RuntimeError("with alike=, this call has no future: call wait() instead")
 
     def result(self) -> list[torch.Tensor]:
@@ -137,7 +138,10 @@ class Copying(Landing):
 
 
 class GroupsMade:
-    """The groups of a program: groups with running ranks, and copies of such groups."""
+    """The groups that a program makes.
+
+    A group of absent ranks is a copy of a group with running ranks.
+    """
 
     def __init__(self, alike: Alike) -> None:
         self._alike = alike
@@ -147,9 +151,10 @@ class GroupsMade:
         self._copies: dict[tuple[int, ...], tuple[int, ...]] = {}
 
     def made(self, ranks: Sequence[int] | None, by_members: bool) -> None:
-        """Note a call of new_group, made by the members or by all ranks.
+        """Record a call of new_group, which the members or all ranks make.
 
-        Raises ValueError for a group with unequal numbers of copies of its running ranks.
+        Raises ValueError if a group with running ranks does not have equally many copies of each of
+        them.
         """
         members = tuple(range(self._alike.world_size) if ranks is None else sorted(ranks))
         self._alike.check_group(members)
@@ -162,7 +167,7 @@ class GroupsMade:
             self._copies.setdefault(first, members)
 
     def check(self) -> None:
-        """Raise ValueError for a group of absent ranks if the group that it copies is not made."""
+        """Raise ValueError if a group of absent ranks copies a group that was never made."""
         for first, members in self._copies.items():
             raise ValueError(
                 f"the group {short(members)} does not repeat: with alike={self._alike.present}, "
@@ -182,7 +187,7 @@ def _first_parts(tensor: torch.Tensor, here: int, size: int) -> torch.Tensor:
 def _flat(
     pairs: list[tuple[Any, Any]],
 ) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
-    """Return the tensors of pairs of tensors, or of pairs of lists of tensors."""
+    """Return the first tensors of all pairs, and the second tensors; a pair may be of lists."""
     sources = [each for source, _ in pairs for each in arguments.tensors(source)]
     targets = [each for _, target in pairs for each in arguments.tensors(target)]
     return sources, targets

@@ -1,4 +1,4 @@
-"""Facts in the arguments of a collective: c10d's methods take nested tensors, and options."""
+"""Reads facts from the arguments of a collective, which are nested lists of tensors and options."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ def tensors(value: Any) -> list[torch.Tensor]:
 
 
 def nbytes(found: torch.Tensor) -> int:
-    """Return the bytes of a tensor; for a sparse tensor, the bytes of its parts.
+    """Return the number of bytes of a tensor; for a sparse tensor, of its indices and values.
 
-    DDP sums sparse tensors for an embedding.
+    DDP sums sparse tensors for an embedding with sparse gradients.
     """
     if found.layout is torch.sparse_coo:
         return sum(part.nbytes for part in torch_private.sparse_parts(found))
@@ -45,7 +45,7 @@ def nbytes(found: torch.Tensor) -> int:
 
 
 def numbers(found: torch.Tensor) -> str:
-    """Return the distinct numbers of a short message, for a picture: "11"; "" for other tensors."""
+    """Return the distinct numbers in a short message as a text for a picture; else ""."""
     is_short = found.dim() == 1 and 0 < found.numel() <= MOST_NUMBERS
     if not is_short or type(found) is not torch.Tensor or found.device.type != "cpu":
         return ""
@@ -55,7 +55,7 @@ def numbers(found: torch.Tensor) -> str:
 
 
 def splits(op: str, args: tuple[Any, ...], size: int) -> dict[str, tuple[int, ...]]:
-    """Return how many elements an all-to-all sends to, and takes from, each rank.
+    """Return the numbers of elements that an all-to-all sends to, and receives from, each rank.
 
     Return {} in a large group, because a black box has no room for the counts of many ranks. Return
     {} as well for arguments that torch refuses: lists of unlike tensors, and splits that do not add
@@ -70,7 +70,7 @@ def splits(op: str, args: tuple[Any, ...], size: int) -> dict[str, tuple[int, ..
 def unequal_parts(
     op: str, args: tuple[Any, ...], size: int
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return the bytes that an all-to-all sends to each rank, and the bytes from each rank.
+    """Return the numbers of bytes that an all-to-all sends to, and receives from, each rank.
 
     Both are empty for an all_to_all_single of equal parts, for any other operation, and for splits
     that torch refuses.
@@ -85,9 +85,10 @@ def unequal_parts(
 def _splits_of(
     op: str, args: tuple[Any, ...], size: int
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return how many elements an all-to-all sends to each rank, and how many it takes from each.
+    """Return the numbers of elements that an all-to-all sends to, and receives from, each rank.
 
-    Both tuples are empty if the arguments do not fit the group."""
+    Both tuples are empty if the arguments do not fit the group.
+    """
     if op == "all_to_all_single":
         output, input, takes, sends = args[:4]
         return _numbers_in(input, sends, size), _numbers_in(output, takes, size)
@@ -109,19 +110,19 @@ def _numbers_in(found: torch.Tensor, rows: list[int], size: int) -> tuple[int, .
 
 
 def on_gpu(found: torch.Tensor | None, options: Any) -> bool:
-    """True if a call has a CUDA tensor; for a barrier, without a tensor, if options name a GPU."""
+    """True if a call has a CUDA tensor, or is a barrier with options that name a GPU."""
     if found is not None:
         return found.is_cuda
     return getattr(getattr(options, "device", None), "type", "") == "cuda"
 
 
 def options(args: tuple[Any, ...]) -> Any:
-    """Return the options (root, reduction, asynchronous or not), or None."""
+    """Return the options object of a call (root, reduction, asynchronous or not), or None."""
     return next((value for value in args if type(value).__name__.endswith("Options")), None)
 
 
 def reduction(options: Any) -> str:
-    """Return the name of the reduction: "SUM", "MAX"; "" for an operation without a reduction."""
+    """Return the name of the reduction, such as "SUM"; "" for an operation without a reduction."""
     op = getattr(options, "reduceOp", None)
     return "" if op is None else REDUCTIONS[int(getattr(op, "op", op))]
 

@@ -1,8 +1,8 @@
-"""The backend that the user has asked for: all groups are the kit's, and answer as that backend.
+"""Makes ddpkit's groups report the backend that the user has requested, such as "gloo" or "nccl".
 
-A cell and a script may make a group of backend "gloo" or "nccl", and ask a group for its backend.
-The group is the kit's, so that it is recorded, explained and emulated; and it answers with the
-backend that the user asked for. torch's own code sees the kit's backend, except for the
+A cell and a script may make a group of backend "gloo" or "nccl", and read a group's backend. The
+group belongs to ddpkit, which records, explains and emulates its calls. User code that reads the
+backend gets the requested backend. torch's own code gets ddpkit's backend, except for the
 differentiable collectives.
 """
 
@@ -28,15 +28,15 @@ HOMES = (dist, dist.distributed_c10d, dist.device_mesh)
 
 
 def default_backend(mine: Assignment) -> str:
-    """Return the backend that the default group of a run answers with."""
+    """Return the backend that the default group of a run reports to the user's code."""
     return "nccl" if mine.device == "cuda" else "gloo"
 
 
 class AskedGroups:
-    """Replacements for the functions of torch.distributed that make groups or tell the backend.
+    """Replacements for the functions of torch.distributed that make groups or return the backend.
 
-    ``default`` is the backend of the default group; the kit's groups do the work of the backends
-    ``ours``.
+    ``default`` is the backend that the default group reports. ``ours`` are the backends in whose
+    place ddpkit's groups work.
     """
 
     REPLACED = ("new_group", "get_backend", "get_backend_config", "monitored_barrier")
@@ -58,11 +58,11 @@ class AskedGroups:
             yield
 
     def keep(self, group: Any) -> None:
-        """Keep a group alive, until its process ends or its run is over."""
+        """Keep a reference to a group until the process or the run ends."""
         self._kept.append(group)
 
     def is_ours(self, backend: str) -> bool:
-        """True if the kit's groups do the work of a backend: "nccl", "cpu:gloo,cuda:nccl"."""
+        """True if ddpkit's groups replace a backend, such as "nccl" or "cpu:gloo,cuda:nccl"."""
         return self._ours.issuperset(part.rpartition(":")[2] for part in backend.lower().split(","))
 
     def new_group(
@@ -74,7 +74,7 @@ class AskedGroups:
         *more: Any,
         **kwargs: Any,
     ) -> Any:
-        """Make a recorded group; torch makes the group of a backend that ddpkit cannot record."""
+        """Make a recorded group. If ddpkit cannot record the backend, torch makes the group."""
         if backend and not self.is_ours(backend):  # torch makes groups of backend "fake" for itself
             return self._new_group(ranks, timeout, backend, pg_options, *more, **kwargs)
         kwargs.pop("device_id", None)
@@ -89,7 +89,7 @@ class AskedGroups:
         return group
 
     def get_backend(self, group: Any = None) -> str:
-        """Return the backend that the user has asked for; torch's own code gets the kit's."""
+        """Return the backend that the user has requested; return ddpkit's to torch's own code."""
         found = self._get_backend(group)
         caller = sys._getframe(2)
         if module_of(caller) == DIFFERENTIABLE and self._asked(group) == dist.Backend.NCCL:
@@ -99,7 +99,7 @@ class AskedGroups:
         return self._asked(group)
 
     def get_backend_config(self, group: Any = None) -> str:
-        """Return the backend by kind of device; torch's own code gets the kit's."""
+        """Return the backend for each device type; return ddpkit's backends to torch's own code."""
         found = self._get_backend_config(group)
         if is_torchs(sys._getframe(2)) or "ddpkit" not in found:
             return str(found)
@@ -127,7 +127,7 @@ class AskedGroups:
 def replace(
     name: str, replacement: Callable[..., Any], undo: ExitStack, homes: Sequence[Any] = HOMES
 ) -> None:
-    """Replace a function of torch in all modules that have it, until `undo` ends."""
+    """Replace a function of torch in all modules that contain it, until `undo` is closed."""
     original = getattr(homes[0], name)
 
     @functools.wraps(original)

@@ -1,4 +1,4 @@
-"""The kit's backends, made known to torch.distributed: "ddpkit_gloo" and "ddpkit_nccl"."""
+"""Registers ddpkit's backends, "ddpkit_gloo" and "ddpkit_nccl", with torch.distributed."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _asked: str | None = None  # the backend that the user has asked for, while a gr
 
 @contextmanager
 def asked_for(backend: str | None) -> Iterator[None]:
-    """A block that makes a group; `backend` is the backend that the user has asked for, or None."""
+    """A block that makes a group; `backend` is the backend that the user has requested, or None."""
     global _asked
     _asked = backend
     try:
@@ -42,7 +42,7 @@ def asked_for(backend: str | None) -> Iterator[None]:
 
 
 def join(mine: Assignment, store: Any, times: int = 1, name: str = "") -> None:
-    """Join the default process group of the run, for the first time or after having left.
+    """Join the default process group of the run, for the first time or after leaving the group.
 
     times  1 for the first time, 2 for the second, and so on
     name   the name of the default group in the records of calls; necessary if the group has fewer
@@ -79,7 +79,7 @@ def _let_few_meet(alike: Alike) -> None:
 
 
 def register() -> None:
-    """Make the backends known to torch. "ddpkit_nccl" runs calls with CUDA tensors on NCCL."""
+    """Register the backends with torch. "ddpkit_nccl" runs calls with CUDA tensors on NCCL."""
     require(Feature.RUNS)
     if hasattr(dist.Backend, "DDPKIT_GLOO"):
         return
@@ -93,7 +93,7 @@ def register() -> None:
 def _make_queues(options: Any, _: Any = None, *, on_gpu: bool = False) -> RecordedGroup:
     """Return a recorded group. c10d calls this for the default group and for every `new_group`.
 
-    A group of two backends contains a second group, for the calls of the host.
+    A group with two backends contains a second group, for calls with tensors of the host.
     """
     group = _make(options, options.store, on_gpu=on_gpu)
     if _asked is not None and "," in _asked and not on_gpu:
@@ -102,7 +102,10 @@ def _make_queues(options: Any, _: Any = None, *, on_gpu: bool = False) -> Record
 
 
 def _make(options: Any, store: Any, described: str = "", *, on_gpu: bool = False) -> RecordedGroup:
-    """Return a recorded group of ranks that meet in `store`; `described` ends the group's name."""
+    """Return a recorded group of ranks that connect through `store`.
+
+    `described` is the last part of the group's name.
+    """
     recorder, emulated = current(), machine.current()
     assert recorder is not None, "ddpkit's backend works inside a run only"
     rank, size = options.group_rank, options.group_size

@@ -1,9 +1,9 @@
-"""Calls that NCCL takes and gloo refuses, for a script that believes that it has NCCL.
+"""Makes gloo execute calls that only NCCL accepts, for a script that is told that it has NCCL.
 
 Without a GPU, `ddpkit run` lets cuda mean the CPU, and gloo carries the calls that the script has
 given to NCCL. NCCL compares numbers of elements where gloo compares shapes, and moves types that
-gloo does not know. So gloo gets views of the tensors in a form that it takes: the bytes are
-the same, and the record of the call describes the script's own tensors.
+gloo does not know. So gloo gets views of the tensors in a form that it takes: the bytes are the
+same, and the record of the call describes the script's own tensors.
 
 Calls that NCCL also refuses (an average of integers, a gather of unequal parts) are refused by gloo
 too.
@@ -46,14 +46,14 @@ DIRECT = ("torch.distributed.distributed_c10d", "torch.distributed.c10d_logger",
 
 
 def check(method: str, args: tuple[Any, ...]) -> None:
-    """Refuse the tensors that NCCL refuses: types that NCCL lacks, and tensors of the host.
+    """Raise for tensors that NCCL refuses, because of their type or because they lie on the host.
 
     Tensors of the host are known only on a machine with a device. They are refused only in the
     script's direct calls, because libraries move their tensors to a device that is the CPU here.
 
     Raises:
-        TypeError: A type that NCCL does not have.
-        RuntimeError: A tensor in the memory of the host, in torch's words.
+        TypeError: A tensor has a type that NCCL does not have.
+        RuntimeError: A tensor lies in the host's memory; the message is torch's.
     """
     for each in arguments.tensors(args):
         if each.dtype in UNKNOWN_TO_NCCL:
@@ -70,7 +70,7 @@ def check(method: str, args: tuple[Any, ...]) -> None:
 
 
 def _is_direct(frame: FrameType | None) -> bool:
-    """True if the user's code has called torch.distributed itself, and sends no object."""
+    """True if the user's code calls torch.distributed directly, and sends no pickled object."""
     if sends_an_object(frame):
         return False
     below = [*below_the_user(frame)]
@@ -79,11 +79,11 @@ def _is_direct(frame: FrameType | None) -> bool:
 
 
 def fitted(method: str, args: tuple[Any, ...], size: int) -> tuple[Any, ...]:
-    """Return the arguments of a group's method as gloo takes them.
+    """Return the arguments of a group's method in a form that gloo accepts.
 
     size  the number of ranks in the group
 
-    Raises TypeError for a reduction of a type in which gloo cannot add.
+    Raises TypeError for a reduction of tensors that have a type in which gloo cannot add.
     """
     args = torch_private.tree_map(_as_real, args)
     args = _scaled_before(method, args)
@@ -105,7 +105,7 @@ def fitted(method: str, args: tuple[Any, ...], size: int) -> tuple[Any, ...]:
 
 
 def _scaled_before(method: str, args: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Return the arguments of a plain sum of scaled inputs, in place of NCCL's PREMUL_SUM."""
+    """Scale the inputs of NCCL's PREMUL_SUM, and return arguments for a plain sum."""
     options = arguments.options(args)
     if arguments.reduction(options) != "PREMUL_SUM":
         return args
@@ -126,14 +126,14 @@ def _scaled_before(method: str, args: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def _as_real(value: Any) -> Any:
-    """Return a complex tensor as pairs of numbers, and all else unchanged."""
+    """Return a complex tensor as a real tensor of pairs; return any other value unchanged."""
     if isinstance(value, torch.Tensor) and value.is_complex() and value.layout == torch.strided:
         return torch.view_as_real(value)
     return value
 
 
 def _as_it_lies(tensor: torch.Tensor) -> torch.Tensor:
-    """Return a dense tensor's elements as a vector in the order of memory, as NCCL sends them."""
+    """Return a dense tensor's elements as a vector in memory order, which NCCL uses."""
     if tensor.layout != torch.strided or tensor.is_contiguous():
         return tensor
     return tensor.as_strided((tensor.numel(),), (1,))
@@ -145,7 +145,7 @@ def _one_after_the_other(*tensors: torch.Tensor) -> bool:
 
 
 def _bytes_of_float8(method: str, value: Any) -> Any:
-    """Return a value with tensors of bytes in the place of tensors of 8-bit floats."""
+    """Return a value in which each tensor of 8-bit floats is viewed as a tensor of bytes."""
     if isinstance(value, torch.Tensor) and value.dtype in FLOAT8:
         if method in REDUCES:
             raise TypeError(
@@ -165,7 +165,7 @@ def unlike(tensors: list[torch.Tensor]) -> bool:
 
 
 class ExchangedLists(Landing):
-    """An exchange of lists of unequal tensors; its wait copies each part to the part's tensor."""
+    """An exchange of lists of unequal tensors; its wait copies each received part to its tensor."""
 
     def wait(self, timeout: timedelta | None = None) -> bool:
         emulated = machine.current()

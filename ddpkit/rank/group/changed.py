@@ -1,13 +1,13 @@
-"""Notices tensors that the code changes between the post of an operation and its wait.
+"""Detects tensors that the code changes between the post of an operation and its wait.
 
 torch gives each tensor a version, to which every in-place operation adds 1. gloo moves bytes
 without torch, and does not change the version (tests/rank/test_changed.py asks gloo itself). So two
-looks at a version, of 0.2 us each, reveal a change. The looks are made for every asynchronous call
-of the user's code.
+reads of a version, of 0.2 us each, reveal a change. The versions are read for every asynchronous
+call of the user's code.
 
 Views of one storage share a version. So a change counts only if the tensor fills its storage: then
 no view of other elements can have changed the version. `in_flight` also sees changes of views, and
-reads of tensors that have not arrived yet, at the cost of a dispatch mode.
+reads of tensors that have not arrived yet, at the higher cost of a dispatch mode.
 """
 
 from __future__ import annotations
@@ -30,8 +30,9 @@ Versions: TypeAlias = list[tuple[weakref.ref[torch.Tensor], int]]
 def versions(what: Call, payload: Any, rank: int) -> Versions:
     """Return the versions of the tensors that only the network may touch until the wait.
 
-    The list is empty for calls that block, for calls of torch's own code, and for averages. Outputs
-    of a gather are left out, because the backend copies into them with an operation of torch's.
+    The list is empty for calls that block, for calls of torch's own code, and for averages. The
+    list does not contain outputs of a gather, because the backend copies into them with an
+    operation of torch's.
     """
     if not (what.via in ASYNCHRONOUS or (not what.via and not what.is_message)):
         return []

@@ -1,4 +1,4 @@
-"""Starts operations on gloo's and NCCL's groups, in real time: the backend ends an operation."""
+"""Starts operations on gloo's and NCCL's groups in real time, without emulation."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SCATTERS = ("reduce_scatter", *INTO_ONE)
 
 
 class Direct:
-    """Starts operations on the group of gloo or of NCCL; the backend ends an operation."""
+    """Starts operations on a group of gloo or NCCL. An operation ends when the backend is done."""
 
     def __init__(self, inner: Any, on_gpu: Any = None) -> None:
         self._inner, self._on_gpu = inner, on_gpu
@@ -36,7 +36,7 @@ class Direct:
 
 
 class Scattered(NamedWork):
-    """The Work of gloo's reduce_scatter, with a future and a result: gloo's own Work lacks both."""
+    """A Work for gloo's reduce_scatter with a future and a result, which gloo's own Work lacks."""
 
     def __init__(self, inner: Any, outputs: list[torch.Tensor]) -> None:
         super().__init__()

@@ -1,20 +1,22 @@
 """The process group of an emulated cluster: gloo moves the bytes, the timekeeper sets the times.
 
 The problem. All ranks are on one machine. There gloo moves a message in microseconds, and the ranks
-share a few cores. A lesson teaches the effects of latency and bandwidth, and the cost of a step of
-eight ranks that have a machine each.
+share a few cores. A lesson teaches the effects of latency and bandwidth, and the cost of a step on
+eight ranks, each on its own machine.
 
 It would be simpler to let each operation last as long as on the link, by sleeping. This was done.
-But the ranks' compute was still the laptop's: small messages took 3 to 18 times the formula's time,
-and a step of eight ranks four times one rank's.
+But the ranks still computed on the laptop's few cores: small messages took 3 to 18 times the
+formula's time, and a step of eight ranks took four times as long as a step of one rank.
 
-So time is emulated. At the post of an operation, a rank tells the timekeeper of the operation, with
-the rank's own emulated time, and hands the bytes to gloo. To wait, the rank asks the timekeeper for
-the end of the operation, and the rank's clock jumps there (`emulation.clock`). Then the rank takes
-the bytes, which gloo has brought meanwhile or brings at once. No rank sleeps.
+So time is emulated. When a rank posts an operation, the rank reports the operation and the rank's
+own emulated time to the timekeeper, and hands the bytes to gloo. To wait, the rank asks the
+timekeeper for the end of the operation, and the rank's clock jumps to this time
+(`emulation.clock`). Then the rank waits for gloo, which has already moved the bytes or moves them
+at once. No rank sleeps.
 
-DDP's reducer waits for its buckets inside C++, at the end of a backward. There the reducer waits
-for gloo's future, in no emulated time. When the backward is over, `Machine` replays that wait.
+DDP's reducer waits for its buckets inside C++, at the end of a backward. The reducer waits for
+gloo's future, which takes no emulated time. When the backward pass is over, `Machine` replays that
+wait in emulated time.
 
 Callbacks of a future run in a thread of the kit's, in the order in which they were attached, as
 soon as gloo is done. Their clock is relative to the operation that they follow
@@ -24,7 +26,8 @@ of callbacks would be paired differently on each rank.
 
 What must hold:
 
-- The timekeeper hears of an operation before gloo gets the bytes, and before the clock goes on.
+- The timekeeper is told of an operation before gloo gets the bytes, and before the clock runs
+  again.
 - A receive from any rank is handed to gloo when the timekeeper has named its source: gloo itself
   would take the first message in real time. The timekeeper names the source as soon as the source
   is known, whatever the receiving rank does. Otherwise the sender would wait in gloo, and no clock
@@ -138,15 +141,15 @@ class EmulatedGroup(RecordedGroup):
         return EmulatedWork(inner, call, self._recorder, self._machine)
 
     def _tell_when_done(self, inner: Any, call: RecordedCall) -> None:
-        """Do nothing, because the timekeeper knows the end."""
+        """Do nothing, because the timekeeper knows when the operation ends."""
 
     def _emulated(
         self, call: RecordedCall, method: str, *args: Any, **kwargs: Any
     ) -> EmulatedOperation:
         """Tell the timekeeper of an operation, and hand it to gloo.
 
-        The timekeeper forgets an operation that gloo refuses. Meanwhile this rank's clock stands,
-        so no time has passed in which the operation could have moved anything.
+        The timekeeper forgets an operation that gloo refuses. This rank's clock stands still until
+        then, so the refused operation has had no effect on the emulated network.
         """
         machine, what = self._machine, call.what
         if absent.groups_made is not None:
@@ -218,7 +221,7 @@ class EmulatedGroup(RecordedGroup):
             raise
 
     def _await_sources(self, tag: int) -> None:
-        """Let receives from any rank go first, if their messages have come before this moment."""
+        """Start earlier receives from any rank first, if their messages have already arrived."""
         waiting = [each for each in self._from_anybody.pop(tag, []) if not each.started.is_set()]
         while waiting and waiting[0].has_source():
             waiting.pop(0).started.wait()
@@ -233,5 +236,5 @@ class EmulatedGroup(RecordedGroup):
 
 
 def _posted(what: Call, members: tuple[int, ...], seq: int) -> tuple[Any, ...]:
-    """Return an operation in the form of a rank's program."""
+    """Return an operation as an entry of a rank's program (see `Machine.noting`)."""
     return what.op, what.bytes, what.group, [*members], seq, what.root, what.peer, what.tag

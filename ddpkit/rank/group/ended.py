@@ -1,4 +1,4 @@
-"""A finished collective, in place of gloo's handle.
+"""A finished collective, which replaces gloo's handle so that gloo's handle releases the tensors.
 
 gloo's handle holds the tensors, and so does one of gloo's threads until a moment after the wait.
 The last holder to release the tensors frees them. If gloo's thread is the last, the emulated time
@@ -24,7 +24,7 @@ LOOKS, PAUSE_S = 3, 0.001  # after the limit: looks in a row that find all of gl
 
 
 class Carried:
-    """Tensors that gloo is about to carry, and their use counts before gloo holds them."""
+    """The tensors of a call to gloo, with their reference counts before gloo holds them."""
 
     def __init__(self, tensors: Sequence[torch.Tensor], results: Sequence[torch.Tensor]) -> None:
         self.results = list(results)
@@ -49,7 +49,7 @@ class Carried:
 
 
 def _gloo_gets_no_core() -> bool:
-    """True if a gloo thread is ready to run: on a busy machine it may wait for a core."""
+    """True if a thread of gloo's is ready to run but may wait for a core, as on a busy machine."""
     for task in Path("/proc/self/task").glob("*"):
         try:
             name, state = (task / "stat").read_text("utf-8", "replace").rpartition(")")[::2]
@@ -61,7 +61,7 @@ def _gloo_gets_no_core() -> bool:
 
 
 class EndedCollective:
-    """The methods that may still be called on a finished collective."""
+    """A finished collective, with the methods that code may still call on it."""
 
     def __init__(self, results: Sequence[torch.Tensor]) -> None:
         self._results = list(results)
@@ -82,7 +82,7 @@ class EndedCollective:
         return self._results
 
     def get_future(self) -> torch.futures.Future[list[torch.Tensor]]:
-        """Return a finished future with the results."""
+        """Return a future that is already done, with the results as its value."""
         future: torch.futures.Future[list[torch.Tensor]] = torch.futures.Future()
         future.set_result(self._results)
         return future

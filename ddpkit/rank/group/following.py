@@ -1,4 +1,4 @@
-"""Follow operations on a script's GPU tensors, and mark the results (`placed`)."""
+"""Marks the results of operations on a script's GPU tensors as GPU tensors (see `placed`)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _COPIES = ("aten::copy_", "aten::_foreach_copy_", "aten::_copy_from")
 
 
 class Marking(PlainMode):
-    """A mode that marks the results of operations on marked tensors."""
+    """A dispatch mode that marks the results of operations on marked tensors."""
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
@@ -47,7 +47,7 @@ class Following:
         self._on = False
 
     def begin(self) -> None:
-        """Mark results from here on, in this thread and in threads to come."""
+        """Mark results from now on, in this thread and in threads that start later."""
         if self._on:
             return
         self._on = True

@@ -22,7 +22,7 @@ if TYPE_CHECKING:  # the import loads a part of torch that only machines with a 
 
 
 class Chain:
-    """The callbacks that follow one operation, directly or one after another."""
+    """The callbacks of one operation's future, and the callbacks of their futures in turn."""
 
     def __init__(self, operation: Ends) -> None:
         self.operation = operation
@@ -33,7 +33,7 @@ class Chain:
 
 
 class EmulatedFuture(torch.futures.Future[Any]):
-    """A future of an operation, or of a callback's result. C++ may hold it: DDP's reducer does."""
+    """The future of an operation, or of a callback's result. DDP's reducer in C++ may hold it."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class EmulatedFuture(torch.futures.Future[Any]):
             self._take_from(inner)
 
     def _take_from(self, inner: Any) -> None:
-        """Take the value of gloo's future, once gloo is done."""
+        """Set this future to the value of gloo's future, once gloo is done."""
         self._uncarried = getattr(inner, "results", [])  # see `uncarried.Uncarried`
         try:
             inner.get_future().add_done_callback(lambda done: self._take(done.value))
@@ -84,7 +84,7 @@ class EmulatedFuture(torch.futures.Future[Any]):
             self.set_result(self._results)
 
     def wait_for_gloo(self) -> Any:
-        """Wait until the value is here, in no emulated time."""
+        """Wait until gloo has set the value. The wait takes no emulated time."""
         return super().wait()
 
     def wait(self) -> Any:
@@ -107,7 +107,7 @@ class EmulatedFuture(torch.futures.Future[Any]):
 
     @contextmanager
     def _said_to_wait(self) -> Iterator[None]:
-        """A block in which the agent knows the operation for which the thread waits."""
+        """A block in which the agent can report the operation for which the thread waits."""
         recorder, thread = current(), threading.get_ident()
         if recorder is None:
             yield
@@ -145,7 +145,7 @@ class EmulatedFuture(torch.futures.Future[Any]):
     def _call(
         self, device: Device, callback: Callable[[Any], Any], result: EmulatedFuture | None
     ) -> None:
-        """Run a callback now, on a stream that follows the operation, as a future on a GPU does."""
+        """Run a callback now, on a new stream that waits for the operation, as with GPUs."""
         device.meet(self._operation.number, self._operation.call)
         with self._machine.clocks.mine.stopped(), suppress(Exception):
             self.wait_for_gloo()  # the callback hears of an error when it asks for the value

@@ -1,4 +1,4 @@
-"""Process groups that code makes without the kit, and that are therefore missing in the trace.
+"""Refuses process groups that code makes without ddpkit, because a trace does not show them.
 
 Code makes such a group by calling torch's class directly. A user's own run allows such a group; a
 check that counts bytes refuses it.
@@ -19,12 +19,12 @@ KINDS = ("ProcessGroupGloo", "ProcessGroupNCCL", "ProcessGroupMPI", "ProcessGrou
 
 
 class HiddenGroup(RuntimeError):
-    """Code made a process group that the kit cannot record."""
+    """Raised if code makes a process group that ddpkit cannot record."""
 
 
 @contextmanager
 def no_hidden_groups() -> Iterator[None]:
-    """A block in which code that makes a torch backend without the kit raises `HiddenGroup`."""
+    """A block in which code that makes a torch backend without ddpkit raises `HiddenGroup`."""
     usual = {kind: kind.__init__ for name in KINDS if (kind := getattr(dist, name, None))}
     for kind, init in usual.items():
         kind.__init__ = _refusing(init)

@@ -1,8 +1,8 @@
-"""Memory owned by the network: tensors of works that were posted and have not been waited for.
+"""Finds uses of memory owned by the network: of tensors between an operation's post and its wait.
 
-Checks enter `InFlight` for every answer, and `Cluster(strict=True)` for a whole function. It is not
-on by default, because it makes a step of small operations three times as long; `changed` sees less
-and costs almost nothing.
+Checks enter `InFlight` for every answer, and `Cluster(strict=True)` enters it for a whole function.
+By default `InFlight` is off, because it makes a step of small operations three times as long.
+`changed` finds fewer uses and costs almost nothing.
 
 Without `InFlight`, an answer that touches such a tensor goes wrong only by chance: bytes may have
 moved already. `InFlight` finds every use: a dispatch mode sees each operation of torch, and the
@@ -33,7 +33,7 @@ ASYNCHRONOUS = {"send": "isend", "recv": "irecv"}
 
 
 class TouchedInFlight(RuntimeError):
-    """A tensor was used between the post of an operation and its wait."""
+    """Raised if code uses a tensor between the post of an operation and its wait."""
 
     def __init__(self, how: str, what: Call, dropped: bool) -> None:
         self.how, self.what, self.dropped = how, what, dropped
@@ -41,7 +41,7 @@ class TouchedInFlight(RuntimeError):
 
 
 def started(what: Call) -> str:
-    """Return the name and line of an operation: "the isend in line 3"."""
+    """Return the name and the line of an operation, such as "the isend in line 3"."""
     return f"the {ASYNCHRONOUS.get(what.op, what.op)} in line {what.where[1]}"
 
 
@@ -64,7 +64,7 @@ class InFlight(PlainMode):
     """While entered, raises `TouchedInFlight` for forbidden uses of tensors in flight."""
 
     def __init__(self, rank: int, *, users_only: bool = False) -> None:
-        """Watch the works of `rank`; with `users_only`, leave out works of torch's own code."""
+        """Watch the works of `rank`; with `users_only`, ignore works of torch's own code."""
         torch_private.require(torch_private.Feature.CHECKS)
         super().__init__()
         self._rank, self._users_only = rank, users_only
@@ -74,7 +74,7 @@ class InFlight(PlainMode):
         self._thread = threading.get_ident()
 
     def posted(self, work: Any, what: Call, payload: Any) -> None:
-        """Note an operation. Raises TouchedInFlight if an earlier one still uses its tensors."""
+        """Record an operation. Raises TouchedInFlight if an earlier one still uses its tensors."""
         if self._users_only and not what.is_users:
             return
         reads, writes = used(what, payload, self._rank)
@@ -87,11 +87,11 @@ class InFlight(PlainMode):
         self._numbers[work] = number
 
     def over(self, work: Any) -> None:
-        """Note that a work was waited for, or handed on as a future."""
+        """Record that code has waited for a work, or has taken the work's future."""
         self._owned.pop(self._numbers.pop(work, 0), None)
 
     def left(self) -> list[Call]:
-        """Return the operations without a wait, in the order of their posts."""
+        """Return the operations for which no code has waited, in the order of their posts."""
         return [each.what for each in list(self._owned.values())]
 
     def __torch_dispatch__(
@@ -116,7 +116,7 @@ class InFlight(PlainMode):
 
 
 def _arguments(func: Any, args: tuple[Any, ...], kwargs: Any) -> Iterator[tuple[Any, bool]]:
-    """Yield the tensors that an operation reads or writes, each with True if it is written."""
+    """Yield each tensor that an operation reads or writes, with True if the tensor is written."""
     if func.namespace != "aten" or torch_private.schema_of(func).name.split("::")[-1].startswith(
         SHAPE_ONLY
     ):

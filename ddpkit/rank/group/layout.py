@@ -1,13 +1,15 @@
 """Refuses tensors that a backend would move wrongly because of their layout in memory.
 
-A backend moves most tensors as they lie in memory, from the first element on. In some calls, a
-backend first copies the tensors by their shapes and strides: gloo does so in all calls outside
-`AS_THEY_LIE`. tests/rank/test_layout.py asks gloo itself for every call and layout. NCCL takes
-contiguous and channels_last tensors only; in messages NCCL takes any tensor, and warns.
+A backend moves most tensors in memory order, from the first element on. In some calls, a backend
+first copies the tensors by their shapes and strides: gloo does so in all calls that are not in
+`AS_THEY_LIE`. tests/rank/test_layout.py tests gloo itself with every call and layout. In
+collectives NCCL accepts only contiguous and channels_last tensors; in messages NCCL accepts any
+tensor, and warns.
 
-A tensor with gaps between its elements, or with several elements in one place, is refused. A dense
-tensor may lie in another order than its shape says (transposed, channels_last). The tensors of one
-call must have one order; `order` lets the launcher compare the ranks.
+ddpkit refuses a tensor with gaps between its elements, or with several elements at one address. A
+dense tensor may have a memory order that differs from its shape's order (transposed,
+channels_last). The tensors of one call must have one order; `order` lets the launcher compare the
+ranks.
 """
 
 from __future__ import annotations
@@ -42,11 +44,11 @@ def order(op: str, args: Sequence[Any], as_nccl: bool) -> tuple[int, ...]:
     """Return the strides of a call's first tensor, if it is dense and not contiguous.
 
     The tuple is empty for a contiguous tensor, and for a call with tensors that the backend copies.
-    Raises ValueError for a call that would move other elements than those of its tensors.
+    Raises ValueError for a call that would move memory outside its tensors.
 
     op       torch.distributed's name of the collective
     args     the arguments of the group's method
-    as_nccl  True if NCCL does the work, or if the script has asked for NCCL
+    as_nccl  True if NCCL executes the call, or if the script has requested NCCL
     """
     if not (as_nccl or op in AS_THEY_LIE):
         return ()
@@ -76,9 +78,9 @@ def order(op: str, args: Sequence[Any], as_nccl: bool) -> tuple[int, ...]:
 
 
 def check_message(op: str, tensor: torch.Tensor, as_nccl: bool) -> None:
-    """Raise ValueError for a send or recv that would move other elements than the tensor's.
+    """Raise ValueError for a send or recv that would move memory outside the tensor.
 
-    gloo takes a contiguous tensor only. NCCL takes any tensor, and moves a dense one correctly.
+    gloo accepts only a contiguous tensor. NCCL accepts any tensor, and moves a dense one correctly.
     """
     if tensor.layout is not torch.strided or tensor.is_contiguous():
         return
@@ -92,7 +94,7 @@ def strided(value: Any) -> list[torch.Tensor]:
 
 
 def is_dense(tensor: torch.Tensor) -> bool:
-    """True if each place from a tensor's first element to its last belongs to one element."""
+    """True if each address from a tensor's first element to its last holds exactly one element."""
     expected = 1
     for stride, length in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
         if length == 1:
@@ -113,7 +115,7 @@ def strides(tensor: torch.Tensor) -> tuple[int, ...]:
 
 
 def _is_regular(tensor: torch.Tensor) -> bool:
-    """True for a contiguous tensor, and for a channels_last one."""
+    """True if a tensor is contiguous or channels_last."""
     if tensor.is_contiguous():
         return True
     layout = FORMATS.get(tensor.dim())

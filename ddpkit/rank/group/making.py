@@ -1,4 +1,4 @@
-"""A mark that the kit itself is making a torch backend."""
+"""A flag that ddpkit itself is making a torch backend, so that `hidden` allows the backend."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 
 class Making(threading.local):
-    """A flag of each thread: True while the kit makes a backend in the thread."""
+    """A flag of each thread, which is True while ddpkit makes a backend in the thread."""
 
     ours = False
 
@@ -18,7 +18,7 @@ making = Making()
 
 @contextmanager
 def by_the_kit() -> Iterator[None]:
-    """A block in which the kit makes a backend, which it records."""
+    """A block in which ddpkit makes a backend whose calls ddpkit records."""
     making.ours = True
     try:
         yield

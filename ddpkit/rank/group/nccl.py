@@ -1,7 +1,8 @@
-"""NCCL, as the group inside a recorded group, and its differences from gloo.
+"""Makes NCCL groups, which work inside recorded groups, and handles their differences from gloo.
 
-NCCL queues its work on the GPU and returns. A blocking call goes into the current stream, and has
-no Work to wait for. Messages must be posted together, or the second would wait for the first.
+NCCL queues its work on the GPU and returns. A blocking call runs on the current stream, and returns
+no Work. Messages of a batch must be posted together, because otherwise the second message would
+wait for the first.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from ddpkit.rank.group import arguments
 
 
 def make(options: Any) -> Any:
-    """Return a group of NCCL's, made from the options of the gloo group beside it."""
+    """Return a new NCCL group with the options of the recorded group's gloo group."""
     torch_private.require(torch_private.Feature.NCCL)
     settings = dist.ProcessGroupNCCL.Options()
     torch_private.set_timeout(settings, options.timeout)
@@ -27,7 +28,7 @@ def make(options: Any) -> Any:
 
 
 def post_batches_as_one() -> None:
-    """Make `batch_isend_irecv` work on the kit's groups as it does on NCCL's own.
+    """Make `batch_isend_irecv` work on ddpkit's groups as it does on NCCL's own groups.
 
     torch's function checks for NCCL's class, and posts messages of any other class one by one: on
     NCCL, two ranks that send to each other would wait forever.

@@ -1,6 +1,7 @@
-"""Calls of the host on a rank with a device: a group of two backends hands such calls to gloo.
+"""Calls with tensors of the host on a rank with a device.
 
-gloo's calls are on no stream. The host waits for them, and the device goes on.
+A group of two backends gives such calls to gloo. gloo's calls are on no stream. The host waits for
+them, and the device goes on.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ if TYPE_CHECKING:  # the import loads a part of torch that only machines with a 
 
 
 class HostOf:
-    """The machine of a rank, without the machine's device."""
+    """The machine of a rank as gloo's calls see it: without the machine's device."""
 
     device = None
 
@@ -23,7 +24,7 @@ class HostOf:
         self._machine = machine
 
     def post(self, operation: Carrying, args: Any, *, by_nccl: bool = False) -> After:
-        """Wait for bytes that gloo still carries to the call's tensors."""
+        """Wait until gloo has finished earlier operations on the call's tensors; return ()."""
         if self._machine.device is not None:
             self._machine.device.carried.touch(args)
         operation.call.own_now = lambda: self._machine.clocks.mine.now()

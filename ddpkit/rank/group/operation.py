@@ -1,4 +1,4 @@
-"""An operation of an emulated group: gloo carries the bytes, the timekeeper tells the end."""
+"""An operation of an emulated group: gloo moves the bytes, the timekeeper sets the end."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ LOOK_AT_MOST_NS = 1_000_000_000
 
 
 def _of_its_own(value: Any) -> Any:
-    """Return new tensors on the storages of dense tensors, in the same lists and tuples."""
+    """Return a value in which each dense tensor is replaced by a new tensor on the same storage."""
     if isinstance(value, list):
         return [*map(_of_its_own, value)]
     if isinstance(value, tuple):
@@ -49,7 +49,7 @@ def _of_its_own(value: Any) -> Any:
 
 
 class EmulatedOperation:
-    """An operation under way on the emulated network, and in gloo."""
+    """An operation that runs on the emulated network and in gloo."""
 
     def __init__(self, machine: Machine, call: RecordedCall, number: int) -> None:
         self._machine, self.call, self.number = machine, call, number
@@ -72,10 +72,11 @@ class EmulatedOperation:
         self._error: Exception | None = None  # gloo's error when it got such a receive
 
     def carry(self, memory: Memory, method: str, args: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Note the tensors of an operation if memory is watched; return the arguments for gloo.
+        """Record the tensors of an operation, for the memory levels; return the arguments for gloo.
 
-        On a device the program uses the tensors while gloo carries them. So gloo gets new tensors
-        on the same storages: a higher use count tells that gloo still holds a tensor.
+        On a device the program uses the tensors while gloo still reads or writes them. So gloo gets
+        new tensors on the same storages: a raised reference count shows that gloo still holds a
+        tensor.
         """
         if self._machine.backward.is_under_way and self.call.what.op in SUMS:
             memory.note_reduced(args[SUMS[self.call.what.op]])
@@ -94,17 +95,17 @@ class EmulatedOperation:
         return given
 
     def started_by_gloo(self, handle: Any) -> None:
-        """Keep gloo's handle."""
+        """Store gloo's handle of the started operation."""
         results, args = self._uncarried
         self.inner = Uncarried(handle, results, args) if results else handle
         self._uncarried = [], ()
 
     def release(self) -> None:
-        """Release the future, which no code will ask for again."""
+        """Drop the future, because no code will use the future again."""
         self.future = None
 
     def wait(self, timeout: timedelta | None = None) -> bool:
-        """Wait until the operation is done, in emulated time, and its bytes are here."""
+        """Wait until the operation is done in emulated time, and gloo has moved its bytes."""
         clock = self._machine.clocks.mine
         if isinstance(clock, LaterClock):
             self._take_bytes()
@@ -125,7 +126,7 @@ class EmulatedOperation:
         return self.take_bytes()
 
     def _let_stream_wait(self, device: Device) -> bool:
-        """Let the current stream wait, and the host go on; only a barrier makes the host wait."""
+        """Make the current stream wait. The host waits only for a barrier."""
         device.waited(self.number)
         device.follow(self.follows())
         if self.call.what.op == "barrier":
@@ -137,11 +138,11 @@ class EmulatedOperation:
         return True
 
     def follows(self) -> After:
-        """Return the operations that a stream follows: this operation and its callbacks."""
+        """Return the operations for which a stream waits: this operation and its callbacks."""
         return ((self.number, 0), *self.followed_by)
 
     def take_bytes(self) -> bool:
-        """Wait for gloo, in no emulated time, and release the carried tensors."""
+        """Wait until gloo has moved the bytes, in no emulated time; release the tensors."""
         clock, device = self._machine.clocks.mine, self._machine.device
         if device is not None:
             device.waited(self.number)
@@ -161,7 +162,7 @@ class EmulatedOperation:
         return done
 
     def is_completed(self) -> bool:
-        """True if the operation is done by now; a look before its end costs a little time."""
+        """True if the operation is done. A check before its end costs a little emulated time."""
         clock = self._machine.clocks.mine
         if isinstance(clock, LaterClock):
             return self.inner is not None and bool(self.inner.is_completed())
@@ -176,7 +177,7 @@ class EmulatedOperation:
             return False
 
     def _take_bytes(self) -> bool:
-        """Wait for gloo, once: a second wait for a message would wait for the next message."""
+        """Wait for gloo only once, because a second wait would wait for the next message."""
         if not self._here:
             self._wait_for_source()
             self._here = bool(self.inner.wait())
@@ -184,7 +185,7 @@ class EmulatedOperation:
         return self._here
 
     def get_future(self) -> EmulatedFuture:
-        """Return the operation's future, with callbacks that run at the operation's end."""
+        """Return the operation's future, which runs callbacks at the operation's emulated end."""
         if self.future is None:
             bucket, self.bucket = self.bucket, []
             self.future = EmulatedFuture(self._machine, self, self.inner, results=bucket)
@@ -197,12 +198,12 @@ class EmulatedOperation:
         return self.future
 
     def ask(self, ns: int) -> None:
-        """Ask the timekeeper for the end of the operation, if it ended by `ns`."""
+        """Ask the timekeeper whether the operation has ended by `ns`, and store the end."""
         self._is_done(ns)
 
     @property
     def done_ns(self) -> int:
-        """The end of the operation; the call waits until the timekeeper knows it."""
+        """The end of the operation in ns. The property waits until the timekeeper knows the end."""
         if self.answer is None or self.answer.done_ns is None:
             self._is_done(None)
         done = None if self.answer is None else self.answer.done_ns
@@ -211,12 +212,12 @@ class EmulatedOperation:
 
     @property
     def over_ns(self) -> int:
-        """The end of the operation and of all callbacks that follow it."""
+        """The time in ns at which the operation and all callbacks attached to it are done."""
         moments = [] if self.future is None else self.future.chain.moments
         return max([self.done_ns, *(moment.ns() for moment in moments)])
 
     def _is_done(self, limit_ns: int | None) -> bool:
-        """True if the operation is done at the limit; keep the timekeeper's answer."""
+        """True if the operation is done at `limit_ns`; store the timekeeper's answer."""
         if self.answer is None or self.answer.done_ns is None:
             machine = self._machine
             now = machine.clocks.mine.now()
@@ -235,12 +236,12 @@ class EmulatedOperation:
     # A receive from any rank
 
     def has_source(self) -> bool:
-        """True if the sender of the message is known by now."""
+        """True if the timekeeper already knows the sender of the message."""
         self._is_done(self._machine.clocks.mine.now())
         return self.answer is not None and self.answer.source >= 0
 
     def source_is_known(self, rank: int) -> None:
-        """Hand the receive to gloo, as a receive from `rank`; a thread of the kit does this."""
+        """Give the receive to gloo as a receive from `rank`. A thread of ddpkit calls this."""
         assert self.start_from is not None
         try:
             self._source = self.call.what.members.index(rank)
@@ -264,7 +265,7 @@ class EmulatedOperation:
 
 
 class EmulatedWork(RecordedWork):
-    """The Work of an emulated group's call; the rank's clock stands still while the rank waits."""
+    """The Work of an emulated group's call. The rank's clock stands still during the wait."""
 
     def __init__(
         self, inner: EmulatedOperation, call: RecordedCall, recorder: Recorder, machine: Machine
@@ -287,7 +288,7 @@ class EmulatedWork(RecordedWork):
                 self._recorder.keep(call)
 
     def _wait_on(self, device: Device, timeout: timedelta | None) -> bool:
-        """Let the device's current stream wait; the trace shows the stream's wait."""
+        """Make the device's current stream wait, and record the wait for the trace."""
         self._over()
         self._call.blocked = DeviceMoment(self._inner.number, waits=True)
         try:
@@ -301,5 +302,5 @@ class EmulatedWork(RecordedWork):
 
 
 def _gloo_may_refuse(what: Call) -> bool:
-    """True for an average of integers, which NCCL refuses at the call, gloo only at the end."""
+    """True for an average of integers: NCCL refuses it at the call, gloo only at the end."""
     return what.reduce == "AVG" and not what.dtype.startswith(("float", "bfloat", "complex"))

@@ -1,8 +1,8 @@
-"""Tensors that a script has put on a GPU, where there is none, and groups with two backends.
+"""Marks tensors that a script has put on a stand-in GPU, and serves groups with two backends.
 
 A script of "cpu:gloo,cuda:nccl" has two queues: gloo carries tensors of the host, NCCL carries
 tensors of the GPU, and no call of one queue waits for a call of the other queue. Here all tensors
-are on the CPU. A mark in its storage says that a tensor is on the GPU, as the script sees it.
+are on the CPU. A mark in a tensor's storage means that the script has put the tensor on the GPU.
 
 The script's moves and constructors set the mark (`rank.script.cuda`). The results of operations on
 marked tensors have no mark, because a mode in Python would cost each operation some microseconds.
@@ -26,18 +26,18 @@ MARK = "_ddpkit_on_gpu"
 
 
 def mark(tensor: torch.Tensor) -> None:
-    """Note that a tensor is on a GPU."""
+    """Mark a tensor as being on a GPU."""
     setattr(tensor.untyped_storage(), MARK, True)
 
 
 def unmark(tensor: torch.Tensor) -> None:
-    """Note that a tensor is in the host's memory."""
+    """Mark a tensor as being in the host's memory."""
     if is_marked(tensor):
         delattr(tensor.untyped_storage(), MARK)
 
 
 def is_marked(tensor: torch.Tensor) -> bool:
-    """True if a tensor is on a GPU."""
+    """True if a tensor is marked as being on a GPU."""
     return hasattr(tensor.untyped_storage(), MARK)
 
 
@@ -57,7 +57,7 @@ def _is_on_gpu(tensor: Any) -> bool:
 
 
 def by_place(method: F) -> F:
-    """Return a method that leaves calls with tensors of the host to a second group, of gloo."""
+    """Return a method that passes calls with tensors of the host to a second group, on gloo."""
 
     @functools.wraps(method)
     def placed(self: Any, *args: Any) -> Any:

@@ -1,8 +1,8 @@
-"""The process group of every cluster: gloo or NCCL inside, and a record of each call around it.
+"""The process group of every cluster: it records each call, and passes the call to gloo or NCCL.
 
-All calls of torch.distributed pass through here, even those of DDP's C++ reducer: the group belongs
-to a backend at c10d's own extension point (`torch.distributed.Backend.register_backend`). The group
-changes no byte. On an emulated cluster, `emulated` sets the times.
+All calls of torch.distributed pass through this group, even those of DDP's C++ reducer: the group
+belongs to a backend at c10d's own extension point (`torch.distributed.Backend.register_backend`).
+The group changes no byte. On an emulated cluster, `emulated` sets the times.
 """
 
 from __future__ import annotations
@@ -36,10 +36,11 @@ from ddpkit.rank.where import user_call
 
 
 class RecordedGroup(dist.ProcessGroup):
-    """A process group that hands every call to an inner group and records it.
+    """A process group that records every call and passes the call to an inner group.
 
     `inner` is a gloo group; `on_gpu` is None, or an NCCL group for calls with CUDA tensors.
-    `members` are the global ranks of the group, in order; `running` are those that run.
+    `members` are the global ranks of the group, in order; `running` are the members that are not
+    absent.
     """
 
     def __init__(
@@ -73,7 +74,7 @@ class RecordedGroup(dist.ProcessGroup):
         cls.__name__ = "ProcessGroup"  # pickle uses `__qualname__` and still finds the class
 
     def __repr__(self) -> str:
-        """Return "<ProcessGroup gloo [0, 1]>"; the user's name of a group follows "gloo"."""
+        """Return, for example, "<ProcessGroup gloo [0, 1]>"; a group's name follows "gloo"."""
         named = f"{self.answers_as} {self._desc}".strip()
         return f"<ProcessGroup {named} {list(self._members)}>"
 
@@ -96,7 +97,7 @@ class RecordedGroup(dist.ProcessGroup):
 
     @property
     def _label(self) -> str:
-        """The name of the group in records, which tells the ranks' groups apart."""
+        """The name of the group in the records of calls, which is different for each group."""
         return self._name
 
     @by_place
@@ -143,7 +144,7 @@ class RecordedGroup(dist.ProcessGroup):
     def _exchange(
         self, outputs: list[torch.Tensor], inputs: list[torch.Tensor], *rest: Any
     ) -> Work:
-        """Post an all_to_all of unequal tensors; gloo takes the tensors as parts of two vectors."""
+        """Post an all_to_all of unequal tensors; gloo gets them as parts of two vectors."""
         takes, sends = ([each.numel() for each in tensors] for tensors in (outputs, inputs))
         leaving = torch.cat([each.detach().reshape(-1) for each in inputs])
         coming = leaving.new_empty(sum(takes), dtype=outputs[0].dtype)
@@ -166,9 +167,10 @@ class RecordedGroup(dist.ProcessGroup):
         return AllOf(works)
 
     def allreduce(self, *args: Any, **kwargs: Any) -> Work:
-        """Post an all_reduce, with little Python: DDP's reducer posts several in each step.
+        """Post an all_reduce.
 
-        The reducer waits in C++ for the work's future, and no Python code sees this wait.
+        A call by DDP's reducer takes a fast path, because each step has several. The reducer waits
+        in C++ for the work's future, and no Python code sees this wait.
         """
         caller = sys._getframe().f_back
         if not is_reducer(caller):
@@ -194,17 +196,17 @@ class RecordedGroup(dist.ProcessGroup):
 
     @property
     def has_nccl(self) -> bool:
-        """True if CUDA tensors go by NCCL; ranks that share a GPU use gloo for all tensors."""
+        """True if NCCL moves CUDA tensors; ranks that share a GPU use gloo for all tensors."""
         return self._on_gpu is not None
 
     @property
     def believed_nccl(self) -> bool:
-        """True if the script has asked for NCCL, and gloo does its work."""
+        """True if the script has requested NCCL, and gloo works in place of NCCL."""
         return self._on_gpu is None and "nccl" in self.answers_as
 
     @contextmanager
     def as_one(self) -> Iterator[list[Work]]:
-        """Post the block's messages as one operation of NCCL's; fill the yielded list of works."""
+        """A block whose messages NCCL posts as one operation; its end fills the yielded list."""
         works: list[Work] = []
         batch: list[RecordedCall] = []
         self._batch = batch
@@ -222,10 +224,10 @@ class RecordedGroup(dist.ProcessGroup):
         return self._members[group_rank]
 
     def gather_single(self, output: torch.Tensor, input: torch.Tensor, *options: Any) -> Work:
-        """Gather equal tensors into one on the root, as torch 2.15 and later can.
+        """Gather equal tensors into one tensor on the root, as torch 2.15 and later can.
 
-        gloo can gather only into a list: it gets the parts of `output`. Raises ValueError on the
-        root if the number of elements of `output` differs from that of all inputs together.
+        gloo can gather only into a list, so gloo gets the parts of `output`. Raises ValueError on
+        the root if `output` does not have as many elements as all inputs together.
         """
         opts = options[0] if options else dist.distributed_c10d.GatherOptions()
         lists = []
@@ -277,7 +279,7 @@ class RecordedGroup(dist.ProcessGroup):
         return inner
 
     def _as_nccl(self, args: Any) -> bool:
-        """True if NCCL's rules hold for a call: with two backends, gloo takes the CPU tensors."""
+        """True if NCCL's rules hold for a call; of two backends, gloo gets the CPU tensors."""
         if self.has_nccl:
             return arguments.on_gpu(arguments.tensor(args), None)
         return self.answers_as == "nccl"
@@ -311,11 +313,11 @@ class RecordedGroup(dist.ProcessGroup):
 
     @cached_property
     def _desc(self) -> str:
-        """The user's name of the group. c10d sets it late: read it at a call, not before."""
+        """The user's name of the group; c10d sets it after the group is made."""
         return self._described or arguments.group_desc(getattr(self, "group_desc", ""))
 
     def _bucket_posted(self, bucket: torch.Tensor, caller: FrameType | None) -> RecordedCall:
-        """Record a bucket's all_reduce. The bucket's facts are kept for the next steps."""
+        """Record a bucket's all_reduce; store the bucket's facts for the next steps."""
         backward = self._recorder.backward
         where, via = user_call(caller) if backward is None else backward.line
         key = where, bucket.shape, bucket.dtype, self._recorder.model_sending()
@@ -353,7 +355,7 @@ class RecordedGroup(dist.ProcessGroup):
         return work
 
     def _work(self, inner: Any, call: RecordedCall) -> Work:
-        """Return the work that the caller gets for an operation under way."""
+        """Return the Work that the caller gets for a started operation."""
         return RecordedWork(inner, call, self._recorder)
 
 
@@ -394,5 +396,5 @@ RecordedGroup.__name__ = "ProcessGroup"
 
 
 def is_reducer(caller: FrameType | None) -> bool:
-    """True for a call by DDP's reducer in C++, not by a hook; on a GPU, the call has no caller."""
+    """True for a call by DDP's reducer, not by a hook; on a GPU, its caller is None."""
     return caller is None or caller.f_code.co_name == torch_private.IN_BACKWARD

@@ -1,13 +1,13 @@
-"""Refuses collectives that would overwrite their own outputs, or inputs that are not sent yet.
+"""Refuses collectives that would overwrite their own outputs, or their inputs before sending them.
 
 Outputs that share memory overwrite each other: `[t] * n` holds one tensor n times, so every entry
 of the list ends with the value of the last rank. A script for NCCL may repeat an output beside
 different outputs.
 
 An output that shares memory with an input may overwrite the input before it is sent. Two kinds of
-calls are allowed all the same. In some calls, backends copy the inputs first. And a call may work
-in place: then the shared memory is the rank's own part of the data. FSDP makes such calls: it
-gathers from a part of the output, and reduces into a part of the input.
+such calls are allowed: calls in which the backend first copies the inputs, and calls that work in
+place, in which the shared memory is the rank's own part of the data. FSDP makes calls of the second
+kind: it gathers from a part of the output, and reduces into a part of the input.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def check(op: str, args: Sequence[Any], rank: int, size: int, as_nccl: bool) -> 
     args     the arguments of the group's method
     rank     this rank's number in the group
     size     the number of ranks in the group
-    as_nccl  True if NCCL does the work, or if the script has asked for NCCL
+    as_nccl  True if NCCL executes the call, or if the script has requested NCCL
     """
     if size == 1 or op in layout.IN_PLACE:
         return
@@ -92,10 +92,11 @@ def _once(outputs: list[torch.Tensor]) -> list[torch.Tensor]:
 
 
 def _shared(tensors: list[torch.Tensor]) -> tuple[int, int] | None:
-    """Return the numbers of two tensors that share memory; None without such a pair.
+    """Return the indices of two tensors that share memory; None if no two tensors share memory.
 
-    Tensors with gaps, such as two columns of a matrix, can overlap in their ranges and yet share no
-    element. Two such tensors count only if they have the same address, shape and strides.
+    Tensors with gaps, such as two columns of a matrix, can have overlapping address ranges and yet
+    share no element. Two such tensors count as sharing memory only if they have the same address,
+    shape and strides.
     """
     known: dict[tuple[Any, ...], int] = {}
     for number, each in enumerate(tensors):
@@ -111,7 +112,7 @@ def _shared(tensors: list[torch.Tensor]) -> tuple[int, int] | None:
 
 
 def _place(tensor: torch.Tensor) -> Place | None:
-    """Return the memory of a tensor without gaps; None for a tensor with gaps or no elements."""
+    """Return the address range of a tensor without gaps; None if it has gaps or no elements."""
     if not tensor.numel() or not (tensor.is_contiguous() or layout.is_dense(tensor)):
         return None
     start = tensor.data_ptr()

@@ -1,4 +1,4 @@
-"""Messages of ranks that share a GPU: gloo can send only tensors in the host's memory.
+"""Sends messages of ranks that share a GPU through the host, because gloo sends only from there.
 
 gloo's collectives copy CUDA tensors through the host themselves; its messages would take a GPU's
 address for an address of the host.
@@ -19,7 +19,7 @@ MESSAGES = ("send", "recv", "recv_anysource")
 
 
 def start(begin: Callable[..., Any], method: str, tensors: list[torch.Tensor], *rest: Any) -> Any:
-    """Begin a message of GPU tensors by way of tensors of the host; return the Work."""
+    """Begin a send or receive of GPU tensors through tensors of the host; return the Work."""
     if method == "send":
         return begin([tensor.detach().cpu() for tensor in tensors], *rest)
     landing = [torch.empty_like(tensor, device="cpu") for tensor in tensors]
@@ -27,7 +27,7 @@ def start(begin: Callable[..., Any], method: str, tensors: list[torch.Tensor], *
 
 
 class Landing(NamedWork):
-    """A message that is received on the host; its wait copies the data to the final tensors."""
+    """A message that is received in the host's memory; its wait copies it to the final tensors."""
 
     def __init__(
         self, inner: Any, landing: list[torch.Tensor], tensors: list[torch.Tensor]

@@ -1,12 +1,12 @@
-"""Calls on large tensors without values: gloo carries a few elements instead of each tensor.
+"""Calls on large tensors without values: gloo moves a few elements in place of each tensor.
 
 A rank without values has nothing to send. But a call still has to wait for the call of its peers,
-to fail where a peer fails, and to have a future. So gloo carries one element for each part of a
-tensor, and does all this as usual. The times are the timekeeper's, and are those of the whole
+to fail where a peer fails, and to have a future. So gloo moves one element for each part of a
+tensor, and waits, fails and makes futures as usual. The timekeeper computes the times for the whole
 tensor.
 
-What must hold: all ranks of a call agree to carry the values, or all agree not to. So the decision
-depends only on the shape and the dtype that all ranks must share.
+What must hold: for one call, either gloo moves the values on all ranks, or on no rank. So the
+decision depends only on the shape and the dtype that all ranks must share.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ EXCHANGES = ("alltoall_base", "all_to_all_single")
 def carried_for(
     method: str, args: tuple[Any, ...], call: Call
 ) -> tuple[tuple[Any, ...], list[torch.Tensor]]:
-    """Return the arguments for gloo, and a list of the tensors that gloo has small tensors for.
+    """Return the arguments for gloo, and a list of the tensors that small tensors replace in gloo.
 
-    The list is empty if gloo carries the tensors themselves. The results of a call are marked if
-    the values that the rank has given were not computed.
+    The list is empty if gloo moves the tensors themselves. The results of a call are marked as not
+    computed if this rank's inputs were not computed.
     """
     tensors = list(arguments.tensors(args))
     if any(each.layout is not torch.strided for each in tensors):
@@ -55,7 +55,7 @@ def carried_for(
 
 
 def _is_large(method: str, args: tuple[Any, ...], call: Call) -> bool:
-    """True if gloo is not to carry the tensors of a call."""
+    """True if the tensors of a call are so large that gloo does not move them."""
     first = arguments.tensor(args)
     if first is None:
         return False
@@ -68,7 +68,7 @@ def _is_large(method: str, args: tuple[Any, ...], call: Call) -> bool:
 
 
 def _short(method: str, args: tuple[Any, ...], size: int) -> tuple[Any, ...] | None:
-    """Return arguments with one element for each part; None for sizes that gloo refuses.
+    """Return arguments with one element for each part; None if gloo would refuse the sizes.
 
     size  the number of ranks in the group
     """
@@ -103,7 +103,7 @@ def _of_one_element(value: Any) -> Any:
 
 
 class Uncarried:
-    """Gloo's handle of a call in which gloo carries small tensors for large results.
+    """gloo's handle of a call in which gloo moves small tensors in place of large results.
 
     The handle's future is gloo's, with the small tensors: `EmulatedFuture` replaces them by the
     results. A callback of gloo's future that held the results would let one of gloo's threads free

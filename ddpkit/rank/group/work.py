@@ -16,7 +16,7 @@ from ddpkit.rank.record.recorder import Recorder
 
 
 class Alive:
-    """Keeps works alive while C++ may still wait for them: C++ holds only the C++ half of a work.
+    """Keeps Work objects alive for C++ code that waits for them but holds only their C++ half.
 
     DDP's `join` hands a work to the reducer, which waits for the work in the backward, and then
     asks for the work's future. A work without its Python half never ends. So each work is kept
@@ -33,13 +33,13 @@ class Alive:
         self._last: Work | None = None  # the last work that ended its wait
 
     def keep(self, work: Work) -> None:
-        """Keep a work that was just posted."""
+        """Keep a Work that was just posted."""
         self._pending[id(work)] = work
         if len(self._pending) > self.LIMIT:
             del self._pending[next(iter(self._pending))]
 
     def waited(self, work: Work, nbytes: int) -> None:
-        """Release a work of `nbytes` after its wait, or a small work after the next wait."""
+        """Release a Work of `nbytes` after its wait; keep a small Work until the next wait."""
         if self._pending.pop(id(work), None) is not None:
             self._last = work if nbytes <= self.FLAG else None
 
@@ -48,7 +48,7 @@ alive = Alive()
 
 
 class NamedWork(Work):
-    """A Work of the kit's, which errors of Python and torch call a Work."""
+    """A Work of ddpkit's, with the class name "Work" in error messages of Python and torch."""
 
     def __init_subclass__(cls) -> None:
         cls.__name__ = "Work"  # pickle uses `__qualname__` and still finds the class
@@ -57,7 +57,7 @@ class NamedWork(Work):
         return "<Work>"
 
     def block_current_stream(self) -> None:
-        """Let the current stream wait."""
+        """Make the current stream wait for the operation."""
         self.wait()
 
     def get_future_result(self) -> Any:
@@ -97,11 +97,11 @@ class RecordedWork(NamedWork):
 
     @property
     def claimed(self) -> bool:
-        """True if the work was waited for, seen to be done, or asked for its future."""
+        """True if code has waited for the Work, found it completed, or taken its future."""
         return self._call.claimed
 
     def _over(self) -> None:
-        """Release the tensors to the code that posted them."""
+        """Record that the code that posted the tensors may use them again."""
         call = self._call
         if not call.claimed and call.versions:
             call.changed, call.versions = changed.have_changed(call.versions), None
@@ -110,7 +110,7 @@ class RecordedWork(NamedWork):
             watch.over(self)
 
     def _collected(self) -> None:
-        """Note the end of the wait: the operation's end, or the wait's begin if that was later."""
+        """Record the end of the wait: the operation's end, or the wait's start if later."""
         call = self._call
         done, blocked = call.done, call.blocked
         was_done = isinstance(done, int) and isinstance(blocked, int) and done < blocked
@@ -179,10 +179,10 @@ class AllOf(NamedWork):
 
 
 class InStream(NamedWork):
-    """The result of a blocking call of NCCL: the stream waits, and Python need not.
+    """The result of a blocking call of NCCL: the stream waits for the call, and Python does not.
 
     NCCL itself returns None from such a call. A group in Python must not return None, because
-    c10d's C++ follows the pointer.
+    c10d's C++ dereferences the result.
     """
 
     def wait(self, timeout: timedelta | None = None) -> bool:

@@ -1,4 +1,4 @@
-"""A backward: gradients and their times, posted calls, and the hidden wait."""
+"""The record of a backward pass: gradients and their times, posted calls, and the hidden wait."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ from ddpkit.trace import Span
 
 @dataclass(slots=True)
 class Backward:
-    """One backward of a rank. Moments are noted as it runs; all else is computed after the run."""
+    """One backward pass of a rank.
+
+    Moments are recorded as it runs; the rest is computed after the run.
+    """
 
     # the user's line with the call of the backward, from `where.user_call`
     line: tuple[tuple[str, int], str]
@@ -25,7 +28,7 @@ class Backward:
 
     @property
     def pieces(self) -> int:
-        """The number of spans for this backward."""
+        """The number of spans for this backward pass."""
         return len(self.ready) + 1
 
     def spans(self, rank: int, read: Read) -> Iterator[Span]:
@@ -40,7 +43,7 @@ class Backward:
             start, since = end, moment
 
     def find_hidden_wait(self, read: Read) -> None:
-        """Set the begin of the rank's wait for calls that ended with the backward.
+        """Set the start of the rank's wait in calls that ended at the end of the backward pass.
 
         DDP's reducer waits in C++ at the end of a backward, unseen by Python. The wait begins when
         no work is left: the last gradient is ready, and the last bucket has been posted.

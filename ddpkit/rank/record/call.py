@@ -14,7 +14,7 @@ from ddpkit.trace.span import LAUNCHED, QUEUED
 
 @dataclass(slots=True, eq=False)
 class RecordedCall:
-    """A call, from the moment of the post."""
+    """A call into torch.distributed, recorded from the moment of its post."""
 
     what: Call  # without a number: a loop makes the `Call` only once
     seq: int = 0  # number among the group's collectives, or among the messages from src to dst
@@ -37,11 +37,11 @@ class RecordedCall:
     changed: bool = False  # the code changed a tensor before `claimed`
 
     def numbered(self) -> Call:
-        """Return the call with its number."""
+        """Return the `Call` with its number."""
         return self.what._replace(seq=self.seq)
 
     def span(self, rank: int, read: Read) -> Span:
-        """Return the finished call as a span of the trace; `read` returns a moment in ns."""
+        """Return the finished call as a span of the trace; `read` converts a moment to ns."""
         what = self.what
         facts: dict[str, int | str] = {"line": what.where[1], "tag": what.tag}
         facts["group_size"] = what.group_size
@@ -88,7 +88,7 @@ class RecordedCall:
         )
 
     def _is_left(self) -> bool:
-        """True if the user's code posted the call and never waited; torch's calls do not count."""
+        """True if the user's code posted the call and never waited; False for torch's own calls."""
         if self.claimed or self.on_gpu or self.blocked is not None:
             return False
         return self.what.is_users

@@ -1,4 +1,4 @@
-"""Moments: times of the host's clock, events on a GPU, and times after an operation's end.
+"""Moments in time: on the host's clock, as events on a GPU, or after an operation's end.
 
 CUDA runs behind Python: a call returns as soon as its work is queued. So a rank on a GPU marks its
 times with events in the stream of the work, and the events are read after the run.
@@ -19,14 +19,14 @@ TRIES = 5
 
 @dataclass(slots=True)
 class Mark:
-    """A moment on a GPU: an event, and an earlier event on the same GPU to count from."""
+    """A moment on a GPU: an event, and an earlier event from which its time is counted."""
 
     event: Any  # torch.cuda.Event
     since: Anchor
 
 
 class HostState(NamedTuple):
-    """The work of a device's host until a moment, counted from the start of the run.
+    """The work of a device's host from the start of the run to a moment.
 
     ns       the host's time
     queue    the number of the current stream; 0 is the default stream
@@ -43,8 +43,8 @@ class HostState(NamedTuple):
 class DeviceMoment:
     """A moment on an emulated device.
 
-    The moment is the end of an operation, or its begin if `begins`; or the begin of a wait of the
-    device for the operation's end, if `waits`.
+    The moment is the end of the operation `number`. If `begins`, the moment is the operation's
+    start. If `waits`, the moment is the start of the device's wait for the operation's end.
     """
 
     number: int
@@ -57,9 +57,9 @@ class DeviceMoment:
 class Anchor:
     """An event from which the times of later events are counted.
 
-    CUDA gives the time between two events as milliseconds in a float32, which gets coarser with the
-    length: 0.06 us at one second. So the anchor's own time is counted from an earlier anchor,
-    `since`; the host has measured the time of the first anchor.
+    CUDA returns the time between two events as milliseconds in a float32. The resolution of a
+    float32 gets coarser for longer times: it is 0.06 us at one second. So the anchor's own time is
+    counted from an earlier anchor, `since`. The host has measured the time of the first anchor.
     """
 
     event: Any
@@ -98,7 +98,7 @@ class Ends(Protocol):
         """The end of the operation, in ns; waits until the end is known."""
 
     def is_completed(self) -> bool:
-        """True if the operation is done by now."""
+        """True if the operation is done."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +111,7 @@ class Later:
     after: tuple[tuple[Ends, int], ...]
 
     def ns(self) -> int:
-        """Return the moment in ns; wait until it is known."""
+        """Return the moment in ns; wait until the ends of the operations are known."""
         return max(operation.done_ns + later for operation, later in self.after)
 
 
@@ -120,11 +120,11 @@ Read: TypeAlias = Callable[[Moment], int]
 
 
 def stretch(read: Read, start: Moment, end: Moment) -> tuple[int, int]:
-    """Return the start and the end of a stretch, in ns.
+    """Return the start and the end of a stretch of work, in ns.
 
-    Marks in two streams of a GPU may be out of order by the resolution of the GPU's clock, and
-    moments of two streams of an emulated device by more. On the host, such an order would be a
-    mistake of ddpkit's, and a span raises an error.
+    Moments in two streams of a GPU may be out of order by the resolution of the GPU's clock.
+    Moments of two streams of an emulated device may be out of order by more. On the host, a wrong
+    order would be a bug in ddpkit, and `Span` raises an error.
     """
     start_ns, end_ns = read(start), read(end)
     return start_ns, max(start_ns, end_ns) if isinstance(end, Mark | DeviceMoment) else end_ns
@@ -133,7 +133,7 @@ def stretch(read: Read, start: Moment, end: Moment) -> tuple[int, int]:
 def launched(start: Moment, end: Moment) -> dict[str, int | str]:
     """Return the facts of a stretch on an emulated device: launches, FLOPs and bytes.
 
-    The facts are empty for a stretch without launches, and for one on the host's clock.
+    The dict is empty for a stretch without launches, and for a stretch on the host's clock.
     """
     if not isinstance(start, DeviceMoment) or not isinstance(end, DeviceMoment):
         return {}
@@ -150,7 +150,7 @@ def launched(start: Moment, end: Moment) -> dict[str, int | str]:
 
 
 def of_host(rank: int, name: str, start: Moment, end: Moment) -> Span | None:
-    """Return the host's part of a stretch on an emulated device; None without launches."""
+    """Return the span of the host's launches for a stretch on an emulated device, or None."""
     facts = launched(start, end)
     if not facts:
         return None
@@ -162,7 +162,7 @@ def of_host(rank: int, name: str, start: Moment, end: Moment) -> Span | None:
 
 
 class Clock(Protocol):
-    """The source of a recorder's times."""
+    """A clock, from which a recorder gets its moments."""
 
     @property
     def now(self) -> Callable[[], Moment]:
@@ -172,11 +172,11 @@ class Clock(Protocol):
         """Return a moment in ``perf_counter_ns`` of the host; wait until the GPU has reached it."""
 
     def is_past(self, moment: Moment) -> bool:
-        """True if `ns` would not wait. Any thread may call this."""
+        """True if `ns` would return without waiting. Any thread may call this method."""
 
 
 class HostClock:
-    """Moments are ``perf_counter_ns``: a clock that all processes of a machine share."""
+    """The host's clock: moments are ``perf_counter_ns``, which all processes of a machine share."""
 
     now = staticmethod(time.perf_counter_ns)
 
@@ -192,7 +192,7 @@ HOST = HostClock()
 
 
 class GpuClock:
-    """Moments in the current stream of this process's GPU."""
+    """A clock whose moments are events in the current stream of this process's GPU."""
 
     def __init__(self) -> None:
         import torch
@@ -201,7 +201,7 @@ class GpuClock:
         self._anchor = min((self._at_rest() for _ in range(TRIES)), key=lambda found: found[0])[1]
 
     def _at_rest(self) -> tuple[int, Anchor]:
-        """Return the uncertainty of an anchor's time on the host in ns, and the anchor."""
+        """Return a new anchor, and the uncertainty of its time on the host's clock in ns."""
         import torch
 
         torch.cuda.synchronize()

@@ -1,9 +1,10 @@
-"""Forward, backward and optimizer of a rank, seen without a change to the student's code.
+"""Records forward, backward and optimizer of a rank, without a change to the student's code.
 
-torch calls a hook for every optimizer of the process, and for every gradient when it is ready; DDP
-uses the same moment. Modules and backwards are timed around the functions that all of them pass,
-`Module.__call__` and `autograd.backward`. Global module hooks would make torch take a slow path
-through each call, at three times the cost; full backward hooks would double a step's time.
+torch calls a hook for every optimizer of the process, and for every gradient when the gradient is
+ready; DDP uses the same kind of hook. Modules and backward passes are timed in the functions that
+torch always calls for them, `Module.__call__` and `autograd.backward`. Global module hooks would
+make torch take a slow path through each call, at three times the cost. Full backward hooks would
+double a step's time.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ _way = SimpleNamespace(laid=False, leads_to=torch.nn.Module.__call__)
 
 
 def lay_the_way() -> None:
-    """Let all calls of modules pass a function of ddpkit's, which a rank can redirect.
+    """Route all calls of modules through a function of ddpkit's, which a rank can redirect.
 
     Setting `Module.__call__` makes Python visit all subclasses, 400 of torch's own, and a rank
     would copy their memory pages. So the forkserver does this once for all its ranks.
@@ -87,7 +88,7 @@ class _Compute:
         self.hooked: dict[int, tuple[ref[torch.Tensor], Any]] = {}
 
     def is_under_way(self) -> bool:
-        """True while a module, a backward, an optimizer or a marked span is recorded."""
+        """True while a module, a backward pass, an optimizer or a marked span is being recorded."""
         recorder = self.recorder
         return bool(self.depth or recorder.backward or self.stepping or recorder.spans_open)
 
@@ -114,7 +115,7 @@ class _Compute:
         return call
 
     def _hook(self, parameter: torch.nn.Parameter | None) -> None:
-        """Hook a parameter's gradients. Parameters are known by id: `==` would compare elements."""
+        """Put a hook on a parameter's gradients. Parameters are compared by id."""
         if parameter is not None and parameter.requires_grad and parameter.is_leaf:
             key = id(parameter)  # Python reuses the id after the parameter's end
             forget = functools.partial(self._forget, key)
@@ -126,7 +127,7 @@ class _Compute:
     def swapping(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """Return a `swap_tensors` that first drops hooks and weak references.
 
-        torch refuses to swap a tensor with a weak reference. `Module.to` and `to_empty` swap
+        torch refuses to swap a tensor that has a weak reference. `Module.to` and `to_empty` swap
         parameters of subclasses, such as DTensor. The next forward puts the hooks back.
         """
 
@@ -141,9 +142,9 @@ class _Compute:
         return swap
 
     def _hook_first(self, parameter: torch.nn.Parameter) -> Any:
-        """Put ddpkit's hook before all others, such as DDP's.
+        """Put ddpkit's hook before all other hooks of a parameter, such as DDP's.
 
-        A gradient is ready before DDP sends it.
+        So ddpkit records that a gradient is ready before DDP sends the gradient.
         """
         handle = parameter.register_post_accumulate_grad_hook(self._ready(parameter.nbytes))  # type: ignore[no-untyped-call]
         put_first(parameter, handle)
@@ -154,7 +155,7 @@ class _Compute:
             handle.remove()
 
     def _ready(self, nbytes: int) -> Callable[[torch.Tensor], None]:
-        """Return a hook for one parameter: a short one, because every gradient calls a hook."""
+        """Return a hook for one parameter. The hook is short, because each gradient calls it."""
         recorder, now = self.recorder, self.now
 
         def ready(_: torch.Tensor) -> None:
@@ -195,7 +196,7 @@ class _Compute:
             self.recorder.log.end_step("optimizer", name, start, self.now(), **which)
 
     def _forget_step(self, optimizer: int) -> Moment | None:
-        """Return the start of an optimizer's step, and forget the step with all steps inside."""
+        """Return the start of an optimizer's step; forget this step and the steps inside it."""
         at = next((i for i, (key, _) in enumerate(self.stepping) if key == optimizer), None)
         if at is None:
             return None

@@ -1,4 +1,7 @@
-"""`Log`: a rank's calls and compute in the order of their ends; a long run keeps its last steps."""
+"""`Log`: a rank's calls and compute in the order of their ends.
+
+A long run keeps only its last steps.
+"""
 
 from __future__ import annotations
 
@@ -25,10 +28,10 @@ Stretch: TypeAlias = (
 
 
 class Log:
-    """The newest `limit` spans, and at most one step more.
+    """The entries of a run: the newest `limit` spans, and at most one more step.
 
-    An entry is a call, a backward or another stretch of compute. Entries become spans after the
-    run: making spans during the run would cost more than all other recording.
+    An entry is a call, a backward pass or another stretch of compute. Entries become spans after
+    the run: making spans during the run would cost more than all other recording.
     """
 
     def __init__(self, limit: int = MAX_SPANS) -> None:
@@ -59,7 +62,7 @@ class Log:
             self._forget()
 
     def end_backward(self, backward: Backward) -> None:
-        """Add a backward, which becomes several spans."""
+        """Add a backward pass, which becomes several spans."""
         with self._lock:
             self._more += backward.pieces - 1
             self.add(backward)
@@ -68,7 +71,7 @@ class Log:
                 self.past.stretch("backward", "backward", backward.start, backward.end, last)
 
     def end_step(self, kind: str, name: str, start: Moment, end: Moment, **amounts: Scalar) -> None:
-        """Add a stretch at the end of a step: one of `STEP_ENDS`.
+        """Add a stretch of work that ends a step; `kind` is one of `STEP_ENDS`.
 
         amounts  facts of the step, such as its tokens; the work since the last step is added
         """

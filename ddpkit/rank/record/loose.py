@@ -1,18 +1,20 @@
-"""Operations outside all modules, backwards, optimizers and marked spans, as compute.
+"""Records operations outside all modules, backward passes, optimizers and marked spans as compute.
 
-The problem. Attention that is written as products of tensors, between two messages, passes no
-module. A trace had no compute there, so communication hidden behind the products looked exposed.
+The problem. Attention that is written as products of tensors, between two messages, calls no
+module. The trace showed no compute there, so communication that was hidden behind the products
+looked exposed.
 
 Where compute is counted, each operation's cost is known. Operations without a gap between them on
 the main thread's clock are one stretch, named after the most expensive operation. A stretch ends
 where the thread posts a call or waits, and where other compute takes time.
 
 On an emulated device a stretch lies on one stream, from the stream's moment before the first launch
-to its moment after the last. There a stretch also ends where the stream follows another stream.
+to the stream's moment after the last launch. A stretch also ends where its stream waits for another
+stream.
 
 What must hold: no stretch lies inside other recorded compute, so `is_covered` is called for each
-operation. An operation costs this call and two additions; a stretch has one entry for each kind of
-operation.
+operation. The overhead for an operation is this call and two additions. A stretch has one entry for
+each kind of operation.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ from ddpkit.trace import OPERATIONS
 
 
 class LooseOperations:
-    """The stretch under way; `is_covered` is true while other compute is being recorded."""
+    """The current stretch of operations; `is_covered()` is True while other compute is recorded."""
 
     def __init__(self, log: Log, is_covered: Callable[[], bool]) -> None:
         self._log, self._is_covered = log, is_covered
@@ -47,7 +49,7 @@ class LooseOperations:
         self._ns[operation] = self._ns.get(operation, 0) + ns
 
     def launch(self, operation: Any, ns: int, moment: Callable[[], Moment]) -> None:
-        """Note an operation that a device will do in `ns`, before the launch."""
+        """Record, before its launch, an operation that takes a device `ns`."""
         if self._is_covered():
             self.close()
             return
@@ -58,7 +60,7 @@ class LooseOperations:
         self._ns[operation] = self._ns.get(operation, 0) + ns
 
     def close(self) -> None:
-        """End the stretch under way, if there is one, and log it."""
+        """End the current stretch, if there is one, and add it to the log."""
         if self._ns:
             longest = max(self._ns, key=lambda operation: self._ns[operation])
             name = schema_of(longest).name.rpartition("::")[2]

@@ -16,7 +16,7 @@ P = ParamSpec("P")
 
 
 def _warns_without_with(blocks: Callable[P, Any]) -> Callable[P, Any]:
-    """Return the function, changed to warn if the caller forgets the `with` of its block."""
+    """Return `blocks` with a warning for a caller that forgets `with` (`span("x")` alone)."""
 
     @functools.wraps(blocks)
     def made(*args: P.args, **kwargs: P.kwargs) -> Any:
@@ -70,7 +70,7 @@ def step(**amounts: float) -> Iterator[None]:
     step of each rank. `amounts` are the amounts of work in the step, such as numbers of tokens or
     samples; `ddpkit run` reports them per second. Outside a run `step` does nothing.
 
-    Raises ValueError for an amount that is negative or no number.
+    Raises ValueError if an amount is negative or not a number.
     """
     for name, amount in amounts.items():
         if isinstance(amount, bool) or not isinstance(amount, int | float) or not amount >= 0:

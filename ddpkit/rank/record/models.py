@@ -1,13 +1,13 @@
 """Tells the gradients of several DDP models apart.
 
-The reducers of two models call the same all_reduce, from the line of one backward. If the ranks use
-the models in different orders, gradients of different models are summed, without an error. So a
-call has the number of its model, the model of the gradient that was ready last: a reducer sends a
-bucket when the last gradient of the bucket is ready.
+The reducers of two models call the same all_reduce, from the line of one `backward()`. If the ranks
+use the models in different orders, gradients of different models are summed without an error. So
+each call records the number of its model. A reducer sends a bucket as soon as the bucket's last
+gradient is ready, so the model of a call is the model of the gradient that has just become ready.
 
 Models of a group are numbered in the order in which DDP wraps them. DDP communicates when it wraps
-a model, so the order is the same on all ranks of the group. The first number is 0, which is also
-the number on a rank with one model.
+a model, so the order is the same on all ranks of the group. The numbers start at 0; on a rank with
+only one model, the number is 0.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class _Models:
         self._first: weakref.ref[Any] | None = None  # the only model so far, without hooks
 
     def wrapped(self, ddp: Any) -> None:
-        """Number a model. From the second model on, put hooks on the gradients of all models."""
+        """Give a model a number. From the second model on, put hooks on all models' gradients."""
         try:
             name = ddp.process_group.group_name
         except (RuntimeError, ValueError):  # a group of the user's own

@@ -33,7 +33,7 @@ from ddpkit.trace import MemoryLevel, Span
 
 @dataclass(slots=True, eq=False)
 class Known:
-    """A call that a loop repeats, with the facts that are known beforehand."""
+    """A call that a loop repeats, with the facts that are the same in each repetition."""
 
     what: Call
     text: bytes  # the text for the black box
@@ -41,18 +41,18 @@ class Known:
 
 
 class Watch(Protocol):
-    """A listener for works: `group.in_flight`."""
+    """A listener that is told of each Work's post and wait, such as `group.in_flight.InFlight`."""
 
     def posted(self, work: Any, what: Call, payload: Any) -> None:
-        """Note a new work, and the tensors of its operation."""
+        """Record a new Work, and the tensors of its operation."""
 
     def over(self, work: Any) -> None:
-        """Note that a work was waited for."""
+        """Record that code has waited for a Work."""
 
 
 @dataclass
 class Recorder:
-    """The calls and the compute of one rank during one run."""
+    """The recorder of one rank during one run: records the rank's calls and compute."""
 
     rank: int
     box: BlackBox | None = None
@@ -120,7 +120,7 @@ class Recorder:
         return self.post(self.know(what), on_gpu)
 
     def model_sending(self) -> int:
-        """Return the number of the model with the newest gradient; 0 outside a backward."""
+        """Return the number of the model with the newest gradient; 0 outside a backward pass."""
         return 0 if self.backward is None else self.model
 
     def _know(self, what: Call) -> Known:
@@ -129,9 +129,9 @@ class Recorder:
         return Known(what, encode(what), self._numbers.setdefault(key, [0]))
 
     def post(self, known: Known, on_gpu: bool = False) -> RecordedCall:
-        """Write down a call that is about to be made; call `made` or `refused` afterwards.
+        """Record a call that is about to be made. Call `made` or `refused` afterwards.
 
-        DDP's reducer comes here for every bucket, so the function is kept fast.
+        DDP's reducer calls this function for every bucket, so the function must be fast.
         """
         call = RecordedCall(known.what, on_gpu=on_gpu)
         # the backward of another thread may end at any moment
@@ -154,27 +154,27 @@ class Recorder:
         return call
 
     def now(self, call: RecordedCall) -> Moment:
-        """Return the present moment on the call's device."""
+        """Return the present moment on the clock of the call's device."""
         if call.own_now is not None:
             return call.own_now()
         return self.clock.now() if call.on_gpu else self.host_now()
 
     def wait_over(self, thread: int) -> None:
-        """Note that a thread has waited for a call, and goes on."""
+        """Record that a thread's wait for a call is over."""
         self.waits.pop(thread, None)
         if thread != self._main:
             self._free[thread] = self.host_now()
 
     def ended(self, call: RecordedCall) -> None:
-        """Note the end of a call. A wait and a callback may both report the end: the first counts.
+        """Record the end of a call. If a wait and a callback both report the end, the first counts.
 
-        Only the moment is noted here. The next look at the calls under way does the rest.
+        This method records only the moment. The next call of `under_way` moves the call to the log.
         """
         if not call.done:
             call.done = self.now(call)
 
     def teller(self, call: RecordedCall) -> Callable[[Any], None]:
-        """Return a function that gloo's thread calls to note the end of a call.
+        """Return a function that gloo's thread calls to record the end of a call.
 
         The function is short: it holds the GIL, which the backward needs, and gloo's thread has
         just woken up, perhaps on a core with cold caches.
@@ -190,7 +190,7 @@ class Recorder:
         return ended
 
     def done(self, call: RecordedCall) -> None:
-        """Note the end of a call, and move the call into the log, unless it is there already."""
+        """Record the end of a call, and move the call into the log, unless the log has it."""
         if id(call) in self.pending:
             self.ended(call)
             with self._lock:
@@ -199,7 +199,7 @@ class Recorder:
             self.keep(call)  # times that became known after the end
 
     def made(self, call: RecordedCall) -> None:
-        """Note that the backend has taken a call."""
+        """Record that the backend has accepted a call."""
         if self.box is not None:
             self.box.made(call.index, call.seq)
 
@@ -232,9 +232,9 @@ class Recorder:
                     self._queued.append(call)
 
     def backward_ends(self) -> None:
-        """Note the end of the backward, and the ends of calls for which DDP's reducer has waited.
+        """Record the end of a backward pass, and the ends of calls that DDP's reducer awaited.
 
-        gloo's thread may still wait for the GIL to report an end; such ends are noted here.
+        gloo's thread may still wait for the GIL to report an end; this method records such ends.
         """
         backward, self.backward = self.backward, None
         assert backward is not None
@@ -250,9 +250,10 @@ class Recorder:
             self.log.end_backward(backward)
 
     def came_from(self, call: RecordedCall, group_rank: int) -> None:
-        """Note the sender of a message to a receive from any rank.
+        """Record the sender of a message that a receive from any rank has received.
 
-        The black box gets one more line, so that the launcher can pair the message with its send.
+        The method adds a line to the black box, so that the launcher can match the receive with its
+        send.
         """
         what = call.what._replace(peer=call.what.members[group_rank])
         known = self.know(what._replace(found=True))
@@ -267,12 +268,12 @@ class Recorder:
                 self.past.posted(call.index, call.posted)
 
     def keep(self, call: RecordedCall) -> None:
-        """Write the times of a call into the file that outlives the rank."""
+        """Write the times of a call into the file that remains after the rank's death."""
         if self.past is not None:
             self.past.note(call.index, call.blocked, call.done, call.collected)
 
     def keep_no_more(self) -> None:
-        """Stop writing into the file that outlives the rank, in a child process of the rank."""
+        """Stop writing into the file that remains after the rank's death, in a child process."""
         self.past = self.log.past = None
 
     def under_way(self) -> list[RecordedCall]:
@@ -285,11 +286,11 @@ class Recorder:
             return [*self._queued, *self.pending.values()]
 
     def compute(self, kind: str, name: str, start: Moment) -> None:
-        """Note that a stretch of the rank's own work has ended."""
+        """Record that a stretch of the rank's own work has ended."""
         self.log.add((kind, name, start, self.clock.now(), 0))
 
     def opens(self, by: int) -> None:
-        """Note that the user has opened or closed a marked span."""
+        """Record that the user has opened (`by` = 1) or closed (`by` = -1) a marked span."""
         if threading.get_ident() == self._main:
             self.spans_open += by
 
@@ -341,7 +342,7 @@ def now_of_run() -> Moment | None:
 
 
 def activate(recorder: Recorder | None) -> None:
-    """Make this the recorder of this process's run; None ends the run."""
+    """Make `recorder` the recorder of this process's run; None ends the run."""
     global _current
     _current = recorder
 
@@ -352,5 +353,5 @@ def moment_ns() -> int:
 
 
 def now_here() -> Moment:
-    """Return the present moment, on the clock of this process's run; outside a run, the host's."""
+    """Return the present moment on the clock of this process's run, or outside a run the host's."""
     return HOST.now() if _current is None else _current.clock.now()

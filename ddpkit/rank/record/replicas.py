@@ -6,12 +6,12 @@ equal on all ranks. The launcher compares the fingerprints when the run has ende
 
 A function's model is gone when the function returns. So a `Witness` lies in the `__dict__` of the
 DDP module, or of the optimizer, and holds the parameters no longer than this owner does: when the
-owner is freed, the witness is freed too, and before that takes the last fingerprints.
+owner is freed, the witness takes the last fingerprints, and then is freed too.
 
-A look costs about 0.1 ms for a megabyte. After optimizer steps, looks become rare: after steps 1,
+A fingerprint costs about 0.1 ms for a megabyte. Fingerprints are taken after the optimizer steps 1,
 2, 3, 4, 6, 8, 12, 16, 24 and so on, which are the same steps on each rank. No emulated time passes.
-On a modelled device a look would wait for gloo, and could change times and memory: so a model with
-a tensor that gloo may still carry gets no look.
+On a modelled device a fingerprint would wait for gloo, and could change times and memory. So no
+fingerprint is taken of a model with a tensor that gloo may still read or write.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Replicas:
 
     @contextmanager
     def watched(self) -> Iterator[None]:
-        """A block in which models are noticed, and after which all have their last fingerprints."""
+        """A block in which new models are found; at its end, the last fingerprints are taken."""
         with ExitStack() as stack:
             for name, wrap in (("__init__", self._init), ("register_comm_hook", self._hooked)):
                 original = getattr(DistributedDataParallel, name)
@@ -162,7 +162,7 @@ class Replicas:
         return None if prints is None else Fingerprints(self._steps, prints, self._has_called)
 
     def _prints(self, tensors: Sequence[Any]) -> Prints | None:
-        """Return the fingerprints of tensors, unseen by modes, in no emulated time.
+        """Return the fingerprints of tensors, with no effect on counted compute or emulated time.
 
         Return None if gloo may still carry one of the tensors.
         """
@@ -178,13 +178,16 @@ class Replicas:
 
 
 def _averages(hook: Any) -> bool:
-    """True for torch's hooks that average gradients; with other hooks, ranks may differ."""
+    """True if a DDP hook is one of torch's that average gradients.
+
+    With other hooks, the ranks' models may differ.
+    """
     is_torchs = str(getattr(hook, "__module__", "")).startswith("torch.")
     return is_torchs and LOCAL_SGD not in getattr(hook, "__name__", "")
 
 
 def fingerprint(tensor: torch.Tensor) -> int:
-    """Return a number that is equal for equal tensors, and differs for almost all others."""
+    """Return a hash of a tensor: equal tensors have equal hashes, and others almost never."""
     flat = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
     if flat.numel() <= SMALL:
         return zlib.crc32(flat.numpy().tobytes())
@@ -196,7 +199,7 @@ def fingerprint(tensor: torch.Tensor) -> int:
 
 
 def is_looked_after(step: int) -> bool:
-    """True for the steps 1, 2, 3, 4, 6, 8, 12, 16, 24 and so on."""
+    """True for the steps after which fingerprints are taken: 1, 2, 3, 4, 6, 8, 12, 16 and so on."""
     largest = 1 << (step.bit_length() - 1)
     return step == largest or 2 * step == 3 * largest
 

@@ -11,8 +11,8 @@ It would be simpler to notice the end without a callback, and ddpkit does so if 
 waits for the operation itself. But DDP's reducer waits in C++, and while the rank computes, no
 Python code looks for ends. Calling `is_completed()` now and then would notice the end too late.
 
-So each gloo thread calls `PyGILState_Ensure` once more than `PyGILState_Release`. Its state is then
-in use as long as the thread lives, and every later callback finds it.
+So each gloo thread calls `PyGILState_Ensure` once more than `PyGILState_Release`. The thread's
+state is then in use as long as the thread lives, and every later callback finds it.
 
 What must hold: the extra `PyGILState_Ensure` is called in the thread itself, while it holds the
 GIL, and at most once (`this_thread.keeps_state` is the thread's own). The call goes through
@@ -36,6 +36,6 @@ this_thread = _OfThread()
 
 
 def keep_thread_state() -> None:
-    """Let the calling thread keep its Python thread state for the rest of its life; call once."""
+    """Make the calling thread keep its Python thread state until it ends. Call this once."""
     this_thread.keeps_state = True
     ctypes.pythonapi.PyGILState_Ensure()  # without a release, so that the count of uses stays up

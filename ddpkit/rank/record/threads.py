@@ -1,4 +1,4 @@
-"""The earliest time at which a call of a user's thread could have been made.
+"""Computes the earliest time at which a thread of the user's code could have made a call.
 
 A rank may send in a thread, and receive meanwhile. The scheduler decides which of the two is posted
 first, and so would decide which call seems to have waited for which. But a thread depends only on
@@ -30,7 +30,7 @@ def since(thread: int, free: dict[int, Moment]) -> Moment | None:
 
 @functools.cache
 def note_starts(now: Callable[[], Moment | None]) -> None:
-    """Note the moment of its start, `now()`, on each thread that starts from now on."""
+    """Record, on each thread that starts from now on, the moment `now()` of its start."""
     usual = threading.Thread.start
 
     @functools.wraps(usual)

@@ -1,23 +1,25 @@
-"""cuda means the CPU, on a machine without a GPU: a script's GPU tensors stay in host memory.
+"""Makes "cuda" mean the CPU on a machine without a GPU: a script's GPU tensors stay in host memory.
 
 The problem. A script for torchrun says `.cuda()`, `device="cuda"`, `map_location`; torch raises.
 
 It would be simpler to ignore these calls. But on a GPU the calls make copies, and scripts rely on
 the copies: `best = {k: v.cpu() for k, v in model.state_dict().items()}` keeps the best weights, and
-would silently follow the training if `.cpu()` returned the tensor itself. So a tensor on a script's
-GPU has a mark, in the storage, which all views share. A move of an unmarked tensor to the GPU makes
-a copy, and so does a move of a marked tensor back. Results of operations have no mark, because no
-Python code of the kit sees operations. So the script's `.cpu()` copies unmarked results too.
+would silently follow the training if `.cpu()` returned the tensor itself. So a tensor that a script
+has put on a GPU has a mark in its storage, which all views share. Moving an unmarked tensor to the
+GPU makes a copy, and so does moving a marked tensor back. Results of operations have no mark,
+because no Python code of ddpkit sees operations. So the script's `.cpu()` copies unmarked results
+too.
 
-A mode could see all operations, and note the place of every tensor. Each operation would then cost
-some microseconds of Python, which emulated time would charge.
+A dispatch mode could see all operations, and record the place of every tensor. Each operation would
+then cost some microseconds of Python, which emulated time would charge.
 
 On an emulated machine with a device, a mode sees all operations anyway. There each tensor has a
 place (`rank.emulation.places`), moves are copies over the bus, and `Tensor.device` returns the
 place.
 
 Other uses of CUDA raise, as in torch without a GPU. Without a device, `Tensor.is_cuda` and
-`Tensor.device` tell the truth: the CPU. torch's own code also gets the truth (`stand_ins`).
+`Tensor.device` return the true place, the CPU. torch's own code always gets the true place
+(`stand_ins`).
 """
 
 from __future__ import annotations
@@ -53,7 +55,7 @@ _autocast_is_on = torch.is_autocast_enabled
 
 
 def become_the_cpu(gpus: Gpus) -> None:
-    """Let cuda mean the CPU in this process, for good."""
+    """Make "cuda" mean the CPU in this process, until the process ends."""
     torch_private.require(torch_private.Feature.SCRIPTS)
     # Ask for torch's constructors before the functions change: torch caches the set.
     names = {each.__name__ for each in torch_private.constructors()}
@@ -96,7 +98,7 @@ def become_the_cpu(gpus: Gpus) -> None:
 
 
 def _replace(home: Any, name: str, wrapped: Callable[..., Any]) -> None:
-    """Put `wrapped(original, ...)` in the place of a function."""
+    """Replace the function `name` of `home` by one that calls `wrapped(original, ...)`."""
     original = getattr(home, name)
 
     @functools.wraps(original)
@@ -119,7 +121,7 @@ def _replace_fsdp(gpus: Gpus, module: Any) -> None:
 
 
 def after_import(name: str, act: Callable[[Any], None]) -> None:
-    """Call `act` on a module after its import: now, or when the script imports the module."""
+    """Call `act` with the module `name`: now if it is imported, else when the script imports it."""
     if name in sys.modules:
         act(sys.modules[name])
     else:
@@ -205,7 +207,7 @@ def _to(gpus: Gpus, original: Any, tensor: Any, *args: Any, **kwargs: Any) -> An
 
 
 def _non_blocking(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Return the argument `non_blocking` of `to`: by name, or the first bool by position."""
+    """Return the argument `non_blocking` of `Tensor.to`, by name or the first bool by position."""
     given = [each for each in args if isinstance(each, bool)]
     return bool(kwargs.get("non_blocking", given[0] if given else False))
 
@@ -238,7 +240,7 @@ def _pin_memory(gpus: Gpus, _: Any, given: Any, *args: Any, **kwargs: Any) -> An
 
 
 def _storage_cuda(gpus: Gpus, _: Any, storage: Any, *args: Any, **kwargs: Any) -> Any:
-    """Put a storage that was just read on the GPU, for a `map_location` of the script's."""
+    """Mark a storage that was just loaded as being on the GPU, for a script's `map_location`."""
     gpus.used()
     return gpus.mark_storage(storage)
 
@@ -272,13 +274,13 @@ def _in_context(gpus: Gpus, original: Any, context: Any, function: Any, *rest: A
 
 
 def _of_autocast(gpus: Gpus, original: Any, device_type: str = "cuda") -> Any:
-    """Return the state of autocast; a GPU has the CPU's state if autocast is on for the CPU."""
+    """Return True if autocast is on for a device; a stand-in GPU also has the CPU's autocast."""
     on = _autocast_is_on("cpu") and gpus.means(device_type)
     return original("cpu" if on else device_type)
 
 
 def _custom(gpus: Gpus, original: Any, *args: Any, device_type: str, **kwargs: Any) -> Any:
-    """Return a decorator for a function of autograd, which casts tensors on the device."""
+    """Return torch's `custom_fwd` or `custom_bwd` decorator, with the CPU for a stand-in GPU."""
     return original(*args, device_type="cpu" if gpus.means(device_type) else device_type, **kwargs)
 
 
@@ -324,7 +326,10 @@ def _ddp(
 
 
 def _register(_: Gpus, original: Any, ddp: Any, state: object, hook: Any) -> None:
-    """Register a hook; rename bfloat16's hooks, for which torch demands a GPU by their names."""
+    """Register a DDP hook.
+
+    bfloat16's hooks are renamed, because torch demands a GPU for their names.
+    """
     name = getattr(hook, "__name__", "")
     if not name.startswith("bf16_compress"):
         original(ddp, state, hook)

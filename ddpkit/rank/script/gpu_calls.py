@@ -1,9 +1,9 @@
-"""Calls of GPUs that training scripts seldom make: stand-ins, and refusals in a sentence.
+"""Rare GPU calls of training scripts: each gets a stand-in, or is refused with a clear sentence.
 
 A call gets a stand-in if the CPU can give the same values (random numbers, `sdpa_kernel`,
 `capturable=`, `SyncBatchNorm`), or if the call only describes the GPU or its tools (versions,
-snapshots of memory, the profiler's switches). All other calls are refused: the sentence names the
-call and a way round.
+snapshots of memory, the profiler's switches). All other calls are refused: the error's sentence
+names the call and an alternative.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ NO_CONTEXT_PARALLEL = (
 
 
 def stand_in_for_calls(gpus: Gpus, count: int) -> None:
-    """Put the stand-ins and refusals in the places of torch's functions, for good."""
+    """Replace torch's functions by the stand-ins and refusals, until the process ends."""
     cuda: Any = torch.cuda
     for name, reason in REFUSED.items():
         home, _, last = f"torch.{name}".rpartition(".")
@@ -126,13 +126,13 @@ def _refuse_symmetric_memory(module: Any) -> None:
 
 
 def _random_numbers(cuda: Any, count: int) -> None:
-    """Make the CPU's generator the generator of every GPU that a script names."""
+    """Make the CPU's generator the random generator of every GPU that a script names."""
     cuda.initial_seed = torch.initial_seed
     cuda.default_generators = (torch.default_generator,) * count
 
 
 def _tools(gpus: Gpus, cuda: Any) -> None:
-    """Let tools that measure a GPU, or change its way of working, do nothing."""
+    """Make tools that measure a GPU, or change its settings, do nothing."""
 
     def no_snapshot(*_: Any, **__: Any) -> dict[str, list[Any]]:
         gpus.say_once(
@@ -193,7 +193,7 @@ def _sleep(cycles: int) -> None:
 
 
 def _attention() -> None:
-    """Let a choice of attention kernels include the CPU's: flash attention, else the formula."""
+    """Make `sdpa_kernel` allow the CPU's kernels: flash attention, or else the plain formula."""
     choose = attention.sdpa_kernel
 
     @contextlib.contextmanager
@@ -220,7 +220,7 @@ def _attention() -> None:
 
 
 def _flex(gpus: Gpus, module: Any) -> None:
-    """Replace flex_attention by attention with a mask: no dispatch mode counts its kernel."""
+    """Replace flex_attention by masked attention, because no dispatch mode counts its kernel."""
 
     @functools.wraps(module.flex_attention)
     def flex_attention(
@@ -254,19 +254,22 @@ def _flex(gpus: Gpus, module: Any) -> None:
 
 
 def _let_devices_include_the_cpu() -> None:
-    """Let optimizers with `capturable=True` step on the CPU."""
+    """Allow optimizers with `capturable=True` to step on the CPU."""
     for name, module in list(sys.modules.items()):
         if name.startswith("torch.optim") and hasattr(module, CAPTURABLE):
             setattr(module, CAPTURABLE, capturable_devices)
 
 
 def capturable_devices(supports_xla: bool = True) -> list[str]:
-    """Return the kinds of devices for `capturable=True`; TorchScript compiles this function."""
+    """Return the types of devices for `capturable=True`. TorchScript compiles this function."""
     return ["cuda", "xpu", "hpu", "xla", "cpu"]
 
 
 def _of_dtensors(module: Any) -> None:
-    """Let attention shard heads; refuse random DTensors, which need a GPU's generator."""
+    """Allow attention on DTensors to shard heads.
+
+    Refuse random DTensors, because they need a GPU's generator.
+    """
     _shard_heads()
     for name in ("rand", "randn"):
         call = f"torch.distributed.tensor.{name}"
@@ -274,7 +277,7 @@ def _of_dtensors(module: Any) -> None:
 
 
 def _shard_heads() -> None:
-    """Let attention on DTensors shard batch and heads on the CPU, as torch does on GPUs."""
+    """Allow attention on DTensors to shard batch and heads on the CPU, as torch does on GPUs."""
     from torch.distributed.tensor import Replicate, Shard
     from torch.distributed.tensor.experimental import register_sharding
 
@@ -293,7 +296,7 @@ def _shard_heads() -> None:
 
 
 def _streams(gpus: Gpus, cuda: Any) -> None:
-    """Make `torch.Stream` and `torch.Event` of a GPU the classes of torch.cuda."""
+    """Make `torch.Stream` and `torch.Event`, for a GPU, create the stand-ins of torch.cuda."""
     for name in ("ipc_handle", "from_ipc_handle"):
         setattr(cuda.Event, name, _refuses(f"torch.cuda.Event.{name}", NO_SHARED_EVENT))
     for name in ("Stream", "Event"):
@@ -315,7 +318,7 @@ def _of_gpus(gpus: Gpus, original: Any, stand_in: Any) -> Any:
 
 
 def _nccl(cuda: Any) -> None:
-    """Stand in for NCCL: its version, its options, and the functions that need a GPU for it."""
+    """Replace NCCL's version, NCCL's options, and functions of NCCL that need a GPU."""
     cuda.nccl.version, cuda.nccl.is_available = lambda: NCCL_VERSION, lambda tensors: True
     if not hasattr(dist, "ProcessGroupNCCL"):
         home: Any = dist
@@ -343,7 +346,7 @@ class NCCL:
     """The stand-in for `ProcessGroupNCCL`, with the class `Options` that scripts use."""
 
     class Options:
-        """The options of a group: settings of NCCL, which are kept and not used."""
+        """The options of a group: settings of NCCL, which are stored but not used."""
 
         def __init__(self, **settings: Any) -> None:
             self.config = SimpleNamespace()

@@ -44,7 +44,7 @@ WAYS = (  # a part of an error, and a way round
 
 
 def refusal(call: str, reason: str) -> str:
-    """Return the sentence with which a call is refused."""
+    """Return the error's sentence for a refused call."""
     return f"`ddpkit run` has no replacement for {call}: {reason}"
 
 
@@ -54,7 +54,7 @@ def wants_a_gpu(text: str) -> bool:
 
 
 def on_a_gpu(device: Any) -> bool:
-    """True if a device is a GPU: "cuda:0", torch.device("cuda"), or a number."""
+    """True if `device` names a GPU, such as "cuda:0", torch.device("cuda"), or a number."""
     if isinstance(device, str):
         return device.partition(":")[0] == "cuda"
     if isinstance(device, torch.device):
@@ -63,7 +63,7 @@ def on_a_gpu(device: Any) -> bool:
 
 
 class Gpus:
-    """The stand-in GPUs of a rank that has no GPU; rank 0 prints `why` at the first use of one.
+    """The stand-in GPUs of a rank that has no GPU. At the first use, rank 0 prints `why`.
 
     places  the memories of an emulated device and its host, if the machine has a device
     """
@@ -78,7 +78,7 @@ class Gpus:
         return bool(self._said)
 
     def used(self) -> None:
-        """Note that the script uses a GPU."""
+        """Record that the script uses a GPU."""
         if not self._said:
             self.say_once(f"{self._why}: cuda means the CPU")
             if self.places is not None:
@@ -91,7 +91,7 @@ class Gpus:
         self._said.add(text)
 
     def explain(self, error: BaseException) -> None:
-        """Add a note to an error that torch raises without a GPU: the line and a way round."""
+        """Add a note with the line and an alternative to torch's error about a missing GPU."""
         text = str(error)
         if not wants_a_gpu(text):
             return
@@ -110,14 +110,14 @@ class Gpus:
         )
 
     def means(self, device: Any) -> bool:
-        """True if a device is a GPU of the rank; notes the use."""
+        """True if `device` names a stand-in GPU; a True records that the script uses a GPU."""
         if not on_a_gpu(device):
             return False
         self.used()
         return True
 
     def take(self, tensor: Any, *, non_blocking: bool = False) -> Any:
-        """Return a tensor on a GPU: a copy, unless the tensor is there already."""
+        """Return a copy of a tensor on a GPU, or the tensor itself if it is already on a GPU."""
         if not is_plain(tensor) or self.has(tensor):
             return tensor
         if self.places is None:
@@ -132,7 +132,7 @@ class Gpus:
         return made
 
     def fetch(self, tensor: Any, given: Any, *, by_torch: bool) -> Any:
-        """Return the result of `.cpu()` on `given`; torch's own result is `tensor`."""
+        """Return the script's result of `given.cpu()`; `tensor` is torch's own result."""
         if not self._said or not is_plain(given):
             return tensor
         if not same(tensor, given):
@@ -150,13 +150,13 @@ class Gpus:
         return placed.is_marked(tensor) if self.places is None else self.places.is_on_device(tensor)
 
     def holds(self, tensor: Any) -> bool:
-        """True for a tensor on an emulated GPU, after the first use of a GPU."""
+        """True if a tensor is on an emulated GPU; False before the script's first use of a GPU."""
         return (
             bool(self._said) and self.places is not None and is_plain(tensor) and self.has(tensor)
         )
 
     def mark(self, tensor: Any) -> Any:
-        """Put a tensor on a GPU, without a copy; return the tensor."""
+        """Mark a tensor as being on a GPU, without a copy; return the tensor."""
         if is_plain(tensor):
             placed.mark(tensor)
             if self.places is not None:
@@ -164,14 +164,14 @@ class Gpus:
         return tensor
 
     def mark_storage(self, storage: Any) -> Any:
-        """Put a storage on a GPU, without a copy; return the storage."""
+        """Mark a storage as being on a GPU, without a copy; return the storage."""
         setattr(storage, placed.MARK, True)
         if self.places is not None:
             self.places.place(torch.empty(0, dtype=torch.uint8).set_(storage), DEVICE)
         return storage
 
     def making(self, *, on_gpu: bool, named: bool, by_torch: bool) -> AbstractContextManager[None]:
-        """A block in which torch makes a tensor, on a named device or without a device."""
+        """A block in which torch makes a tensor: `named` is True if the call names a device."""
         if self.places is None:
             return nullcontext()
         place = DEVICE if on_gpu else UNDECIDED if by_torch else HOST
@@ -179,7 +179,7 @@ class Gpus:
 
 
 def is_plain(tensor: Any) -> bool:
-    """True for a dense tensor with a storage on the CPU: no DTensor, no fake tensor."""
+    """True for a dense tensor with a storage on the CPU; False for a DTensor or a fake tensor."""
     plain = type(tensor) in (torch.Tensor, nn.Parameter, nn.Buffer)
     return plain and tensor.layout == torch.strided and tensor.is_cpu
 

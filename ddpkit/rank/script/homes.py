@@ -1,9 +1,9 @@
-"""torch binds a call of GPUs to several names: each name gets the stand-in, or a refusal.
+"""Puts stand-ins and refusals under all names of torch's GPU functions.
 
-`torch.cuda.memory_allocated` is also `torch.cuda.memory.memory_allocated`, and scripts use both.
-So the stand-ins go to `torch.cuda` and `torch.accelerator`, and `spread` copies them to all other
-names of the same object. Calls without a stand-in end in errors of torch's that name a missing
-part of torch; `refuse_the_rest` replaces these errors by a sentence.
+`torch.cuda.memory_allocated` is also `torch.cuda.memory.memory_allocated`, and scripts use both
+names. So the stand-ins are set in `torch.cuda` and `torch.accelerator`, and `spread` copies them to
+all other names of the same object. Without a GPU, a function without a stand-in would raise an
+error about a missing part of torch; `refuse_the_rest` replaces these errors by a clear sentence.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def _modules() -> Iterator[tuple[str, ModuleType]]:
 def spread(before: Names) -> None:
     """Put each stand-in in the place of the object that it replaces, under all names.
 
-    before  the names as torch has them, from `names`
+    before  the names and objects before the stand-ins were set, as `names` returns them
     """
     replaced = {}
     for home, found in before.items():
@@ -66,7 +66,7 @@ def spread(before: Names) -> None:
 
 
 def refuse_the_rest() -> None:
-    """Make each other public function raise a clear sentence where it would fail without a GPU."""
+    """Make each public function without a stand-in raise a clear error if it needs a GPU."""
     for home, module in _modules():
         for name, found in list(vars(module).items()):
             if not name.startswith("_") and _is_torchs(found):
@@ -75,7 +75,7 @@ def refuse_the_rest() -> None:
 
 
 def _is_torchs(found: Any) -> bool:
-    """True for a function of torch's, and False for a stand-in that bears its name."""
+    """True for a function of torch's; False for a stand-in with the same name."""
     if hasattr(found, "cache_info"):  # `functools.cache` wraps a function
         found = found.__wrapped__
     return isinstance(found, FunctionType) and found.__code__.co_filename.startswith(TORCH)

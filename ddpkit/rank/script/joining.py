@@ -1,11 +1,12 @@
-"""`init_process_group` of a script: it joins the run, whatever meeting place the script names.
+"""Makes `init_process_group` of a script join the run, whatever address the script names.
 
-The script's groups are the kit's, and answer with the backends that the script has asked for
+The script's groups are ddpkit's groups, and report the backends that the script has requested
 (`group.asked`).
 
-A group that the script destroys is kept all the same, out of the script's sight. The last holder to
-release a group is often DDP's reducer, in C++, while it holds the GIL. gloo's threads report ends
-of operations to Python, so they would wait for the GIL, and the group's end would wait for them.
+If the script destroys a group, ddpkit still keeps a hidden reference to the group. The last holder
+to release a group is often DDP's reducer, in C++, while it holds the GIL. gloo's threads report
+ends of operations to Python, so they would wait for the GIL, and the group's end would wait for
+them.
 """
 
 from __future__ import annotations
@@ -69,10 +70,10 @@ class Joining:
         *_: Any,
         **__: Any,
     ) -> None:
-        """Join the run, at the kit's meeting place and with the kit's timeout.
+        """Join the run, through ddpkit's store and with ddpkit's timeout.
 
-        Raises ValueError for an unsupported backend, and for a rank or a world size other than this
-        process has. Raises RuntimeError in a process that the script has started.
+        Raises ValueError for an unsupported backend, and for a rank or a world size that differs
+        from this process's. Raises RuntimeError in a process that the script has started.
         """
         if backend and not self.groups.is_ours(backend):
             raise ValueError(
@@ -117,7 +118,7 @@ class Joining:
     ) -> Any:
         """Make the groups of a split as `new_group` does; return the group with this rank.
 
-        torch splits groups of NCCL; for another backend, torch's own function refuses.
+        torch can split groups of NCCL; torch's own function refuses other backends.
         """
         if "nccl" not in dist.get_backend(parent_pg):
             return self._splits(parent_pg, split_ranks)
@@ -139,12 +140,12 @@ class Joining:
         *_: Any,
         **__: Any,
     ) -> Any:
-        """Call a function on this rank, in place of starting a process with the rank's number.
+        """Call a function on this rank, in place of starting the process that would be this rank.
 
         If there are more ranks than `nprocs`, the first `nprocs` ranks call the function, and all
-        ranks go on when these calls have returned. As at the end of a process, the groups that a
-        call has joined and its changes of the environment do not outlive the call. Raises
-        ValueError if there are fewer ranks.
+        ranks continue when these calls have returned. After the call, the groups that it has joined
+        and its changes of the environment are gone, as at the end of a process. Raises ValueError
+        if there are fewer ranks.
 
         Under torchrun such a script would start all these processes on each rank.
         """
@@ -164,7 +165,7 @@ class Joining:
         return None if join else Ended()
 
     def _wait_for(self, ranks: range) -> None:
-        """Wait until the first ranks have returned from a call, and copy their number of joins.
+        """Wait until the ranks `ranks` have returned from a call, and copy their number of joins.
 
         Code after the call may read files that the call wrote, and the next default group of all
         ranks needs the same number on all ranks.
@@ -204,7 +205,7 @@ class Joining:
 
 
 def _limit(backend: str, timeout: Any) -> float:
-    """Return the timeout of a default group in seconds."""
+    """Return the timeout of a default group in seconds; by default, the backend's own."""
     if timeout is None:
         return MINUTES_NCCL * 60.0 if "nccl" in backend else MINUTES * 60.0
     return float(timeout.total_seconds())

@@ -1,4 +1,4 @@
-"""`LaunchedScript`: a script for torchrun as a function, which runs unchanged on a rank."""
+"""`LaunchedScript`: wraps an unchanged script for torchrun as a function that a rank calls."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ class LaunchedScript:
     """A script and its arguments; called on a rank, the script runs there as `__main__`.
 
     target       the script's file, or with `is_module` a module's name, as after `python -m`
-    run_id       torchrun's name of the job
+    run_id       the job's id, as in torchrun's `--rdzv-id`
     master_port  a free port, for scripts that meet by MASTER_ADDR and MASTER_PORT
-    gpus         True if the script gets GPUs; otherwise cuda means the CPU
+    gpus         True if the script gets real GPUs; otherwise "cuda" means the CPU
     """
 
     target: str
@@ -43,7 +43,7 @@ class LaunchedScript:
 
     @property
     def definition(self) -> tuple[str, str, int]:
-        """The script's name, file and first line, for errors without a better place."""
+        """The script's name, file and first line, for errors that have no more exact place."""
         name = self.target if self.is_module else os.path.basename(self.target)
         return name, "" if self.is_module else os.path.abspath(self.target), 1
 
@@ -89,7 +89,7 @@ class LaunchedScript:
 
     @property
     def holds_main(self) -> bool:
-        """True for a folder or an archive with a `__main__.py`, which Python can run too."""
+        """True if the target is a folder or archive with a `__main__.py`, which Python can run."""
         return importlib.machinery.PathFinder.find_spec("__main__", [self.target]) is not None
 
     def _run(self) -> None:
@@ -106,7 +106,7 @@ class LaunchedScript:
 
     @property
     def environ(self) -> dict[str, str]:
-        """The variables that torchrun sets for all ranks of a job alike."""
+        """The environment variables that torchrun sets to the same values on all ranks of a job."""
         return {
             "ROLE_NAME": "default",
             "MASTER_ADDR": "localhost",
@@ -120,12 +120,12 @@ class LaunchedScript:
 
 
 def _found(module: str) -> importlib.machinery.ModuleSpec | None:
-    """Return the spec of a module in this folder or the environment; None if there is none."""
+    """Return the import spec of a module in this folder or the environment; None if not found."""
     return importlib.machinery.PathFinder.find_spec(module, [os.getcwd(), *sys.path])
 
 
 def _let_cuda_mean_the_cpu() -> Gpus:
-    """Let the script see GPUs that are the CPU; the first use prints a line about it."""
+    """Show the script GPUs that are really the CPU; the script's first use prints a line."""
     from ddpkit.rank.emulation.machine import current
     from ddpkit.rank.script import cuda, stand_ins
     from ddpkit.rank.script.gpus import Gpus

@@ -1,4 +1,4 @@
-"""The numbers by which a script chooses its kernels: compute capability, processors, cache."""
+"""The properties of a stand-in GPU: compute capability, multiprocessors and cache."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PROCESSORS = {
 
 
 def told_capability(name: str) -> tuple[int, int]:
-    """Return the compute capability that a script is told, by the name of its machine."""
+    """Return the compute capability that the script gets for a machine of this name."""
     return capability_of(name) or CAPABILITY
 
 
@@ -29,7 +29,7 @@ def properties(name: str, memory: int, title: str) -> SimpleNamespace:
 
     name    the machine's name, such as "A100 80GB"
     memory  the GPU's memory, in bytes
-    title   the name that the script is told
+    title   the GPU's name, as the script gets it
     """
     number, cache = PROCESSORS.get(name) or PROCESSORS.get(name.partition(" ")[0], (1, 0))
     major, minor = told_capability(name)

@@ -1,7 +1,7 @@
-"""`torch.cuda` and `torch.accelerator` on a machine without a GPU, as a script sees them.
+"""Replaces `torch.cuda` and `torch.accelerator` for a script on a machine without a GPU.
 
 A rank has as many GPUs as its host has ranks; `set_device` accepts each of them. torch's own code
-sees no GPU, so that it takes no path that needs a GPU.
+sees no GPU, so torch takes no path that needs a GPU.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ COUNTS = (
 
 
 class CpuStream:
-    """A stream of a GPU that does not exist: all its work is done at once."""
+    """A stream of a stand-in GPU: all its work is already done, because the CPU does it at once."""
 
     cuda_stream, stream_id = 0, 0
 
@@ -64,7 +64,7 @@ class CpuStream:
 
     @staticmethod
     def priority_range() -> tuple[int, int]:
-        """Return the least and the greatest priority."""
+        """Return the lowest and the highest priority of streams."""
         return 0, -1
 
     def _nothing(self, *_: Any) -> None:
@@ -84,13 +84,13 @@ class CpuStream:
 
 
 class CpuEvent:
-    """A moment on the rank's own clock, in place of an event on a GPU."""
+    """An event of a stand-in GPU: a moment on the rank's own clock."""
 
     def __init__(self, *_: Any, **__: Any) -> None:
         self.ns = 0
 
     def record(self, stream: Any = None) -> None:
-        """Record the present moment."""
+        """Set the event to the present moment."""
         self.ns = moment_ns()
 
     def query(self) -> bool:
@@ -108,7 +108,7 @@ class CpuEvent:
 
 
 def stand_in(gpus: Gpus, count: int) -> None:
-    """Let a script see `count` GPUs, for good."""
+    """Show a script `count` GPUs, until the process ends."""
     seen, before = _Seen(gpus, count), homes.names()
     emulated = machine.current()
     kind = "" if emulated is None or emulated.memory is None else emulated.memory.model.name
@@ -188,7 +188,7 @@ def stand_in(gpus: Gpus, count: int) -> None:
 
 
 def _let_streams_be_the_devices(seen: _Seen, device: Device) -> None:
-    """Replace streams, events and synchronizations by the emulated device's."""
+    """Replace torch.cuda's streams, events and synchronizations by those of the emulated device."""
     cuda: Any = torch.cuda
     cuda.Stream = cuda.ExternalStream = streams.DeviceStream
     cuda.Event = streams.DeviceEvent
@@ -205,7 +205,7 @@ def _let_streams_be_the_devices(seen: _Seen, device: Device) -> None:
 
 
 def _generators(gpus: Gpus, original: Any) -> Any:
-    """Return a class that makes generators of random numbers on the CPU, even for a GPU."""
+    """Return a `torch.Generator` class that makes a CPU generator even for a stand-in GPU."""
 
     class Kind(type):
         def __instancecheck__(cls, instance: object) -> bool:
@@ -242,7 +242,7 @@ def _of_a_modelled_machine() -> dict[str, Callable[..., Any]]:
 
 
 def _stats(live: int, most: int) -> dict[str, int]:
-    """Return the fields of `torch.cuda.memory_stats` that scripts read."""
+    """Return the result of `torch.cuda.memory_stats`: only the fields that scripts read."""
     stats = {"num_alloc_retries": 0, "num_ooms": 0}
     for kind in ("allocated", "active", "reserved", "requested"):
         stats |= {f"{kind}_bytes.all.current": live, f"{kind}_bytes.all.peak": most}
@@ -250,14 +250,14 @@ def _stats(live: int, most: int) -> dict[str, int]:
 
 
 def _memory() -> int:
-    """Return the host's memory in bytes; 0 if the system does not tell."""
+    """Return the size of the host's memory in bytes; 0 if the system does not report it."""
     if not hasattr(os, "sysconf"):
         return 0
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 class _Seen:
-    """The GPUs as a script sees them, and the GPU that the script has chosen."""
+    """The stand-in GPUs as a script sees them, with the GPU that the script has chosen."""
 
     def __init__(self, gpus: Gpus, count: int) -> None:
         self._gpus, self._count = gpus, count
@@ -280,9 +280,11 @@ class _Seen:
     def tell(
         self, home: Any, name: str, find: Callable[..., Any], *, is_zero: bool = False
     ) -> None:
-        """Let a function return `find()` to the script, and the true value to torch's own code.
+        """Make the function `name` of `home` return `find()` to the script.
 
-        is_zero  True prints, at the first call, that the function always returns 0 here
+        torch's own code still gets the true value.
+
+        is_zero  True to print, at the first call, that the function always returns 0 here
         """
         original: Callable[..., Any] | None = getattr(home, name, None)
         if original is None:
@@ -300,7 +302,7 @@ class _Seen:
         setattr(home, name, wrapper)
 
     def let(self, home: Any, name: str, act: Callable[..., Any]) -> None:
-        """Let a function act on the emulated GPU."""
+        """Replace the function `name` of `home` by `act`, which acts on the emulated GPU."""
 
         def wrapper(*args: Any, **kwargs: Any) -> Any:
             self._gpus.used()
@@ -309,7 +311,7 @@ class _Seen:
         setattr(home, name, wrapper)
 
     def set_device(self, device: Any) -> None:
-        """Choose a GPU. Raises ValueError if no GPU has the number."""
+        """Choose a GPU. Raises ValueError if this rank's host has no such GPU."""
         self._gpus.used()
         self._gpus.current = self._number(device)
 

@@ -1,7 +1,8 @@
-"""`nn.SyncBatchNorm` on a CPU: torch has its kernels for GPUs only.
+"""`nn.SyncBatchNorm` for a CPU, because torch has its kernels only for GPUs.
 
 torch's own function makes the calls, an all_gather of means and variances in the forward and an
-all_reduce in the backward. Only the kernels are replaced, by operations that torch has for a CPU.
+all_reduce in the backward. This module replaces only the kernels, by operations that torch has for
+a CPU.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ _forward = nn.SyncBatchNorm.forward
 
 
 def put_in_place() -> None:
-    """Let `nn.SyncBatchNorm` train on a CPU, in this process, for good."""
+    """Make `nn.SyncBatchNorm` train on a CPU, in this process, until the process ends."""
     kind: Any = nn.SyncBatchNorm
     kind.forward = forward
     home: Any = torch
@@ -59,7 +60,7 @@ def _by_channel(values: Tensor, given: Tensor) -> Tensor:
 
 
 def stats(given: Tensor, eps: float) -> tuple[Tensor, Tensor]:
-    """Return mean and 1 / standard deviation of each channel."""
+    """Return the mean and 1 / standard deviation of each channel, over this rank's batch."""
     var, mean = torch.var_mean(given.float(), _all_but_channels(given), correction=0)
     return mean, torch.rsqrt(var + eps)
 
@@ -74,7 +75,10 @@ def gather_stats(
     eps: float,
     counts: Tensor,
 ) -> tuple[Tensor, Tensor]:
-    """Return mean and 1 / standard deviation over all ranks; update the running averages."""
+    """Return each channel's mean and 1 / standard deviation over all ranks.
+
+    Update the running averages.
+    """
     counts = counts.view(-1, 1)
     number = counts.sum()
     mean = (means * counts).sum(0) / number
@@ -89,7 +93,7 @@ def gather_stats(
 def normalized(
     given: Tensor, weight: Any, bias: Any, mean: Tensor, inverse: Tensor, eps: float
 ) -> Tensor:
-    """Return a normalized tensor."""
+    """Return the normalized tensor, scaled by the weight and shifted by the bias."""
     var = inverse.pow(-2) - eps
     return F.batch_norm(given, mean, var, weight, bias, training=False, eps=eps)
 
@@ -97,9 +101,9 @@ def normalized(
 def backward_sums(
     grad: Tensor, given: Tensor, mean: Tensor, inverse: Tensor, weight: Any, *wanted: bool
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return sums over this rank's elements, and the gradients of weight and bias.
+    """Return two sums over this rank's elements, and the gradients of weight and bias.
 
-    The sums are those of the gradients, and of the gradients times the centred inputs.
+    The sums are the sum of the gradients, and the sum of the gradients times the centred inputs.
     """
     dims = _all_but_channels(grad)
     total = grad.float().sum(dims)
@@ -127,7 +131,7 @@ def backward(
 
 
 class without_sync_batch_norm:  # a block
-    """A block in which DDP finds no SyncBatchNorm: DDP refuses one on a CPU."""
+    """A block in which DDP finds no SyncBatchNorm, because DDP refuses a SyncBatchNorm on a CPU."""
 
     def __enter__(self) -> None:
         self._kind = nn.modules.SyncBatchNorm

@@ -1,7 +1,7 @@
-"""A script's view of two memories, on an emulated machine with a device.
+"""Shows a script two memories, the device's and the host's, on an emulated machine with a device.
 
 Each tensor has a place (`rank.emulation.places`). `Tensor.device`, `is_cuda` and `get_device()`
-return the place to all code except torch's and the kit's. Pinned memory is a part of the host's
+return the place to all code except torch's and ddpkit's. Pinned memory is a part of the host's
 memory, a DataLoader pins its batches, and FSDP2 moves parameters as it does on GPUs.
 """
 
@@ -28,7 +28,7 @@ PINS = "_ddpkit_pins"  # an attribute of a DataLoader's iterator
 
 
 def show(gpus: Gpus, places: Places) -> None:
-    """Let the script see the place of each tensor, for the rest of the process."""
+    """Show the script the place of each tensor, until the process ends."""
     tensor: Any = torch.Tensor
     known = torch_private.sharded_ops()
     for name, on_gpu in (
@@ -54,7 +54,7 @@ def show(gpus: Gpus, places: Places) -> None:
 def _answering(
     gpus: Gpus, truth: Callable[..., Any], on_gpu: Callable[[], Any]
 ) -> Callable[..., Any]:
-    """Return a function that calls `on_gpu` for tensors on a GPU, and asks torch for others."""
+    """Return a function that calls `on_gpu` for tensors on a GPU, and torch's own for others."""
 
     def tell(tensor: Any) -> Any:
         if not _is_inner(sys._getframe(1)) and gpus.holds(tensor):
@@ -65,7 +65,7 @@ def _answering(
 
 
 def _of_host_alone(gpus: Gpus, original: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a conversion to NumPy that refuses GPU tensors, as torch's does without `force`."""
+    """Return a conversion to NumPy that refuses GPU tensors, as torch does without `force`."""
 
     @functools.wraps(original)
     def to_numpy(tensor: Any, *args: Any, **kwargs: Any) -> Any:
@@ -81,7 +81,7 @@ def _of_host_alone(gpus: Gpus, original: Callable[..., Any]) -> Callable[..., An
 
 
 def _is_inner(frame: FrameType) -> bool:
-    """True for code of torch and of the kit, which must see the true place of a tensor."""
+    """True for code of torch and of ddpkit, which must see the true device of a tensor."""
     return module_of(frame).partition(".")[0] in ("torch", "ddpkit")
 
 
@@ -115,7 +115,10 @@ def _pinning(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _move_parameters(gpus: Gpus, module: Any) -> None:
-    """Let FSDP2 move parameters to the GPU: torch finds them on the mesh's device, the CPU."""
+    """Make FSDP2 move parameters to the GPU.
+
+    torch's own code finds them already on the mesh's device, the CPU, and would not move them.
+    """
     name = torch_private.MOVE_STATES
     original = getattr(module, name, None)
     if original is None:
