@@ -1,7 +1,7 @@
-"""The choice of the rank at fault: from the news of all ranks to one error with the cause.
+"""Chooses the rank at fault, and makes one error with the cause from the reports of all ranks.
 
 When one rank fails, its peers fail too: gloo reports a closed connection to them. A launcher
-therefore waits for `patience` after the first bad news, and then asks `blame`.
+therefore waits for `patience` seconds after the first failure, and then calls `blame`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def is_echo(raised: Raised) -> bool:
 
 
 def patience(raised: Mapping[int, Raised], deaths: Collection[int]) -> float:
-    """Return the seconds from the first bad news until `blame` may be asked."""
+    """Return the seconds from the first failure until the launcher may call `blame`."""
     return ECHO if not deaths and all(map(is_echo, raised.values())) else ROOT_CAUSE
 
 
@@ -40,10 +40,10 @@ def blame(
 ) -> RunFailed:
     """Return the error for a run in which at least one rank raised or ended.
 
-    A disagreement takes precedence, because it makes gloo abort or hang. The next in order are a
-    certain death, an exception that is no echo, and a connection that ended (cause "gone" or
-    "left"). torchrun ends all ranks of a host when one has failed, so of several ended connections
-    only the first counts. `deaths` are in the order of their news.
+    A disagreement takes precedence, because it makes gloo abort or hang. Next come, in this order:
+    a certain death; an exception that is not an echo; a connection that ended (cause "gone" or
+    "left"). torchrun ends all ranks of a host when one rank has failed, so among several ended
+    connections only the first counts. `deaths` are in the order in which the launcher noticed them.
     """
     if disagreement is not None:
         return disagreement
@@ -59,7 +59,7 @@ def blame(
 
 
 def late_torchrun(seconds: float) -> RunTimeout:
-    """Return the error for a torchrun that took too long; its ranks have no black box to read."""
+    """Return the error for torchrun ranks that took too long; they have no black box to read."""
     return RunTimeout(stopped.torchrun_timeout(seconds), seconds=seconds)
 
 
@@ -82,7 +82,7 @@ def _died(
 
 
 def _raised(raised: Mapping[int, Raised], returned: Collection[int]) -> RunFailed:
-    """Return the error for ranks that raised, with the lowest rank's exception as the cause."""
+    """Return the error for ranks that raised exceptions: the lowest rank's is the cause."""
     lowest, same = min(raised), causes.alike(raised)
     first = raised[lowest]
     if first.exit_code is not None:

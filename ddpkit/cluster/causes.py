@@ -1,4 +1,4 @@
-"""The causes of deadlocks and mismatches: pure functions from data to data.
+"""Finds the causes of deadlocks and mismatches, by pure functions of the ranks' calls.
 
 `explain` makes texts from the causes; programs read them as fields of the errors.
 """
@@ -18,7 +18,7 @@ Needs = Mapping[int, Collection[int]]  # waiting rank -> ranks without their par
 def deadlock_cause(
     calls: Mapping[int, Call], needs: Needs, returned: Collection[int]
 ) -> DeadlockCause:
-    """Return the reason for which no waiting rank can go on; `calls` are the calls in progress."""
+    """Return the reason why no waiting rank can continue; `calls` are the calls in progress."""
     if left_alone(calls, needs, returned):
         return "returned"
     if lost_message(calls, needs, returned) is not None:
@@ -39,7 +39,7 @@ def deadlock_cause(
 def left_alone(
     calls: Mapping[int, Call], needs: Needs, returned: Collection[int]
 ) -> dict[int, set[int]]:
-    """Return the ranks that wait for returned ranks, each with the returned ranks.
+    """Return, for each rank that waits for returned ranks, the returned ranks.
 
     A receive from any rank is left alone only if all ranks that could send have returned.
     """
@@ -54,7 +54,7 @@ def left_alone(
 
 
 def from_anybody(call: Call) -> bool:
-    """True if the call receives the first message of any rank."""
+    """True if the call receives the first message that arrives from any rank."""
     return call.op == "recv" and call.peer is None
 
 
@@ -79,7 +79,7 @@ def lost_message(calls: Mapping[int, Call], needs: Needs, returned: Collection[i
 
 
 def cycle(needs: Needs) -> list[int]:
-    """Return a shortest circle in which each rank needs the next rank; empty without a circle."""
+    """Return a shortest cycle in which each rank waits for the next; [] if there is no cycle."""
     best: list[int] = []
     for start in sorted(needs):
         paths = [[start]]
@@ -96,7 +96,7 @@ def cycle(needs: Needs) -> list[int]:
 
 
 def difference(one: Call, other: Call) -> MismatchKind | None:
-    """Return the difference between two ranks' calls of one collective; None when they fit."""
+    """Return the difference between two ranks' calls of one collective; None if the calls match."""
     if one.op != other.op:
         return "operation"
     if one.root != other.root:
@@ -111,7 +111,7 @@ def difference(one: Call, other: Call) -> MismatchKind | None:
 
 
 def misfit(calls: Mapping[int, Call], rank: int) -> tuple[int, int] | None:
-    """Return the sender and receiver of unequal parts in an all-to-all of `rank`, or None."""
+    """Return the two ranks that expect different sizes of a part of an all-to-all, or None."""
     for other in sorted(calls):
         for src, dst in ((rank, other), (other, rank)):
             sent, taken = calls[src], calls[dst]
@@ -124,13 +124,13 @@ def misfit(calls: Mapping[int, Call], rank: int) -> tuple[int, int] | None:
 
 
 def fits(sent: Call, received: Call) -> bool:
-    """True if a message fits the tensor of its receiver."""
+    """True if a message matches the receiver's tensor: size, dtype and memory layout."""
     same_numbers = size(sent) == size(received) and sent.dtype == received.dtype
     return same_numbers and same_layout(sent, received)
 
 
 def same_layout(one: Call, other: Call) -> bool:
-    """True if tensors of equal shape lie in memory in equal order, or if the shapes differ."""
+    """True if two tensors have the same memory layout; also True if their shapes differ."""
     return one.shape != other.shape or one.strides == other.strides
 
 
@@ -140,7 +140,7 @@ def size(call: Call) -> int:
 
 
 def alike(raised: Mapping[int, Raised]) -> list[int]:
-    """Return the ranks with an exception of the same type and line as on the lowest rank."""
+    """Return the ranks with an exception of the same type and line as the lowest rank's."""
     first = _kind(raised[min(raised)])
     return sorted(rank for rank, other in raised.items() if _kind(other) == first)
 

@@ -1,4 +1,4 @@
-"""`Cluster`: real ranks from a notebook. It starts them, ships a function, and gathers the results.
+"""`Cluster` starts real ranks from a notebook, sends them a function, and gathers the results.
 
 Every run is a fresh job of fresh processes, so nothing leaks from one run into the next. A failed
 run kills all its processes, because nothing else frees a rank that is stuck in gloo.
@@ -78,10 +78,10 @@ class Cluster:
     ```python
     cluster = Cluster(4)
     run = cluster.run(lambda: dist.get_rank() ** 2)
-    run.results                                        # [0, 1, 4, 9]
-    ```
+    run.results                                        # [0, 1, 4, 9] ```
     No process lives between runs, so there is nothing to close; `with Cluster(4) as cluster:`
-    works too, and after `close()` further runs are refused. Under torchrun a cluster uses the first
+    works too, after `close()`, the cluster refuses further runs. Under torchrun a cluster uses the
+    first
     `world_size` ranks that torchrun started.
 
     `link="1 Gbit/s, 200 us"` gives each rank an emulated machine with a link of that bandwidth and
@@ -89,36 +89,35 @@ class Cluster:
     time of its compute, divided by its speed, plus the time of its messages. `time.perf_counter()`
     and `time.sleep()` inside a rank, traces and pictures all use emulated time, and waits cost no
     real time (docs/emulation.md). `link={"default": "10 Gbit/s", 3: "100 Mbit/s"}` gives ranks
-    their own links. The ranks of a host share a link to the other hosts with
-    `link={"hosts of": 4, "inside": "300 GB/s, 3 us", "between": "100 Gbit/s, 10 us"}`.
-    Names stand for the links of real hosts: ``"hosts of 8 H100, InfiniBand 400 Gbit/s per GPU"``
-    (`ddpkit.networks`).
-    With `link="unlimited"` messages take no time (`ddpkit.link`). `speed=0.5` makes all machines
-    half as fast as this computer, `speed={3: 0.5}` only rank 3's; with `speed=math.inf` compute
-    takes no time.
-    `machine="A100"` counts compute instead of measuring it: each operation takes its time on an
-    A100, to the nanosecond the same in every run (docs/emulation.md lists the names). By numbers:
-    `machine="1 TFLOP/s, 100 GB/s, 64 MB, 5 us"`; from a file: `machine="mine.json"`; per rank:
+    their own links. The ranks of a host share a link to the other hosts with `link={"hosts of": 4,
+    "inside": "300 GB/s, 3 us", "between": "100 Gbit/s, 10 us"}`. Names stand for the links of real
+    hosts: ``"hosts of 8 H100, InfiniBand 400 Gbit/s per GPU"`` (`ddpkit.networks`). With
+    `link="unlimited"` messages take no time (`ddpkit.link`). `speed=0.5` makes all machines half as
+    fast as this computer, `speed={3: 0.5}` only rank 3's; with `speed=math.inf` compute takes no
+    time. `machine="A100"` counts compute instead of measuring it: each operation takes the time
+    that it would take on an A100, and this time is the same to the nanosecond in every run
+    (docs/emulation.md lists the names). A machine can also be given by numbers, `machine="1
+    TFLOP/s, 100 GB/s, 64 MB, 5 us"`, by a file, `machine="mine.json"`, or for each rank,
     `machine={"default": "V100", 3: "K80"}`. Each named GPU has a host, which launches operations on
     the device without waiting for them; `machine="device of mine.json"` adds a host to the machine
-    of a file. Without `link=` the network takes no time, as with `link="unlimited"`. `speed=`
-    counts on top: `speed=0.5` doubles the time of every operation. `values=False`, with `machine=`,
-    counts operations on large tensors without computing them, so a model may be larger than this
-    computer (docs/emulation.md, "Without values"). With `alike=8`, ranks 0 to 7 run, and rank r is
-    a copy of rank r mod 8. `device="cuda"` gives every rank a GPU, moves the arguments of a run
-    there, and makes the GPU the rank's default device. With at least as many GPUs as ranks, the
-    backend is NCCL; with fewer, ranks share GPUs, and the backend is gloo. `DDPKIT_DEVICE=cuda` in
-    the environment does the same for all cells, except for emulated clusters, which compute on the
-    CPU. `record=False` leaves forward, backward and optimizer out of the trace. `strict=True` ends
-    a run at the line that uses a tensor in flight: the line changes a tensor between an isend, or a
-    collective with async_op=True, and its wait(), or reads the tensor of an irecv too early. Then
-    all operations take three times as long. Without `strict=True`, the end of a run prints the
-    changes that the run has noticed.
+    of a file. Without `link=` the network takes no time, as with `link="unlimited"`. `speed=` also
+    scales a counted time: `speed=0.5` doubles the time of every operation. `values=False`, with
+    `machine=`, counts operations on large tensors without computing them, so a model may be larger
+    than this computer (docs/emulation.md, "Without values"). With `alike=8`, ranks 0 to 7 run, and
+    rank r is a copy of rank r mod 8. `device="cuda"` gives every rank a GPU, moves the arguments of
+    a run there, and makes the GPU the rank's default device. With at least as many GPUs as ranks,
+    the backend is NCCL; with fewer, ranks share GPUs, and the backend is gloo. `DDPKIT_DEVICE=cuda`
+    in the environment does the same for all cells, except for emulated clusters, which compute on
+    the CPU. `record=False` leaves forward, backward and optimizer out of the trace. `strict=True`
+    ends a run at the first line that uses a tensor in flight. Such a line changes a tensor between
+    an isend, or a collective with async_op=True, and its wait(), or reads the tensor of an irecv
+    before its wait(). `strict=True` makes all operations take three times as long. Without
+    `strict=True`, a run prints at its end the changes that it has noticed.
 
     Raises ClusterError if `world_size` ranks cannot be started, if a link, a machine or a speed
-    cannot be read, for a speed without a link or a machine, for `values=False` without a machine,
-    for `alike=` with values or for unlike ranks, for a device that is missing, for GPUs of an
-    emulated cluster, and inside a rank.
+    cannot be parsed, for a speed without a link or a machine, for `values=False` without a machine,
+    for `alike=` with values or with different machines or links, for a missing device, for an
+    emulated cluster on GPUs, and inside a rank.
     """
 
     def __init__(
@@ -138,8 +137,8 @@ class Cluster:
         if current() is not None:
             raise ClusterError(
                 "a rank cannot start ranks. Make the Cluster outside the function; in a module "
-                'that ranks import, make it under `if __name__ == "__main__":`. Run a script that '
-                "makes its own Cluster with python, not with `ddpkit run`"
+                'that ranks import, make it under `if __name__ == "__main__":`. If a script makes '
+                "its own Cluster, run the script with `python`, not with `ddpkit run`"
             )
         self.world_size, self.record, self.values = world_size, record, values
         self.strict = strict
@@ -179,9 +178,9 @@ class Cluster:
             warm_up()
 
     def _alike(self, present: int | None) -> Alike | None:
-        """Return the running ranks and copies, if not all ranks run.
+        """Return the running ranks and their copies; None if all ranks run.
 
-        Raises ClusterError for unlike ranks.
+        Raises ClusterError if a rank and its copies would have different machines or links.
         """
         if present is None:
             return None
@@ -221,7 +220,10 @@ class Cluster:
         raise TypeError("a Cluster cannot be sent to a rank: a rank cannot start ranks")
 
     def close(self) -> None:
-        """Refuse further runs. Each run ends its own ranks, so no process remains to be closed."""
+        """Refuse further runs.
+
+        There is no process to close, because each run ends its own ranks.
+        """
         self._closed = True
 
     def run(
@@ -241,15 +243,15 @@ class Cluster:
         without a wait().
 
         seed          rank r starts with torch, numpy and random seeded by `1000 * seed + r`
-        timeout       seconds after which the run is ended; without a timeout a run may last
+        timeout       seconds after which ddpkit ends the run; without a timeout a run may last
                       forever, but a deadlock is found and explained within seconds
-        expect_error  the run is meant to fail: print the explanation, and return the error as
-                      `run.error`
+        expect_error  True if the run is meant to fail: print the explanation, and return the error
+                      as `run.error`
 
-        Raises ClusterError if the function cannot be shipped or takes other arguments, or for a
-        timeout that is no number above 0, and a RunFailed (RankError, RankDied, Deadlock, Mismatch,
-        RunTimeout) with the failed rank and its line. In every case, all processes of the run are
-        ended.
+        Raises ClusterError if the function cannot be pickled or does not accept the arguments, or
+        if the timeout is not a number above 0. Raises a RunFailed (RankError, RankDied, Deadlock,
+        Mismatch, RunTimeout), with the failed rank and its line, if the run fails. In every case,
+        all processes of the run are ended.
         """
         if self._closed:
             raise ClusterError("This cluster is closed: make a new one with Cluster(...)")
@@ -298,7 +300,7 @@ class Cluster:
 
 
 class _Brief(reprlib.Repr):
-    """Shows values in a few words: a tensor as its dtype and shape."""
+    """A short `repr` of values, which shows a tensor as its dtype and shape."""
 
     def repr_Tensor(self, tensor: Any, _: int) -> str:
         return f"{str(tensor.dtype).removeprefix('torch.')}{list(tensor.shape)}"
@@ -315,7 +317,7 @@ def _definition(function: Any) -> tuple[str, str, int]:
 
 
 def _said_under_torchrun(given: list[str]) -> str:
-    """Return the warning about an emulated cluster with ranks that torchrun has started."""
+    """Return the warning for an emulated cluster under torchrun, where `given` has no effect."""
     what = " and ".join(filter(None, [", ".join(given[:-1]), given[-1]]))
     real, verb = "network and the machines are real", "are"
     if given == ["link="]:
@@ -350,7 +352,7 @@ def _check_world_size(world_size: Any, alike: Any = None) -> None:
 def _check_call(
     function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], world_size: int
 ) -> None:
-    """Raise here, in the notebook, an error that every rank would raise."""
+    """Raise an error, which every rank would raise, already in the notebook."""
     if not callable(function):
         raise CallError(
             f"run() takes a function and its arguments, as in run(f, 1, 2), but the first argument "

@@ -11,10 +11,11 @@ CGROUPS = Path("/sys/fs/cgroup")  # Linux: files with a container's share of the
 
 
 def cores() -> int:
-    """Return the number of cores bound to this process, limited by its container's share.
+    """Return the number of cores that this process may use, limited by its container's quota.
 
-    A container on a large machine (Binder's, a pod) sees all cores, but is halted after using its
-    share of their time: a thread for each core would make the container slower, not faster.
+    A container on a large machine (Binder's, a pod) sees all cores, but the system halts the
+    container when it has used its quota of CPU time. A thread for each core would make the
+    container slower.
     """
     if hasattr(os, "sched_getaffinity"):
         bound = len(os.sched_getaffinity(0))
@@ -25,7 +26,7 @@ def cores() -> int:
 
 
 def _quota(cgroups: Path) -> float | None:
-    """Return the control group's limit in cores; None without a limit."""
+    """Return the limit of the process's control groups in cores; None if there is no limit."""
     with suppress(OSError, ValueError):  # version 2: "150000 100000", or "max 100000"
         quota, period = map(int, (cgroups / "cpu.max").read_text().split())
         return quota / period

@@ -28,13 +28,13 @@ class Place:
 
 
 def choose(device: Any, ranks_here: int, gpus: int, *, nccl: bool, asked: str = "device=") -> Place:
-    """Return a place for `ranks_here` ranks on a machine with `gpus` GPUs.
+    """Return the device and the backend for `ranks_here` ranks on a machine with `gpus` GPUs.
 
     NCCL needs a GPU for each rank: two ranks on one GPU are an error. With fewer GPUs than ranks,
-    gloo carries CUDA tensors through the host.
+    gloo copies CUDA tensors through the host.
 
     Raises ClusterError if `device` is neither "cpu" nor "cuda", or if this machine has no GPU.
-    `asked` names the source of the choice.
+    `asked` names, in this error, the setting that chose the device.
     """
     if device == "cpu":
         return Place()
@@ -51,11 +51,11 @@ def choose(device: Any, ranks_here: int, gpus: int, *, nccl: bool, asked: str = 
 
 
 def place(device: Any, ranks_here: int, *, emulated: bool) -> Place:
-    """Return the place on this machine; without a device, use DDPKIT_DEVICE, or else the CPU.
+    """Return the device and the backend for ranks on this machine.
 
-    An emulated cluster always computes on the CPU, even with DDPKIT_DEVICE: times of its machines
-    are modelled, or measured on one thread of this computer. Raises ClusterError for an emulated
-    cluster with `device="cuda"`.
+    If `device` is None, use DDPKIT_DEVICE, or else the CPU. An emulated cluster always computes on
+    the CPU, even with DDPKIT_DEVICE: times of its machines are modelled, or measured on one thread
+    of this computer. Raises ClusterError for an emulated cluster with `device="cuda"`.
     """
     if emulated and device == "cuda":
         raise ClusterError(
@@ -71,12 +71,15 @@ def place(device: Any, ranks_here: int, *, emulated: bool) -> Place:
 
 
 def has_gpus() -> bool:
-    """True if this machine has GPUs and DDPKIT_DEVICE does not forbid them."""
+    """True if this machine has GPUs, and DDPKIT_DEVICE does not choose the CPU."""
     return os.environ.get(VARIABLE) != "cpu" and _look()[0] > 0
 
 
 def _look() -> tuple[int, bool]:
-    """Return the number of GPUs that torch sees, and True for NCCL. Does not start CUDA."""
+    """Return the number of GPUs that torch sees, and True if torch has NCCL.
+
+    Does not start CUDA.
+    """
     if sys.platform.startswith("linux") and not any(map(os.path.exists, DRIVERS)):
         return 0, False  # torch, which takes seconds to import, is not asked
     import torch

@@ -22,7 +22,7 @@ from ddpkit.text import count
 
 
 def mismatch(kind: MismatchKind, calls: Mapping[int, Call], late: Collection[int] = ()) -> str:
-    """Return the text of a `Mismatch` with these fields; `late` ranks have yet to make the call."""
+    """Return the text of a `Mismatch` with these fields; `late` ranks have not made the call."""
     if kind == "message":
         return _message_mismatch(calls)
     if kind == "splits":
@@ -47,7 +47,7 @@ def mismatch(kind: MismatchKind, calls: Mapping[int, Call], late: Collection[int
 
 
 def first_apart(calls: Mapping[int, Call]) -> str:
-    """Return a further sentence of an error, about the first calls from different lines, or ""."""
+    """Return an error's sentence about the first collective called from different lines, or ""."""
     if not calls:
         return ""
     first = next(iter(calls.values()))

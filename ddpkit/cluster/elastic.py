@@ -1,7 +1,7 @@
 """`torchrun` from a notebook: real torchrun, without processes left behind.
 
 `!torchrun` in a cell leaves its ranks behind if the reader stops the cell, or if the kernel dies.
-Here a process stands between notebook and torchrun, and ends the ranks: `guardian`.
+This module puts a process between notebook and torchrun, the `guardian`, which ends the ranks.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ class ElasticRun:
 
     code      torchrun's exit code: 0 if all ranks of the last attempt ended well
     output    the first 1000 lines that torchrun and the ranks printed
-    restarts  for each restart of all ranks, the failure before it: "rank 1: ValueError: bad batch"
+    restarts  for each restart of all ranks, the failure that caused it: "rank 1: ValueError: bad
+              batch"
     """
 
     code: int
@@ -49,7 +50,7 @@ class ElasticRun:
     restarts: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        """Return "exit code 0, after 1 restart (rank 1: ended by SIGKILL)"."""
+        """Return, for example, "exit code 0, after 1 restart (rank 1: ended by SIGKILL)"."""
         because = f" ({'; '.join(self.restarts)})" if self.restarts else ""
         return f"exit code {self.code}, after {count(len(self.restarts), 'restart')}{because}"
 
@@ -62,12 +63,12 @@ def torchrun(
     timeout: float | None = None,
     show: bool = True,
 ) -> ElasticRun:
-    """Run a script on `ranks` ranks under torchrun's agent, and `show` their printed lines.
+    """Run a script on `ranks` ranks under torchrun's agent; print the ranks' output if `show`.
 
-    After a failure the agent starts all ranks again, at most `max_restarts` times. No process is
-    left after torchrun's end, after a stop of the cell, or after the kernel's death (on Linux; on
-    other systems, torchrun itself may leave processes behind). A failed run raises no error: look
-    at its `code`.
+    After a failure the agent starts all ranks again, at most `max_restarts` times. No process
+    remains after torchrun's end, after the user stops the cell, or after the kernel's death (on
+    Linux; on other systems, torchrun itself may leave processes behind). A failed run raises no
+    error: check the result's `code`.
 
     Raises ClusterError for a missing script or a wrong timeout, RunTimeout after `timeout` seconds.
     """
@@ -84,7 +85,10 @@ def torchrun(
 
 
 class _Lifeline:
-    """A pipe with its writing end in this process only: the guardian acts when the end closes."""
+    """A pipe with its writing end only in this process.
+
+    The guardian ends torchrun when the writing end is closed.
+    """
 
     def __init__(self) -> None:
         self.end, self._held = os.pipe()
@@ -99,7 +103,7 @@ class _Lifeline:
 
 
 def _guarded(command: list[str], timeout: float | None, show: bool) -> ElasticRun:
-    """Run a command below a guardian, with a lifeline that ends with this process or this call."""
+    """Run a command under a guardian, which ends the command when this process or call ends."""
     lifeline = _Lifeline()
     clock = threading.Timer(timeout or 0, lifeline.let_go, [True])
     guardian = None
@@ -140,7 +144,7 @@ def _start(command: list[str], lifeline: int) -> subprocess.Popen[bytes]:
 
 
 def _read(guardian: subprocess.Popen[bytes], show: bool) -> tuple[str, list[str]]:
-    """Return the output and the failures in it; show the output as it arrives.
+    """Return the guardian's output, and the failures in it; if `show`, print it as it arrives.
 
     Only the first lines of a long output are shown and returned.
     """
@@ -167,7 +171,7 @@ def _read(guardian: subprocess.Popen[bytes], show: bool) -> tuple[str, list[str]
 
 
 def _failure(exit_code: int, rank: str, newest: Mapping[str, str]) -> str:
-    """Return "rank 1: ValueError: bad batch" or "rank 1: ended by SIGKILL"."""
+    """Return a failure as text: "rank 1: ValueError: bad batch" or "rank 1: ended by SIGKILL"."""
     death = blame.process_death(exit_code, None)
     if death.signal:
         return f"rank {rank}: ended by {death.signal}"

@@ -123,7 +123,7 @@ def _why(
 
 
 def _why_keys(calls: Mapping[int, Call]) -> str:
-    """Say which ranks wait for which keys of a store."""
+    """Return a sentence about the ranks that wait for keys of a store, with the keys."""
     waiting: dict[tuple[str, ...], list[int]] = {}
     for rank, call in sorted(calls.items()):
         if call.keys:
@@ -157,7 +157,7 @@ COUNTED = (
 
 
 def _why_groups(making: Mapping[int, Call]) -> str:
-    """Return the difference between the groups that ranks make while they wait for each other.
+    """Return a text about the different groups that ranks make while they wait for each other.
 
     torch names a group by its number, and the members connect by name. Ranks that make a group of
     the same members under different numbers have made different numbers of groups before. A group
@@ -182,7 +182,7 @@ def _why_groups(making: Mapping[int, Call]) -> str:
 
 
 def _local_groups(making: Mapping[int, Call]) -> str:
-    """Say which ranks are in a group's new_group, and which of the group's members are elsewhere.
+    """Return a text about the ranks that wait in a group's new_group, and the missing members.
 
     If all members wait in this new_group, torch's gloo has kept them apart: gloo numbers the groups
     of a process (`ProcessGroupGloo::local_id_`), and uses the number in the addresses.
@@ -205,7 +205,7 @@ def _local_groups(making: Mapping[int, Call]) -> str:
 def _why_returned(
     calls: Mapping[int, Call], needs: Needs, returned: Collection[int], made: Mapping[int, int]
 ) -> str:
-    """Return the sentence about ranks that wait, all in one call, for ranks that returned."""
+    """Return a sentence about ranks that wait, all in one call, for ranks that have returned."""
     alone = causes.left_alone(calls, needs, returned)
     first = next(iter(alone))
     gone = alone[first]
@@ -238,14 +238,14 @@ def _why_returned(
 
 
 def _undone(call: Call) -> str:
-    """Return the act that a returned rank has left out, and that would end the call."""
+    """Return the missing action of a returned rank that would end `call`: "calling all_reduce"."""
     if call.op == "recv":
         return "sending that message"
     return "receiving the message" if call.op == "send" else f"calling {call.function}"
 
 
 def _deed(call: Call) -> str:
-    """Return the act of another rank that would end the call."""
+    """Return the action of another rank that would end `call`, such as "call all_reduce"."""
     if call.op == "recv":
         return "send"
     return "receive" if call.op == "send" else f"call {call.function}{of_group(call)}"
@@ -267,7 +267,7 @@ def raised(reports: Mapping[int, Raised]) -> str:
 
 
 def _behind(one: Raised) -> list[str]:
-    """Return lines about the exceptions of a group, and about the cause of an exception."""
+    """Return lines about the exceptions in an exception group, and about an exception's cause."""
     lines = []
     for each in one.exceptions:
         lines += [f"with {each.type}: {each.message}", *_frames(each), *_behind(each)]
@@ -286,7 +286,7 @@ def _headline(rank_list: list[int], one: Raised, *, blank: bool = True) -> str:
 
 
 def _frames(one: Raised) -> list[str]:
-    """Return the lines of the user's own code, outermost first, as in a traceback."""
+    """Return the lines of the user's own code in an exception's traceback, outermost first."""
     frames = one.frames
     shown = frames if len(frames) <= 6 else [*frames[:2], None, *frames[-3:]]
     return [
@@ -302,7 +302,7 @@ def _frames(one: Raised) -> list[str]:
 
 
 def died(deaths: Mapping[int, Death], reports: Mapping[int, Raised]) -> str:
-    """Return the text of a `RankDied`: its deaths, and the exceptions of other ranks."""
+    """Return the text of a `RankDied`: the dead ranks, and the exceptions of other ranks."""
     first = min(deaths)
     if deaths[first].cause == "sys.exit":
         one = reports[first]

@@ -1,8 +1,8 @@
-"""Runs a command, and ends all its processes when the command or the notebook has ended.
+"""Runs a command, and ends all processes of the command when the command or the notebook has ended.
 
-A process between the notebook and torchrun: `python guardian.py LIFELINE COMMAND ...`. torchrun
-gives each rank its own session, so no signal to a process group reaches all ranks. On Linux, the
-guardian becomes the parent of every descendant that loses its own parent
+The guardian is a process between the notebook and torchrun: `python guardian.py LIFELINE COMMAND
+...`. torchrun gives each rank its own session, so no signal to a process group reaches all ranks.
+On Linux, the guardian becomes the parent of every descendant that loses its own parent
 (`PR_SET_CHILD_SUBREAPER`), so all processes of the command are found below the guardian. LIFELINE
 is the reading end of a pipe, and only the notebook has the writing end: the pipe ends when the
 notebook ends, even by a kill.
@@ -44,7 +44,7 @@ def main() -> int:
 
 
 def end(child: subprocess.Popen[bytes]) -> None:
-    """End the command, and on Linux all its descendants, until none is left."""
+    """End the command, and on Linux all descendants of the command, until none remains."""
     if not LINUX:
         child.terminate()
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -62,7 +62,7 @@ def end(child: subprocess.Popen[bytes]) -> None:
 
 
 def descendants(root: int) -> list[int]:
-    """Return the processes below `root`, without zombies that only another process can remove."""
+    """Return the descendants of `root`, without zombies that only another process can reap."""
     children: dict[int, list[int]] = {}
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError, ValueError, IndexError):

@@ -1,9 +1,9 @@
-"""Hold KeyboardInterrupt back while the processes of a run end, and hand it on to a thread.
+"""Holds KeyboardInterrupt back while the processes of a run end, or raises it in another thread.
 
-In a command, SIGTERM and similar signals become a KeyboardInterrupt too.
+In ddpkit's commands, SIGTERM and similar signals also raise KeyboardInterrupt.
 
-Python raises KeyboardInterrupt in the main thread alone. A check runs answers in another thread,
-and hands the interrupt on: `interrupt` raises the exception there.
+Python raises KeyboardInterrupt only in the main thread. A check runs answers in another thread, and
+`interrupt` raises the exception in that thread.
 """
 
 from __future__ import annotations
@@ -24,7 +24,10 @@ _holding: dict[int, list[int]] = {}  # the interrupts put off, by thread
 
 @contextmanager
 def interrupts_held() -> Iterator[list[int]]:
-    """Put KeyboardInterrupt off until the end of the block, or drop it by clearing the list."""
+    """Delay KeyboardInterrupt until the end of the block.
+
+    Clearing the yielded list drops the interrupt.
+    """
     pressed: list[int] = []
     if threading.current_thread() is not threading.main_thread():
         yield from _held_in_a_thread(pressed)
@@ -71,7 +74,7 @@ def interrupt(thread: threading.Thread, error: type[BaseException] = KeyboardInt
 
 @contextmanager
 def interrupted_by_signals() -> Iterator[list[int]]:
-    """Let the `ENDING` signals raise KeyboardInterrupt in the block; yield the received signals.
+    """Make the `ENDING` signals raise KeyboardInterrupt in the block; yield the received signals.
 
     The process still ignores a signal that nohup or a shell ignores. The block changes nothing
     outside the main thread, because Python lets only the main thread set signal handlers.

@@ -1,21 +1,24 @@
 """The lines of code from which the ranks call the same collective.
 
-Collectives meet by their number alone. If a rank makes one call more, or two calls in another
-order, and the tensors have equal shapes, then the wrong values are summed, and nothing fails.
-Right programs call a collective from different lines too, in the branches of an if. So:
+Collectives of different ranks are paired only by their number. If a rank makes an additional call,
+or makes two calls in a different order, and the tensors have equal shapes, then the wrong values
+are summed without an error. But correct programs may also call a collective from different lines,
+in the branches of an if. So:
 
-- Barriers have no values, and calls with a root meet from two lines by design: both are left out.
+- Barriers have no values, and calls with a root are often paired from two lines on purpose: both
+  are ignored.
 - A *place* is a line and the number of a DDP model, because the same line reduces the gradients of
   all DDP models.
 - After a failure, a difference counts only if a rank has also called from the place of the other
-  rank: each branch of `if rank == 0` belongs to some ranks alone. A call of the user's code that
-  met a call of torch's own code takes precedence over other differences, because under `Join` calls
-  of torch's own code rightly meet from two lines.
+  rank: each branch of `if rank == 0` belongs only to some ranks. A call of the user's code that was
+  paired with a call of torch's own code takes precedence over other differences, because under
+  `Join` it is correct that calls of torch's own code are paired from two lines.
 - After a run without an error, the texts of the lines are compared, and a difference counts only in
-  one of two patterns. *Swapped*: in a stretch of calls, two ranks call from lines with the same
-  texts in another order, and no text among them ever meets itself. *Shifted*: in a stretch of at
-  least three calls, one text meets two other texts. A branch for ranks without data makes neither
-  pattern: its call meets the other branch's call, and the next calls meet as usual.
+  one of two patterns. *Swapped*: in consecutive calls, two ranks call from lines with the same
+  texts in different orders, and no call from one of these texts is ever paired with a call from the
+  same text. *Shifted*: in at least three consecutive calls, calls from one text are paired with
+  calls from two other texts. A branch for ranks without data makes neither pattern: its call is
+  paired with the other branch's call, and the next calls are paired as usual.
 """
 
 from __future__ import annotations
@@ -35,7 +38,7 @@ AtLines: TypeAlias = Mapping[int, Call]  # rank -> call, for one collective
 
 
 class Lines:
-    """Reads a run's collectives, and keeps the ones that ranks call from different lines."""
+    """Stores those collectives of a run that ranks call from different lines."""
 
     def __init__(self) -> None:
         self._by: dict[tuple[str, Place], set[int]] = defaultdict(set)  # ranks by group and place
@@ -43,11 +46,11 @@ class Lines:
         self._apart: dict[str, list[dict[int, Call]]] = defaultdict(list)  # group -> differences
 
     def came(self, rank: int, call: Call) -> None:
-        """Note that a rank has made a call."""
+        """Record that a rank has made a call."""
         self._by[call.group, place(call)].add(rank)
 
     def met(self, calls: AtLines) -> None:
-        """Note that a collective is complete."""
+        """Record the calls of a collective that all ranks have made."""
         first = next(iter(calls.values()))
         places = set(map(place, calls.values()))
         if len(places) == 1:
@@ -58,9 +61,9 @@ class Lines:
                 kept.append(dict(calls))
 
     def first_apart(self, group: str) -> dict[int, Call]:
-        """Return the calls of a group's first collective from different lines; {} without one.
+        """Return the calls of a group's first collective with different lines; {} if none has.
 
-        A line that only some ranks ever call from is a branch of an `if`, and does not count.
+        A line from which only some ranks ever call is a branch of an `if`, and does not count.
         """
         found = [calls for calls in self._apart[group] if self._is_by_place(calls)]
         mixed = (calls for calls in found if len({call.is_users for call in calls.values()}) > 1)
@@ -75,7 +78,7 @@ class Lines:
         )
 
     def by_luck(self, text: Callable[[Where], str]) -> dict[int, Call]:
-        """Return the calls of a run's first collective that seems to pair wrong calls, or {}.
+        """Return the calls of the run's first collective that seems wrongly paired, or {}.
 
         text  a function that returns the text of a line
         """
@@ -94,14 +97,14 @@ class Lines:
 
 
 def place(call: Call) -> Place:
-    """Return the place of a call."""
+    """Return the place of a call: its line and the number of its DDP model."""
     return call.where, call.model
 
 
 def _stretches(
     kept: Sequence[AtLines], one: int, other: int, said: Callable[[Place], str]
 ) -> list[list[AtLines]]:
-    """Return stretches of collectives that two ranks call from different lines, without a gap."""
+    """Return the runs of consecutive collectives that two ranks call from different lines."""
     found: list[list[AtLines]] = []
     last = -1
     for calls in kept:
@@ -118,13 +121,13 @@ def _stretches(
 
 
 def _swapped(pairs: Sequence[tuple[str, str]], alike: set[str]) -> bool:
-    """True if two ranks call from lines with the same texts, in another order."""
+    """True if two ranks call from lines with the same texts, in different orders."""
     mine, theirs = (sorted(texts) for texts in zip(*pairs, strict=True))
     return len(pairs) > 1 and mine == theirs and not alike & set(mine)
 
 
 def _shifted(pairs: Sequence[tuple[str, str]]) -> bool:
-    """True if a text of both ranks' lines meets two other texts, in at least three calls."""
+    """True if, in at least three calls, one text is paired with two other texts of lines."""
     meets: dict[str, set[str]] = defaultdict(set)
     for mine, theirs in pairs:
         meets[mine].add(theirs)

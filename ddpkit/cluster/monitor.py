@@ -1,7 +1,7 @@
 """Watches the black boxes of a run's ranks for disagreement and for deadlock.
 
-No rank is asked or needs to answer: the monitor reads the ranks' black boxes. So it can report the
-last call of a dead rank, or of a rank that holds the GIL.
+No rank needs to answer a question, because the monitor reads the ranks' black boxes. So the monitor
+can report the last call of a dead rank, or of a rank that holds the GIL.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ BUSY = 0.05  # CPU seconds per second, above which a rank is moving bytes or com
 
 
 class Box(Protocol):
-    """A rank's black box for its reader: `protocol.blackbox.BlackBox`, or a remote box."""
+    """A rank's black box for its reader: `protocol.blackbox.BlackBox` or `RemoteBox`."""
 
     def status(self) -> RankStatus | None:
-        """Return the newest status; None before the first status."""
+        """Return the newest status of the rank; None before the first status."""
 
     def new_calls(self) -> tuple[list[Call], int]:
         """Return the calls since the last call of this method, and the number of lost calls."""
@@ -57,11 +57,11 @@ class EmulatedNetwork(Protocol):
 
     @property
     def happened(self) -> int:
-        """The number of past events."""
+        """The number of events that have happened in the network."""
 
 
 class Monitor:
-    """Reads the black boxes of all ranks of one run; `look` returns the error, if there is one."""
+    """Reads the black boxes of all ranks of one run; `look` returns an error that it finds."""
 
     def __init__(self, boxes: Sequence[Box], network: EmulatedNetwork | None = None) -> None:
         self._boxes, self._network = boxes, network
@@ -95,7 +95,7 @@ class Monitor:
         return self.disagreement(returned) or self._deadlock(returned)
 
     def disagreement(self, returned: Collection[int]) -> Mismatch | None:
-        """Read the newest calls of all ranks, and compare them.
+        """Read the newest calls of all ranks, and return the first disagreement, or None.
 
         A later look at the same disagreement also names ranks that have made the call since then.
         """
@@ -130,13 +130,13 @@ class Monitor:
         return self._lines.by_luck(_text) if self._complete else {}
 
     def _apart(self, call: Call) -> dict[int, Call]:
-        """Return the first calls from different lines in the group of a failed collective."""
+        """Return the first calls from different lines in the group of `call`, which failed."""
         if call.is_message or not call.seq or not self._complete:
             return {}
         return self._lines.first_apart(call.group)
 
     def late(self, wrong: Mismatch) -> set[int]:
-        """Return the unfinished ranks that have yet to make the call on which ranks disagree."""
+        """Return the unfinished ranks that have not made the call on which ranks disagree."""
         return self._late(wrong.kind, wrong.calls) - wrong.returned
 
     def _late(self, kind: MismatchKind, calls: Mapping[int, Call]) -> set[int]:
@@ -145,9 +145,9 @@ class Monitor:
         return self._members(next(iter(calls.values()))) - set(calls)
 
     def last_seen(self, rank: int) -> LastSeen | None:
-        """Return the last known place of a rank; None before any news.
+        """Return the last known line of a rank; None if nothing is known of the rank.
 
-        The place comes from the rank's status, unless the rank has posted a call since then.
+        The line comes from the rank's status, unless the rank has posted a call since then.
         """
         call, status = self.last_calls.get(rank), self.statuses.get(rank)
         newest = status is not None and status.calls >= self._calls_read[rank]
@@ -160,7 +160,7 @@ class Monitor:
         return self.statuses[rank].beat if rank in self.statuses else 0
 
     def is_behind(self, rank: int, frame: Where) -> bool:
-        """True if the rank's last status does not name `frame`, the known line of the rank."""
+        """True if the rank's last status names another line than `frame`, the rank's known line."""
         status = self.statuses.get(rank)
         return status is None or status.where != frame
 
@@ -194,7 +194,7 @@ class Monitor:
         return "members", {first: known, rank: call}
 
     def _take(self, rank: int, call: Call) -> tuple[MismatchKind, dict[int, Call]] | None:
-        """Compare a collective with those of the peers; return kind and calls if they differ."""
+        """Compare a collective with the peers' calls; return a difference's kind and the calls."""
         key = (call.group, call.seq)
         calls = self._collectives.setdefault(key, {})
         calls[rank] = call
@@ -216,7 +216,7 @@ class Monitor:
         return None
 
     def _message(self, rank: int, call: Call) -> tuple[MismatchKind, dict[int, Call]] | None:
-        """Compare a message with its other end; return kind and calls if they do not fit."""
+        """Compare a send with its receive; return the kind of difference and the calls, or None."""
         if call.op == "recv":
             self._receives.setdefault((call.group, rank, call.tag), set()).add(
                 "anybody" if call.peer is None or call.found else "by name"
@@ -288,7 +288,7 @@ class Monitor:
     def _made(
         self, calls: Mapping[int, Call], needs: causes.Needs, returned: Collection[int]
     ) -> dict[int, int]:
-        """Return each rank's number of calls of the awaited function: `Deadlock.made`, or {}."""
+        """Return each rank's number of calls of the awaited function (`Deadlock.made`), or {}."""
         call = calls[next(iter(causes.left_alone(calls, needs, returned)))]
         if call.is_message or not call.seq or not self._complete:
             return {}
@@ -310,7 +310,7 @@ class Monitor:
         return True
 
     def _needs(self, rank: int, call: Call) -> set[int]:
-        """Return the ranks without their part of a call; empty when no part is missing."""
+        """Return the ranks that have not made their part of a call; empty if all ranks have."""
         everyone = set(range(len(self._boxes)))
         if call.makes_group:
             return {other for other in call.members if not self._makes(other, call)}
@@ -327,7 +327,7 @@ class Monitor:
         return self._members(call) - set(calls) if calls else set()
 
     def _on_its_way(self, rank: int, call: Call, returned: Collection[int]) -> bool:
-        """True if a running rank has sent a message for a rank's receive from any rank."""
+        """True if a running rank has sent a message to a rank that receives from any rank."""
         if not causes.from_anybody(call):
             return False
         return any(
@@ -337,19 +337,19 @@ class Monitor:
         )
 
     def _makes(self, rank: int, call: Call) -> bool:
-        """True if a rank also waits for the members of the group that the call makes."""
+        """True if a rank also waits, in new_group, for the members of `call`'s new group."""
         waiting = self.statuses[rank].waiting if rank in self.statuses else None
         if waiting is None or not waiting.makes_group:
             return False
         return (waiting.group, waiting.members) == (call.group, call.members)
 
     def _members(self, call: Call) -> set[int]:
-        """Return the ranks of a collective's group; calls in the default group do not list them."""
+        """Return the ranks of a call's group; a call in the default group lists no members."""
         return set(call.members if call.group else range(len(self._boxes)))
 
 
 def _message_key(rank: int, call: Call) -> tuple[str, int, int, int, int]:
-    """Return the key that both ends of a message share: group, sender, receiver, tag, number."""
+    """Return the key that a send and its receive share: group, sender, receiver, tag, number."""
     return (call.group, *call.ends(rank), call.tag, call.seq)
 
 

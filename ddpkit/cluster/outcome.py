@@ -1,4 +1,4 @@
-"""The end of a run: results and spans, or the error."""
+"""`RunOutcome`: the results and the spans of a run, or its error."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ddpkit.trace import Dropped, MemoryLevel, Scalar, Span
 
 @dataclass
 class RunOutcome:
-    """The data that came back from the ranks."""
+    """The outcome of a run: the data that the launcher got from the ranks."""
 
     results: list[Any]  # results by rank; None for a rank that did not return
     output: str = ""

@@ -23,8 +23,8 @@ GLOO_ABORTS = (
 class RankOutput:
     """The printed text of a rank: its first `HEAD` lines and its last `TAIL` lines.
 
-    Lines with which gloo aborts are kept apart while no line follows, because a run may explain
-    them.
+    Lines that gloo prints when it aborts are stored separately while no other line follows, because
+    the run's error may explain the abort.
     """
 
     head: list[str] = field(default_factory=list)
@@ -65,7 +65,7 @@ class RankOutput:
 
     @property
     def omitted(self) -> int:
-        """The number of lines between the first and the last that are kept."""
+        """The number of dropped lines between the first and the last kept lines."""
         return self.lines - len(self.head) - len(self.tail)
 
     def text(self) -> list[str]:
@@ -75,7 +75,7 @@ class RankOutput:
 
 
 def _shown(line: str) -> str:
-    """Return a line as a terminal finally shows it, without text that a progress bar overwrote."""
+    """Return a line as a terminal finally shows it: a progress bar has overwritten its own text."""
     start = line.rstrip("\r").rfind("\r") + 1  # a final \r has not overwritten anything yet
     line = line[start:]
     return line if len(line) <= WIDTH else f"{line[:WIDTH]} ... (line cut)"
@@ -84,9 +84,8 @@ def _shown(line: str) -> str:
 class Output:
     """The output of all ranks of a run.
 
-    In the first moments of a run nothing is shown: a short run shows its lines in the order of the
-    ranks, the same each time. A longer run shows each line as it arrives, at most `HEAD` lines a
-    rank.
+    In the first moments of a run no line is shown, so a short run always shows its lines in the
+    order of the ranks. A longer run shows each line as it arrives, at most `HEAD` lines a rank.
     """
 
     HOLD = 0.5  # seconds in which nothing is shown
@@ -100,7 +99,7 @@ class Output:
         self.ranks[rank].feed(data, final)
 
     def leave_out_gloos_lines(self) -> None:
-        """Drop the lines with which gloo has aborted: the run's error explains the abort."""
+        """Drop the lines that gloo printed when it aborted: the run's error explains them."""
         for output in self.ranks:
             output.gloos_lines.clear()
 
@@ -138,7 +137,7 @@ class Labelled(io.TextIOBase):
         self.shown: Any = sys.__stdout__
 
     def write(self, text: str) -> int:
-        """Show the lines that are whole by now; return the length of the text, as streams do."""
+        """Print the complete lines; return the length of the text, as streams do."""
         self.kept.feed(text.encode())
         *whole, self.partial = (self.partial + text).split("\n")
         for line in whole:

@@ -28,7 +28,7 @@ def place(where: Where) -> str:
 
 
 def wrapped(sentence: str) -> str:
-    """Return a sentence in short lines: JupyterLab breaks longer lines in the middle of a word."""
+    """Return a sentence in short lines, because JupyterLab breaks longer lines inside words."""
     return wrap(sentence, ERROR_LINE)
 
 
@@ -41,7 +41,7 @@ def tensor(call: Call) -> str:
 
 
 def describe(call: Call) -> str:
-    """Return a call as the user wrote it: "recv(src=1, tag=7)", "all_reduce(float32[4])"."""
+    """Return a call as text: "recv(src=1, tag=7)", "all_reduce(float32[4])"."""
     if not call.seq:  # seen in a stack: only the name is known
         if call.keys:
             return f"{call.op}({', '.join(map(repr, call.keys))}) of a store"
@@ -74,7 +74,7 @@ def _arguments(call: Call) -> Iterable[str]:
 
 
 def waits(rank_list: Iterable[int], waiting: Waiting) -> str:
-    """Return two lines of a report: the waiting ranks with their call, and the line of code.
+    """Return two lines of text: the waiting ranks with their call, and the line of code.
 
     If the call was posted in a different line from the line that waits, the text names both lines.
     """

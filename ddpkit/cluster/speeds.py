@@ -12,7 +12,10 @@ from ddpkit.text import by_rank
 def speeds_of(
     speed: float | Mapping[int, float], world_size: int, *, emulated: bool
 ) -> tuple[float, ...]:
-    """Return the speed of each rank, from `Cluster(speed=)`. Raises ClusterError."""
+    """Return the speed of each rank from `Cluster(speed=)`.
+
+    Raises ClusterError if a speed is invalid.
+    """
     each = [1.0] * world_size
     own = speed if isinstance(speed, Mapping) else dict.fromkeys(range(world_size), speed)
     for rank, factor in own.items():
@@ -35,7 +38,7 @@ def speeds_of(
 
 
 def speed_text(speeds: Sequence[float]) -> str:
-    """Return the speeds as text, or "" if all are 1."""
+    """Return the speeds as text, or "" if all speeds are 1."""
     if set(speeds) <= {1.0}:
         return ""
     return by_rank(["infinite" if math.isinf(speed) else f"{speed:g}" for speed in speeds])

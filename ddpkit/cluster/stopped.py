@@ -10,7 +10,7 @@ from ddpkit.errors import ClusterError, Doing, Waiting
 
 
 def check_timeout(timeout: object, taker: str) -> None:
-    """Raise ClusterError if `timeout` is no number of seconds; no rank has started yet."""
+    """Raise ClusterError if `timeout` is not a number of seconds. Called before ranks start."""
     if timeout is not None and not (isinstance(timeout, Real) and float(timeout) > 0):
         raise ClusterError(
             f"{taker}(timeout={timeout!r}): a timeout is a number of seconds above 0. Leave "
@@ -25,7 +25,7 @@ def timeout(seconds: float, doing: Mapping[int, Doing], returned: Collection[int
 
 
 def torchrun_timeout(seconds: float) -> str:
-    """Return the text of a `RunTimeout` of a script under torchrun."""
+    """Return the text of a `RunTimeout` for a script under torchrun."""
     return f"torchrun was ended after its timeout of {seconds:g} s. All ranks are gone."
 
 

@@ -1,4 +1,4 @@
-"""The facts of a run without values: lines that read values, although no values were computed."""
+"""The facts of a run without values: the lines of code that read values which were not computed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ Reads = Mapping[tuple[str, int], int]  # (file, line) -> number of reads
 
 
 def without_values(reads: Mapping[int, Reads]) -> dict[str, Scalar]:
-    """Return the facts "values" and, if lines have read values, "reads"; `reads` is by rank."""
+    """Return the fact "values" and, if lines have read values, the fact "reads".
+
+    `reads` is by rank.
+    """
     facts: dict[str, Scalar] = {"values": "not computed"}
     total = Counter[tuple[str, int]]()
     for each in reads.values():

@@ -50,7 +50,7 @@ def set_up(mine: Assignment, settings: ProcessSettings, pipes: RankPipes) -> Non
     lifeline = threading.Thread(target=_watch, args=(pipes.lifeline,), daemon=True)
     lifeline.name = "ddpkit-lifeline"
     lifeline.start()
-    # an open pipe in a child would hide the rank's end from the launcher
+    # a child with this pipe open would keep the launcher from noticing that the rank has ended
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=pipes.reply.close)
     signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -17,7 +17,7 @@ from ddpkit.rank.keyboard import NO_DEBUGGER
 from ddpkit.source import is_user_file
 from ddpkit.torch_private import NOT_ONESELF
 
-DEEP, MANY = 5, 5  # the most causes in a row, and exceptions of a group, in a report
+DEEP, MANY = 5, 5  # limits of a report: causes of causes, and exceptions of one group
 
 
 class UnsendableResultError(Exception):

@@ -1,4 +1,4 @@
-"""The stores of torch.distributed in a run: the launcher sees the key for which a rank waits.
+"""Puts the stores of torch.distributed into emulated time, and reports the keys that ranks await.
 
 The problem. All ranks can use a store at any moment: `store.wait(["x"])` blocks in C++ until
 another rank, or another process, sets the key. On an emulated cluster each rank has its own clock.
@@ -57,14 +57,14 @@ _serving: list[Any] = []
 
 
 def _is_torchs(store: Any) -> bool:
-    """True if C++ implements a store; a Python class of the user's keeps its own methods."""
+    """True if a store's class is torch's, in C++. A user's Python class keeps its own methods."""
     while type(store) is dist.PrefixStore:
         store = store.underlying_store
     return type(store) in KINDS
 
 
 def _listed(method: str, key: Any) -> tuple[str, ...]:
-    """Return the keys for which a call waits."""
+    """Return the keys for which a call of a store's method waits."""
     return tuple(map(str, key)) if method in ("wait", "multi_get") else (str(key),)
 
 
@@ -78,7 +78,7 @@ class Stores:
 
     @contextmanager
     def seen(self) -> Iterator[None]:
-        """Let the kit see the calls of stores inside the block."""
+        """A block in which ddpkit's functions replace the methods of stores."""
         with ExitStack() as undo:
             for names, act in (
                 ((*CHANGES, *LOOKS, *BOTH), self._at_once),
@@ -103,12 +103,12 @@ class Stores:
 
     @staticmethod
     def _emulated() -> Machine | None:
-        """Return the rank's machine if the calling thread lives in emulated time, or None."""
+        """Return the rank's machine if the calling thread is in emulated time, or None."""
         emulated = machine.current()
         return emulated if emulated is not None and emulated.runs else None
 
     def _at_once(self, name: str, original: Any, store: Any, *args: Any, **kwargs: Any) -> Any:
-        """Change a store, or look at it."""
+        """Call a store's method that does not wait, in the thread's turn at the store."""
         emulated = self._emulated()
         if emulated is None or not _is_torchs(store):
             return original(store, *args, **kwargs)
@@ -121,7 +121,7 @@ class Stores:
     def _waiting(
         self, name: str, original: Any, store: Any, key: Any, *args: Any, **kwargs: Any
     ) -> Any:
-        """Wait until the keys are set, or a queue has a value; then make the call."""
+        """Wait until keys are set, or until a queue has a value; then call the store's method."""
         if name == "queue_pop" and not _blocks(*args, **kwargs):
             return self._at_once(name, original, store, key, *args, **kwargs)
         call = functools.partial(original, store, key, *args, **kwargs)
@@ -150,7 +150,10 @@ class Stores:
     def _barrier(
         self, name: str, original: Any, store: Any, key: str, world_size: int, *args: Any, **kw: Any
     ) -> None:
-        """Wait for `world_size` ranks; torch's barrier would wait in C++, without emulated time."""
+        """Wait for `world_size` ranks.
+
+        torch's own barrier would wait in C++, outside emulated time.
+        """
         given = args[0] if args else kw.get("timeout")
         limit = given if isinstance(given, timedelta) else store.timeout
         emulated = self._emulated()
@@ -177,7 +180,7 @@ class Stores:
         keys: tuple[str, ...],
         limit: timedelta,
     ) -> None:
-        """Wait in emulated time. Raises DistStoreError at the limit, as torch does."""
+        """Wait in emulated time. Raises DistStoreError at the timeout, as torch does."""
         with self._said_to_wait(name, keys, ENDLESS):
             seconds = math.inf if limit >= ENDLESS else limit.total_seconds()
             if not emulated.wait_for_store(is_there, seconds, LOOK):
@@ -186,9 +189,9 @@ class Stores:
 
     @contextmanager
     def _said_to_wait(self, name: str, keys: tuple[str, ...], limit: timedelta) -> Iterator[None]:
-        """Tell the agent, inside the block, for which keys the thread waits.
+        """A block in which the agent can report the keys for which the thread waits.
 
-        A wait with a limit is not told: the wait ends by itself, so the limit prevents a deadlock.
+        A wait with a timeout is not reported, because it ends by itself and is no deadlock.
         """
         thread, recorder = threading.get_ident(), self._recorder
         if limit < ENDLESS or thread in recorder.waits:
@@ -233,7 +236,10 @@ class Stores:
     def _counted(
         self, emulated: Machine, store: Any, size: int, *, master: bool, limit: timedelta, at: str
     ) -> None:
-        """Count a store's ranks; the serving rank waits for all ranks."""
+        """Count the ranks that have opened a store.
+
+        The rank that serves the store waits for all of them.
+        """
         add = self._torchs["add"]
         with emulated.turn_at_store(changes=True):
             add(store, HERE, 1)
@@ -243,12 +249,12 @@ class Stores:
 
 
 def _blocks(block: bool = True) -> bool:
-    """Return the argument `block` of `queue_pop`."""
+    """Return the argument `block` of a call of `queue_pop`."""
     return block
 
 
 def _is_reached(host: str, port: int) -> bool:
-    """True if a server listens at a port."""
+    """True if a server listens at the port `port` of `host`."""
     try:
         with socket.create_connection((host, port), timeout=1):
             return True

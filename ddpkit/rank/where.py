@@ -1,4 +1,4 @@
-"""The line of the user's code in which a thread is, and the function that the line calls."""
+"""Finds the line of the user's code that a thread executes, and the function that it calls."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ddpkit.source import RANK_MAIN, is_user_file
 
 
 def user_call(frame: FrameType | None, called: str = "wrapper") -> tuple[tuple[str, int], str]:
-    """Return the innermost line of the user's code, and the name of the function that it called.
+    """Return the innermost line of the user's code, and the name of the function that it calls.
 
     `called` is the function that the frame itself has called.
     """

@@ -1,10 +1,10 @@
-"""Texts about a run that ended without an error, but with results in doubt.
+"""Texts about a run that ended without an error, but may have wrong results.
 
 unwaited   works without a wait()
-in_flight  tensors changed by the code while the network used them
+in_flight  tensors that the code changed while the network used them
 replicas   models with unequal parameters on the ranks
 limits     waits longer than the timeout of a process group
-by_luck    collectives paired although ranks made them in different orders
+by_luck    collectives that were paired although ranks called them in different orders
 """
 
 from ddpkit.cluster.afterwards.by_luck import paired_by_luck

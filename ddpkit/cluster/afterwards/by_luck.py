@@ -1,4 +1,4 @@
-"""The text about collectives paired although ranks made them in different orders."""
+"""The text about collectives that were paired although ranks called them in different orders."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from ddpkit.protocol.call import Call
 
 
 def paired_by_luck(calls: Mapping[int, Call]) -> str:
-    """Return "The ranks seem to have made collectives in different orders ...", or "".
+    """Return a text, "The ranks seem to have made collectives in different orders ...", or "".
 
-    calls  each rank's call of the first such collective, from `Monitor.by_luck`
+    calls  each rank's call of the first wrongly paired collective, from `Monitor.by_luck`
     """
     if not calls:
         return ""

@@ -8,7 +8,7 @@ from ddpkit.trace import CHANGED, Trace
 
 
 def changed_in_flight(trace: Trace) -> str:
-    """Return "The code changed the tensor of the isend in line 3 (rank 0) before ...", or ""."""
+    """Return a text, "The code changed the tensor of the isend in line 3 (rank 0) ...", or ""."""
     each, more = by_line(trace, CHANGED)
     if not each:
         return ""

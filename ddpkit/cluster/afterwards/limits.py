@@ -1,8 +1,8 @@
 """The text about a wait longer than the timeout of a process group.
 
-ddpkit ends no wait by a timeout. A real job would: torch's default is 10 minutes for NCCL and 30
-minutes for gloo, and init_process_group(timeout=) sets another limit. The trace has the emulated
-times of all waits.
+ddpkit never ends a wait by a timeout, but a real job would: torch's default is 10 minutes for NCCL
+and 30 minutes for gloo, and init_process_group(timeout=) sets another limit. The trace has the
+emulated times of all waits.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ GLOO = 1800.0  # gloo's default in seconds, for functions of a notebook, which s
 
 
 def over_the_limit(trace: Trace, limits: Mapping[int, float]) -> str:
-    """Return "A real job would have ended: rank 1 waited 40 min for rank 0 ...", or "".
+    """Return a text, "A real job would have ended: rank 1 waited 40 min for rank 0 ...", or "".
 
     limits  the timeout of each rank's default group, in seconds
     """
@@ -43,12 +43,12 @@ def over_the_limit(trace: Trace, limits: Mapping[int, float]) -> str:
 
 
 def _since(span: Span) -> int:
-    """Return the moment since which a rank waits; a call without a wait never waits."""
+    """Return the time in ns at which a call's wait began; the call's end if it has no wait."""
     if span.blocked_ns is None:
         return span.end_ns
     return max(span.start_ns, span.blocked_ns)
 
 
 def _time(seconds: float) -> str:
-    """Return "40 min", or "90 s"."""
+    """Return a duration as text: "40 min", or "90 s"."""
     return f"{seconds / 60:.3g} min" if seconds >= 120 else f"{seconds:.3g} s"

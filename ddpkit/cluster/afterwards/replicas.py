@@ -1,4 +1,4 @@
-"""The text about models that should be equal on several ranks, and have unequal parameters.
+"""The text about models that should be equal on several ranks, but have unequal parameters.
 
 The replicas of a DDP model should be equal. The parameters of an optimizer should be equal only if
 the program averages gradients: ranks of a pipeline, of a parameter server or of local SGD may begin
@@ -10,11 +10,12 @@ equal, and in one of four cases:
   count, because the gradient of a bias may depend on no data);
 - after some step, the classes of ranks with equal models had unequal sizes (the stages of a
   pipeline with replicas make classes of equal sizes);
-- no rank has sent more than a loss: the calls were barriers, broadcasts, and collectives of at most
-  16 bytes.
+- no rank has sent more data than a loss: the calls were only barriers, broadcasts, and collectives
+  of at most 16 bytes.
 
-If two ranks differ in a parameter and have equal values later, the program averages parameters now
-and then: local SGD, where replicas drift apart on purpose. Then only the last case counts.
+If two ranks differ in a parameter and later have equal values, the program averages parameters from
+time to time: this is local SGD, in which replicas drift apart on purpose. Then only the last case
+counts.
 """
 
 from __future__ import annotations
@@ -35,10 +36,10 @@ Model: TypeAlias = Mapping[int, Replica]  # one model on the ranks that have the
 
 
 def differing(replicas: Mapping[int, Sequence[Replica]], *, alone: bool) -> str:
-    """Return "0.weight differs between ranks 0 and 1, first after step 3 ...", or "".
+    """Return a text, "0.weight differs between ranks 0 and 1, first after step 3 ...", or "".
 
     replicas  the models of each rank
-    alone     the answer of `train_alone`
+    alone     the result of `train_alone` for the run's trace
     """
     for model in _models(replicas):
         ends = {rank: each.end for rank, each in model.items() if each.end is not None}
@@ -51,7 +52,7 @@ def differing(replicas: Mapping[int, Sequence[Replica]], *, alone: bool) -> str:
 
 
 def train_alone(trace: Trace) -> bool:
-    """True if no rank has sent a gradient or an activation."""
+    """True if no rank has sent a gradient or an activation: each rank trained by itself."""
     return all(
         span.name in ("barrier", "broadcast") or (span.is_collective and span.bytes <= SCALARS)
         for span in trace.spans
@@ -60,7 +61,7 @@ def train_alone(trace: Trace) -> bool:
 
 
 def _models(replicas: Mapping[int, Sequence[Replica]]) -> Iterator[Model]:
-    """Yield each model that all ranks of its group have, by rank."""
+    """Yield each model that all ranks of its group have, as a dict of replicas by rank."""
     found: dict[tuple[str, tuple[int, ...], int], dict[int, Replica]] = {}
     for rank, each in replicas.items():
         numbers: dict[tuple[str, tuple[int, ...]], int] = {}
@@ -97,7 +98,7 @@ def _should_be_equal(model: Model, *, alone: bool) -> bool:
 
 
 def _meet_again(model: Model) -> bool:
-    """True if two ranks have differed in a parameter, and are equal in it later."""
+    """True if two ranks had different values of a parameter, and later have equal values."""
     apart: set[tuple[int, int, int]] = set()  # (parameter, rank, rank) that have differed
     for seen in _moments(model):
         for one, other in combinations(sorted(seen), 2):
@@ -111,7 +112,7 @@ def _meet_again(model: Model) -> bool:
 
 
 def _moments(model: Model) -> Iterator[dict[int, Fingerprints]]:
-    """Yield the fingerprints of all ranks after each step, and at the end."""
+    """Yield the fingerprints of all ranks after each step, and at the end of the run."""
     at: dict[int, dict[int, Fingerprints]] = {}
     for rank, replica in model.items():
         for seen in replica.seen:
@@ -123,14 +124,14 @@ def _moments(model: Model) -> Iterator[dict[int, Fingerprints]]:
 def _compared(
     seen: Mapping[int, Fingerprints], begun: Prints
 ) -> Iterator[tuple[bool, tuple[int, ...], int]]:
-    """Yield for each parameter: True for equal prints, the prints, and the print at the start."""
+    """Yield for each parameter: True if its fingerprints are equal, all of them, the first one."""
     by_parameter = zip(*(each.prints for each in seen.values()), strict=True)
     for prints, before in zip(by_parameter, begun, strict=True):
         yield len({*prints}) == 1, prints, before
 
 
 def _apart(seen: Mapping[int, Fingerprints]) -> list[int]:
-    """Return the numbers of the parameters with different prints."""
+    """Return the indices of the parameters with different fingerprints on the ranks."""
     by_parameter = zip(*(each.prints for each in seen.values()), strict=True)
     return [number for number, prints in enumerate(by_parameter) if len({*prints}) > 1]
 
@@ -150,7 +151,7 @@ def _words(model: Model, ends: Mapping[int, Fingerprints], wrong: Sequence[int])
 
 
 def _since(model: Model) -> str:
-    """Return ", first after step 3, before which no rank communicated", as far as known."""
+    """Return text such as ", first after step 3, before which no rank communicated", or ""."""
     last = 0
     for seen in _moments(model):
         step = max(each.step for each in seen.values())
@@ -170,7 +171,7 @@ def _since(model: Model) -> str:
 
 
 def _steps(ends: Mapping[int, Fingerprints]) -> str:
-    """Return " Rank 0 made 3 optimizer steps, rank 1 made 2.", or "" for equal numbers."""
+    """Return " Rank 0 made 3 optimizer steps, rank 1 made 2.", or "" if the numbers are equal."""
     made: dict[int, list[int]] = {}
     for rank, end in sorted(ends.items()):
         made.setdefault(end.step, []).append(rank)

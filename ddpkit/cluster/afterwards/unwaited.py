@@ -1,4 +1,4 @@
-"""The text about works without a wait(), printed after a run that succeeded."""
+"""The text about Work objects without a wait(), which is printed after a successful run."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ AT_MOST = 3  # lines of code that the text names
 
 
 def unwaited(trace: Trace) -> str:
-    """Return "Nobody waited for the all_reduce in line 3 (ranks 0, 1). Keep ...", or "".
+    """Return a text, "Nobody waited for the all_reduce in line 3 (ranks 0, 1). Keep ...", or "".
 
     The text leaves out operations that torch's own code posted.
     """
@@ -27,9 +27,9 @@ def unwaited(trace: Trace) -> str:
 
 
 def by_line(trace: Trace, fact: str) -> tuple[list[str], str]:
-    """Return ["the isend in line 3 (rank 0)"] for calls with a fact, and the number of more lines.
+    """Return texts for the calls with `fact`, such as "the isend in line 3 (rank 0)", and a rest.
 
-    The number is a text such as "2 more lines", and empty if the list names all lines.
+    The remainder is the number of lines without a text, such as "2 more lines", or "".
     """
     posted: dict[tuple[int, str], set[int]] = defaultdict(set)  # ranks by line and name
     for span in trace.spans:

@@ -16,7 +16,10 @@ Place: TypeAlias = tuple[int, int]  # an actor's rank, and the actor's number on
 
 @dataclass(slots=True, eq=False)
 class Actor:
-    """A thread or callback that can post operations: an actor computes from `ns` on, or waits."""
+    """A thread or callback that can post operations.
+
+    An actor computes from the time `ns` on, or waits.
+    """
 
     rank: int
     number: int
@@ -36,7 +39,7 @@ class Actors:
         self._to_come: set[Place] = set()  # actors that begin at the end of an unfinished operation
         self._gone: set[Place] = set()  # actors that left before the timekeeper knew about them
         self._at_stores: set[Place] = set()  # actors during their turn at a store
-        # begin of a standstill: real time in s, emulated ns
+        # the start of a standstill: real time in s, emulated time in ns; None without a standstill
         self._stands_since: tuple[float, int] | None = None
         self.standstills = 0  # number of times that an actor in the user's code was left out
 
@@ -52,21 +55,21 @@ class Actors:
     # Messages of ranks
 
     def heard(self, rank: int) -> None:
-        """Note a message from a rank, which therefore does not stand still."""
+        """Record a message from a rank, which shows that the rank does not stand still."""
         self._watched[rank].go_on()
 
     def ask(self, rank: int, ask: Ask) -> Actor:
-        """Note an actor's question, and its wait for the answer; return the actor, new or known."""
+        """Record that an actor waits for the answer to a question; return the actor."""
         place = rank, ask.actor
         actor = self._all.setdefault(place, Actor(*place))
         actor.ns, actor.asks, actor.absent, actor.found = ask.ns, ask, False, False
         return actor
 
     def answer(self, actor: Actor, done_ns: int | None, present_ns: int) -> int:
-        """Let an actor go on; return the present time if its rank must learn the time; otherwise 0.
+        """End an actor's wait; return the present time for an actor that stood still, otherwise 0.
 
-        ``done_ns`` is the end of everything for which the actor asked; None if the limit comes
-        first.
+        ``done_ns`` is the latest end among the operations for which the actor waits; None if the
+        wait's limit comes first.
         """
         asks = actor.asks
         assert asks is not None
@@ -81,7 +84,7 @@ class Actors:
         return now_ns
 
     def will_come(self, place: Place) -> bool:
-        """Note an actor that begins after an unfinished operation; False if it has left already."""
+        """Record an actor that begins after an unfinished operation; False if it has left."""
         if place in self._gone:
             self._gone.remove(place)
             return False
@@ -89,7 +92,7 @@ class Actors:
         return True
 
     def comes(self, place: Place, ns: int) -> bool:
-        """Let an actor that followed an operation begin at `ns`; False if the actor has left."""
+        """Start, at `ns`, an actor that waited for an operation; False if the actor has left."""
         if place not in self._to_come:
             return False
         self._to_come.remove(place)
@@ -116,11 +119,11 @@ class Actors:
     # Actors at stores
 
     def leaves_store(self, place: Place) -> None:
-        """Note the end of an actor's turn at a store."""
+        """Record the end of an actor's turn at a store."""
         self._at_stores.discard(place)
 
     def has_found(self, rank: int, found: Found) -> None:
-        """Note that the key of an actor is set, if the actor still waits for the key."""
+        """Record that an actor has found its key, if the actor still waits for the key."""
         actor = self._all.get((rank, found.actor))
         if actor is not None and actor.asks is not None:
             actor.found = actor.asks.store == CHANGE and actor.asks.question == found.question
@@ -134,9 +137,9 @@ class Actors:
         ]
 
     def found_unseen(self) -> list[Actor]:
-        """Return the waiting actors that found their key, although no rank reported a change.
+        """Return the waiting actors that found their key although no rank reported a change.
 
-        Return none during an actor's turn: the actor may have set the key, and report it next.
+        During an actor's turn the list is empty, because the actor may report the change next.
         """
         if self._at_stores:
             return []
@@ -150,7 +153,7 @@ class Actors:
         return min(clocks, default=math.inf)
 
     def first_with_a_limit(self) -> tuple[int, Actor] | None:
-        """Return the first limit of an actor's question, and the actor; None without limits."""
+        """Return the earliest limit of a wait, and the waiting actor; None without a limit."""
         asking = [
             (actor.asks.limit_ns, actor.rank, actor.number, actor)
             for actor in self._all.values()
@@ -162,7 +165,7 @@ class Actors:
         return limit, actor
 
     def present_ns(self, network_ns: int) -> int:
-        """Return the emulated time of a change at a store, if the change has no time.
+        """Return the emulated time for a change of a store whose time is unknown.
 
         The change gets the earliest clock of a computing rank, but no time before ``network_ns``.
         Messages have moved up to ``network_ns``.
@@ -172,12 +175,12 @@ class Actors:
 
     @property
     def held_up(self) -> bool:
-        """True if an actor cannot go on because a rank computes."""
+        """True if an actor waits for an answer, which a computing rank may delay."""
         return any(actor.asks is not None for actor in self._all.values())
 
     @property
     def all_ask(self) -> bool:
-        """True if there are actors, and each waits without a limit."""
+        """True if there are actors, and all of them wait without a limit."""
         return bool(self._all) and all(
             actor.asks is not None and actor.asks.limit_ns is None for actor in self._all.values()
         )
@@ -191,7 +194,7 @@ class Actors:
         }
 
     def have_reached(self, clocks: dict[int, int]) -> None:
-        """Rely on times that `clocks` returned earlier: all posts before them have arrived."""
+        """Record times that `clocks` returned earlier: all posts before them have arrived."""
         for rank, ns in clocks.items():
             actor = self._all.get((rank, MAIN))
             if actor is not None and actor.asks is None:
@@ -200,10 +203,9 @@ class Actors:
     # Actors at a standstill
 
     def leave_out_who_stands_still(self, now: float, unmet: Sequence[bool]) -> None:
-        """Stop waiting for actors that stand still at `now`, a moment of `time.monotonic`.
+        """Stop waiting for actors that stand still at `now`, a time of `time.monotonic`.
 
-        ``unmet`` is True for a rank if a peer's part is missing in an operation that the rank has
-        posted.
+        ``unmet`` is True for a rank that has posted an operation which a peer has not posted yet.
         """
         for (rank, number), actor in self._all.items():
             if actor.asks is not None or actor.absent:
@@ -218,9 +220,10 @@ class Actors:
                 self.standstills += actor.stood_still
 
     def may_go_on(self, rank: int) -> None:
-        """Wait again for a rank that was left out during a wait in gloo, and can now go on.
+        """Wait again for a rank that was left out during its wait in gloo, and can now continue.
 
-        The rank goes on as soon as a core is free, and may then post from its clock's time on.
+        The rank continues as soon as a core is free, and may then post at any time after its
+        clock's.
         """
         actor = self._all.get((rank, MAIN))
         if actor is not None and actor.absent and not actor.stood_still:
@@ -228,7 +231,7 @@ class Actors:
             self.heard(rank)
 
     def as_far_as_real_time(self, present_ns: int) -> float:
-        """Return the limit in ns for polls of unfinished operations while a rank stands still.
+        """Return the emulated time in ns up to which polls may advance while a rank stands still.
 
         During a standstill, polls let emulated time pass, but no faster than real time.
         """

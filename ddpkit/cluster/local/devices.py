@@ -1,7 +1,7 @@
-"""The devices of a run's ranks, as the timekeeper plays them.
+"""Simulates the devices of a run's ranks, for the timekeeper.
 
-A host's clock does not tell when an item of its device starts or ends. So the timekeeper keeps both
-times of each item, until a rank hears of them.
+A host's clock does not show when an item of its device starts or ends. So the timekeeper stores
+both times of each item until the times are sent to the rank.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ LEAST_LAUNCHES, LEAST_SHARE = 10, 0.2
 
 @dataclass(slots=True)
 class Busy:
-    """Kernels that follow each other without a gap."""
+    """A stretch of kernels that follow each other without a gap."""
 
     start_ns: int
     end_ns: int
@@ -38,7 +38,7 @@ class Busy:
     at_launch: bool  # True if the first kernel starts at its launch
 
     def take(self, later: Busy) -> bool:
-        """Join a stretch that begins within this stretch; return False if there is a gap."""
+        """Extend this stretch by a later one; return False if there is a gap between the two."""
         if not self.start_ns <= later.start_ns <= self.end_ns:
             return False
         self.end_ns = max(self.end_ns, later.end_ns)
@@ -48,14 +48,14 @@ class Busy:
 
 @dataclass(slots=True)
 class Computed:
-    """The compute of a device: of all streams, and of each side stream."""
+    """The stretches of a device's compute, for all streams together and for each side stream."""
 
     all: list[Busy] = field(default_factory=list)
     of: dict[int, list[Busy]] = field(default_factory=dict)
 
 
 class Devices:
-    """The devices of some ranks; as a bool, False if no rank has a device."""
+    """The devices of the ranks that have one; as a bool, False if no rank has a device."""
 
     def __init__(self, ranks: Iterable[int], network: Network, operations: Operations) -> None:
         self._network, self._operations = network, operations
@@ -69,7 +69,7 @@ class Devices:
         return bool(self._times)
 
     def launch(self, rank: int, item: Launch) -> None:
-        """Take an item of a rank's device, and launch the item once its predecessors are done."""
+        """Add an item to a rank's device, and launch the item once its predecessors are done."""
         number, launched_ns, place, work_ns, priority, after, stream = item
         operation = self._operations.posted(rank, number)
 
@@ -90,7 +90,7 @@ class Devices:
         self._operations.when_all_are_done(rank, after, ready)
 
     def note_times(self, rank: int, number: int, start_ns: int, done_ns: int) -> None:
-        """Keep the times of an operation."""
+        """Store the start and the end of an operation."""
         self._times[rank][number] = start_ns, done_ns
 
     def new_times(self, rank: int) -> TimesOf:
@@ -122,7 +122,7 @@ class Devices:
     def _note_kernel(
         self, rank: int, item: Item, launched_ns: int, stream: int, done_ns: int
     ) -> None:
-        """Note a kernel; adjacent kernels are joined."""
+        """Record a kernel, and join it with an adjacent kernel."""
         if done_ns == item.start_ns:
             return
         start_ns, computed = item.start_ns, self._computed[rank]
@@ -138,7 +138,7 @@ def _add(stretches: list[Busy], stretch: Busy) -> None:
 
 
 def _joined(stretches: Iterable[Busy]) -> list[Busy]:
-    """Return stretches in the order of time; an interrupted kernel ends after the interruption."""
+    """Return stretches in the order of time, joined if they touch or overlap."""
     found: list[Busy] = []
     for each in sorted(stretches, key=lambda each: (each.start_ns, -each.end_ns)):
         _add(found, Busy(each.start_ns, each.end_ns, each.kernels, each.at_launch))
@@ -147,7 +147,7 @@ def _joined(stretches: Iterable[Busy]) -> list[Busy]:
 
 @dataclass(slots=True)
 class _Waits:
-    """Kernels that start at their launches, each after a gap."""
+    """A stretch of kernels that start at their launches, each after a gap."""
 
     start_ns: int
     end_ns: int = 0
@@ -165,14 +165,14 @@ class _Waits:
         return not self.gaps or gap_ns <= LONG * self.waited_ns / self.gaps
 
     def kept(self) -> Iterable[Starved]:
-        """Yield the stretch, if it has many launches and the waits take much of the time."""
+        """Yield the stretch if it has many launches, and if waits take much of its time."""
         much = self.waited_ns >= LEAST_SHARE * (self.end_ns - self.start_ns)
         if self.kernels >= LEAST_LAUNCHES and much:
             yield Starved(self.start_ns, self.end_ns, self.kernels, self.waited_ns)
 
 
 def starved(stretches: Iterable[Busy]) -> Iterable[Starved]:
-    """Yield the stretches in which the device waits for launch after launch.
+    """Yield the stretches in which the device waits for one launch after another.
 
     A kernel that starts at its launch, after a gap, has let the device wait for the host. Such
     kernels form one stretch until a kernel or a gap is far longer than the mean gap.

@@ -11,11 +11,11 @@ from ddpkit.simulate.messages.schedules import Schedule
 
 
 def enter(network: Network, ns: int, rank: int, post: PostedCollective, running: int) -> list[Part]:
-    """Enter the part of a rank in a collective, and the parts of absent copies of the rank.
+    """Enter a rank's part of a collective, and the parts of the rank's absent copies.
 
-    ``running`` is the number of members that run. A collective without a root is folded. In a
-    collective with a root, absent ranks have their own parts. One rank may stand for several ranks,
-    so the collective ends at the same time for all ranks.
+    ``running`` is the number of members that run. In a collective without a root, one part stands
+    for a rank and all its copies. In a collective with a root, each absent rank has its own part.
+    One rank may stand for several ranks, so the collective ends at the same time for all ranks.
     """
     members, n = post.members, len(post.members)
     me, some = members.index(rank), running < n

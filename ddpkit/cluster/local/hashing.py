@@ -1,18 +1,18 @@
-"""Ranks with code that depends on hashes get an interpreter each, with a hash seed of its own.
+"""Chooses the runs in which each rank gets its own interpreter and its own hash seed.
 
-The problem. Python hashes text and bytes with a secret that an interpreter draws when it begins.
-Under torchrun each rank is an interpreter, so `hash("weights")` differs from rank to rank, and a
-set of names is iterated in different orders. A program that relies on equal hashes or orders fails
-there. A forked rank has the secret of the forkserver, which all ranks share, so the mistake would
+The problem. Python hashes text and bytes with a random secret, which each interpreter draws at its
+start. Under torchrun each rank is an interpreter, so `hash("weights")` differs from rank to rank,
+and a set of names is iterated in different orders. A program that relies on equal hashes or orders
+fails under torchrun. Forked ranks all have the secret of their forkserver, so the mistake would
 stay hidden.
 
 A secret cannot be changed later, because every dictionary of the process depends on it. It would be
-simple to start all ranks as interpreters, as torchrun does. But each interpreter then imports torch
-by itself, for 2 s of a core's time and 150 MB, where four forked ranks together take 0.1 s.
+simpler to start each rank as a new interpreter, as torchrun does. But each interpreter then imports
+torch itself, which takes 2 s of CPU time and 150 MB. Four forked ranks together start in 0.1 s.
 
-So the launcher reads the code. A script gets separate interpreters if its file calls `hash`, or
-makes a set; a function of a notebook, if it names `hash`. Modules that a script imports are not
-read.
+So the launcher reads the code. A script gets separate interpreters if its file calls `hash` or
+makes a set. A function of a notebook gets separate interpreters if it names `hash`. The launcher
+does not read modules that a script imports.
 
 The seed depends on the seed of the run and on the rank, so a run can be repeated. PYTHONHASHSEED in
 the user's environment takes precedence: then all ranks share its seed, as under torchrun.
@@ -34,7 +34,7 @@ NAMES_HASH = b"\x8c\x04hash"  # in a pickle, the name `hash` in a function's cod
 
 
 def needs_own_interpreters(call: bytes, file: str, is_script: bool) -> bool:
-    """True if the hash seed of a rank can change the behaviour of its code.
+    """True if the code of a run can behave differently on ranks with different hash seeds.
 
     call       the pickle of a function and its arguments
     file       the file of a script; "" if it is run as a module
@@ -50,7 +50,7 @@ def needs_own_interpreters(call: bytes, file: str, is_script: bool) -> bool:
 
 
 def _hashes(code: ast.AST) -> bool:
-    """True if the code hashes, or makes a set other than for a test such as `x in {"a", "b"}`."""
+    """True if code calls `hash`, or makes a set for more than a test such as `x in {"a", "b"}`."""
     nodes = list(ast.walk(code))
     compared = (node.comparators for node in nodes if isinstance(node, ast.Compare))
     tested = {id(each) for comparators in compared for each in comparators}
@@ -65,7 +65,7 @@ def _hashes(code: ast.AST) -> bool:
 
 @contextmanager
 def hash_seed(mine: Assignment) -> Iterator[None]:
-    """A block in which an interpreter that is started gets the hash seed of a rank."""
+    """A block in which a newly started interpreter gets the hash seed of the rank `mine`."""
     if VARIABLE in os.environ:
         yield
         return

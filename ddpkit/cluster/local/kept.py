@@ -1,4 +1,4 @@
-"""The operations that ranks have posted, as the timekeeper keeps them, with their ends."""
+"""Stores, for the timekeeper, the operations that ranks have posted, with their ends."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ class Pending:
     then_met: list[Callable[[int], None]] = field(default_factory=list)  # called with `met_ns`
 
     def meet(self, ns: int) -> None:
-        """Note the time at which the last member has posted."""
+        """Record the time at which the last member has posted."""
         self.met_ns = ns
         waiting, self.then_met = self.then_met, []
         for tell in waiting:
             tell(ns)
 
     def finish(self, end: End | Part | Item) -> None:
-        """Note the end of the operation."""
+        """Record the end of the operation."""
         self.source = _source(end)
         self.finish_at(end.done_ns)
 
     def finish_at(self, ns: int) -> None:
-        """Note the time at which the operation is done."""
+        """Record the time at which the operation is done."""
         self.done_ns, self.end = ns, None
         waiting, self.then = self.then, []
         for tell in waiting:
@@ -47,7 +47,7 @@ class Pending:
 
 
 class Operations:
-    """The operations of all ranks, by number; of finished operations, only the newest are kept."""
+    """The operations of all ranks, by rank and number. Old finished operations are dropped."""
 
     def __init__(self, ranks: int) -> None:
         self._all: dict[tuple[int, int], Pending] = {}  # (rank, number) -> operation
@@ -62,13 +62,13 @@ class Operations:
         return self._all.setdefault((rank, number), Pending())
 
     def withdraw(self, rank: int, number: int) -> Pending:
-        """Forget an operation that a rank has posted, and return it."""
+        """Remove an operation that a rank has posted, and return the operation."""
         operation = self._all.pop((rank, number))
         operation.withdrawn = True
         return operation
 
     def source(self, rank: int, after: After) -> int:
-        """Return the sender of the first operation's message; UNKNOWN if not yet known."""
+        """Return the sender of the message that `after`'s first operation receives, or UNKNOWN."""
         operation = self._all.get((rank, after[0][0])) if after else None
         if operation is None:
             return UNKNOWN
@@ -77,7 +77,7 @@ class Operations:
     def when_all_are_done(
         self, rank: int, after: After, tell: Callable[[int], None], latest: int = 0
     ) -> None:
-        """Call `tell` with the latest of the times in `after`, once all times are known."""
+        """Call `tell` with the latest time of `after`, once all its operations' ends are known."""
         oldest = self._newest[rank] - KEPT
         for place, (number, later) in enumerate(after):
             operation = self._all.get((rank, number))
@@ -93,7 +93,10 @@ class Operations:
         tell(latest)
 
     def meet(self, posts: Mapping[int, tuple[int, int]]) -> None:
-        """Note that all members have posted an operation; `posts` has their numbers and times."""
+        """Record that all members have posted an operation.
+
+        `posts` has the operation's number and time on each rank.
+        """
         last_ns = max(ns for _, ns in posts.values())
         for rank, (number, _) in posts.items():
             self.posted(rank, number).meet(last_ns)
@@ -116,7 +119,7 @@ class Operations:
         self.when_all_are_done(rank, after, tell, latest)
 
     def is_forgotten(self, rank: int, after: After) -> bool:
-        """True if an operation ended so long ago that the end is forgotten."""
+        """True if an operation of `after` ended so long ago that its end is no longer stored."""
         oldest = self._newest[rank] - KEPT
         return any(n <= oldest and (rank, n) not in self._all for n, _ in after)
 

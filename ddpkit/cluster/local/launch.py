@@ -57,7 +57,7 @@ _start_program = multiprocessing.util.spawnv_passfds
 
 
 def warm_up() -> None:
-    """Start the forkserver, which imports torch in the background. Cheap when it runs already."""
+    """Start the forkserver, which imports torch in the background, if it does not run already."""
     if START == "forkserver":
         _context().set_forkserver_preload(["ddpkit.rank.preload"])
         # During the import of torch, SIGUSR2 (which asks for the compiler) would end the
@@ -72,7 +72,7 @@ def warm_up() -> None:
 
 
 def load_compiler_for(call: bytes, file: str, *, values: bool) -> None:
-    """Have the forkserver import torch's compiler, once for all ranks, if the ranks will need it.
+    """Make the forkserver import torch's compiler, once for all ranks, if the ranks need it.
 
     call    the pickle of a function and its arguments
     file    the file of the function: the pickle of a script or a module holds only names
@@ -91,7 +91,7 @@ def load_compiler_for(call: bytes, file: str, *, values: bool) -> None:
 
 
 def load_more_of_compiler() -> None:
-    """Have the forkserver import the next part of torch's compiler, after ranks had to import it.
+    """Make the forkserver import the next part of torch's compiler, which ranks had to import.
 
     A function's code does not show every need, for example a `backward` with a gradient.
     """
@@ -101,7 +101,7 @@ def load_more_of_compiler() -> None:
 
 
 def _server() -> list[int]:
-    """Return the id of this process's forkserver in a list; [] without a forkserver."""
+    """Return a list with the process id of this process's forkserver; [] if there is none."""
     pid = vars(forkserver._forkserver).get("_forkserver_pid")
     return [pid] if pid else []
 
@@ -140,7 +140,7 @@ class RankProcess:
                 self.process.kill()
 
     def close(self, seconds: float) -> None:
-        """Close the pipes of the killed process, and wait for its end at most `seconds`.
+        """Close the pipes of the killed process, and wait at most `seconds` for the process's end.
 
         The forkserver reports the end, and may be busy for a while with importing torch._dynamo.
         """
@@ -151,14 +151,14 @@ class RankProcess:
             self.process.close()
 
     def ask_where(self) -> None:
-        """Have faulthandler write the rank's stack to `crash`, even if it holds the GIL."""
+        """Make faulthandler write the rank's stack to `crash`, even if the rank holds the GIL."""
         pid = self.process.pid
         if hasattr(signal, "SIGUSR1") and pid is not None and self.process.exitcode is None:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGUSR1)
 
     def last_line(self) -> tuple[str, int] | None:
-        """Return the user's line in the newest stack that faulthandler wrote; None without one."""
+        """Return the user's line in the newest stack that faulthandler wrote, or None."""
         while wait([self.crash], 0) and (data := read_bytes(self.crash)):
             self.stack_text += data
         newest = self.stack_text.decode(errors="replace").rpartition("most recent call first")[2]
@@ -231,7 +231,7 @@ def _context() -> Any:
 
 
 def read_bytes(connection: Connection) -> bytes:
-    """Return the available bytes, at most 64 kB; empty at the end of the file."""
+    """Return the available bytes, at most 64 kB; b"" at the end of the file."""
     try:
         if os.name == "posix":
             return os.read(connection.fileno(), 1 << 16)
@@ -241,7 +241,7 @@ def read_bytes(connection: Connection) -> bytes:
 
 
 def _widen(pipe: Connection) -> None:
-    """Let large results come in pieces of 1 MB instead of 64 kB, if Linux allows."""
+    """Enlarge a pipe's buffer from 64 kB to 1 MB, if Linux allows, for large results."""
     if sys.platform.startswith("linux"):
         import fcntl
 
@@ -269,9 +269,10 @@ def _nameless_main() -> Iterator[None]:
 def _own_groups() -> Iterator[None]:
     """A block in which each program that multiprocessing starts leads its own process group.
 
-    A Jupyter kernel that ends or restarts first sends a signal to all children in the kernel's
-    process group. The resource tracker ignores the signal, so Jupyter would wait, and at last kill
-    the kernel. The forkserver and the tracker end anyway when the pipes to the kernel close.
+    When a Jupyter kernel ends or restarts, Jupyter first sends a signal to all processes in the
+    kernel's process group. The resource tracker ignores the signal, so Jupyter would wait, and
+    finally kill the kernel. The forkserver and the tracker end anyway when the pipes to the kernel
+    close.
     """
     home: Any = multiprocessing.util
     before = home.spawnv_passfds
@@ -284,7 +285,7 @@ def _own_groups() -> Iterator[None]:
 
 
 def start_in_own_group(path: bytes, arguments: Sequence[Any], descriptors: Sequence[int]) -> int:
-    """Start a program like `multiprocessing.util.spawnv_passfds`, leading a new process group."""
+    """Start a program like `multiprocessing.util.spawnv_passfds`, in a new process group."""
     program = subprocess.Popen(
         [*arguments],
         executable=path,
@@ -297,9 +298,9 @@ def start_in_own_group(path: bytes, arguments: Sequence[Any], descriptors: Seque
 
 
 def _shorten_sockets_name() -> None:
-    """Give the forkserver's socket, which lies in a temporary folder, a name of legal length.
+    """Make the path of the forkserver's socket, in a temporary folder, short enough to be legal.
 
-    The TMPDIR of a batch system can be too long for a socket's name, and multiprocessing tries no
+    The TMPDIR of a batch system can be too long for a socket's path, and multiprocessing tries no
     other folder.
     """
     config = multiprocessing.current_process()._config  # type: ignore[attr-defined]
@@ -319,7 +320,7 @@ def _shorten_sockets_name() -> None:
 
 @contextmanager
 def _settings() -> Iterator[None]:
-    """A block in which started programs get settings for their libraries.
+    """A block in which started programs get environment variables for their libraries.
 
     The user's own settings take precedence.
     """
@@ -338,7 +339,7 @@ def _settings() -> Iterator[None]:
 
 @contextmanager
 def run_folder() -> Iterator[Path]:
-    """Yield a new folder for one run, removed afterwards."""
+    """Yield a new folder for one run; remove the folder afterwards."""
     folder = Path(tempfile.mkdtemp(prefix=f"ddpkit-{os.getpid()}-"))
     try:
         yield folder
@@ -347,7 +348,7 @@ def run_folder() -> Iterator[Path]:
 
 
 def sweep() -> None:
-    """Remove folders of processes that were killed before they could remove their folders."""
+    """Remove the folders of runs in processes that were killed before they could remove them."""
     if os.name != "posix":
         return
     for folder in Path(tempfile.gettempdir()).glob("ddpkit-*-*"):

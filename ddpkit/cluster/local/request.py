@@ -66,6 +66,6 @@ class Request:
 
     @property
     def somewhere(self) -> LastSeen:
-        """The place of a rank that has sent no news: somewhere in the function."""
+        """The place of a rank that has not reported a line yet: somewhere in the function."""
         name, filename, line = self.function
         return LastSeen((filename, line), "function", function=name)

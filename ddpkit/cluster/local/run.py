@@ -1,4 +1,4 @@
-"""A run on this machine: start the ranks, watch them, gather, explain, and end them all.
+"""A run on this machine: starts, watches and ends the ranks, gathers results, explains errors.
 
 One loop watches the ranks. The loop reads output and results, notices deaths, and looks into the
 ranks' black boxes a few times a second. At the end of every run the loop kills all processes of the
@@ -77,7 +77,7 @@ def run_local(request: Request) -> RunOutcome:
 
 
 class LocalRun:
-    """A run in progress: returned, failed and dead ranks, and their data."""
+    """A run in progress: its returned, failed and dead ranks, and their data."""
 
     def __init__(self, request: Request, folder: Path, stack: ExitStack) -> None:
         self.request, self.folder, size = request, folder, request.processes
@@ -133,7 +133,7 @@ class LocalRun:
     # The loop
 
     def to_the_end(self) -> RunOutcome:
-        """Start the ranks, watch until all return or one fails, and end all ranks."""
+        """Start the ranks, watch them until all return or one fails, and end all ranks."""
         settings = self._settings()
         launch.load_compiler_for(
             self.request.payload[0], self.request.function[1], values=self.request.values
@@ -205,7 +205,7 @@ class LocalRun:
         return self.monitor.disagreement(self.results)
 
     def _say_if_it_stalls(self) -> None:
-        """Print the lines of the ranks once, if no rank has worked for long."""
+        """Print, only once, the ranks' lines of code if no rank has worked for a long time."""
         pids = [ends.process.pid for ends in self.ranks if ends.process.pid is not None]
         if self.stall.is_new(pids, self.timekeeper.happened if self.timekeeper else 0):
             unfinished = set(range(len(self.ranks))) - self.results.keys()
@@ -276,9 +276,9 @@ class LocalRun:
         self.died_ns[rank] = time.perf_counter_ns()
 
     def _take_unsent(self, ended_ns: int) -> dict[str, Scalar]:
-        """Take the spans of ranks that could not send them; return facts about the dead ranks.
+        """Add the spans of ranks that could not send their spans; return facts about dead ranks.
 
-        In emulated time, a rank ends with its last known event.
+        In emulated time, a dead rank's record ends at the rank's last known event.
         """
         facts: dict[str, Scalar] = {}
         for rank, (box, past) in enumerate(zip(self.boxes, self.pasts, strict=True)):
@@ -303,9 +303,9 @@ class LocalRun:
     # Failures
 
     def _all_is_said(self, seconds: float) -> bool:
-        """True if the silent ranks have had the time to report an error or a death.
+        """True if the ranks that have not reported yet had enough time to report a failure.
 
-        A rank that waits for a core gets more time. `seconds`: the time since the first bad news.
+        A rank that waits for a core gets more time. `seconds` is the time since the first failure.
         """
         patience = blame.patience(self.raised, self.died)
         heard = self.results.keys() | self.raised.keys() | self.died.keys()
@@ -324,7 +324,7 @@ class LocalRun:
         )
 
     def _with_late_ranks(self, wrong: Mismatch) -> Mismatch:
-        """Give the other ranks of a disagreement a moment to come to the call."""
+        """Wait a moment until more ranks have made the call on which ranks disagree."""
         give_up, ended = time.monotonic() + LATE, self.raised.keys() | self.died.keys()
         while self.monitor.late(wrong) - ended and time.monotonic() < give_up:
             time.sleep(0.02)
@@ -332,7 +332,7 @@ class LocalRun:
         return wrong
 
     def _failure(self) -> RunFailed:
-        """Return the cause of the failure, chosen from the news of all ranks."""
+        """Return the error with the cause of the failure, chosen from the failures of all ranks."""
         disagreement = self.monitor.disagreement(self.results)
         if disagreement is not None:
             disagreement = self._with_late_ranks(disagreement)
@@ -340,7 +340,7 @@ class LocalRun:
         return blame.blame(self.raised, deaths, disagreement, self.results)
 
     def _death(self, rank: int) -> Death:
-        """Return the death of a rank with its line, from its last words or from its black box."""
+        """Return the death of a rank with its line, from its last stack or from its black box."""
         frame = self.ranks[rank].last_line()
         seen = LastSeen(frame) if frame is not None else self.monitor.last_seen(rank)
         return blame.process_death(self.died[rank], seen or self.request.somewhere)
@@ -355,9 +355,9 @@ class LocalRun:
         return doing
 
     def _doing(self) -> dict[int, Doing]:
-        """Return the action of each unfinished rank; ask the ranks, and wait a moment for answers.
+        """Return the action of each unfinished rank, after asking the ranks for their stacks.
 
-        If a rank holds the GIL, its answer is newer than its black box.
+        If a rank holds the GIL, its stack is newer than its black box.
         """
         unfinished = [r for r in range(self.request.processes) if r not in self.results]
         self.monitor.look(self.results)  # before the signal, which ends a system call
@@ -372,10 +372,10 @@ class LocalRun:
         return doing | self._heard_of({rank: lines.get(rank) for rank in unfinished})
 
     def _heard_of(self, lines: Mapping[int, Where | None]) -> dict[int, Doing]:
-        """Return the actions of ranks with an outdated status, after waiting for a newer status.
+        """Return the actions of ranks with an outdated status, after waiting for a new status.
 
-        A rank that has just come to its line has not yet reported a wait there. Ranks with a
-        current status are left out: the signal may have sent these ranks on.
+        A rank that has just reached its line has not yet reported a wait in this line. Ranks with a
+        current status are left out, because the signal may have ended their waits.
         """
         behind = {
             rank: (line, self.monitor.beat(rank))
@@ -391,7 +391,7 @@ class LocalRun:
         return {rank: self.monitor.doing(rank, line) for rank, (line, _) in behind.items()}
 
     def end(self) -> None:
-        """End every process of the run. Never fails, never waits long."""
+        """End every process of the run. The method never raises and never waits long."""
         with interrupts_held():
             for ends in self.ranks:
                 ends.kill()

@@ -1,13 +1,13 @@
-"""Notices a run in which no process works, for any kind of wait.
+"""Detects a run in which no process works, whatever the processes wait for.
 
-The monitor knows waits for communication. A rank may also wait for a lock, a queue, a subprocess, a
-worker of a data loader or a remote procedure call, and no library tells of such waits. So this
-module looks at the ranks from outside, together with their children: a process that waits uses no
-processor, and reads and writes nothing.
+The monitor knows only waits for communication. A rank may also wait for a lock, a queue, a
+subprocess, a worker of a data loader or a remote procedure call, and no library reports such waits.
+So this module looks at the ranks from outside, together with their children: a process that waits
+uses no processor, and reads and writes nothing.
 
-A rank that sleeps, or waits for a person, looks the same. So a stalled run is not ended; the lines
-of its ranks are printed, once. Only Linux shows the work of processes; on other systems nothing is
-noticed.
+A rank that sleeps, or waits for a person, looks the same. So ddpkit does not end a stalled run, but
+prints once the lines of code in which its ranks are. Only Linux reports the work of processes; on
+other systems a stall is not detected.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
 
 
 class WorkSoFar(NamedTuple):
-    """The work of a process so far."""
+    """The work of a process so far: its CPU time, and the bytes that it has read and written."""
 
     ticks: int  # CPU time, in the system's ticks
     bytes: int  # bytes read and written, in files, pipes and sockets
 
 
 class Stall:
-    """Watches the processes of a run."""
+    """Watches the processes of a run, and detects a stall."""
 
     def __init__(self, patience: float | None = None) -> None:
         self.patience = PATIENCE if patience is None else patience
@@ -44,7 +44,7 @@ class Stall:
         self._printed, self._happened = False, 0
 
     def is_new(self, pids: Iterable[int], happened: int = 0) -> bool:
-        """Return True once, when the processes and their children have stood still for long.
+        """Return True once, when the processes and their descendants have done nothing for long.
 
         happened  the number of past events of an emulated network, for which ranks may wait
         """
@@ -69,7 +69,7 @@ class Stall:
 
 
 def work_of(pids: Iterable[int]) -> dict[int, WorkSoFar]:
-    """Return the work of processes and of all their descendants; {} off Linux."""
+    """Return the work of processes and their descendants, by process id; only on Linux, else {}."""
     found: dict[int, WorkSoFar] = {}
     left = list(pids)
     while left:
@@ -91,13 +91,13 @@ def _name_and_ticks(stat: Path) -> tuple[bytes, int]:
 
 
 def _polling(home: Path) -> int:
-    """Return the CPU time of a process's threads that only look for messages, in ticks."""
+    """Return the CPU time, in ticks, of a process's threads that only poll for messages."""
     each = (_name_and_ticks(stat) for stat in home.glob("task/*/stat"))
     return sum(ticks for name, ticks in each if name.startswith(POLLS))
 
 
 def _moved(home: Path) -> int:
-    """Return the bytes that a process has read and written; 0 if the system does not tell."""
+    """Return the number of bytes that a process has read and written; 0 if unknown."""
     with suppress(OSError):
         lines = (home / "io").read_bytes().splitlines()
         return sum(int(line.split()[1]) for line in lines if line[1:5] == b"char")

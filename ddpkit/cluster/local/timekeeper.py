@@ -1,35 +1,36 @@
-"""The timekeeper: it lets a cluster's emulated time pass, in one order for all ranks.
+"""The timekeeper: a thread that advances a cluster's emulated time, in one order for all ranks.
 
 The problem. Each rank has its own clock, and messages of several ranks share links. Which rank
 comes first on a link, which message a receive from any rank takes, and whether an operation is done
-when a rank looks: all of this depends on acts of further ranks at earlier emulated times, and these
-acts may come later in real time.
+when a rank looks: all of this depends on actions of other ranks at earlier emulated times, and
+these actions may come later in real time.
 
 It would be simpler to let each rank compute its own ends, from times that its peers leave in shared
-memory. This way was tried, and is right only if links are not shared: two groups got the whole
-bandwidth each, and a receive from any rank took the first message in real time.
+memory. An earlier version did this. It is correct only if links are not shared: two groups each got
+the whole bandwidth, and a receive from any rank took the message that came first in real time.
 
-So a thread in the launcher has the one `simulate.Network` of the run. Ranks tell the thread their
-posts, and ask for the ends of operations. The thread is conservative: no event happens before it is
-certain that no rank can still post an earlier event.
+So a thread in the launcher has the only `simulate.Network` of the run. Ranks report their posts to
+the thread, and ask it for the ends of operations. The thread is conservative: no event happens
+before it is certain that no rank can still post an earlier event.
 
-- A rank that computes can post from its clock's time on. The clock is known from the rank's last
-  message, and from the CPU time that its thread has used since then (Linux shows the CPU time of
-  threads of other processes; on other systems the timekeeper waits for the rank's next message).
+- A rank that computes can post at its clock's time or later. The clock is known from the rank's
+  last message, and from the CPU time that its thread has used since then (Linux shows the CPU time
+  of threads of other processes; on other systems the timekeeper waits for the rank's next message).
 - A rank that waits for an operation can post after the operation's end. An event of the network
   ends the wait, so the rank posts nothing before this event.
-- A rank that waits up to a limit can post from the limit on.
+- A rank that waits up to a limit can post at the limit or later.
 
-The rank with the smallest time can always go on, so no rank waits forever because of the order.
+The rank with the earliest time can always continue, so no rank waits forever because of the order.
 
-What must hold: a rank tells of a post before its clock goes on (`protocol.emulation.ClockPage`). So
-when the clock is seen past a time, all posts before this time have arrived.
+What must hold: a rank reports a post before its clock runs again (`protocol.emulation.ClockPage`).
+So when the launcher sees that the clock is past a time, all posts before this time have arrived.
 
-What would break it: a rank that waits outside ddpkit's view, in a lock, a thread's `join` or the
-store. Such a rank neither computes nor waits for the network. After `STANDSTILL` seconds without
-CPU time, the timekeeper no longer waits for this rank; its later posts count from the present time
-on. Meanwhile, polls of unfinished operations move no clock faster than real time: otherwise a loop
-around `is_completed` would be years ahead. The run's trace reports such cases in its fact "order".
+What would break it: a rank that waits where ddpkit cannot see the wait, in a lock, a thread's
+`join` or the store. Such a rank neither computes nor waits for the network. After `STANDSTILL`
+seconds without CPU time, the timekeeper no longer waits for this rank; its later posts get the
+network's present time or a later time. Meanwhile, polls of unfinished operations advance clocks no
+faster than real time. Otherwise a loop around `is_completed` would advance a clock by years. The
+run's trace reports such cases in its fact "order".
 """
 
 from __future__ import annotations
@@ -78,7 +79,7 @@ SHORT, LONG = 0.001, 0.02  # seconds between two looks at the awaited clocks
 
 
 class Timekeeper(threading.Thread):
-    """Serves the ranks of one run; see the module's docstring."""
+    """The thread that serves the ranks of one run; see the module's docstring."""
 
     def __init__(
         self,
@@ -116,7 +117,10 @@ class Timekeeper(threading.Thread):
         self._over = threading.Event()
 
     def serve(self, rank: int, pid: int, main: Connection, others: Connection) -> None:
-        """Serve a rank that has been started; call before `start`."""
+        """Add a started rank to the ranks that the thread serves.
+
+        Call this method before `start`.
+        """
         speed = math.inf if self._counted else self._speeds[rank]
         self._actors.watch(rank, Watched(self._pages[rank], pid, speed))
         self._served += 1
@@ -126,7 +130,7 @@ class Timekeeper(threading.Thread):
 
     @property
     def facts(self) -> dict[str, Scalar]:
-        """Facts about the emulation for the trace."""
+        """Facts about the emulation, by name, for the trace."""
         facts: dict[str, Scalar] = {"time": "emulated"}
         if speed := speed_text(self._speeds):
             facts["speed"] = speed
@@ -136,7 +140,7 @@ class Timekeeper(threading.Thread):
 
     @property
     def stands(self) -> bool:
-        """True if all ranks wait, some have devices, and no event is left."""
+        """True if all ranks wait, some ranks have devices, and the network has no event left."""
         return self._stands and bool(self._devices)
 
     def stop(self) -> None:
@@ -235,7 +239,7 @@ class Timekeeper(threading.Thread):
             )
 
     def _meet(self, rank: int, post: PostedSend | PostedCollective) -> None:
-        """Note a rank's part of an operation; gloo ends operations that all members have posted."""
+        """Record that a rank has posted an operation; gloo can end it once all members have."""
         if isinstance(post, PostedCollective):
             key: Hashable = post.group, post.seq
             expected = self._running(post.members)
@@ -256,7 +260,7 @@ class Timekeeper(threading.Thread):
             self._operations.meet(self._posts.pop(key))
 
     def _withdraw(self, rank: int, post: PostedSend | PostedCollective) -> None:
-        """Forget a rank's part of an operation that gloo has refused without a trace."""
+        """Remove all effects of a rank's post, because gloo has refused the operation."""
         operation = self._operations.withdraw(rank, post.number)
         for posted in (operation.end, *operation.stand_ins):
             if posted is not None:
@@ -305,7 +309,7 @@ class Timekeeper(threading.Thread):
             operation.end, part.then = part, operation.finish
 
     def _found(self, rank: int, post: PostedSend, source: int) -> None:
-        """Tell a rank the sender of its message; the sender waits in gloo for this rank."""
+        """Tell a rank the sender of its message, because the sender waits in gloo for this rank."""
         self._meet(rank, post._replace(peer=source))
         self._send(rank, False, Source(post.number, source))
 
@@ -325,20 +329,20 @@ class Timekeeper(threading.Thread):
         self._operations.when_all_are_done(rank, ((follow.number, 0),), begin)
 
     def _store_used(self, rank: int, used: StoreUsed) -> None:
-        """Let all actors that wait for a key look again, from the time of a change on."""
+        """End an actor's turn at a store; after a change, make all waiting actors check again."""
         self._actors.leaves_store((rank, used.actor))
         if used.changed:
             ns = self._actors.present_ns(self._network.now_ns) if used.ns is None else used.ns
             self._look_again(self._actors.wait_for_a_change(), ns)
 
     def _look_again(self, actors: Sequence[Actor], ns: int) -> None:
-        """Answer actors that wait for a change of a store; the first reported change counts."""
+        """Answer actors that wait for a change of a store with the first reported change."""
         for actor in actors:
             if actor.asks is not None and all(actor is not each for each, _ in self._known):
                 self._know(actor, actor.asks, max(actor.asks.ns, ns))
 
     def _running(self, members: Sequence[int]) -> int:
-        """Return the number of members with a process of their own; other members are copies."""
+        """Return the number of members that run; the other members are absent copies."""
         return bisect_left(members, len(self._pages))  # members are sorted by rank
 
     def _message(self, rank: int, post: PostedSend, ns: int) -> End:
@@ -350,7 +354,7 @@ class Timekeeper(threading.Thread):
     # Time
 
     def _go_on(self) -> bool:
-        """Let time pass as far as it can, and answer all questions with known answers."""
+        """Advance time as far as possible; return True if an actor has got an answer."""
         network, moved = self._network, False
         self._look_again(self._actors.found_unseen(), self._actors.present_ns(network.now_ns))
         while True:
@@ -386,7 +390,7 @@ class Timekeeper(threading.Thread):
             self._actors.unreachable(actor)
 
     def _send(self, rank: int, to_main: bool, message: Due | Source | DeviceTimes) -> bool:
-        """Send a rank a message; False if the rank has ended."""
+        """Send a message to a rank; return False if the rank has ended."""
         try:
             self._connections[rank, to_main].send(message)
         except OSError:

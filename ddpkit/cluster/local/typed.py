@@ -14,10 +14,10 @@ LOOK = 0.2  # seconds between two looks at a terminal that belongs to the shell
 
 
 def standard_input() -> Connection | None:
-    """Return the standard input for rank 0; None without one.
+    """Return the standard input for rank 0; None if the launcher has no standard input.
 
-    The rank itself reads a file or a pipe. Typed text of a terminal is handed on by a thread: a
-    rank has its own process group, which the terminal would stop for reading.
+    The rank itself reads a file or a pipe. A thread passes on the text that is typed in a terminal,
+    because the terminal would stop the rank's own process group for reading.
     """
     if os.name != "posix":
         return None

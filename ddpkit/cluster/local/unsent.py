@@ -1,4 +1,4 @@
-"""The record of a rank that could not send it: the rank was killed, or waited until the end."""
+"""Reads the record of a rank that could not send it: the rank was killed, or was still waiting."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ KINDS = (*COMPUTE_KINDS, OPERATIONS, "step")  # kinds of stretches: everything b
 
 @dataclass(frozen=True, slots=True)
 class KeptCall:
-    """A call, and its times as plain numbers."""
+    """A call of a killed rank, with its times as plain numbers."""
 
     times: Times
     call: RecordedCall
@@ -33,16 +33,16 @@ class KeptCall:
 
 
 class Unsent:
-    """The record of one rank until its end, from the files that have outlived the rank.
+    """The record of one rank until its end, from the files that remain after the rank's death.
 
     A call in progress lasts until the end. The files lack the rank's compute after its last
-    finished stretch, and the times of a backward's gradients, except for the last gradient.
+    finished stretch. For a backward pass, the files have only the time of the last gradient.
     """
 
     def __init__(
         self, rank: int, world_size: int, box: BlackBox, past: Past, until_ns: int = 0
     ) -> None:
-        """``until_ns`` is the observed end of the rank; 0 if only its record tells the end."""
+        """``until_ns`` is the observed end of the rank; 0 if only the record shows the end."""
         self._rank, self._everybody = rank, tuple(range(world_size))
         calls = box.last_calls()
         known = [(call, past.times(index)) for index, call in calls.items()]
@@ -69,7 +69,7 @@ class Unsent:
         return max([*of_calls, *(stretch.end for stretch in self._stretches)], default=0)
 
     def record(self) -> tuple[list[Span], Dropped]:
-        """Return the kept spans, and the number of lost spans and steps."""
+        """Return the spans in the files, and the numbers of lost spans and steps."""
         begin = self._begin()
         calls = [kept for kept in self._calls if kept.posted >= begin]
         stretches = [stretch for stretch in self._stretches if stretch.start >= begin]
@@ -94,7 +94,7 @@ class Unsent:
         return spans, Dropped(gone, self._steps_gone(stretches) if gone else 0)
 
     def _begin(self) -> int:
-        """Return the time from which the record is complete; 0 if nothing is lost."""
+        """Return the time from which on the record is complete; 0 if nothing is lost."""
         calls_lost, stretches_lost = self._lost
         begin = self._calls[0].posted if calls_lost and self._calls else 0
         return max(begin, self._stretches[0].start if stretches_lost else 0)
@@ -114,7 +114,7 @@ class Unsent:
         return replace(span, args={**span.args, UNENDED: 1})
 
     def _steps_gone(self, kept: list[KeptStretch]) -> int:
-        """Return the number of steps that ended before the first kept step."""
+        """Return the number of steps that ended before the first step in the files."""
         for kind in STEP_ENDS:
             if numbers := [stretch.more for stretch in kept if stretch.kind == kind]:
                 return numbers[0] - 1

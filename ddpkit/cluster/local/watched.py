@@ -1,4 +1,4 @@
-"""The clock of a computing rank, seen by the launcher from outside."""
+"""Reads, from the launcher, the clock of a rank that computes, and detects a standstill."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ NOTABLE_NS = 100_000  # CPU time that shows a main thread at work
 
 
 class ThreadState(NamedTuple):
-    """A thread as the system shows it."""
+    """The name, the state and the CPU time of a thread, as Linux reports them."""
 
     ready: bool  # runs, would run if it had a core, or is stopped
     ticks: int  # CPU time, in ticks of 10 ms
 
 
 def threads(pid: int) -> dict[int, ThreadState]:
-    """Return the threads of a process, by native id; none off Linux."""
+    """Return the threads of a process, by native id; {} if the system is not Linux."""
     folder, found = f"/proc/{pid}/task", {}
     with suppress(OSError):  # the process has ended, or this is not Linux
         for thread in os.listdir(folder):  # `pathlib` would take three times as long
@@ -46,15 +46,16 @@ def threads(pid: int) -> dict[int, ThreadState]:
 
 
 def is_ready(pid: int) -> bool:
-    """True if a thread of a process runs, would if it had a core, or is stopped; False off Linux.
+    """True if a thread of a process runs, waits for a core, or is stopped.
 
-    All threads count: while the main thread waits for the GIL, the holder may wait for a core.
+    False if the system is not Linux. All threads count: while the main thread waits for the GIL,
+    the holder may wait for a core.
     """
     return _is_any_ready(threads(pid))
 
 
 def served_ns(pid: int) -> int:
-    """Return the CPU time of a process's main thread, in ns; 0 if the system does not tell."""
+    """Return the CPU time of a process's main thread in ns; 0 if the system does not report it."""
     try:
         return int(Path(f"/proc/{pid}/task/{pid}/schedstat").read_bytes().split()[0])
     except (OSError, IndexError):
@@ -63,7 +64,7 @@ def served_ns(pid: int) -> int:
 
 @dataclass(slots=True)
 class Rest:
-    """A stretch of time in which the looks found no thread ready, and almost no CPU time used."""
+    """A period in which no thread was found ready to run, and almost no CPU time was used."""
 
     since: float = field(default_factory=time.monotonic)
     looks: int = 0
@@ -71,7 +72,7 @@ class Rest:
     used: int = 0  # CPU time at the rest's beginning
 
     def look(self, now: float, used: int, notable: int, *, ready: bool) -> None:
-        """Look at the threads: the rest goes on, or begins again."""
+        """Add one look at the threads. The period begins again if a thread has worked."""
         if ready or used > self.used + notable:
             self.used, self.since, self.looks = used, now, 0
         else:
@@ -79,13 +80,13 @@ class Rest:
         self.looked = now
 
     def is_longer_than(self, seconds: float, now: float) -> bool:
-        """True if the rest has lasted more than `seconds`, and at least `LOOKS` looks saw it."""
+        """True if the period is longer than `seconds`, and has had at least `LOOKS` looks."""
         return now - self.since > seconds and self.looks >= LOOKS
 
 
 @dataclass(slots=True, eq=False)
 class Watched:
-    """The main thread of a rank that computes, as seen from outside."""
+    """The main thread of a rank, as the launcher sees the thread from outside."""
 
     page: ClockPage
     pid: int
@@ -97,12 +98,12 @@ class Watched:
     files: dict[str, int] = field(default_factory=dict)  # path in /proc -> open file
 
     def go_on(self) -> None:
-        """Note that the rank does not stand still."""
+        """Record that the rank does not stand still."""
         for rest in (self.main, self.main_but_agent, self.process, self.process_but_agent):
             rest.since, rest.looks = time.monotonic(), 0
 
     def ns(self) -> int:
-        """Return a time that the rank's clock has reached; 0 if unknown."""
+        """Return a lower bound of the rank's clock, in ns; 0 if unknown."""
         reading = self.page.read()
         if reading is None:
             return 0
@@ -114,12 +115,12 @@ class Watched:
         return reading.ns + int(max(0, used - reading.cpu_ns) / self.speed)
 
     def used_ns(self) -> int | None:
-        """Return the CPU time of the thread, in ns; None if the system does not tell."""
+        """Return the CPU time of the thread in ns; None if the system does not report it."""
         text = self._tells(f"/proc/{self.pid}/task/{self.pid}/schedstat")
         return int(text.split(b" ", 1)[0]) if text else None
 
     def _tells(self, path: str) -> bytes:
-        """Return the present content of a file of the system; b"" if the file is missing."""
+        """Return the present content of a file in /proc; b"" if the file is missing."""
         if not sys.platform.startswith("linux"):
             return b""
         try:
@@ -137,11 +138,11 @@ class Watched:
         self.page.close()
 
     def stands_still(self, now: float, *, unmet: bool) -> bool:
-        """True if the thread has used no CPU time for so long that nobody should wait for it.
+        """True if the thread has used no CPU time for so long that the timekeeper should not wait.
 
-        ``unmet``: a peer's part is missing in an operation that the rank has posted. Only then may
-        the rank wait in gloo for an event of emulated time; otherwise it waits for bytes on their
-        way.
+        ``unmet`` is True if the rank has posted an operation which a peer has not posted yet. Only
+        then may the rank wait in gloo for an event of emulated time. Otherwise the rank waits for
+        bytes that gloo is moving.
         """
         used = self.used_ns() or 0
         main, others = self.main, self.main_but_agent

@@ -1,4 +1,4 @@
-"""An attempt of a job: torchrun starts all ranks again after a failure, and may keep the store.
+"""Gives each attempt of a job its own part of the store, which torchrun may keep after a failure.
 
 The previous attempt left addresses of dead ranks in the store. The new attempt must not read them.
 There is no number of the attempt: the agent of each host counts only the failures on the agent's
@@ -38,7 +38,7 @@ def _ask(store: Any, rank: int) -> str:
 
 
 def _answer(store: Any, size: int) -> str:
-    """Answer all words in the store, old words too, until every rank has the name."""
+    """Answer all words in the store, also words of old attempts, until every rank has the name."""
     name, give_up = (
         f"ddpkit/{secrets.token_hex(8)}",
         time.monotonic() + store.timeout.total_seconds(),
@@ -57,7 +57,7 @@ def _answer(store: Any, size: int) -> str:
 
 
 def in_words(restarts: Iterable[int]) -> str:
-    """Return the highest count of restarts on any host: "1 of 2"; "" before any restart."""
+    """Return the highest count of restarts on any host, such as "1 of 2"; "" before any restart."""
     counted = set(restarts)
     most = os.environ.get("TORCHELASTIC_MAX_RESTARTS", "?")
     return f"{max(counted)} of {most}" if any(counted) else ""

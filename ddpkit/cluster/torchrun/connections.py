@@ -52,7 +52,7 @@ def connect(store: Any, rank: int, size: int, address: str) -> tuple[Connection,
 
 
 def _callers(server: socket.socket, secret: bytes) -> Iterator[tuple[int, socket.socket]]:
-    """Yield each caller's rank and socket. A caller without the secret is disconnected."""
+    """Yield the rank and the socket of each caller. A caller without the secret is disconnected."""
     give_up = time.monotonic() + PATIENCE
     while True:
         try:

@@ -47,7 +47,7 @@ def say_once(text: str) -> None:
 
 
 class NotUnderTorchrun(ClusterError):
-    """A check's run cannot be made on the job's ranks. The judge catches the error.
+    """Raised if a check's run is impossible on the job's ranks. The judge catches this error.
 
     The judge prints the `reason`.
     """
@@ -56,13 +56,13 @@ class NotUnderTorchrun(ClusterError):
 
 
 class TooFewRanks(NotUnderTorchrun):
-    """A check's run needs more ranks than the job has."""
+    """Raised if a check's run needs more ranks than the job has."""
 
     reason = "torchrun started too few ranks"
 
 
 class NoEmulatedTime(NotUnderTorchrun):
-    """A check judges by emulated time, which ranks of torchrun do not have."""
+    """Raised if a check judges by emulated time, which ranks of torchrun do not have."""
 
     reason = "under torchrun there is no emulated time, by which the check judges"
 
@@ -71,8 +71,8 @@ class NoEmulatedTime(NotUnderTorchrun):
 def checking() -> Iterator[None]:
     """Raise TooFewRanks in the block if a run needs more ranks than the job has.
 
-    Outside the block, the run is skipped. A check would take the empty results of a skipped run for
-    a wrong answer.
+    Outside the block, such a run is skipped, with empty results. A check would mistake these empty
+    results for a wrong answer.
     """
     here = job() if active() else None
     if here is not None:
@@ -127,7 +127,7 @@ class TorchrunJob:
         return bool(self.rank) and self.rank == min(filter(None, self.on_this_host()))
 
     def fail(self, error: BaseException) -> NoReturn:
-        """Record the error in torchrun's report, and leave the explanation to rank 0."""
+        """Record the error in torchrun's report, and exit; rank 0 prints the explanation."""
         from torch.distributed.elastic.multiprocessing.errors import get_error_handler
 
         said = report(error)
@@ -148,8 +148,8 @@ class TorchrunJob:
     def leave(self) -> None:
         """Send a goodbye, so that the end of the rank does not count as a failure.
 
-        End gloo's threads before the interpreter ends. A thread that frees a tensor after the end
-        of the interpreter aborts the process.
+        The method also ends gloo's threads before the interpreter ends. A thread that frees a
+        tensor after the end of the interpreter aborts the process.
         """
         self.messenger.leave()
         if self.watcher is not None:
@@ -162,7 +162,7 @@ class TorchrunJob:
         return next(ranks for ranks in self.hosts if self.rank in ranks)
 
     def agree(self, mine: Place) -> Place:
-        """Return a place for the ranks of all hosts: NCCL if every host has enough GPUs for NCCL.
+        """Return the device and the backend for all hosts' ranks: NCCL if all hosts can use it.
 
         Raises ClusterError if the ranks do not all compute on the same device.
         """

@@ -1,4 +1,4 @@
-"""Each rank's end of the connection to rank 0: sends news, and ends the rank after rank 0.
+"""Each rank's connection to rank 0: sends news to rank 0, and ends the rank when rank 0 is gone.
 
 `watcher` has rank 0's end. A closed connection tells the peer about the end of the process.
 """
@@ -29,8 +29,8 @@ HEAD_START = 0.5  # seconds; a rank at fault ends earlier than peers, so torchru
 class Messenger:
     """Sends rank 0 news of the rank, and ends the process when rank 0 is gone.
 
-    If rank 0 ends without a message, a single rank of each host reports the death. The reporting
-    rank is the rank with a `death_of_rank_0`, the death to report.
+    If rank 0 ends without a message, only one rank of each host reports the death: the rank that
+    has a `death_of_rank_0`.
     """
 
     def __init__(self, rank: int, line: Connection, death_of_rank_0: Death | None = None) -> None:
@@ -87,7 +87,7 @@ class Messenger:
 
 
 def say(error: BaseException) -> None:
-    """Print the kind and the message of an error, as a notebook would show both."""
+    """Print the type and the message of an error, as a notebook shows them."""
     kind = "KeyboardInterrupt" if isinstance(error, KeyboardInterrupt) else type(error).__name__
     sys.stdout.flush()
     print(f"{kind}: {error}", file=sys.stderr, flush=True)

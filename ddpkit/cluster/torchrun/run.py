@@ -1,8 +1,8 @@
 """Runs on ranks started by torchrun, srun or a similar launcher.
 
 Every rank executes the whole script. A run calls the function in place, on the first `world_size`
-ranks of the job. All ranks of the job get all results, so the script continues alike on every rank.
-Outside a run, only rank 0 prints.
+ranks of the job. All ranks of the job get all results, so the script continues in the same way on
+every rank. Outside a run, only rank 0 prints.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Rank 0 watches over a torchrun job. Rank 0 ends a failed job, and explains the failure.
+"""Watches a torchrun job from rank 0, which ends a failed job and explains the failure.
 
 In a local run, the launcher reads the ranks' black boxes and kills the ranks. In a torchrun job,
 torchrun has started the ranks, possibly on several hosts. Therefore each rank sends rank 0 the
 contents of the rank's black box (`messenger`), and rank 0 examines all boxes (`Watcher`). After the
-explanation of a failure, rank 0 ends. All connections close with rank 0, and each rank ends with
-the rank's connection. torchrun adds a separate report.
+explanation of a failure, rank 0 ends. All connections close when rank 0 ends, and each rank ends
+when its connection closes. torchrun adds a separate report.
 """
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ class Watcher:
 
 
 class WatchedRun:
-    """A run in progress, as far as the ranks have sent news."""
+    """A run in progress, as known from the news that the ranks have sent."""
 
     def __init__(self, request: Request) -> None:
         self.boxes = [RemoteBox() for _ in range(request.world_size)]
@@ -183,7 +183,7 @@ class WatchedRun:
 
 
 class RemoteBox:
-    """The black box of a rank on any host, as far as the rank has sent news."""
+    """The black box of a rank on any host, made from the news that the rank has sent."""
 
     def __init__(self) -> None:
         self._status: RankStatus | None = None

@@ -219,7 +219,7 @@ class Uncomputed:
     # Functional collectives
 
     def _communicate(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Run a functional collective, but make its copies in Python:
+        """Run a functional collective, but make its copies in Python.
 
         C++ would touch all memory.
         """

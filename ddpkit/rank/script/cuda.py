@@ -106,7 +106,7 @@ def _replace(home: Any, name: str, wrapped: Callable[..., Any]) -> None:
         return wrapped(original, *args, **kwargs)
 
     setattr(home, name, wrapper)
-    # TorchScript's table: id of a function -> operation
+    # TorchScript finds an operation by the id of its function, in this table
     known = torch_private.builtin_table()
     if known and id(original) in known:  # a table made later will hold the wrapper
         known[id(wrapper)] = known[id(original)]
