@@ -78,10 +78,10 @@ class Cluster:
     ```python
     cluster = Cluster(4)
     run = cluster.run(lambda: dist.get_rank() ** 2)
-    run.results                                        # [0, 1, 4, 9] ```
-    No process lives between runs, so there is nothing to close; `with Cluster(4) as cluster:`
-    works too, after `close()`, the cluster refuses further runs. Under torchrun a cluster uses the
-    first
+    run.results                                        # [0, 1, 4, 9]
+    ```
+    No process lives between runs, so there is nothing to close; `with Cluster(4) as cluster:` works
+    too. After `close()`, the cluster refuses further runs. Under torchrun a cluster uses the first
     `world_size` ranks that torchrun started.
 
     `link="1 Gbit/s, 200 us"` gives each rank an emulated machine with a link of that bandwidth and
@@ -89,29 +89,31 @@ class Cluster:
     time of its compute, divided by its speed, plus the time of its messages. `time.perf_counter()`
     and `time.sleep()` inside a rank, traces and pictures all use emulated time, and waits cost no
     real time (docs/emulation.md). `link={"default": "10 Gbit/s", 3: "100 Mbit/s"}` gives ranks
-    their own links. The ranks of a host share a link to the other hosts with `link={"hosts of": 4,
-    "inside": "300 GB/s, 3 us", "between": "100 Gbit/s, 10 us"}`. Names stand for the links of real
-    hosts: ``"hosts of 8 H100, InfiniBand 400 Gbit/s per GPU"`` (`ddpkit.networks`). With
-    `link="unlimited"` messages take no time (`ddpkit.link`). `speed=0.5` makes all machines half as
-    fast as this computer, `speed={3: 0.5}` only rank 3's; with `speed=math.inf` compute takes no
-    time. `machine="A100"` counts compute instead of measuring it: each operation takes the time
-    that it would take on an A100, and this time is the same to the nanosecond in every run
-    (docs/emulation.md lists the names). A machine can also be given by numbers, `machine="1
-    TFLOP/s, 100 GB/s, 64 MB, 5 us"`, by a file, `machine="mine.json"`, or for each rank,
-    `machine={"default": "V100", 3: "K80"}`. Each named GPU has a host, which launches operations on
-    the device without waiting for them; `machine="device of mine.json"` adds a host to the machine
-    of a file. Without `link=` the network takes no time, as with `link="unlimited"`. `speed=` also
-    scales a counted time: `speed=0.5` doubles the time of every operation. `values=False`, with
-    `machine=`, counts operations on large tensors without computing them, so a model may be larger
-    than this computer (docs/emulation.md, "Without values"). With `alike=8`, ranks 0 to 7 run, and
-    rank r is a copy of rank r mod 8. `device="cuda"` gives every rank a GPU, moves the arguments of
-    a run there, and makes the GPU the rank's default device. With at least as many GPUs as ranks,
-    the backend is NCCL; with fewer, ranks share GPUs, and the backend is gloo. `DDPKIT_DEVICE=cuda`
-    in the environment does the same for all cells, except for emulated clusters, which compute on
-    the CPU. `record=False` leaves forward, backward and optimizer out of the trace. `strict=True`
-    ends a run at the first line that uses a tensor in flight. Such a line changes a tensor between
-    an isend, or a collective with async_op=True, and its wait(), or reads the tensor of an irecv
-    before its wait(). `strict=True` makes all operations take three times as long. Without
+    their own links. The ranks of a host share a link to the other hosts with
+    `link={"hosts of": 4, "inside": "300 GB/s, 3 us", "between": "100 Gbit/s, 10 us"}`.
+    Names stand for the links of real hosts: ``"hosts of 8 H100, InfiniBand 400 Gbit/s per GPU"``
+    (`ddpkit.networks`).
+    With `link="unlimited"` messages take no time (`ddpkit.link`). `speed=0.5` makes all machines
+    half as fast as this computer, `speed={3: 0.5}` only rank 3's; with `speed=math.inf` compute
+    takes no time.
+    `machine="A100"` counts compute instead of measuring it: each operation takes the time that it
+    would take on an A100, the same to the nanosecond in every run (docs/emulation.md lists the
+    names). A machine can also be given by numbers, `machine="1 TFLOP/s, 100 GB/s, 64 MB, 5 us"`,
+    by a file, `machine="mine.json"`, or for each rank, `machine={"default": "V100", 3: "K80"}`.
+    Each named GPU has a host, which launches operations on the device without waiting for them;
+    `machine="device of mine.json"` adds a host to the machine of a file. Without `link=` the
+    network takes no time, as with `link="unlimited"`. `speed=` also scales a counted time:
+    `speed=0.5` doubles the time of every operation. `values=False`, with `machine=`, counts
+    operations on large tensors without computing them, so a model may be larger than this
+    computer (docs/emulation.md, "Without values"). With `alike=8`, ranks 0 to 7 run, and rank r is
+    a copy of rank r mod 8. `device="cuda"` gives every rank a GPU, moves the arguments of a run
+    there, and makes the GPU the rank's default device. With at least as many GPUs as ranks, the
+    backend is NCCL; with fewer, ranks share GPUs, and the backend is gloo. `DDPKIT_DEVICE=cuda` in
+    the environment does the same for all cells, except for emulated clusters, which compute on the
+    CPU. `record=False` leaves forward, backward and optimizer out of the trace. `strict=True` ends
+    a run at the first line that uses a tensor in flight. Such a line changes a tensor between an
+    isend, or a collective with async_op=True, and its wait(), or reads the tensor of an irecv
+    before its wait(). With `strict=True`, all operations take three times as long. Without
     `strict=True`, a run prints at its end the changes that it has noticed.
 
     Raises ClusterError if `world_size` ranks cannot be started, if a link, a machine or a speed

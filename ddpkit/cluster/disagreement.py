@@ -22,7 +22,7 @@ from ddpkit.text import count
 
 
 def mismatch(kind: MismatchKind, calls: Mapping[int, Call], late: Collection[int] = ()) -> str:
-    """Return the text of a `Mismatch` with these fields; `late` ranks have not made the call."""
+    """Return the text of a `Mismatch` from its fields; `late` ranks have not made the call."""
     if kind == "message":
         return _message_mismatch(calls)
     if kind == "splits":

@@ -38,7 +38,7 @@ def deadlock(
     cause: DeadlockCause,
     made: Mapping[int, int],
 ) -> str:
-    """Return the text of a `Deadlock` with these fields."""
+    """Return the text of a `Deadlock`; the parameters are the fields of the `Deadlock`."""
     alike: dict[tuple[str, str], list[int]] = {}
     for rank, each in sorted(waiting.items()):
         alike.setdefault((describe(each.call), place(each.where)), []).append(rank)
@@ -184,8 +184,9 @@ def _why_groups(making: Mapping[int, Call]) -> str:
 def _local_groups(making: Mapping[int, Call]) -> str:
     """Return a text about the ranks that wait in a group's new_group, and the missing members.
 
-    If all members wait in this new_group, torch's gloo has kept them apart: gloo numbers the groups
-    of a process (`ProcessGroupGloo::local_id_`), and uses the number in the addresses.
+    If all members wait in this new_group, gloo has not connected them: gloo numbers the groups of a
+    process (`ProcessGroupGloo::local_id_`), and uses the number in the addresses at which the
+    members connect.
     """
     steps = []
     for rank, call in sorted(making.items()):

@@ -1,11 +1,11 @@
 """Runs a command, and ends all processes of the command when the command or the notebook has ended.
 
-The guardian is a process between the notebook and torchrun: `python guardian.py LIFELINE COMMAND
-...`. torchrun gives each rank its own session, so no signal to a process group reaches all ranks.
-On Linux, the guardian becomes the parent of every descendant that loses its own parent
-(`PR_SET_CHILD_SUBREAPER`), so all processes of the command are found below the guardian. LIFELINE
-is the reading end of a pipe, and only the notebook has the writing end: the pipe ends when the
-notebook ends, even by a kill.
+The guardian is a process between the notebook and torchrun:
+`python guardian.py LIFELINE COMMAND ...`. torchrun gives each rank its own session, so no signal to
+a process group reaches all ranks. On Linux, the guardian becomes the parent of every descendant
+that loses its own parent (`PR_SET_CHILD_SUBREAPER`), so all processes of the command are found
+below the guardian. LIFELINE is the reading end of a pipe, and only the notebook has the writing
+end: the pipe ends when the notebook ends, even by a kill.
 
 This file needs only the standard library, and is never imported.
 """

@@ -97,7 +97,8 @@ class Monitor:
     def disagreement(self, returned: Collection[int]) -> Mismatch | None:
         """Read the newest calls of all ranks, and return the first disagreement, or None.
 
-        A later look at the same disagreement also names ranks that have made the call since then.
+        A later call for the same disagreement also includes ranks that have made the call since
+        then.
         """
         for rank, box in enumerate(self._boxes):
             calls, lost = box.new_calls()

@@ -19,7 +19,7 @@ def check_timeout(timeout: object, taker: str) -> None:
 
 
 def timeout(seconds: float, doing: Mapping[int, Doing], returned: Collection[int]) -> str:
-    """Return the text of a `RunTimeout` with these fields."""
+    """Return the text of a `RunTimeout`; the parameters are its fields."""
     head = f"The run took longer than its timeout of {seconds:g} s. When it was stopped,\n"
     return head + what_ranks_did(doing, returned)
 

@@ -126,8 +126,8 @@ def _no_collection() -> Iterator[None]:
     """Keep the garbage collector from running in this thread.
 
     Asking for another thread's frame allocates memory. The allocation may start a collection, and a
-    finalizer may release the GIL. Then the frame returns while Python 3.11 makes an object of it,
-    which ends in a crash.
+    finalizer may release the GIL. Then the other thread may return from the frame while Python 3.11
+    makes an object of the frame, and Python crashes.
     """
     collects = gc.isenabled()
     gc.disable()
@@ -238,7 +238,8 @@ class Agent(threading.Thread):
     def _is_at_work(self, thread: int, frame: Stand) -> bool:
         """True if a thread of the user's, not the main thread, may still end the rank's wait.
 
-        A thread may do so unless it waits itself: for communication, or for a lock without a limit.
+        A thread may end the rank's wait unless the thread itself waits for communication, or for a
+        lock without a timeout.
         """
         if thread in (self._main, self.ident) or thread in self.recorder.waits:
             return False

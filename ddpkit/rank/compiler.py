@@ -176,7 +176,7 @@ class _Below(MetaPathFinder):
 
 
 class _Brought(Loader):
-    """Loads a module that is already imported.
+    """A loader for a module that is already imported: the module's code does not run a second time.
 
     The module's code does not run a second time.
     """

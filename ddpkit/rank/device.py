@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 def used(mine: Assignment, recorder: Recorder) -> Iterator[None]:
     """A block in which this rank uses the GPU with the rank's local number, if the run is on GPUs.
 
-    Under torchrun the process goes on after the block, and makes tensors on the earlier device.
+    Under torchrun the process continues after the block, and then makes new tensors on the device
+    that was the default before.
     """
     if mine.device != "cuda":
         yield

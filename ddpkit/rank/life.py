@@ -38,7 +38,7 @@ def live(
     machine: Machine | None = None,
     output: AbstractContextManager[Any] | None = None,
 ) -> list[Any]:
-    """Return the result of the run's function on this rank, packed by `ship.pack_result`.
+    """Live through the run on this rank; return its result, packed by `ship.pack_result`.
 
     store      the meeting place of the run's ranks, a store of torch.distributed
     read_call  returns the function and its arguments; called in the group, on the rank's device

@@ -72,7 +72,7 @@ def _processes(mine: Assignment) -> int:
 
 
 def _leave(raised: Raised | None) -> NoReturn:
-    """Exit, in a child that the function has forked, as the end of a script would exit."""
+    """End a child process that the rank's function has forked, as the end of a script would."""
     if raised is not None:
         sys.stderr.write(raised.traceback)
     _flush()

@@ -18,7 +18,8 @@ requests there. While the handler imports, no rank is forked. There are three si
 - SIGURG comes from the launcher when ranks had to import a part of the compiler themselves, for
   example because of a call `y.backward(gradient)`: the next ranks will need that part too. The
   handler imports one part, while the launcher processes the results.
-- SIGALRM comes from a timer, if no rank was requested for a while: see the last paragraph.
+- SIGALRM comes from a timer if the launcher has requested no rank for a while: see the last
+  paragraph.
 
 What must hold:
 

@@ -74,7 +74,7 @@ def set_up(mine: Assignment, settings: ProcessSettings, pipes: RankPipes) -> Non
 
 
 def _push_nobody_aside() -> None:
-    """Make a thread of this rank that wakes up wait until the running thread's time slice ends.
+    """Prevent threads of this rank that wake up from preempting the running thread.
 
     When a message arrives, gloo's thread tries the lock of the connection (`Pair::handleEvents` in
     gloo/transport/tcp/pair.cc). If the lock is held, the thread asks for events again: the message
@@ -92,7 +92,7 @@ def _push_nobody_aside() -> None:
 
 
 def loopback() -> dict[str, str]:
-    """Return settings that keep gloo on the loopback interface, except those the user has set."""
+    """Return the variables that keep gloo on loopback, without variables that the user has set."""
     wanted = {}
     if sys.platform.startswith("linux"):
         wanted["GLOO_SOCKET_IFNAME"] = "lo"

@@ -18,9 +18,12 @@ def same(
 ) -> bool:
     """Return True if a model is equal on all ranks of a group, bit by bit.
 
-    ```python assert ddpkit.same(model) ``` If the model differs, the first rank of the group prints
-    the tensors that differ: "0.weight differs between ranks 0 and 1". The function is a collective:
-    every rank of the group must call it.
+    ```python
+    assert ddpkit.same(model)
+    ```
+    If the model differs, the first rank of the group prints the tensors that differ: "0.weight
+    differs between ranks 0 and 1". The function is a collective: every rank of the group must call
+    it.
 
     model    a module, or tensors of any shape, such as `model.parameters()`
     buffers  False to ignore the module's buffers. Even in DDP, the buffers of a batch norm differ

@@ -114,7 +114,7 @@ def _of_python_or_torch(frame: FrameType | None) -> bool:
 def no_side_channels() -> Iterator[None]:
     """A block in which user code that uses a side channel, in any thread, raises SideChannel.
 
-    The module's docstring lists the ways.
+    The module's docstring lists the refused ways.
     """
     writer, storage, store = file_writer(), torch.UntypedStorage, dist.Store
     usual: list[tuple[Any, str, Any]] = [

@@ -5,19 +5,20 @@ another rank, or another process, sets the key. On an emulated cluster each rank
 A rank that blocked there would stop the time of all other ranks, which may have to wait for a
 message before they set the key. And real time would decide if `store.check(["x"])` finds the key.
 
-So each call is in emulated time too, by three rules.
+So each call takes place in emulated time, by three rules.
 
-- A call takes place at its rank's time, when no rank can do anything earlier. Calls at one time
-  take place in the order of the ranks. A call takes no time; but repeated looks cost a little
-  (`ThreadClock.poll`), so that a loop around `check`, `add` or `compare_set` ends.
-- A rank that waits for a key looks once. If the key is missing, the rank waits for a change, and
-  looks again at the time of each change. So it goes on at the time at which a rank has set the key.
-- A limit counts in emulated time. A limit of `ENDLESS` or more, such as the default, counts as
-  none: the ranks then wait for each other, and the run ends in a `Deadlock` that names the key.
+- A call takes place at its rank's time, when no rank can still act at an earlier time. Calls at the
+  same time take place in the order of the ranks. A call takes no time, but polling costs a little
+  time (`ThreadClock.poll`), so that a loop around `check`, `add` or `compare_set` ends.
+- A rank that waits for a key checks the key once. If the key is missing, the rank waits for a
+  change of the store, and checks again at the time of each change. So the waiting rank continues at
+  the time at which another rank has set the key.
+- A timeout counts in emulated time. A timeout of `ENDLESS` or more, such as the default, is
+  ignored: the ranks then wait for each other, and the run ends in a `Deadlock` that names the key.
 
-A key may be set unseen: by a process that a rank has started, by C++ code, by a callback. Then the
-waiting rank finds the key within `LOOK` seconds of real time, and goes on at the cluster's present
-time.
+Some changes are not reported: a process that a rank has started, C++ code or a callback may set a
+key. Then the waiting rank finds the key within `LOOK` seconds of real time, and continues at the
+cluster's present time.
 
 In real time the calls block in C++ as usual, and the agent reports the wait.
 """

@@ -10,7 +10,7 @@ from ddpkit.source import RANK_MAIN, is_user_file
 def user_call(frame: FrameType | None, called: str = "wrapper") -> tuple[tuple[str, int], str]:
     """Return the innermost line of the user's code, and the name of the function that it calls.
 
-    `called` is the function that the frame itself has called.
+    `called` is the name of the function that `frame` itself has called.
     """
     inner = called
     while frame is not None and (code := frame.f_code).co_filename != RANK_MAIN:

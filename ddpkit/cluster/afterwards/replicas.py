@@ -124,7 +124,11 @@ def _moments(model: Model) -> Iterator[dict[int, Fingerprints]]:
 def _compared(
     seen: Mapping[int, Fingerprints], begun: Prints
 ) -> Iterator[tuple[bool, tuple[int, ...], int]]:
-    """Yield for each parameter: True if its fingerprints are equal, all of them, the first one."""
+    """Yield a tuple for each parameter.
+
+    The tuple has True if the parameter's fingerprints on all ranks are equal, these fingerprints,
+    and the fingerprint at the start of the run.
+    """
     by_parameter = zip(*(each.prints for each in seen.values()), strict=True)
     for prints, before in zip(by_parameter, begun, strict=True):
         yield len({*prints}) == 1, prints, before

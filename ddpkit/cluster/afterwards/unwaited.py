@@ -27,9 +27,10 @@ def unwaited(trace: Trace) -> str:
 
 
 def by_line(trace: Trace, fact: str) -> tuple[list[str], str]:
-    """Return texts for the calls with `fact`, such as "the isend in line 3 (rank 0)", and a rest.
+    """Return a text for each line with calls that have `fact`, and a text about further lines.
 
-    The remainder is the number of lines without a text, such as "2 more lines", or "".
+    The texts are, for example, ["the isend in line 3 (rank 0)"] and "2 more lines". The last text
+    is "" if there are no further lines.
     """
     posted: dict[tuple[int, str], set[int]] = defaultdict(set)  # ranks by line and name
     for span in trace.spans:

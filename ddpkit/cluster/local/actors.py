@@ -222,8 +222,8 @@ class Actors:
     def may_go_on(self, rank: int) -> None:
         """Wait again for a rank that was left out during its wait in gloo, and can now continue.
 
-        The rank continues as soon as a core is free, and may then post at any time after its
-        clock's.
+        The rank continues as soon as a core is free, and may then post at its clock's time or
+        later.
         """
         actor = self._all.get((rank, MAIN))
         if actor is not None and actor.absent and not actor.stood_still:

@@ -75,7 +75,7 @@ def load_compiler_for(call: bytes, file: str, *, values: bool) -> None:
     """Make the forkserver import torch's compiler, once for all ranks, if the ranks need it.
 
     call    the pickle of a function and its arguments
-    file    the file of the function: the pickle of a script or a module holds only names
+    file    the file of the function, because the pickle of a script or a module holds only names
     values  False for ranks without values: torch's fake tensors need the compiler
     """
     if START != "forkserver" or (_asked_for_compiler and _asked_for_compiler == _server()):
@@ -251,7 +251,7 @@ def _widen(pipe: Connection) -> None:
 
 @contextmanager
 def _nameless_main() -> Iterator[None]:
-    """Hide the main module's file, so that a rank does not run the user's script once more.
+    """Hide the main module's file, so that a rank does not run the user's script a second time.
 
     multiprocessing imports this file in each child to find functions; ddpkit ships functions by
     value.

@@ -1,8 +1,8 @@
 """A run on this machine: starts, watches and ends the ranks, gathers results, explains errors.
 
-One loop watches the ranks. The loop reads output and results, notices deaths, and looks into the
-ranks' black boxes a few times a second. At the end of every run the loop kills all processes of the
-run: by then the launcher needs no more data from them.
+One loop watches the ranks. The loop reads output and results, notices deaths, and reads the ranks'
+black boxes a few times a second. At the end of every run, the launcher needs no more data from the
+processes of the run, and kills them all.
 """
 
 from __future__ import annotations

@@ -16,8 +16,9 @@ LOOK = 0.2  # seconds between two looks at a terminal that belongs to the shell
 def standard_input() -> Connection | None:
     """Return the standard input for rank 0; None if the launcher has no standard input.
 
-    The rank itself reads a file or a pipe. A thread passes on the text that is typed in a terminal,
-    because the terminal would stop the rank's own process group for reading.
+    The rank itself reads a file or a pipe. A rank has its own process group, and a terminal stops a
+    background process group that reads from it. So a thread passes on the text that is typed in a
+    terminal.
     """
     if os.name != "posix":
         return None

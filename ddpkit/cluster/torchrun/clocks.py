@@ -32,7 +32,10 @@ class Reading:
 
 
 def reading(pings: Iterable[tuple[int, int, int]]) -> Reading:
-    """Return the reading of the shortest round trip. A ping is (sent, rank 0's time, received)."""
+    """Return the reading from the ping with the shortest round trip.
+
+    A ping has three times: sent, rank 0's, received.
+    """
     sent, theirs, received = min(pings, key=lambda ping: ping[2] - ping[0])
     middle = (sent + received) // 2
     return Reading(middle, theirs - middle, (received - sent + 1) // 2)

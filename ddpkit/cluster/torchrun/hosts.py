@@ -63,7 +63,7 @@ def meet(store: Any, rank: int, size: int) -> list[Seat]:
 
 
 def _seat(towards: str, port: int) -> Seat:
-    """Return the seat of the current process.
+    """Return the host and the network address of the current process.
 
     The address belongs to the user's interface for gloo, or to the interface that leads to the host
     `towards`.

@@ -1,6 +1,6 @@
 """Each rank's connection to rank 0: sends news to rank 0, and ends the rank when rank 0 is gone.
 
-`watcher` has rank 0's end. A closed connection tells the peer about the end of the process.
+`watcher` has rank 0's end. When a process ends, its connection closes, and so the peer notices.
 """
 
 from __future__ import annotations

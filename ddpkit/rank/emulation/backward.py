@@ -149,8 +149,8 @@ class EmulatedBackward:
 def _in_python(original: Callable[..., Any]) -> Callable[..., Any]:
     """Return a function that registers DDP's built-in hooks.
 
-    For float16, it registers a Python hook in place of the C++ hook. The C++ hook for float16 has a
-    callback, which gloo's thread would run outside of emulated time. The other built-in hook, a
+    For float16, it registers a Python hook in place of the C++ hook. The C++ hook has a callback,
+    and gloo's thread would run this callback outside of emulated time. The other built-in hook, a
     plain all_reduce, has no callback.
     """
 

@@ -26,7 +26,7 @@ class Carrying(Protocol):
     tensors: list[torch.Tensor]  # emptied when gloo has brought the bytes
 
     def follows(self) -> After:
-        """Return the operations for which a waiting stream waits."""
+        """Return the operations for which a stream must wait."""
 
     def take_bytes(self) -> bool:
         """Wait until gloo has moved the operation's bytes.

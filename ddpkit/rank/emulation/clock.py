@@ -82,7 +82,7 @@ class ThreadClock:
             self._page.go(self._ns, self._cpu_ns, self.how)
 
     def forget_page(self) -> None:
-        """Stop writing to the page, in a child process: the page belongs to the parent."""
+        """Stop writing to the clock's page, in a child process: the page belongs to the parent."""
         self._page = self.before_page = None
 
     @contextmanager

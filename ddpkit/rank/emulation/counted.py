@@ -68,7 +68,7 @@ def _eager(compiles: Callable[..., Any], *, says: bool) -> Callable[..., Any]:
 
     Under a dispatch mode, the compiler skips code anyway, but raises for `fullgraph=True`.
 
-    says  True also warns at that first call
+    says  True if the first call also warns
     """
     known = False
 

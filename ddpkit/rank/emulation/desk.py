@@ -68,7 +68,7 @@ class Desk:
 
         Return the timekeeper's answer.
 
-        posted  True asks for the time at which all members had posted, in place of the end
+        posted  True to ask for the time at which all members had posted, in place of the end
         """
         with self._actor() as actor:
             ask = Ask(actor, after, ns, limit_ns, next(self._questions), posted=posted)

@@ -182,7 +182,7 @@ class Device:
     def post(self, operation: Carrying) -> After:
         """Queue a call on the current stream and its communicator; return the preceding operations.
 
-        A message outside a batch has a queue for its pair of ranks, in place of the communicator's.
+        A message outside a batch is queued only for its pair of ranks.
         """
         number, call = operation.number, operation.call
         self._under_way[number], self._unwaited[number] = call, operation
@@ -257,7 +257,7 @@ class Device:
     def send(self) -> None:
         """Tell the timekeeper about all launches, before the clock's page shows a later time.
 
-        Questions of other threads send these launches too: the main thread may block in a `join`.
+        Other threads' questions send these launches too: the main thread may block in a `join`.
         """
         self._sent_at = real_ns()
         with self._sending:

@@ -1,7 +1,7 @@
 """Makes rows of a device's trace for the host's waits and for kernels of side streams.
 
-Modules, backwards and optimizers are spans of the recorder. Only the timekeeper knows when kernels
-of side streams run, and when the device waits for launches.
+The recorder makes the spans of modules, backward passes and optimizers. Only the timekeeper knows
+when kernels of side streams run, and when the device waits for launches.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class HostWaits:
 
 
 def rows(rank: int, waits: HostWaits, over: DeviceTimes) -> list[Span]:
-    """Return the spans of the host's waits, of the device's waits for launches, and of streams."""
+    """Return the spans of the host's waits, the device's waits for launches, and side streams."""
     found = [
         Span(rank, "host", f"waits: {why}" if why else "waits", "host", start, end)
         for start, end, why in waits.all

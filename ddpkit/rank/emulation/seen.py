@@ -1,14 +1,15 @@
 """Makes the functions of `time` return the rank's clock to the user's code, on an emulated machine.
 
-The functions that tell the time are replaced in the module `time`, and in each module that has
-imported one by name. The standard library and the kit still use real time: for a lock with a limit,
-a queue, a wait for a process. With an emulated clock such waits would never end (a thread that
-waits for a queue uses no CPU). So each function looks at its caller.
+The functions that return the time are replaced in the module `time`, and in each module that has
+imported such a function by name. The standard library and the kit still use real time: for a lock
+with a limit, a queue, a wait for a process. With an emulated clock such waits would never end (a
+thread that waits for a queue uses no CPU). So each function looks at its caller, and returns
+emulated time only to the user's code.
 
-asyncio's loop waits for its timers by the emulated clock: if nothing else is to be done, the clock
-is put forward. While another thread works, or a child or a socket may still send data, the loop
-waits in real time, and the clock goes with real time. `datetime` and torch.profiler have clocks in
-C, and stay real, as does CPU time (`time.process_time`).
+asyncio's loop waits for its timers by the emulated clock: if the loop has nothing else to do, the
+clock moves forward to the next timer. While another thread works, or a child process or a socket
+may still send data, the loop waits in real time, and the clock advances with real time. `datetime`
+and torch.profiler have clocks in C, and stay real, as does CPU time (`time.process_time`).
 """
 
 from __future__ import annotations

@@ -67,7 +67,7 @@ def _signature(value: Any) -> Any:
 
 
 class ResultShapes:
-    """The shapes of operations' results; torch is asked once for each signature."""
+    """The shapes of operations' results, which torch computes once for each signature."""
 
     def __init__(self) -> None:
         self._shapes: dict[Any, Shapes | None] = {}

@@ -2,11 +2,11 @@
 
 `copy.deepcopy`, pickle, `torch.save` and `torch.distributed.checkpoint` read a tensor's memory
 without the dispatcher. A large tensor without values is therefore pickled as a tensor on torch's
-meta device, which has a shape, strides and a dtype. On a rank, unpickling makes it a tensor without
-values again. So does `torch.load`, which still loads the values of a file that has values.
+meta device, which has a shape, strides and a dtype. On a rank, unpickling and `torch.load` make a
+tensor without values again. `torch.load` still loads the values of a file that has values.
 
-A file of safetensors has no room for a tensor without data. So such a tensor is absent from the
-file, and the file's metadata has its dtype and shape.
+A file of safetensors has no room for a tensor without data. So a tensor without values is absent
+from the file, and the file's metadata has the tensor's dtype and shape.
 """
 
 from __future__ import annotations

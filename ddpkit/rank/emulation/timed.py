@@ -5,9 +5,9 @@ of two readings is the time of the launches, unless the program waits for the de
 second reading. On a GPU, a program can make the same mistake without any warning.
 
 A reading counts only if the same line subtracts from it (`time.time() - start`), or if the program
-subtracts from the variable to which the line assigns the reading. A comparison (`time.time() -
-start > limit`) is a limit and no measurement. The times of the device are known when the run is
-over.
+subtracts from the variable to which the line assigns the reading. A comparison
+(`time.time() - start > limit`) is a limit, and not a measurement. The times of the device are known
+when the run is over.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ FAR, LEAST_NS = 1.1, 20_000
 
 @dataclass(frozen=True, slots=True)
 class TimeTaken:
-    """A reading of the clock: the line, the host's launches and time, and the device's moment."""
+    """A reading of the clock: its line, the host's launches and time, and the device's moment."""
 
     file: str
     line: int

@@ -141,7 +141,10 @@ def _written(func: Any) -> tuple[_Written, ...]:
 
 @cache
 def _returned(func: Any) -> tuple[int | None, ...]:
-    """Return for each result the index of the written argument that is returned; None if new."""
+    """Return, for each result of an in-place operation, the index of the argument that it is.
+
+    A result that is a new tensor has None.
+    """
     schema, found = schema_of(func), []
     sets = [
         set(argument.alias_info.before_set)

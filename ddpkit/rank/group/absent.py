@@ -53,7 +53,10 @@ class Absent:
         )
 
     def around(self, start: Start) -> Start:
-        """Return a `start` for the whole group's arguments; gloo gets the running ranks' parts."""
+        """Return a function like `start` that accepts the arguments of the whole group.
+
+        The function passes only the running ranks' parts to gloo.
+        """
 
         def started(call: RecordedCall, method: str, *args: Any, **kwargs: Any) -> Any:
             given, copied = self._for_gloo(method, args)
@@ -138,7 +141,7 @@ class Copying(Landing):
 
 
 class GroupsMade:
-    """The groups that a program makes.
+    """The groups that a program has made, in a run with absent ranks.
 
     A group of absent ranks is a copy of a group with running ranks.
     """

@@ -58,8 +58,8 @@ def splits(op: str, args: tuple[Any, ...], size: int) -> dict[str, tuple[int, ..
     """Return the numbers of elements that an all-to-all sends to, and receives from, each rank.
 
     Return {} in a large group, because a black box has no room for the counts of many ranks. Return
-    {} as well for arguments that torch refuses: lists of unlike tensors, and splits that do not add
-    up to the tensor.
+    {} as well for arguments that torch refuses: lists of tensors with different types, and splits
+    that do not add up to the size of the tensor.
     """
     if op != "all_to_all_single" or size > MOST_SPLITS:
         return {}
@@ -72,8 +72,8 @@ def unequal_parts(
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Return the numbers of bytes that an all-to-all sends to, and receives from, each rank.
 
-    Both are empty for an all_to_all_single of equal parts, for any other operation, and for splits
-    that torch refuses.
+    Both tuples are empty for an all_to_all_single of equal parts, for any other operation, and for
+    splits that torch refuses.
     """
     sends, takes = _splits_of(op, args, size)
     if not (sends and takes) or (op == "all_to_all_single" and len({*sends, *takes}) == 1):

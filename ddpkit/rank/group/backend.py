@@ -72,7 +72,7 @@ def join(mine: Assignment, store: Any, times: int = 1, name: str = "") -> None:
 
 
 def _let_few_meet(alike: Alike) -> None:
-    """Make each group, from the default group on, wait for its running ranks only."""
+    """Make each group, including the default group, wait only for its running ranks."""
     if absent.groups_made is None:
         absent.groups_made = made = GroupsMade(alike)
         meet(lambda: made.awaited)

@@ -1,9 +1,9 @@
 """Makes gloo execute calls that only NCCL accepts, for a script that is told that it has NCCL.
 
-Without a GPU, `ddpkit run` lets cuda mean the CPU, and gloo carries the calls that the script has
-given to NCCL. NCCL compares numbers of elements where gloo compares shapes, and moves types that
-gloo does not know. So gloo gets views of the tensors in a form that it takes: the bytes are the
-same, and the record of the call describes the script's own tensors.
+Without a GPU, `ddpkit run` uses the CPU in place of "cuda", and gloo executes the calls that the
+script makes to NCCL. NCCL compares numbers of elements where gloo compares shapes, and moves types
+that gloo does not know. So gloo gets views of the tensors, with the same bytes, in a type and shape
+that gloo accepts. The record of the call describes the script's own tensors.
 
 Calls that NCCL also refuses (an average of integers, a gather of unequal parts) are refused by gloo
 too.

@@ -1,7 +1,7 @@
 """Calls with tensors of the host on a rank with a device.
 
-A group of two backends gives such calls to gloo. gloo's calls are on no stream. The host waits for
-them, and the device goes on.
+A group of two backends gives such calls to gloo. gloo's calls run on no stream. The host waits for
+them, and the device continues meanwhile.
 """
 
 from __future__ import annotations

@@ -302,5 +302,8 @@ class EmulatedWork(RecordedWork):
 
 
 def _gloo_may_refuse(what: Call) -> bool:
-    """True for an average of integers: NCCL refuses it at the call, gloo only at the end."""
+    """True for an average of integers.
+
+    NCCL refuses such a call at once, gloo only at the call's end.
+    """
     return what.reduce == "AVG" and not what.dtype.startswith(("float", "bfloat", "complex"))

@@ -167,10 +167,9 @@ class RecordedGroup(dist.ProcessGroup):
         return AllOf(works)
 
     def allreduce(self, *args: Any, **kwargs: Any) -> Work:
-        """Post an all_reduce.
+        """Post an all_reduce, with little Python code for calls by DDP's reducer.
 
-        A call by DDP's reducer takes a fast path, because each step has several. The reducer waits
-        in C++ for the work's future, and no Python code sees this wait.
+        The reducer waits in C++ for the work's future, and no Python code sees this wait.
         """
         caller = sys._getframe().f_back
         if not is_reducer(caller):

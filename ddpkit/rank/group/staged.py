@@ -1,7 +1,7 @@
 """Sends messages of ranks that share a GPU through the host, because gloo sends only from there.
 
-gloo's collectives copy CUDA tensors through the host themselves; its messages would take a GPU's
-address for an address of the host.
+gloo's collectives copy CUDA tensors through the host themselves. gloo's messages would use a GPU
+address as if it were an address of the host.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def start(begin: Callable[..., Any], method: str, tensors: list[torch.Tensor], *
 
 
 class Landing(NamedWork):
-    """A message that is received in the host's memory; its wait copies it to the final tensors."""
+    """A message that is received in the host's memory; the wait copies it to the final tensors."""
 
     def __init__(
         self, inner: Any, landing: list[torch.Tensor], tensors: list[torch.Tensor]

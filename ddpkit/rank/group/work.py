@@ -18,11 +18,11 @@ from ddpkit.rank.record.recorder import Recorder
 class Alive:
     """Keeps Work objects alive for C++ code that waits for them but holds only their C++ half.
 
-    DDP's `join` hands a work to the reducer, which waits for the work in the backward, and then
-    asks for the work's future. A work without its Python half never ends. So each work is kept
-    until the end of its wait. The latest of these is kept longer if it is as small as `join`'s
-    flag. A larger work is not, because it holds tensors that the program may have dropped. If more
-    than `LIMIT` works have no wait, the oldest is dropped.
+    DDP's `join` gives a Work to the reducer, which waits for the Work in the backward pass, and
+    then takes the Work's future. A Work without its Python half never ends. So each Work is kept
+    until its wait ends. After that, the latest Work is kept a little longer if its data are as
+    small as `join`'s flag. A larger Work is not kept longer, because it holds tensors that the
+    program may have dropped. If more than `LIMIT` Work objects have no wait, the oldest is dropped.
     """
 
     LIMIT = 64  # works

@@ -73,7 +73,7 @@ class Log:
     def end_step(self, kind: str, name: str, start: Moment, end: Moment, **amounts: Scalar) -> None:
         """Add a stretch of work that ends a step; `kind` is one of `STEP_ENDS`.
 
-        amounts  facts of the step, such as its tokens; the work since the last step is added
+        amounts  facts of the step, such as its tokens; the method adds the work since the last step
         """
         if self.before_step_ends is not None:
             self.before_step_ends()

@@ -164,7 +164,7 @@ class Replicas:
     def _prints(self, tensors: Sequence[Any]) -> Prints | None:
         """Return the fingerprints of tensors, with no effect on counted compute or emulated time.
 
-        Return None if gloo may still carry one of the tensors.
+        Return None if gloo may still read or write one of the tensors.
         """
         machine = self._machine
         if machine and machine.device and machine.device.carried.has(tensors):
@@ -187,7 +187,7 @@ def _averages(hook: Any) -> bool:
 
 
 def fingerprint(tensor: torch.Tensor) -> int:
-    """Return a hash of a tensor: equal tensors have equal hashes, and others almost never."""
+    """Return a hash of a tensor: equal tensors have equal hashes, unequal ones almost never."""
     flat = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
     if flat.numel() <= SMALL:
         return zlib.crc32(flat.numpy().tobytes())

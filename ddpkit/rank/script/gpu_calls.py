@@ -220,7 +220,10 @@ def _attention() -> None:
 
 
 def _flex(gpus: Gpus, module: Any) -> None:
-    """Replace flex_attention by masked attention, because no dispatch mode counts its kernel."""
+    """Replace flex_attention by masked attention.
+
+    No dispatch mode counts flex_attention's kernel.
+    """
 
     @functools.wraps(module.flex_attention)
     def flex_attention(
