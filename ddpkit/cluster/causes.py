@@ -41,7 +41,7 @@ def left_alone(
 ) -> dict[int, set[int]]:
     """Return, for each rank that waits for returned ranks, the returned ranks.
 
-    A receive from any rank is left alone only if all ranks that could send have returned.
+    A receive from any rank counts only if all ranks that could send have returned.
     """
     alone = {}
     for rank, others in sorted(needs.items()):

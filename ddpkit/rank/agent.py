@@ -63,7 +63,7 @@ from ddpkit.source import PACKAGE
 
 
 class Stand(NamedTuple):
-    """The position of a thread: attributes of its innermost frame, with the frame's names."""
+    """The position of a thread: attributes of its innermost frame, under the same names."""
 
     f_code: CodeType
     f_lasti: int

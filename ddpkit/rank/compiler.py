@@ -176,10 +176,7 @@ class _Below(MetaPathFinder):
 
 
 class _Brought(Loader):
-    """A loader for a module that is already imported: the module's code does not run a second time.
-
-    The module's code does not run a second time.
-    """
+    """A loader for an imported module. The module's code does not run a second time."""
 
     def __init__(self, module: ModuleType, spec: ModuleSpec | None) -> None:
         self._module, self._spec = module, spec

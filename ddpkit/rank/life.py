@@ -40,11 +40,11 @@ def live(
 ) -> list[Any]:
     """Live through the run on this rank; return its result, packed by `ship.pack_result`.
 
-    store      the meeting place of the run's ranks, a store of torch.distributed
-    read_call  returns the function and its arguments; called in the group, on the rank's device
-    begin      called when all ranks are there, just before the function
+    store      the store of torch.distributed in which the run's ranks find each other
+    read_call  returns the function and its arguments; called after the rank has joined
+    begin      called when all ranks have joined, just before the function
     machine    the emulated machine of the rank, if there is one
-    output     entered while the function runs
+    output     a context manager for the rank's output, entered while the function runs
 
     Raises the function's exception, and UnsendableResultError if its result cannot be pickled.
     """

@@ -15,7 +15,7 @@ from ddpkit.torch_private import TorchDispatchMode
 
 
 class PlainMode(TorchDispatchMode):
-    """A dispatch mode with an unwrapped method, until the compiler is imported."""
+    """A dispatch mode with an unwrapped `__torch_dispatch__`, until the compiler is imported."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]

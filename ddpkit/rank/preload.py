@@ -1,9 +1,10 @@
 """The forkserver's imports, done once for all ranks.
 
-Otherwise each rank would spend its first seconds on them. The problem. torch takes a second or two
-to import. A forkserver with torch forks four ranks in about 0.1 s. Few ranks need torch's compiler
-(`compiler.py`). For those that do, as with FSDP and DTensor, its import takes as long again and
-needs 80 MB a rank. No other run should wait for it.
+Otherwise each rank would spend its first seconds on these imports.
+
+The problem. torch takes a second or two to import. A forkserver with torch forks four ranks in
+about 0.1 s. Few ranks need torch's compiler (`compiler.py`). For those that do, as with FSDP and
+DTensor, its import takes as long again and needs 80 MB a rank. No other run should wait for it.
 
 It would be simpler to import the compiler in a second thread. But a fork copies only the thread
 that forks: a lock that another thread held, such as the lock of the module under import, stays

@@ -1,4 +1,4 @@
-"""Joining and leaving torch's RPC, in a run in emulated time.
+"""Makes joining and leaving torch's RPC work in emulated time.
 
 In `init_rpc` and `shutdown` ranks wait for each other in C++, by polling a store every few
 milliseconds. To the timekeeper such a rank seems to compute, and if compute is counted, its clock

@@ -1,4 +1,4 @@
-"""Finds the line of the user's code that a thread executes, and the function that it calls."""
+"""Finds the line of the user's code that a thread executes, and the function called there."""
 
 from __future__ import annotations
 

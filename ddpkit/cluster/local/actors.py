@@ -167,8 +167,8 @@ class Actors:
     def present_ns(self, network_ns: int) -> int:
         """Return the emulated time for a change of a store whose time is unknown.
 
-        The change gets the earliest clock of a computing rank, but no time before ``network_ns``.
-        Messages have moved up to ``network_ns``.
+        The change gets the earliest clock of a computing rank, but no time before
+        ``network_ns``. ``network_ns`` is the time up to which the network has moved messages.
         """
         computing = self.first_that_computes()
         return network_ns if computing == math.inf else max(network_ns, int(computing))

@@ -11,7 +11,7 @@ from ddpkit.simulate.messages.schedules import Schedule
 
 
 def enter(network: Network, ns: int, rank: int, post: PostedCollective, running: int) -> list[Part]:
-    """Enter a rank's part of a collective, and the parts of the rank's absent copies.
+    """Enter a rank's part of a collective into the network, and the parts of its absent copies.
 
     ``running`` is the number of members that run. In a collective without a root, one part stands
     for a rank and all its copies. In a collective with a root, each absent rank has its own part.

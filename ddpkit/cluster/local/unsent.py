@@ -94,7 +94,7 @@ class Unsent:
         return spans, Dropped(gone, self._steps_gone(stretches) if gone else 0)
 
     def _begin(self) -> int:
-        """Return the time from which on the record is complete; 0 if nothing is lost."""
+        """Return the time from which the record is complete; 0 if nothing is lost."""
         calls_lost, stretches_lost = self._lost
         begin = self._calls[0].posted if calls_lost and self._calls else 0
         return max(begin, self._stretches[0].start if stretches_lost else 0)

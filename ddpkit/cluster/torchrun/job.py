@@ -1,7 +1,7 @@
 """The job of ranks started by torchrun, and the exchanges between the job's ranks.
 
-`ddpkit.cluster.torchrun.run` makes runs on the job. `active()` tells if there is a job, without
-importing torch.
+`ddpkit.cluster.torchrun.run` makes runs on the job. `active()` returns True if there is a job,
+without importing torch.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ def say_once(text: str) -> None:
 
 
 class NotUnderTorchrun(ClusterError):
-    """Raised if a check's run is impossible on the job's ranks. The judge catches this error.
+    """Raised if a check's run is impossible on the job's ranks.
 
-    The judge prints the `reason`.
+    The judge of an exercise catches this error, and prints the `reason`.
     """
 
     reason: str

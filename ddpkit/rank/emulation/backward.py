@@ -28,7 +28,7 @@ class Awaited(Ends, Protocol):
         """The time in ns at which the operation and all its callbacks are done."""
 
     def follows(self) -> After:
-        """Return the operations that a waiting stream awaits: this operation and its callbacks."""
+        """Return the operations for which a stream must wait: this operation and its callbacks."""
 
     def release(self) -> None:
         """Drop the operation's future, because no code will use the future again."""

@@ -70,7 +70,7 @@ class ThreadClock:
                 self._page.go(self._ns, self._cpu_ns, self.how)
 
     def wait(self) -> None:
-        """Write on the page that the thread waits for gloo, while its clock stands still."""
+        """Write on the clock's page that the thread waits for gloo, while the clock is stopped."""
         if self._page is not None:
             self._page.wait()
 

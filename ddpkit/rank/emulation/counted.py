@@ -7,8 +7,8 @@ and written, and puts the thread's clock forward by their cost. Nothing else mov
 code takes no time.
 
 What must hold: the mode leaves an operation on a subclass of Tensor, such as DTensor, to the
-subclass. The subclass calls operations on its local tensors, and the mode counts only these. What
-would break it: operations that do not pass the dispatcher (NumPy, loops of a C++ extension).
+subclass. The subclass calls operations on its local tensors, and the mode counts only these.
+What would break it: operations that do not pass the dispatcher (NumPy, loops of a C++ extension).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The rank's connection to the timekeeper.
 
 It reports operations, asks questions, and passes each answer to the waiting thread. The main thread
-has a connection of its own. The other threads share a second connection, which a thread of the kit
+has a connection of its own. The other threads share a second connection, which a thread of ddpkit
 reads. Each answer on this connection names the thread for which it is.
 """
 
@@ -118,7 +118,7 @@ class Desk:
     def _ask(
         self, ask: Ask, is_there: Callable[[], bool] | None = None, look: float = math.inf
     ) -> Due:
-        """Ask, and wait for the answer; meanwhile, call `is_there` every `look` real seconds."""
+        """Send a question, and wait for its answer; call `is_there` every `look` real seconds."""
         self.before_ask()
         self.tell(ask)
         while True:

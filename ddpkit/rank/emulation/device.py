@@ -222,7 +222,7 @@ class Device:
                 self._tell((joint, self._clocks.mine.now(), EVENT, 0, 0, tuple(messages), 0))
 
     def moment(self, follows: After | None = None) -> DeviceMoment:
-        """Return the moment at which all of `follows`, by default the current stream, is done."""
+        """Return the moment when `follows`, by default the current stream's launches, is done."""
         follows = self.queues.tail() if follows is None else follows
         at = self._clocks.mine.now(), follows
         if at != self._last:
@@ -309,7 +309,7 @@ class Device:
         self._take_everything()
 
     def is_done(self, follows: After) -> bool:
-        """True if operations are done. A "no" moves the clock forward, so a polling loop ends."""
+        """True if operations are done. False moves the clock forward, so a polling loop ends."""
         clock = self._clocks.mine
         if not follows:
             return True

@@ -210,8 +210,8 @@ class Machine:
     def post(self, operation: Carrying, args: Any, *, by_nccl: bool = False) -> After:
         """Launch a call on the device, if there is one; return the operations before the call.
 
-        by_nccl  True if the script believes that NCCL carries the call: then the call's tensors,
-                 unless known to lie on the host, lie on the device
+        by_nccl  True if the script has requested NCCL for the call: then the call's tensors, unless
+                 known to lie on the host, lie on the device
         """
         if self.device is None or self._counted is None:
             return ()

@@ -78,7 +78,7 @@ class Memory:
 
     @property
     def most_of_host(self) -> int:
-        """The maximum of the bytes in use in the host's memory, if that is counted separately."""
+        """The maximum of the bytes in use in the host's memory, if counted separately."""
         return self._host.most
 
     def forget_most(self) -> None:

@@ -286,7 +286,7 @@ class Meter:
 
     @property
     def launch_ns(self) -> int:
-        """The ns that a launch costs the host now."""
+        """The time in ns that a launch takes on the host in the present phase."""
         return self._phases[self.phase] if self._phases else self._launch_ns
 
     @property

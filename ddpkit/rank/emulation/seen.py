@@ -120,7 +120,7 @@ def _replacements(clocks: Clocks, epoch_ns: int) -> dict[str, Callable[..., Any]
 
 
 def _named(functions: dict[str, Callable[..., Any]]) -> dict[str, Callable[..., Any]]:
-    """Return the functions with the names of the originals, because pickle sends a name."""
+    """Return the functions, renamed like the originals: pickle sends functions by their names."""
     for name, function in functions.items():
         function.__name__ = function.__qualname__ = name
         function.__module__ = "time"

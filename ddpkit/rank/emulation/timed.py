@@ -1,8 +1,8 @@
 """Finds time measurements on the host that measure only launches, because the device still works.
 
-`time.perf_counter()` tells the host's time, and the host is ahead of the device. So the difference
-of two readings is the time of the launches, unless the program waits for the device before the
-second reading. On a GPU, a program can make the same mistake without any warning.
+`time.perf_counter()` returns the host's time, and the host is ahead of the device. So the
+difference of two readings is the time of the launches, unless the program waits for the device
+before the second reading. On a GPU, a program can make the same mistake without any warning.
 
 A reading counts only if the same line subtracts from it (`time.time() - start`), or if the program
 subtracts from the variable to which the line assigns the reading. A comparison

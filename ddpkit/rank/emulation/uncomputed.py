@@ -1,11 +1,12 @@
 """Ranks without values: each operation is counted, and only small operations are computed.
 
 The problem. A modelled machine needs the shapes of an operation, and not its values. A laptop can
-compute the values only for models of up to some ten million parameters. It would be simpler to run
-the program on torch's fake tensors. But DDP's reducer and gloo are C++ that uses addresses of data.
-So the result of a large operation is a tensor of the CPU that no code touches: `torch.empty` of
-gigabytes takes address space, and no memory. torch's fake tensors tell the result's shape, once for
-each signature. Views and allocations run as they are.
+compute the values only for models of up to some ten million parameters.
+
+It would be simpler to run the program on torch's fake tensors. But DDP's reducer and gloo are C++
+that uses addresses of data. So the result of a large operation is a tensor of the CPU that no code
+touches: `torch.empty` of gigabytes takes address space, and no memory. torch's fake tensors give
+the result's shape, once for each signature. Views and allocations run as they are.
 
 An operation is computed if all its tensors together are small, so counters, masks, meshes, learning
 rates and metadata have values. If a program reads a value that was not computed, the program gets
@@ -224,7 +225,7 @@ class Uncomputed:
     def _communicate(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run a functional collective, but make its copies in Python.
 
-        C++ would touch all memory.
+        Copies in C++ would touch the whole memory of large tensors.
         """
         name = name_of(func)
         in_place = name in _IN_PLACE

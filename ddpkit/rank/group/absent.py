@@ -190,7 +190,10 @@ def _first_parts(tensor: torch.Tensor, here: int, size: int) -> torch.Tensor:
 def _flat(
     pairs: list[tuple[Any, Any]],
 ) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
-    """Return the first tensors of all pairs, and the second tensors; a pair may be of lists."""
+    """Return the first tensors of all pairs, and the second tensors of all pairs.
+
+    A pair has two tensors or two lists of tensors.
+    """
     sources = [each for source, _ in pairs for each in arguments.tensors(source)]
     targets = [each for _, target in pairs for each in arguments.tensors(target)]
     return sources, targets

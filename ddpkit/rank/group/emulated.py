@@ -18,8 +18,8 @@ DDP's reducer waits for its buckets inside C++, at the end of a backward. The re
 gloo's future, which takes no emulated time. When the backward pass is over, `Machine` replays that
 wait in emulated time.
 
-Callbacks of a future run in a thread of the kit's, in the order in which they were attached, as
-soon as gloo is done. Their clock is relative to the operation that they follow
+Callbacks of a future run in a thread of ddpkit's, in the order in which they were attached, as soon
+as gloo is done. Their clock is relative to the operation that they follow
 (`emulation.clock.LaterClock`). Operations that callbacks post use a second gloo group. gloo pairs
 the operations of one group in the order of real time, so in a single group, buckets and operations
 of callbacks would be paired differently on each rank.

@@ -1,4 +1,4 @@
-"""A finished collective, which replaces gloo's handle so that gloo's handle releases the tensors.
+"""A finished collective, which replaces gloo's handle so that gloo releases the tensors.
 
 gloo's handle holds the tensors, and so does one of gloo's threads until a moment after the wait.
 The last holder to release the tensors frees them. If gloo's thread is the last, the emulated time

@@ -42,9 +42,9 @@ def is_marked(tensor: torch.Tensor) -> bool:
 
 
 def are_of_host(args: Any) -> bool:
-    """True if gloo would carry a call with these arguments in a group of two backends.
+    """True if a group of two backends gives a call with these arguments to gloo.
 
-    Pickled objects are in the host's memory, so gloo carries them. NCCL carries a barrier.
+    Pickled objects are in the host's memory, so gloo sends them. A barrier goes to NCCL.
     """
     if sends_an_object(sys._getframe(1)):
         return True

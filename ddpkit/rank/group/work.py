@@ -66,7 +66,7 @@ class NamedWork(Work):
 
 
 class RecordedWork(NamedWork):
-    """A pending operation that records the begin and end of its wait, and its own end."""
+    """A pending operation that records the start and the end of its wait, and its own end."""
 
     def __init__(self, inner: Any, call: RecordedCall, recorder: Recorder) -> None:
         super().__init__()

@@ -155,7 +155,7 @@ class _Compute:
             handle.remove()
 
     def _ready(self, nbytes: int) -> Callable[[torch.Tensor], None]:
-        """Return a hook for one parameter. The hook is short, because each gradient calls it."""
+        """Return a hook for a parameter's gradient. It is short, because each gradient calls it."""
         recorder, now = self.recorder, self.now
 
         def ready(_: torch.Tensor) -> None:

@@ -178,7 +178,7 @@ class Replicas:
 
 
 def _averages(hook: Any) -> bool:
-    """True if a DDP hook is one of torch's that average gradients.
+    """True if a DDP hook is one of torch's hooks that average gradients.
 
     With other hooks, the ranks' models may differ.
     """

@@ -110,7 +110,7 @@ class Gpus:
         )
 
     def means(self, device: Any) -> bool:
-        """True if `device` names a stand-in GPU; a True records that the script uses a GPU."""
+        """True if `device` names a stand-in GPU; if so, record that the script uses a GPU."""
         if not on_a_gpu(device):
             return False
         self.used()

@@ -43,7 +43,7 @@ class LaunchedScript:
 
     @property
     def definition(self) -> tuple[str, str, int]:
-        """The script's name, file and first line, for errors that have no more exact place."""
+        """The script's name, file and first line, for errors without a more exact place."""
         name = self.target if self.is_module else os.path.basename(self.target)
         return name, "" if self.is_module else os.path.abspath(self.target), 1
 
