@@ -15,10 +15,10 @@ in the branches of an if. So:
   `Join` it is correct that calls of torch's own code are paired from two lines.
 - After a run without an error, the texts of the lines are compared, and a difference counts only in
   one of two patterns. *Swapped*: in consecutive calls, two ranks call from lines with the same
-  texts in different orders, and no call from one of these texts is ever paired with a call from the
-  same text. *Shifted*: in at least three consecutive calls, calls from one text are paired with
-  calls from two other texts. A branch for ranks without data makes neither pattern: its call is
-  paired with the other branch's call, and the next calls are paired as usual.
+  texts in different orders, and calls from one of these texts are never paired with each other.
+  *Shifted*: in at least three consecutive calls, calls from one text are paired with calls from two
+  other texts. A branch for ranks without data makes neither pattern: its call is paired with the
+  other branch's call, and the next calls are paired as usual.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ In `init_rpc` and `shutdown` ranks wait for each other in C++, by polling a stor
 milliseconds. To the timekeeper such a rank seems to compute, and if compute is counted, its clock
 does not move: the other ranks would wait forever. So the call runs in a thread, and the rank waits
 for the thread's end as it would wait for a key of a store. The other ranks continue, and the rank
-later continues at the time of the latest of them.
+later continues at the cluster's present time.
 
 Remote calls themselves take no emulated time.
 """

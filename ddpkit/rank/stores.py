@@ -7,8 +7,8 @@ message before they set the key. And real time would decide if `store.check(["x"
 
 So each call takes place in emulated time, by three rules.
 
-- A call takes place at its rank's time, when no rank can still act at an earlier time. Calls at the
-  same time take place in the order of the ranks. A call takes no time, but polling costs a little
+- A call takes place at its rank's time, when no rank can still act at an earlier time. Calls at
+  equal times take place in the order of the ranks. A call takes no time, but polling costs a little
   time (`ThreadClock.poll`), so that a loop around `check`, `add` or `compare_set` ends.
 - A rank that waits for a key checks the key once. If the key is missing, the rank waits for a
   change of the store, and checks again at the time of each change. So the waiting rank continues at

@@ -2,7 +2,7 @@
 
 run        a run, from its start to its end
 request    the function of a run, and the settings of its ranks
-launch     processes: start, kill
+launch     starts and kills the ranks' processes
 hashing    chooses the runs in which each rank has its own hash seed
 typed      passes the launcher's standard input to a script
 unsent     the spans of killed ranks, from files that outlive the ranks

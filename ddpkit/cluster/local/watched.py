@@ -26,7 +26,7 @@ NOTABLE_NS = 100_000  # CPU time that shows a main thread at work
 
 
 class ThreadState(NamedTuple):
-    """The name, the state and the CPU time of a thread, as Linux reports them."""
+    """The state of a thread, as Linux reports it: ready to run or not, and the CPU time."""
 
     ready: bool  # runs, would run if it had a core, or is stopped
     ticks: int  # CPU time, in ticks of 10 ms
@@ -80,7 +80,7 @@ class Rest:
         self.looked = now
 
     def is_longer_than(self, seconds: float, now: float) -> bool:
-        """True if the period is longer than `seconds`, and has had at least `LOOKS` looks."""
+        """True if the period is longer than `seconds`, and was checked at least `LOOKS` times."""
         return now - self.since > seconds and self.looks >= LOOKS
 
 

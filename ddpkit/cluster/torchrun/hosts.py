@@ -37,12 +37,12 @@ class Seat:
 
 
 def meet(store: Any, rank: int, size: int) -> list[Seat]:
-    """Exchange the seats of all ranks over the job's store, and choose gloo's interface.
+    """Return the host and the address of each rank, and choose gloo's network interface.
 
-    By default, gloo listens on the address of the host's own name. On Debian the address is
-    127.0.1.1, and no second host can reach 127.0.1.1. The interface towards the job's master also
-    leads to the remaining hosts. On the master itself, the interface may be loopback: then the
-    master takes the interface towards a second host.
+    The ranks exchange them over the job's store. By default, gloo listens on the address of the
+    host's own name. On Debian the address is 127.0.1.1, and no second host can reach 127.0.1.1. The
+    interface towards the job's master also leads to the remaining hosts. On the master itself, the
+    interface may be loopback: then the master takes the interface towards a second host.
 
     Raises ClusterError if the user's choice of an interface leaves hosts without a connection.
     """

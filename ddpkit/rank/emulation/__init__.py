@@ -9,7 +9,7 @@ desk     the rank's side of the timekeeper: posts, asks, gets answers
 device   a rank's device: the host launches, the timekeeper simulates the launches
 device_rows  rows of a device in a trace: waits of the host, side streams
 held     live storages, and the device's and the host's memory that they fill
-machine  the emulated machine of a run, which replaces functions of torch while the run lasts
+machine  the emulated machine of a run, which replaces functions of `time` and torch
 meter    the cost of each operation on a modelled machine
 memory   the live storages of a modelled machine, and their kinds, such as gradients
 places   two memories, the device's and the host's, and copies between the two

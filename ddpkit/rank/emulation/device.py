@@ -169,7 +169,7 @@ class Device:
         return number
 
     def copy(self, launch_ns: int, copy_ns: int, way: str, nbytes: int, host: str) -> None:
-        """Launch a copy of ``nbytes`` bytes over the bus; `host` is "pinned" or the like."""
+        """Launch a copy of ``nbytes`` bytes over the bus; `host` is "pinned" or "pageable"."""
         number, recorder = self.launch(launch_ns, copy_ns, way), current()
         if recorder is None:
             return

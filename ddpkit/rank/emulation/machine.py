@@ -94,7 +94,7 @@ class Machine:
 
     @contextmanager
     def shown(self, recorder: Recorder) -> Iterator[None]:
-        """A block in which the rank's code runs on this machine, by replaced functions of torch."""
+        """A block in which the rank's code sees this machine in place of the real one."""
         global _current
 
         _current = self

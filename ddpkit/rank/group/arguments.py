@@ -55,11 +55,12 @@ def numbers(found: torch.Tensor) -> str:
 
 
 def splits(op: str, args: tuple[Any, ...], size: int) -> dict[str, tuple[int, ...]]:
-    """Return the numbers of elements that an all-to-all sends to, and receives from, each rank.
+    """Return the record's fields "sends" and "takes" for an all_to_all_single, or {}.
 
-    Return {} in a large group, because a black box has no room for the counts of many ranks. Return
-    {} as well for arguments that torch refuses: lists of tensors with different types, and splits
-    that do not add up to the size of the tensor.
+    The fields are the numbers of elements that the call sends to, and receives from, each rank.
+    Return {} for any other operation; for a large group, because a black box has no room for the
+    counts of many ranks; and for splits that torch refuses, because they do not add up to the size
+    of the tensor.
     """
     if op != "all_to_all_single" or size > MOST_SPLITS:
         return {}

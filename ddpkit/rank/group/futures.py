@@ -145,7 +145,7 @@ class EmulatedFuture(torch.futures.Future[Any]):
     def _call(
         self, device: Device, callback: Callable[[Any], Any], result: EmulatedFuture | None
     ) -> None:
-        """Run a callback now, on a new stream that waits for the operation, as with GPUs."""
+        """Run a callback now, on a new stream that waits for the operation, as on GPUs."""
         device.meet(self._operation.number, self._operation.call)
         with self._machine.clocks.mine.stopped(), suppress(Exception):
             self.wait_for_gloo()  # the callback hears of an error when it asks for the value

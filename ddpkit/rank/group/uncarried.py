@@ -105,9 +105,10 @@ def _of_one_element(value: Any) -> Any:
 class Uncarried:
     """gloo's handle of a call in which gloo moves small tensors in place of large results.
 
-    The handle's future is gloo's, with the small tensors: `EmulatedFuture` replaces them by the
-    results. A callback of gloo's future that held the results would let one of gloo's threads free
-    them. The handle holds all arguments of the call, as gloo's own handle would.
+    The handle's future is gloo's future, and has the small tensors as its value. `EmulatedFuture`
+    replaces the small tensors by the results. A callback of gloo's future must not hold the
+    results, because then one of gloo's threads could free them. The handle holds all arguments of
+    the call, as gloo's own handle would.
     """
 
     def __init__(self, inner: Any, results: Sequence[torch.Tensor], args: tuple[Any, ...]) -> None:

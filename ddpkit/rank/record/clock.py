@@ -201,7 +201,7 @@ class GpuClock:
         self._anchor = min((self._at_rest() for _ in range(TRIES)), key=lambda found: found[0])[1]
 
     def _at_rest(self) -> tuple[int, Anchor]:
-        """Return a new anchor, and the uncertainty of its time on the host's clock in ns."""
+        """Return the uncertainty in ns of a new anchor's time on the host, and the anchor."""
         import torch
 
         torch.cuda.synchronize()

@@ -1,10 +1,10 @@
 """Records forward, backward and optimizer of a rank, without a change to the student's code.
 
 torch calls a hook for every optimizer of the process, and for every gradient when the gradient is
-ready; DDP uses the same kind of hook. Modules and backward passes are timed in the functions that
-torch always calls for them, `Module.__call__` and `autograd.backward`. Global module hooks would
-make torch take a slow path through each call, at three times the cost. Full backward hooks would
-double a step's time.
+ready; DDP sends buckets at the same moment. Modules and backward passes are timed in the functions
+that torch always calls for them, `Module.__call__` and `autograd.backward`. Global module hooks
+would make torch take a slow path through each call, at three times the cost. Full backward hooks
+would double a step's time.
 """
 
 from __future__ import annotations

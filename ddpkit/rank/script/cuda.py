@@ -274,7 +274,10 @@ def _in_context(gpus: Gpus, original: Any, context: Any, function: Any, *rest: A
 
 
 def _of_autocast(gpus: Gpus, original: Any, device_type: str = "cuda") -> Any:
-    """Return True if autocast is on for a device; a stand-in GPU also has the CPU's autocast."""
+    """Return the state or the dtype of autocast for a device.
+
+    A stand-in GPU has the CPU's state and dtype if autocast is on for the CPU.
+    """
     on = _autocast_is_on("cpu") and gpus.means(device_type)
     return original("cpu" if on else device_type)
 

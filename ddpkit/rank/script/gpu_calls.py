@@ -264,7 +264,10 @@ def _let_devices_include_the_cpu() -> None:
 
 
 def capturable_devices(supports_xla: bool = True) -> list[str]:
-    """Return the types of devices for `capturable=True`. TorchScript compiles this function."""
+    """Return the device types for which optimizers allow `capturable=True`.
+
+    TorchScript compiles this function.
+    """
     return ["cuda", "xpu", "hpu", "xla", "cpu"]
 
 

@@ -190,7 +190,7 @@ class Joining:
         self._said.add(text)
 
     def _as_a_process(self, call: Callable[[], Any], nprocs: int) -> None:
-        """Call a function in a job of `nprocs` ranks."""
+        """Call a function as a process of a job with `nprocs` ranks would."""
         was_joined, environ = dist.is_initialized(), dict(os.environ)
         self._size = nprocs
         os.environ["WORLD_SIZE"] = str(nprocs)
