@@ -354,7 +354,7 @@ def _check_world_size(world_size: Any, alike: Any = None) -> None:
 def _check_call(
     function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], world_size: int
 ) -> None:
-    """Raise an error, which every rank would raise, already in the notebook."""
+    """Raise an error before the run if otherwise every rank would raise this error."""
     if not callable(function):
         raise CallError(
             f"run() takes a function and its arguments, as in run(f, 1, 2), but the first argument "

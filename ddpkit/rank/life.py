@@ -121,7 +121,7 @@ def _rpc_met(machine: Machine | None) -> AbstractContextManager[None]:
 
 @contextmanager
 def _joined(mine: Assignment, store: Any) -> Iterator[None]:
-    """A block in which the rank is in the run's default group.
+    """A block in which the rank is a member of the run's default group.
 
     A script joins the group itself, in this block.
     """

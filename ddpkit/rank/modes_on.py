@@ -1,4 +1,4 @@
-"""Refuses code that removes ddpkit's dispatch modes, because its operations would not be counted.
+"""Refuses code that removes ddpkit's dispatch modes, which would then not count its operations.
 
 torch has two ways to hide operations from a mode: remove the mode from the thread's stack of modes,
 or exclude the mode's dispatch key with a guard. `modes_stay_on` refuses the first way for ddpkit's

@@ -153,7 +153,7 @@ class Actors:
         return min(clocks, default=math.inf)
 
     def first_with_a_limit(self) -> tuple[int, Actor] | None:
-        """Return the earliest limit of a wait, and the waiting actor; None without a limit."""
+        """Return the earliest limit of all waits, and its actor; None if no wait has a limit."""
         asking = [
             (actor.asks.limit_ns, actor.rank, actor.number, actor)
             for actor in self._all.values()

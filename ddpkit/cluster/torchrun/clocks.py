@@ -54,7 +54,7 @@ class ClockShift:
         return max(self.before.error_ns, self.after.error_ns)
 
     def to_rank_0(self, ns: int) -> int:
-        """Convert a time of the host's clock, between the readings, to rank 0's clock."""
+        """Convert a time of the host's clock, between the two readings, to rank 0's clock."""
         before, after = self.before, self.after
         span = after.at_ns - before.at_ns
         drift = after.offset_ns - before.offset_ns

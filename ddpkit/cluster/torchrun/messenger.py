@@ -41,7 +41,10 @@ class Messenger:
         threading.Thread(target=self._serve, name="ddpkit-messenger", daemon=True).start()
 
     def begin(self, agent: Agent) -> None:
-        """Send news of the agent's run from now on. The agent's own thread is not started."""
+        """Send news of the agent's run from now on.
+
+        This method takes the place of the agent's own thread, which is not started.
+        """
         agent.begin()
         self._run = agent, agent.box
 

@@ -81,7 +81,7 @@ class EmulatedBackward:
             self._say_when_it_waits()
 
     def _say_when_it_waits(self) -> None:
-        """Write on the clock's page that the reducer waits, once the backward pass has no work.
+        """Write on the clock's page that the reducer waits, once autograd has no work left.
 
         The callback that is queued here runs before the reducer's own callback, which the reducer
         queues with the last bucket. In the first step of a static graph, the order is reversed.

@@ -120,7 +120,7 @@ class ThreadClock:
             self._ns, self._looks = ns, 0
 
     def pass_by(self, ns: int) -> None:
-        """Put the clock forward by `ns`, for a sleep or for work of a stated length."""
+        """Put the clock forward by `ns`, for a sleep or for work of a stated duration."""
         with self.stopped():
             self._ns += ns
             self._looks = 0

@@ -1,10 +1,10 @@
 """Makes the functions of `time` return the rank's clock to the user's code, on an emulated machine.
 
 The functions that return the time are replaced in the module `time`, and in each module that has
-imported such a function by name. The standard library and the kit still use real time: for a lock
-with a limit, a queue, a wait for a process. With an emulated clock such waits would never end (a
-thread that waits for a queue uses no CPU). So each function looks at its caller, and returns
-emulated time only to the user's code.
+imported such a function by name. The standard library and ddpkit still use real time, for example
+for a lock with a timeout, a queue, or a wait for a process. With an emulated clock such waits would
+never end (a thread that waits for a queue uses no CPU). So each function looks at its caller, and
+returns emulated time only to the user's code.
 
 asyncio's loop waits for its timers by the emulated clock: if the loop has nothing else to do, the
 clock moves forward to the next timer. While another thread works, or a child process or a socket

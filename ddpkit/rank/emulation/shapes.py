@@ -109,7 +109,7 @@ def make(value: Any, known: list[torch.Tensor], fill: Callable[[], Any]) -> Any:
 
     Each tensor is new, or is a view of a tensor in `known`.
 
-    fill  returns the value of all elements of a small new tensor
+    fill  returns the value with which a small new tensor is filled
     """
     if not isinstance(value, Shape):
         is_list = isinstance(value, list | tuple)

@@ -142,9 +142,9 @@ def _written(func: Any) -> tuple[_Written, ...]:
 
 @cache
 def _returned(func: Any) -> tuple[int | None, ...]:
-    """Return, for each result of an in-place operation, the index of the argument that it is.
+    """Return an index for each result of an operation: that of the written argument it returns.
 
-    A result that is a new tensor has None.
+    The indices count only arguments that the operation writes. The index of a new tensor is None.
     """
     schema, found = schema_of(func), []
     sets = [

@@ -25,7 +25,7 @@ REDUCES = ("allreduce", "allreduce_coalesced", "reduce", "reduce_scatter", *SCAT
 
 
 class Absent:
-    """The absent ranks of one group."""
+    """The absent ranks of one group, and the calls of the group for them."""
 
     def __init__(self, alike: Alike, members: tuple[int, ...], rank: int) -> None:
         self.alike, self.size, self._rank = alike, len(members), rank

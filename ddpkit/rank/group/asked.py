@@ -62,7 +62,7 @@ class AskedGroups:
         self._kept.append(group)
 
     def is_ours(self, backend: str) -> bool:
-        """True if ddpkit's groups replace a backend, such as "nccl" or "cpu:gloo,cuda:nccl"."""
+        """True if ddpkit's groups work in place of `backend`, such as "cpu:gloo,cuda:nccl"."""
         return self._ours.issuperset(part.rpartition(":")[2] for part in backend.lower().split(","))
 
     def new_group(

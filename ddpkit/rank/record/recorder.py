@@ -190,7 +190,7 @@ class Recorder:
         return ended
 
     def done(self, call: RecordedCall) -> None:
-        """Record the end of a call, and move the call into the log, unless the log has it."""
+        """Record the end of a call, and move the call into the log if it is not there yet."""
         if id(call) in self.pending:
             self.ended(call)
             with self._lock:
