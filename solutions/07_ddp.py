@@ -749,7 +749,7 @@ print(*Cluster(3).run(rank_2_stays_away).results, sep="\n")
 #
 # c10d can call the collectives of another library: a **backend** is a class with a method for each
 # operation. The backend below calls a function of yours. Each rank makes the class inside a
-# function, because a class that derives from c10d's cannot be sent to a rank.
+# function, because a class that derives from a class of c10d cannot be sent to a rank.
 
 
 # %% tags=["answers"]

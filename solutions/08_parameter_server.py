@@ -280,8 +280,8 @@ print("pushed:", run.results[0] and run.results[0].guests)
 
 # %% [markdown]
 # The server's row shows only communication. A server must never wait for one particular worker,
-# because all other workers would wait too. (In the picture, "waits for worker 1" names the rank that
-# came. The server's `recv` names no rank.)
+# because all other workers would wait too. (In the picture, "waits for worker 1" names the sender
+# of the message. The server's `recv` names no rank.)
 
 # %% [markdown]
 # ## Your turn: everybody waits

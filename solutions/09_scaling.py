@@ -318,10 +318,10 @@ beside(step_time(mine, 0.5, ring_price(2)) * 1000, step_ms(yours), "ms")
 # %% [markdown]
 # ## Choose: the bucket cap
 #
-# Is torch's default of 25 MB right for our model? We could measure every cap. But a run on a real
-# cluster costs money, and our model gives a **lower bound** of the time with each cap: a cap does
-# not change the compute, and real communication takes at least as long as the model says. (For twice
-# the batch, the model was not a lower bound: the step took less time than predicted.)
+# Is torch's default of 25 MB right for our training? We could measure every cap. But a run on a real
+# cluster costs money, and our cost model gives a **lower bound** of the time with each cap: a cap
+# does not change the compute, and real communication takes at least as long as the cost model says.
+# (For twice the batch, it was not a lower bound: the step took less time than predicted.)
 
 # %% [markdown]
 # So as soon as one measured time is below the predictions of all remaining caps, no remaining cap can
@@ -959,7 +959,7 @@ for row in HETSEQ_ROWS:
 # ## In this lab you have
 #
 # - computed the time of a step in seven lines, and seen that 16 processes take exactly this time;
-# - described a machine by two numbers, and published parameter servers by two more numbers;
+# - described a machine by two numbers, and the parameter servers of a paper by two more numbers;
 # - let the model choose a cap, servers, a batch, and a cluster, and compute the price;
 # - checked the percentages of a paper with the model.
 

@@ -408,8 +408,8 @@ if hidden:
 
 # %% [markdown]
 # **Notice:** the condition is $c \ge 2F/B$; the numbers of heads and features cancel. Table
-# 2 of the paper on ring attention has such numbers for real devices, in bfloat16. There a number has
-# 2 bytes, and the condition is $c \ge F/B$.
+# 2 of the paper on ring attention gives the smallest $c$ for real devices. The table is for bfloat16,
+# with 2 bytes for each element, so the condition is $c \ge F/B$.
 
 # %%
 for device, flops, bytes_a_second, said in (
@@ -508,7 +508,7 @@ as_one_process(in_order, seen_alone)
 # ## Your turn: fair shares
 #
 # The last tokens see the most keys, and the first tokens see the fewest keys. Cut the sequence into
-# $2n$ chunks, and give each rank an early chunk and a late chunk. Such places are called **zigzag**.
+# $2n$ chunks, and give each rank an early chunk and a late chunk. This division is called **zigzag**.
 
 
 # %% exercise="zigzag"
@@ -620,7 +620,7 @@ def by_autograd(attend, length, **sizes):
 
 # %% [markdown]
 # Take shares in the order of the sequence. Then the queries of rank 0 see none of the other ranks'
-# keys. `skipping` leaves out such blocks.
+# keys. `skipping` leaves out these blocks.
 #
 # **Predict:** rank 0 passes on keys, but does not use them. Does the backward of rank 0 pass on a
 # gradient?

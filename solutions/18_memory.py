@@ -631,8 +631,8 @@ check(memory_plan)
 
 # %% [markdown]
 # The pipeline has four stages of six blocks, and takes eight micro-batches of 256 rows. A device has
-# 20 MB. Parameters and gradients take 6.3 MB, and a backward makes some temporary tensors, so plan
-# with 10 MB.
+# 20 MB. Parameters and gradients take 6.3 MB, and a backward makes some temporary tensors. So the
+# blocks may hold 10 MB.
 
 # %%
 one_f_one_b, pipeline_step = carry("one_f_one_b"), carry("pipeline_step")

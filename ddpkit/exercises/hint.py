@@ -66,7 +66,8 @@ class Seen:
         if name in self.given if by_name else hasattr(self.given, name):
             if any(each in self.expect for each in names):
                 raise AttributeError(
-                    f"{name} is given and also observed: ask for s[{name!r}], or for s.given"
+                    f"{name} is both given and observed: s[{name!r}] is the observed value, and "
+                    "s.given has the given value"
                 )
             return self.given[name] if by_name else getattr(self.given, name)
         for known in names:

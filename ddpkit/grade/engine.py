@@ -39,7 +39,7 @@ class SandboxRun:
     # the cell that ended the run; None if all cells ran, or if the run ended before the first cell
     stopped_at: int | None = None
     why: str = ""  # "" if all cells ran; otherwise a key of attempt.WORDS, INFRA or BUSY
-    log: str = ""  # beginning of pytest's output, for the teacher of a sandbox that does not start
+    log: str = ""  # beginning of pytest's output: tells a teacher why a sandbox does not start
 
 
 def run(

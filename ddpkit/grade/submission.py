@@ -34,7 +34,7 @@ class SubmittedCell:
     """A code cell of a submission: its source, and the id and metadata that mark its exercise."""
 
     id: str
-    exercise: str  # the exercise that the cell's metadata name; "" without a name
+    exercise: str  # name of the exercise in the cell's metadata; "" without one
     check: str
     source: str
 

@@ -46,7 +46,7 @@ _excluded: WeakKeyDictionary[Callable[..., Any], bool] = WeakKeyDictionary()
 
 
 def is_loaded() -> bool:
-    """True if code may be compiled: the compiler itself is fully imported."""
+    """True if the compiler itself is imported, and not the stand-in: then code can be compiled."""
     found = sys.modules.get(COMPILER)
     return found is not None and not isinstance(found, _StandIn) and hasattr(found, "disable")
 

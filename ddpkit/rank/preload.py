@@ -151,7 +151,7 @@ def _import_parts(number: int, _: object) -> None:
     finally:
         gc.enable()
         _importing.release()
-    if _asked and to_import:  # a second signal has asked for all parts after the loop
+    if _asked and to_import:  # after the loop, a second signal has asked for all parts
         _import_parts(signal.SIGUSR2, None)
 
 

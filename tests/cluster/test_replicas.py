@@ -138,7 +138,7 @@ BEGAN = "The parameters of an optimizer began equal on all ranks, but "
 WRONG: dict[Callable[[], None], tuple[str, str]] = {
     goes_past_ddp: (
         f"{DDP}0.weight differs between ranks 0 and 1, and so do",
-        "parameters, first after step 3, before which no rank communicated.",
+        "parameters, first after step 3; during step 3, no rank communicated.",
     ),
     never_synchronizes: (
         f"{DDP}0.weight differs between ranks 0 and 1, and so do",
@@ -155,11 +155,11 @@ WRONG: dict[Callable[[], None], tuple[str, str]] = {
     ),
     stops_averaging: (
         f"{BEGAN}parameter 0 of SGD differs between ranks 0 and 1, and so do",
-        "parameters, first after step 4, before which no rank communicated.",
+        "parameters, first after step 4; during step 4, no rank communicated.",
     ),
     averages_nothing: (
         f"{BEGAN}parameter 0 of SGD differs between ranks 0 and 1, and so do",
-        "parameters, first after step 1, before which no rank communicated.",
+        "parameters, first after step 1; during step 1, no rank communicated.",
     ),
     averages_the_loss_alone: (
         f"{BEGAN}parameter 0 of SGD differs between ranks 0 and 1, and so do",

@@ -87,7 +87,7 @@ def test_without_a_machine_there_is_no_work():
 
 def test_an_amount_is_a_number():
     for amount in (-1, True, "many", float("nan")):
-        with pytest.raises(RankError, match=r"step\(tokens=.*give a number from 0 on"):
+        with pytest.raises(RankError, match=r"step\(tokens=.*give a number, 0 or more"):
             Cluster(1).run(trained, False, {"tokens": amount})
 
 

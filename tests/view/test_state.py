@@ -59,7 +59,8 @@ def test_it_fits_from_so_many_ranks_on(gigabytes: int) -> None:
 def test_what_fits_where_is_said_once() -> None:
     model = state_model(state_bytes, 7_500_000_000, memory=80 * 10**9)
     assert model.notice == (
-        "Notice: it fits into 80 GB never in stage 0, in stages 1, 2, 3 from 2 ranks on."
+        "Notice: in 80 GB, the model's state fits never in stage 0, "
+        "in stages 1, 2, 3 from 2 ranks on."
     )
 
 

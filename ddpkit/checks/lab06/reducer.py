@@ -14,7 +14,7 @@ from torch import Tensor
 from ddpkit.exercises.exercise import Observed
 
 Answer = Callable[..., Any]
-# numbers of parameters: in each bucket, or in each backward in the order of readiness
+# indices of parameters: a list for each bucket, or in order of readiness for each backward
 Layout = Sequence[list[int]]
 
 

@@ -93,7 +93,7 @@ def refused(answer: Answer, x: Tensor) -> Any:
 
 
 def ddp_on_it(answer: Answer, module: Any, parts: Sequence[Part]) -> list[Any]:
-    """Return the gradients of backwards in torch's DDP; DDP communicates in the answer's group."""
+    """Return the gradients of torch's DDP after a backward for each part, in the answer's group."""
     group = group_of(answer)
     ddp = DistributedDataParallel(module, bucket_cap_mb=CAP_MB, process_group=group)
     return gradients_of(ddp, parts)

@@ -212,7 +212,8 @@ def as_long_as_the_best(rng: random.Random) -> Question:
 def nearly_right(rng: random.Random) -> Question:
     """Draw three caps.
 
-    The prediction for the first cap is only 0.3 % too low, but the second cap is still faster.
+    By the predictions, the first cap is the fastest. Its prediction is only 0.3 % too low, but in
+    the measurement the second cap is faster.
     """
     first, second, third = rng.sample((0.25, 0.5, 1.0, 2.0, 4.0), 3)
     least = rng.randrange(80, 100) / 1000

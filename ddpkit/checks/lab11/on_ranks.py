@@ -175,7 +175,7 @@ def of_ranks(name: str) -> Callable[[Did], list[Any]]:
 
 
 class UsedWeight(torch.autograd.Function):
-    """An autograd identity for a weight that counts the gradients arriving in backward."""
+    """An autograd identity for a weight; the identity counts the gradients of the weight."""
 
     @staticmethod
     def forward(ctx: Any, weight: Any, came: list[int]) -> Any:

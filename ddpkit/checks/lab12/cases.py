@@ -274,7 +274,7 @@ def halo(answer: Answer, rng: random.Random) -> Iterator[Case]:
 
 # Gathered and Scattered
 
-PARTS = (  # ranks, dtype, batch; the parts of a batch of one are views without gaps
+PARTS = (  # ranks, dtype, batch size; with batch size 1, the parts are contiguous views
     (2, "float32", 6),
     (4, "float32", 6),
     (3, "float64", 1),

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 # merge
 
 
-def _is(s: Seen, wanted: Tensor) -> bool:
-    """True if the answer's output is wrong, and equal to `wanted`."""
-    return s.wrong("output") and same(s.output, Close(wanted))
+def _is(s: Seen, mistaken: Tensor) -> bool:
+    """True if the answer's output is wrong, and equals the output of a known mistake."""
+    return s.wrong("output") and same(s.output, Close(mistaken))
 
 
 def _weights(s: Seen) -> tuple[Any, Any]:

@@ -181,7 +181,7 @@ FITS = (
 
 
 def _ends(idea: str) -> Callable[[Seen], bool]:
-    """Return a condition: the answer's end is wrong, and equals the end of the mistake `idea`."""
+    """Return a condition: the answer's end time is wrong, and is the end time by mistake `idea`."""
 
     def fits(s: Seen) -> bool:
         idea_us = Close(1e6 * s.ideas[idea], digits=5)

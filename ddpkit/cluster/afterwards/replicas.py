@@ -155,7 +155,7 @@ def _words(model: Model, ends: Mapping[int, Fingerprints], wrong: Sequence[int])
 
 
 def _since(model: Model) -> str:
-    """Return text such as ", first after step 3, before which no rank communicated", or ""."""
+    """Return text such as ", first after step 3; during step 3, no rank communicated", or ""."""
     last = 0
     for seen in _moments(model):
         step = max(each.step for each in seen.values())
@@ -170,7 +170,7 @@ def _since(model: Model) -> str:
             return f", first {when}"
         who = ranks(quiet) if len(quiet) < len(seen) else "no rank"
         verb = "communicated nothing" if len(quiet) < len(seen) else "communicated"
-        return f", first {when}, before which {who} {verb}"
+        return f", first {when}; during step {step}, {who} {verb}"
     return ""
 
 

@@ -23,7 +23,7 @@ class Pending:
     done_ns: int = UNKNOWN
     then: list[Callable[[int], None]] = field(default_factory=list)  # called with `done_ns`
     withdrawn: bool = False  # gloo has refused the operation
-    met_ns: int = UNKNOWN  # the latest post of a member, by the member's clock
+    met_ns: int = UNKNOWN  # when the last member posted, by that member's clock
     then_met: list[Callable[[int], None]] = field(default_factory=list)  # called with `met_ns`
 
     def meet(self, ns: int) -> None:

@@ -1,4 +1,4 @@
-"""Reads, from the launcher, the clock of a rank that computes, and detects a standstill."""
+"""The launcher's view of a computing rank: reads the rank's clock, and detects a standstill."""
 
 from __future__ import annotations
 

@@ -39,10 +39,11 @@ class Seat:
 def meet(store: Any, rank: int, size: int) -> list[Seat]:
     """Return the host and the address of each rank, and choose gloo's network interface.
 
-    The ranks exchange them over the job's store. By default, gloo listens on the address of the
-    host's own name. On Debian the address is 127.0.1.1, and no second host can reach 127.0.1.1. The
-    interface towards the job's master also leads to the remaining hosts. On the master itself, the
-    interface may be loopback: then the master takes the interface towards a second host.
+    The ranks exchange hosts and addresses over the job's store. By default, gloo listens on the
+    address of the host's own name. On Debian this address is 127.0.1.1, which no second host can
+    reach. So a rank takes the interface towards the job's master: this interface also leads to the
+    remaining hosts. On the master itself, the interface may be loopback: then the master takes the
+    interface towards a second host.
 
     Raises ClusterError if the user's choice of an interface leaves hosts without a connection.
     """

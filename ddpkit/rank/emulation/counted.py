@@ -124,7 +124,7 @@ class Counting(PlainMode):
         here = self.on and threading.get_ident() == self._thread
         counts = here and not self._clock.stands
         if self._carried is not None and here and self._carried.has_any:
-            # ddpkit's own copies need gloo's bytes as well
+            # wait for bytes that gloo still writes, even if this operation is not counted
             self._carried.touch((*args, *kwargs.values()))
         if counts and self._may_lack and (name := capability.asks(func)):
             self._check(name, func, args, kwargs)

@@ -111,7 +111,7 @@ def _make(options: Any, store: Any, described: str = "", *, on_gpu: bool = False
     rank, size = options.group_rank, options.group_size
     alike = None if emulated is None else emulated.alike
     everybody = tuple(options.global_ranks_in_group)  # empty for the default group
-    # `Agent` reads `name` and `members` here, while gloo waits for the members.
+    # While gloo waits for the members, `Agent` reads the variables `name` and `members` from here.
     members = everybody if alike is None else alike.running(everybody)
     name = str(options.group_id) if members else _default_name
     if name and _times_joined > 1:

@@ -24,7 +24,7 @@ class HiddenGroup(RuntimeError):
 
 @contextmanager
 def no_hidden_groups() -> Iterator[None]:
-    """A block in which code that makes a torch backend without ddpkit raises `HiddenGroup`."""
+    """A block in which `HiddenGroup` is raised if code makes a torch backend without ddpkit."""
     usual = {kind: kind.__init__ for name in KINDS if (kind := getattr(dist, name, None))}
     for kind, init in usual.items():
         kind.__init__ = _refusing(init)

@@ -68,7 +68,7 @@ class EmulatedOperation:
         self._here = False  # True once the operation's bytes are here
         # starts a receive from any rank, given its source
         self.start_from: Callable[[int], Any] | None = None
-        self.started = threading.Event()  # set once a receive from any rank is in gloo or failed
+        self.started = threading.Event()  # set when gloo has a receive from any rank, or refused it
         self._error: Exception | None = None  # gloo's error at the start of such a receive
 
     def carry(self, memory: Memory, method: str, args: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -278,7 +278,7 @@ class RecordedGroup(dist.ProcessGroup):
         return inner
 
     def _as_nccl(self, args: Any) -> bool:
-        """True if NCCL's rules hold for a call; of two backends, gloo gets the CPU tensors."""
+        """True if NCCL's rules hold for a call: with both backends, gloo gets the CPU tensors."""
         if self.has_nccl:
             return arguments.on_gpu(arguments.tensor(args), None)
         return self.answers_as == "nccl"

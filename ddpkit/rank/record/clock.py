@@ -89,7 +89,7 @@ class Ends(Protocol):
 
     @property
     def number(self) -> int:
-        """The rank's number of the operation."""
+        """The number that the rank has given to the operation."""
 
     followed_by: list[tuple[int, int]]  # on a device: last launches of callbacks
 

@@ -74,7 +74,7 @@ def step(**amounts: float) -> Iterator[None]:
     """
     for name, amount in amounts.items():
         if isinstance(amount, bool) or not isinstance(amount, int | float) or not amount >= 0:
-            raise ValueError(f"step({name}={amount!r}): give a number from 0 on")
+            raise ValueError(f"step({name}={amount!r}): give a number, 0 or more")
     start = now_here()
     try:
         yield

@@ -331,7 +331,7 @@ def _ddp(
 def _register(_: Gpus, original: Any, ddp: Any, state: object, hook: Any) -> None:
     """Register a DDP hook.
 
-    bfloat16's hooks are renamed, because torch demands a GPU for their names.
+    A bfloat16 hook has a different name during the call: torch demands a GPU for hooks of its name.
     """
     name = getattr(hook, "__name__", "")
     if not name.startswith("bf16_compress"):

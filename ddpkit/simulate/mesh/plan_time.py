@@ -96,7 +96,7 @@ class _MeshLane:
                 yield from self._part("all_gather_into_tensor", "replica", self.shard)
 
     def _message(self, op: str, step: int) -> Iterator[Action]:
-        """Yield one end of a message with the stage before (-1) or after (1), if it exists."""
+        """Yield a send to, or a recv from, the previous (-1) or next (1) stage, if there is one."""
         if 0 <= self.stage + step < self.plan.stages:
             peer = self.rank + step * self.plan.slices
             back = (step == 1) == (op == "recv")

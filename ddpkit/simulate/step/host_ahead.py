@@ -36,7 +36,7 @@ class HostAhead:
     def of(cls, spans: Sequence[Span], window: Interval) -> "HostAhead":
         """Return the host's time in one step of one rank; `window` is the step's start and end.
 
-        A wait counts in the step in which it ends, since later launches follow the wait.
+        A wait counts in the step in which it ends: only then can the host launch more work.
         """
         host = [span for span in spans if span.kind == "host"]  # may be steps ahead of the device
         waits = (span for span in host if span.name.startswith(WAITS) and span.name != OF_THE_KIT)

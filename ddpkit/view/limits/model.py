@@ -85,7 +85,9 @@ def limits_picture(
     found = []
     for label, (tokens, shares) in lines.items():
         if len(tokens) != len(shares) or not tokens:
-            raise ValueError(f"{label!r}: give one share for each number of tokens, at least one")
+            raise ValueError(
+                f"{label!r}: give at least one number of tokens, and one share for each"
+            )
         if list(tokens) != sorted(set(tokens)) or tokens[0] <= 0:
             raise ValueError(f"{label!r}: the numbers of tokens must rise and be above 0")
         if not all(0 <= share <= 1 for share in shares):

@@ -28,7 +28,7 @@ class RunProgress:
 
     losses: Mapping[int, tuple[float, ...]]  # rank -> loss of each step
     rates: tuple[tuple[int, float], ...]  # (step, samples per s of all ranks)
-    # rank -> median time from the first rank's end of a step to this rank's end
+    # rank -> median time by which the rank ends a step after the earliest rank
     lags_ms: Mapping[int, float]
     title: str
     notice: str  # may be ""

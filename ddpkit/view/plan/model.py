@@ -34,7 +34,7 @@ class PlanMap:
     """All plans, by batch and ranks, and the deadline."""
 
     title: str
-    rows: tuple[tuple[PlanCell, ...], ...]  # a batch a row, a number of ranks a column
+    rows: tuple[tuple[PlanCell, ...], ...]  # row: a batch; column: a number of ranks
     deadline: float  # hours
 
     @property

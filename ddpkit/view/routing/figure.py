@@ -7,7 +7,7 @@ from ddpkit.view.drawing import style
 from ddpkit.view.drawing.page import Box, Page
 from ddpkit.view.routing.model import RoutingPicture
 
-LEFT, RIGHT, TOP = 1.05, 0.3, 1.25  # inches: the names of the ranks, and the words above
+LEFT, RIGHT, TOP = 1.05, 0.3, 1.25  # inches: ranks' names, right margin, words above
 HIGH, LEAST = 0.34, 0.1  # inches: a row of cells, and a row in a picture of many ranks
 ROOM = 5.0  # inches for all rows of cells
 APART = 0.12  # inches between the experts of two ranks; less if there are many ranks

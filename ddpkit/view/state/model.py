@@ -54,7 +54,7 @@ class StateModel:
             stages = [str(bar.stage) for bar in same]
             where = f"in {plural(len(stages), 'stage')} {', '.join(stages)}"
             fits.append(f"{where} from {count(enough, 'rank')} on" if enough else f"never {where}")
-        return f"Notice: it fits into {size(self.memory)} {', '.join(fits)}."
+        return f"Notice: in {size(self.memory)}, the model's state fits {', '.join(fits)}."
 
     def table(self) -> str:
         """Return all bars as text."""
