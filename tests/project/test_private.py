@@ -17,7 +17,7 @@ PYTHONS = {
     *("_asdict", "_bootstrap", "_children", "_config", "_current_frames", "_exit"),
     *("_find_and_load", "_forkserver", "_getframe", "_make", "_replace", "_run_exitfuncs"),
     *("_waiters", "_forkserver_address", "_forkserver_alive_fd", "_wait_for_tstate_lock"),
-    *("_args", "_kwargs", "_popen", "_target"),  # of multiprocessing.Process
+    *("_args", "_kwargs", "_popen", "_target"),  # multiprocessing.Process has these
 }
 
 
