@@ -166,8 +166,8 @@ def _count(
     value: Any = info.get(field, missing)
     if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
         raise TraceError(
-            f"{path}: distributedInfo has the {field} {str(value)[:40]!r}, "
-            f"not {least} to {most}; {_AGAIN}"
+            f"{path}: in distributedInfo, {field} is {str(value)[:40]!r}, but must be a whole "
+            f"number from {least} to {most}; {_AGAIN}"
         )
     return value
 
