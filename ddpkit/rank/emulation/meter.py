@@ -142,7 +142,8 @@ is_traced = cache(torch_private.is_traced)
 def nbytes(value: Any) -> int:
     """Return the size of a tensor, or of the tensors in a list, in bytes; 0 for any other value."""
     if isinstance(value, torch.Tensor):
-        return value.nbytes
+        dense = value.layout is torch.strided  # torch has no `nbytes` of other layouts
+        return value.nbytes if dense else value.numel() * value.element_size()
     if isinstance(value, list | tuple):
         return sum(map(nbytes, value))
     return 0
@@ -347,8 +348,7 @@ class Meter:
         moved = rule.outputs * nbytes(out)
         for weight, value in zip(rule.weights, args, strict=False):
             if weight:
-                is_tensor = isinstance(value, torch.Tensor)
-                moved += weight * (value.nbytes if is_tensor else nbytes(value))
+                moved += weight * nbytes(value)
         for name, value in kwargs.items():
             moved += rule.names.get(name, 1) * nbytes(value)
         self.moved += moved
