@@ -156,7 +156,8 @@ def _made(gpus: Gpus, aliasing: bool, original: Any, *args: Any, **kwargs: Any) 
         gpus.used()
         kwargs["pin_memory"] = False
     device, by_torch = kwargs.get("device"), is_torchs(sys._getframe(2))
-    if device is None and original.__name__ == "new_tensor" and gpus.holds(args[0]):
+    asks = original.__name__ == "new_tensor" and not by_torch
+    if device is None and asks and gpus.holds(args[0]):
         device = "cuda"
     there = gpus.means(device)
     if there:
@@ -168,7 +169,8 @@ def _made(gpus: Gpus, aliasing: bool, original: Any, *args: Any, **kwargs: Any) 
     if pinned and gpus.places is not None and is_plain(made):
         gpus.places.place(made, PINNED)
     if not there:
-        if device is not None and gpus.holds(made) and not by_torch:  # `on_gpu.new_ones(device=)`
+        # The order matters: `holds` settles the place of a tensor that torch has made.
+        if device is not None and not by_torch and gpus.holds(made):  # `on_gpu.new_ones(device=)`
             gpus.places.place(made, HOST)  # type: ignore[union-attr]
         return made
     return gpus.take(made) if aliasing else gpus.mark(made)
@@ -177,7 +179,8 @@ def _made(gpus: Gpus, aliasing: bool, original: Any, *args: Any, **kwargs: Any) 
 def _new(gpus: Gpus, original: Any, tensor: Any, *args: Any, **kwargs: Any) -> Any:
     """Make a tensor as `tensor.new(3)` did of old: beside the tensor."""
     made = original(tensor, *args, **kwargs)
-    return gpus.mark(made) if gpus.holds(tensor) else made
+    by_torch = is_torchs(sys._getframe(2))
+    return gpus.mark(made) if not by_torch and gpus.holds(tensor) else made
 
 
 def _to(gpus: Gpus, original: Any, tensor: Any, *args: Any, **kwargs: Any) -> Any:
