@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from copy import deepcopy
 from functools import partial
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from unittest import mock
 
 import torch
@@ -14,11 +14,14 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
+from ddpkit.checks.shared.alone import Gradients
 from ddpkit.checks.shared.models import CAP_MB, Chosen, Part, loss_of
 from ddpkit.exercises.raised import named
 from ddpkit.rank.record.marks import span
 
-Answer = Callable[..., Any]
+if TYPE_CHECKING:
+    from ddpkit.checks.shared.answer import Answer
+
 OWN = "the answer's own"  # name of a span: the answer's own work, without torch's class
 
 torchs = partial(DistributedDataParallel, gradient_as_bucket_view=True)
@@ -51,7 +54,9 @@ def started(average: Answer, flat: Any) -> Any:
     return flat
 
 
-def rebuilt(rebuilt_buckets: Answer, order: list[int], *caps_mb: float | None) -> list[list[Any]]:
+def rebuilt(
+    rebuilt_buckets: Answer, order: list[int], *caps_mb: float | None
+) -> list[list[int | str]]:
     """Return the parameters of each rebuilt bucket; parameter i has i + 1 times 512 bytes."""
     parameters = [nn.Parameter(torch.zeros(128 * (i + 1))) for i in range(len(order))]
     number = {id(p): i for i, p in enumerate(parameters)}
@@ -80,7 +85,7 @@ class TorchsOwn(RuntimeError):
     """The error raised if the answer is torch's class, or contains torch's class."""
 
 
-def wrap(answer: Answer, module: Any, **options: object) -> Any:
+def wrap(answer: Answer, module: nn.Module, **options: object) -> Any:
     """Return the module wrapped by the student's class.
 
     Raises TorchsOwn if the student's class makes an object of torch's class.
@@ -93,18 +98,18 @@ def wrap(answer: Answer, module: Any, **options: object) -> Any:
         return answer(module, **options)
 
 
-def gradients(ddp: Any) -> list[Any]:
+def gradients(ddp: nn.Module) -> Gradients:
     return [None if p.grad is None else p.grad.clone() for p in ddp.parameters()]
 
 
-def start(answer: Answer, mine: Any) -> list[Any]:
+def start(answer: Answer, mine: nn.Module) -> list[Tensor]:
     """Return a rank's parameters and buffers right after the answer has wrapped the model."""
     with torch.no_grad(), span(OWN):
         wrapped = wrap(answer, mine, bucket_cap_mb=CAP_MB, broadcast_buffers=False)
     return [tensor.detach().clone() for tensor in wrapped.module.state_dict().values()]
 
 
-def one_backward(answer: Answer, mine: Any, part: Part) -> list[Any]:
+def one_backward(answer: Answer, mine: nn.Module, part: Part) -> Gradients:
     """Return the gradients after one backward; all ranks begin with rank 0's parameters."""
     with span(OWN):
         ddp = wrap(answer, mine)
@@ -112,7 +117,9 @@ def one_backward(answer: Answer, mine: Any, part: Part) -> list[Any]:
     return gradients(ddp)
 
 
-def two_forwards(answer: Answer, mine: Any, parts: Sequence[Part]) -> tuple[list[Any], ...]:
+def two_forwards(
+    answer: Answer, mine: nn.Module, parts: Sequence[Part]
+) -> tuple[Sequence[Tensor | None], ...]:
     """Return the gradients after two backwards, and the gradients that two later backwards add.
 
     The third backward has no forward of its own. The fourth backward is inside `no_sync`, after a
@@ -134,17 +141,17 @@ def two_forwards(answer: Answer, mine: Any, parts: Sequence[Part]) -> tuple[list
     return both, _between(both, third), _between(third, fourth)
 
 
-def _between(before: list[Any], now: list[Any]) -> list[Any]:
+def _between(before: list[Any], now: list[Any]) -> list[Tensor]:
     return [new - old for old, new in zip(before, now, strict=True)]
 
 
-def _steps(ddp: Any, steps: Sequence[Sequence[Part]]) -> tuple[list[Any], int]:
+def _steps(ddp: Any, steps: Sequence[Sequence[Part]]) -> tuple[Gradients, int]:
     """Return the gradients of each step, the final parameters and buffers, and a count of storages.
 
     The count is the number of storages that hold the gradients. All micro-batches of a step except
     the last are inside `no_sync`. With several micro-batches, the buffers are left out.
     """
-    found: list[Any] = []
+    found: Gradients = []
     optimizer = torch.optim.SGD(ddp.parameters(), lr=0.1, momentum=0.9)
     for *inside, last in steps:
         optimizer.zero_grad()
@@ -166,8 +173,8 @@ def _steps(ddp: Any, steps: Sequence[Sequence[Part]]) -> tuple[list[Any], int]:
 
 
 def beside_torchs(
-    answer: Answer, mine: Any, steps: Sequence[Sequence[Part]]
-) -> tuple[list[Any], list[Any], int]:
+    answer: Answer, mine: nn.Module, steps: Sequence[Sequence[Part]]
+) -> tuple[Gradients, Gradients, int]:
     """Return the results of these steps with the answer's class, and with torch's class.
 
     The third value is the number of storages that hold the answer's gradients; see `_steps`.
@@ -178,7 +185,7 @@ def beside_torchs(
     return found, _steps(torchs(theirs, bucket_cap_mb=CAP_MB), steps)[0], storages
 
 
-def late(answer: Answer, mine: Any, part: Part) -> list[Any]:
+def late(answer: Answer, mine: nn.Module, part: Part) -> Gradients:
     """Return the gradients after a backward on two ranks; rank 1 starts its backward later.
 
     Rank 1 begins its backward when rank 0 has computed all its gradients. An answer that waits for
@@ -186,7 +193,7 @@ def late(answer: Answer, mine: Any, part: Part) -> list[Any]:
     """
     rank, token = dist.get_rank(), torch.zeros(1)
     x, y = part
-    gate = x.requires_grad_().clone()  # the backward of clone comes after those of all layers
+    gate: Any = x.requires_grad_().clone()  # the backward of clone comes after those of all layers
     if rank == 0:
         gate.register_hook(lambda _: dist.send(token, dst=1))
     ddp = wrap(answer, mine, bucket_cap_mb=CAP_MB, broadcast_buffers=False)
@@ -197,12 +204,12 @@ def late(answer: Answer, mine: Any, part: Part) -> list[Any]:
     return gradients(ddp)
 
 
-def default_caps(answer: Answer, module: Any) -> None:
+def default_caps(answer: Answer, module: nn.Module) -> None:
     """Run a backward with more than 1 MB of gradients, with the answer's default bucket caps."""
     wrap(answer, module)(torch.ones(1, 1)).sum().backward()
 
 
-def other_order(answer: Answer, layers: Any, use: Sequence[int]) -> None:
+def other_order(answer: Answer, layers: nn.ModuleList, use: Sequence[int]) -> None:
     """Train three steps; each layer has its own bucket.
 
     The model uses the layers in the order `use`, not in the order of definition.
@@ -214,7 +221,7 @@ def other_order(answer: Answer, layers: Any, use: Sequence[int]) -> None:
         torch.optim.SGD(ddp.parameters(), lr=0.0).step()
 
 
-def _two_backwards(ddp: Any, x: Tensor, use: Sequence[int]) -> list[Any]:
+def _two_backwards(ddp: Any, x: Tensor, use: Sequence[int]) -> Gradients:
     for factor in (1, 2):
         ddp.zero_grad()
         ddp(factor * x, use).backward()
@@ -222,8 +229,8 @@ def _two_backwards(ddp: Any, x: Tensor, use: Sequence[int]) -> list[Any]:
 
 
 def partly_used(
-    answer: Answer, layers: Any, x: Tensor, use: Sequence[int]
-) -> tuple[list[Any], list[Any]]:
+    answer: Answer, layers: nn.ModuleList, x: Tensor, use: Sequence[int]
+) -> tuple[Gradients, Gradients]:
     """Return the gradients of the answer and of torch after backwards that use only some layers."""
     mine, theirs = Chosen(*layers), Chosen(*deepcopy(layers))
     options: dict[str, Any] = {"bucket_cap_mb": 0, "find_unused_parameters": True}
@@ -233,7 +240,7 @@ def partly_used(
     return found, _two_backwards(torchs(theirs, **options), x, use)
 
 
-def said_of_missing(answer: Answer, layers: Any, use: Sequence[int]) -> list[str]:
+def said_of_missing(answer: Answer, layers: nn.ModuleList, use: Sequence[int]) -> list[str]:
     """Return the parameters that the error in backward names, if all ranks leave out a layer.
 
     `use` has the layers that the ranks use.

@@ -7,9 +7,12 @@ import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import takewhile
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from ddpkit.checks.shared.mistakes import Mistake, Question, as_number
+
+if TYPE_CHECKING:
+    from ddpkit.checks.shared.answer import Answer
 
 Measure: TypeAlias = Callable[[float], float]
 Found: TypeAlias = list[object]  # the cap, then the measured caps in order
@@ -28,9 +31,7 @@ class Bench:
         return self.takes[cap]
 
 
-def tuned(
-    answer: Callable[..., object], takes: dict[float, float], said: dict[float, float]
-) -> Found:
+def tuned(answer: Answer, takes: dict[float, float], said: dict[float, float]) -> Found:
     """Return the cap that an answer chooses, and the list of caps that it measures."""
     bench = Bench(takes)
     cap = answer(bench, said)

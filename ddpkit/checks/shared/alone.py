@@ -4,20 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from copy import deepcopy
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from ddpkit.checks.shared.models import Part, loss_of
 
+if TYPE_CHECKING:
+    from torch.nn import Module
 
-def vector(tensors: Sequence[Any]) -> Any:
+Gradients = list[Tensor | None]  # one for each parameter
+
+
+def vector(tensors: Sequence[Tensor | None]) -> Tensor:
     """Join all tensors into one 1-D tensor; skip each None."""
     return torch.cat([tensor.flatten() for tensor in tensors if tensor is not None])
 
 
-def gradients_of(module: Any, of_ranks: Sequence[Part]) -> list[list[Any]]:
+def gradients_of(module: Module, of_ranks: Sequence[Part]) -> list[Gradients]:
     """Return the gradients of each rank, after a backward on the rank's part of the batch."""
     found = []
     for part in of_ranks:
@@ -27,7 +32,7 @@ def gradients_of(module: Any, of_ranks: Sequence[Part]) -> list[list[Any]]:
     return found
 
 
-def mean(by_rank: Sequence[list[Any]]) -> list[Any]:
+def mean(by_rank: Sequence[Gradients]) -> Gradients:
     """Return the mean of each parameter's gradients over the ranks.
 
     A None counts as zeros. If all ranks have None, the mean is None.
@@ -36,7 +41,7 @@ def mean(by_rank: Sequence[list[Any]]) -> list[Any]:
     return [sum(column) / len(by_rank) if column else None for column in columns]
 
 
-def steps(module: Any, by_rank: Sequence[Sequence[Sequence[Part]]]) -> list[Any]:
+def steps(module: Module, by_rank: Sequence[Sequence[Sequence[Part]]]) -> Gradients:
     """Train; return the mean gradients of each step, followed by the parameters.
 
     `by_rank` holds the parts as [rank][step][micro-batch].
@@ -57,7 +62,7 @@ def steps(module: Any, by_rank: Sequence[Sequence[Sequence[Part]]]) -> list[Any]
     return [*found, *(p.detach() for p in nets[0].parameters())]
 
 
-def of_chosen(module: Any, x: Tensor, by_rank: Sequence[Sequence[int]]) -> list[Any]:
+def of_chosen(module: Module, x: Tensor, by_rank: Sequence[Sequence[int]]) -> Gradients:
     """Return the mean gradients of a `Chosen`; on rank r, the forward uses layers `by_rank[r]`."""
     found = []
     for use in by_rank:

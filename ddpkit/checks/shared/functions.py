@@ -13,7 +13,7 @@ from ddpkit.rank.record.marks import span
 FORWARD, BACKWARD = "forward of the check", "backward of the check"
 
 
-def passed(function: Any, x: Tensor, gradient: Tensor, *more: object) -> dict[str, Any]:
+def passed(function: Any, x: Tensor, gradient: Tensor, *more: object) -> dict[str, object]:
     """Return the function's output, the gradient of x, and `kept`.
 
     `kept` is true if the function left x and the given `gradient` unchanged.

@@ -16,6 +16,8 @@ from dataclasses import dataclass, field
 from typing import Any
 from unittest import mock
 
+from torch.distributed import Store
+
 from ddpkit.checks.shared.store import Kept, fake_store
 
 CLOCKS = ("time", "monotonic", "perf_counter", "sleep")
@@ -81,16 +83,18 @@ SLEEP = time.sleep
 
 
 Visit = tuple[str, float]  # the visit's name, and the seconds since the rank's last visit
-End = Callable[[Any, str, int], Any]  # (store, name of the visit, rank) -> the visit's result
+End = Callable[[Store, str, int], object]  # (store, name of the visit, rank) -> its result
 
 
-def meet(end: End, plans: Sequence[Sequence[Visit]]) -> tuple[list[list[tuple[Any, float]]], Kept]:
+def meet(
+    end: End, plans: Sequence[Sequence[Visit]]
+) -> tuple[list[list[tuple[object, float]]], Kept]:
     """Run all planned visits; return each visit's result and seconds by rank, and the store.
 
     `end` makes a visit and returns its result. Raises NotImplementedError if the answer is blank.
     """
     room = Room()
-    kept, found = Kept(), [list[tuple[Any, float]]() for _ in plans]
+    kept, found = Kept(), [list[tuple[object, float]]() for _ in plans]
     stores = [fake_store(room, kept) for _ in plans]
     blank: list[NotImplementedError] = []
     all_here = threading.Barrier(len(plans) + 1)

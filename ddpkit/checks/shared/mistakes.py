@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import combinations
-from typing import Any, TypeAlias
+from typing import Any, SupportsFloat, TypeAlias
 
 from ddpkit.exercises.hint import Hint, Seen
 
@@ -38,7 +38,7 @@ def hints_for(mistakes: Iterable[Mistake], other: str) -> tuple[Hint, ...]:
     return *known, Hint("other", say=other)
 
 
-def as_number(value: Any) -> Any:
+def as_number(value: SupportsFloat | str | bytes) -> float | str | bytes:
     """Return any kind of number as a float; return a text unchanged."""
     return value if isinstance(value, str | bytes) else float(value)
 
@@ -48,7 +48,7 @@ def answers_as(idea: Idea, s: Seen) -> bool:
     return bool(s.questions) and near(s.answers, [_of(idea, each) for each in s.questions])
 
 
-def near(one: Any, other: Any) -> bool:
+def near(one: object, other: object) -> bool:
     """True if two numbers, or two lists of numbers, agree to six digits."""
     if isinstance(one, list | tuple) and isinstance(other, list | tuple):
         return len(one) == len(other) and all(map(near, one, other))

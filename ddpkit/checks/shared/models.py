@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-Part = tuple[Any, Any]  # a rank's images and classes
+Part = tuple[Tensor, Tensor]  # a rank's images and classes
 
 WIDTHS = (6, 10, 14, 3)
 CAP_MB = 0.0001  # 105 bytes: DDP cuts the gradients of `model` into 4 buckets
@@ -24,7 +24,7 @@ def model(seed: int) -> Any:
     return net
 
 
-def linear(seed: int) -> Any:
+def linear(seed: int) -> nn.Sequential:
     """Return two layers without a batch norm, which would depend on a rank's part of the batch."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -45,7 +45,7 @@ class Chosen(nn.Module):
         return sum(self.layers[i](x + i).sum() for i in use)
 
 
-def three_layers(seed: int) -> Any:
+def three_layers(seed: int) -> nn.ModuleList:
     """Return three layers for a `Chosen`; a forward may skip some of the layers."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -64,6 +64,6 @@ def batches(seed: int, count: int) -> list[Part]:
     ]
 
 
-def loss_of(ddp: Any, part: Part) -> Any:
+def loss_of(ddp: nn.Module, part: Part) -> Any:
     x, y = part
     return nn.functional.cross_entropy(ddp(x), y)

@@ -7,7 +7,7 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any, Protocol
+from typing import Protocol
 
 from torch.distributed import DistStoreError, Store
 
@@ -37,12 +37,12 @@ class Kept:
     deleted: bool = False  # true after a key was deleted
 
 
-def fake_store(room: Waits, kept: Kept) -> Any:
+def fake_store(room: Waits, kept: Kept) -> Store:
     """Return a rank's store, a subclass of the C++ Store, so that a PrefixStore can wrap it.
 
     The class is made inside this function, because a C++ class cannot be sent to a sandbox.
     """
-    made = types.new_class("FakeStore", (Overrides, Store))
+    made: Callable[[Waits, Kept], Store] = types.new_class("FakeStore", (Overrides, Store))
     return made(room, kept)
 
 

@@ -9,17 +9,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ddpkit.exercises.ranks import Did, Looks
 
+if TYPE_CHECKING:
+    from torch import Tensor
+    from torch.nn import Module
+
+    from ddpkit.checks.shared.answer import Answer
+
 Lengths = Sequence[Sequence[int]]  # [step][rank]: number of images in a rank's part
-Part = tuple[Any, Any]  # images (n, 3) float64, labels (n,) int64
+Part: TypeAlias = "tuple[Tensor, Tensor]"  # images (n, 3) float64, labels (n,) int64
 
 LR = 0.5
 
 
-def model(seed: int) -> Any:
+def model(seed: int) -> Module:
     """Return two layers that share a weight.
 
     An optimizer for each module would change this weight twice in a step.
@@ -34,7 +40,7 @@ def model(seed: int) -> Any:
     return net
 
 
-def vector(net: Any) -> Any:
+def vector(net: Module) -> Tensor:
     """Join all parameters into one 1-D tensor."""
     import torch
 
@@ -44,7 +50,9 @@ def vector(net: Any) -> Any:
 # On ranks
 
 
-def steps(answer: Callable[..., Any], net: Any, mine: Sequence[Part], *momentum: float) -> Any:
+def steps(
+    answer: Answer, net: Module, mine: Sequence[Part], *momentum: float
+) -> tuple[Tensor, list[bool]]:
     """Run on a rank: train, and return the parameters before each step and after the last step.
 
     The parameters have the shape (1 + steps, parameters). A second list holds, for each step, True
@@ -64,7 +72,7 @@ def steps(answer: Callable[..., Any], net: Any, mine: Sequence[Part], *momentum:
     return torch.stack([*seen, vector(net)]), modes
 
 
-def _by_rank(did: Did) -> Any:
+def _by_rank(did: Did) -> Tensor:
     """Return the parameters of all ranks after `steps`, stacked: (ranks, 1 + steps, parameters).
 
     If ranks made different numbers of steps, the smallest number counts.
@@ -76,7 +84,7 @@ def _by_rank(did: Did) -> Any:
     return torch.stack([each[:fewest] for each in found])
 
 
-def _alike(by_rank: Any) -> str:
+def _alike(by_rank: Tensor) -> str:
     return "alike" if bool((by_rank == by_rank[0]).all()) else "different"
 
 
@@ -97,7 +105,7 @@ SEE: Looks = {
 class Losses:
     """The cross entropy of each rank's part of a batch, for the computation of one rank's loss."""
 
-    sums: list[Any]  # the sum over the images of each rank's part
+    sums: list[Tensor]  # the sum over the images of each rank's part
     images: list[int]  # the number of images in each rank's part
     rank: int  # the rank that computes the loss
 
@@ -106,7 +114,7 @@ class Losses:
         return len(self.images)
 
     @property
-    def means(self) -> list[Any]:
+    def means(self) -> list[Tensor]:
         return [total / images for total, images in zip(self.sums, self.images, strict=True)]
 
 
@@ -149,14 +157,14 @@ class Training:
 
     def trained(
         self, loss: Loss = whole, momentum: float | None = None, zero_grad: bool = True
-    ) -> Any:
+    ) -> Tensor:
         """Return the parameters after each step with `loss`: (ranks, steps, parameters)."""
         import torch
 
         momentum = self.momentum if momentum is None else momentum
         return torch.stack([self._trained(loss, momentum, zero_grad, r) for r in range(self.n)])
 
-    def _trained(self, loss: Loss, momentum: float, zero_grad: bool, rank: int) -> Any:
+    def _trained(self, loss: Loss, momentum: float, zero_grad: bool, rank: int) -> Tensor:
         import torch
 
         net = model(self.seed)
