@@ -10,7 +10,7 @@ import random
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import accumulate
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ddpkit.exercises.compare import same
 from ddpkit.exercises.exercise import Case, Observed, exercise
@@ -18,7 +18,10 @@ from ddpkit.exercises.hint import Hint, Seen
 from ddpkit.exercises.ranks import Did, asked, title
 from ddpkit.protocol.per_rank import PerRank
 
-Answer = Callable[[Any], Any]
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from ddpkit.checks.shared.answer import Answer
 
 # Four ranks come first: with two ranks, several mistakes give the same result.
 TOKENS = ((4, 1, "float32"), (2, 1, "float32"), (3, 5, "int64"), (1, 2, "float32"))
@@ -63,7 +66,7 @@ def holds(did: Did) -> list[tuple[int, str]]:
     return sorted((one.rank, str(one.args.get("holds", ""))) for one in sends)
 
 
-def carried(token: Any, seen: Observed) -> Observed:
+def carried(token: Tensor, seen: Observed) -> Observed:
     """Replace the observation "hold" by "messages".
 
     "messages" describes the first message that does not hold the right token. If there is no such

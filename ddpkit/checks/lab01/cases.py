@@ -6,7 +6,7 @@ The tensors are float64 and small, so that every right order of operations print
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -20,7 +20,8 @@ from ddpkit.exercises.values import Close
 if TYPE_CHECKING:
     from torch import Tensor
 
-Answer = Callable[..., Any]
+    from ddpkit.checks.shared.answer import Answer
+
 
 # minibatches
 
@@ -73,11 +74,11 @@ def _epoch(answer: Answer, n: int, batch_size: int, seed: int) -> Observed:
     }
 
 
-def _numbers(batches: Any) -> list[int]:
+def _numbers(batches: Iterable[Tensor]) -> list[int]:
     return [int(number) for batch in batches for number in batch]
 
 
-def _in_order(batches: list[Any], n: int) -> bool:
+def _in_order(batches: list[Tensor], n: int) -> bool:
     """True if the samples come in their original order.
 
     More than 12 samples also count as ordered in two more cases: the order starts in the middle, or
@@ -90,7 +91,7 @@ def _in_order(batches: list[Any], n: int) -> bool:
     return order == list(range(n)) or sum((b - a) % n == 1 for a, b in neighbours) > n // 2
 
 
-def _samples(batches: list[Any], order: list[int], n: int) -> str:
+def _samples(batches: list[Tensor], order: list[int], n: int) -> str:
     kinds = {str(getattr(batch, "dtype", type(batch).__name__)) for batch in batches}
     if kinds != {"torch.int64"}:
         return f"of type {', '.join(sorted(kinds))}"
@@ -130,7 +131,7 @@ def sgd_step(answer: Answer, rng: random.Random) -> Iterator[Case]:
         )
 
 
-def _tensors(rng: random.Random, count: int) -> list[Any]:
+def _tensors(rng: random.Random, count: int) -> list[Tensor]:
     """Return `count` float64 tensors of different shapes, with one decimal in each element."""
     import torch
 
@@ -143,14 +144,14 @@ def _tensors(rng: random.Random, count: int) -> list[Any]:
     ]
 
 
-def _fresh(start: list[Any]) -> list[Any]:
+def _fresh(start: list[Tensor]) -> list[Tensor]:
     return [p.clone().requires_grad_() for p in start]
 
 
 def _steps(
     answer: Answer,
-    start: list[Any],
-    gradients: list[Any],
+    start: list[Tensor],
+    gradients: list[list[Tensor]],
     rates: list[float],
     momentum: float | None,
 ) -> Observed:
@@ -160,7 +161,7 @@ def _steps(
     """
     import torch
 
-    def stepped(parameters: list[Any], own: list[Any], lr: float, velocities: Any) -> Any:
+    def stepped(parameters: list[Tensor], own: list[Tensor], lr: float, velocities: object) -> Any:
         if momentum is None:
             return answer(parameters, own, lr, velocities=velocities)
         return answer(parameters, own, lr, momentum, velocities)
@@ -193,8 +194,8 @@ def _steps(
 
 
 def _torch_steps(
-    start: list[Any], gradients: list[Any], rates: list[float], momentum: float
-) -> list[Any]:
+    start: list[Tensor], gradients: list[list[Tensor]], rates: list[float], momentum: float
+) -> list[Tensor]:
     """Return the parameters after torch.optim.SGD has made the same steps."""
     import torch
 
@@ -240,7 +241,7 @@ def accumulate(answer: Answer, rng: random.Random) -> Iterator[Case]:
         )
 
 
-def _images(rng: random.Random, n: int) -> tuple[Any, Any]:
+def _images(rng: random.Random, n: int) -> tuple[Tensor, Tensor]:
     """Draw the data of a least-squares problem: x (n, 3) and y (n,)."""
     import torch
 
@@ -249,14 +250,14 @@ def _images(rng: random.Random, n: int) -> tuple[Any, Any]:
     return x.double(), y.double()
 
 
-def _gradients(start: list[Any], x: Tensor, y: Tensor) -> list[Any]:
+def _gradients(start: list[Tensor], x: Tensor, y: Tensor) -> list[Tensor]:
     import torch
 
     parameters = _fresh(start)
     return list(torch.autograd.grad(_loss(parameters, x, y), parameters))
 
 
-def _loss(parameters: list[Any], x: Tensor, y: Tensor) -> Any:
+def _loss(parameters: list[Tensor], x: Tensor, y: Tensor) -> Tensor:
     weight, bias = parameters
     return ((x @ weight + bias - y) ** 2).mean()
 
@@ -265,11 +266,11 @@ def _loss(parameters: list[Any], x: Tensor, y: Tensor) -> Any:
 class _Saved:
     """A tensor that a graph saved for its backward; this object lives as long as the graph."""
 
-    tensor: Any
+    tensor: Tensor
 
 
 def _accumulated(
-    answer: Answer, start: list[Any], batches: list[tuple[Any, Any]], stale: bool
+    answer: Answer, start: list[Tensor], batches: list[tuple[Tensor, Tensor]], stale: bool
 ) -> Observed:
     """Observe the gradients, the sizes of the slices passed to `loss`, and the graphs in memory.
 
@@ -284,7 +285,7 @@ def _accumulated(
         for p in parameters:
             p.grad = torch.ones_like(p)
 
-    def loss(x: Tensor, y: Tensor) -> Any:
+    def loss(x: Tensor, y: Tensor) -> Tensor:
         nonlocal most
         most = max(most, sum(map(bool, graphs)))
         lengths.append(len(y))

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, TypeAlias
 
 from ddpkit.checks.shared.hints import no_list
 from ddpkit.exercises.hint import Hint, Seen
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 NO_LIST = Hint("no list", lambda s: s.returned, lambda s: no_list(s.returned))
 # fmt: off
@@ -45,8 +48,8 @@ EPOCH = (
 
 # Wrong steps that some people write. The first function returns the new velocity, from v, g, lr and
 # the momentum m; the second returns the subtracted tensor.
-Velocity = Callable[[Any, Any, float, float], Any]
-Subtracted = Callable[[Any, float], Any]
+Velocity: TypeAlias = "Callable[[Tensor, Tensor, float, float], Tensor]"
+Subtracted: TypeAlias = "Callable[[Tensor, float], Tensor]"
 # fmt: off
 STEPS: tuple[tuple[str, str, Velocity, Subtracted], ...] = (
     ("uphill", "Downhill is against the gradient: subtract.",
@@ -106,7 +109,7 @@ STEP = (
 )
 
 
-def total(s: Seen, weights: Sequence[float]) -> list[Any]:
+def total(s: Seen, weights: Sequence[float]) -> list[Tensor]:
     """Return, for each parameter, the weighted sum of the micro-batches' gradients."""
     columns = zip(*s.parts, strict=True)
     return [sum(w * g for w, g in zip(weights, each, strict=True)) for each in columns]
@@ -153,7 +156,7 @@ PIECES = (
 # fmt: on
 
 
-def near(one: Sequence[Any], other: Sequence[Any]) -> bool:
+def near(one: Sequence[Tensor], other: Sequence[Tensor]) -> bool:
     import torch
 
     return all(torch.allclose(a, b, rtol=1e-9) for a, b in zip(one, other, strict=True))

@@ -6,10 +6,10 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import groupby
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ddpkit.checks.lab02.anybody import could_leave
 from ddpkit.checks.lab02.collectives import Row, call, collective, looks
@@ -21,7 +21,8 @@ from ddpkit.exercises.values import Close
 from ddpkit.simulate import schedule
 from ddpkit.trace import messages
 
-Answer = Callable[..., Any]
+if TYPE_CHECKING:
+    from ddpkit.checks.shared.answer import Answer
 
 
 # A line

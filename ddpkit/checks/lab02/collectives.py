@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ddpkit.exercises.exercise import Observed
 from ddpkit.exercises.ranks import Arguments, Did, Looks, title
@@ -34,6 +34,8 @@ ARGUMENTS = {  # the arguments of each collective, in the order of torch.distrib
 # the name of the argument that holds the root
 ROOT = {"broadcast": "src", "reduce": "dst", "scatter": "src", "gather": "dst"}
 ROOM = -1  # content of tensors that the answer has to fill
+Chunks: TypeAlias = "list[Tensor] | None"  # None: the rank neither sends nor receives chunks
+Written: TypeAlias = "Tensor | list[Tensor] | None"  # the tensors that a rank has written
 Row = tuple[int, int, str, int, str]  # a case: ranks, `Collective.units`, dtype, root, layout
 
 
@@ -45,8 +47,8 @@ class Collective:
     """
 
     op: str
-    x: list[Any]
-    chunks: list[Any]
+    x: list[Tensor]
+    chunks: Sequence[Chunks]
     units: int  # units that the schedule cuts: elements, or columns of a matrix
     unit_bytes: int
     root: int
@@ -57,7 +59,7 @@ class Collective:
         return len(self.x)
 
     @property
-    def before(self) -> list[Any]:
+    def before(self) -> Sequence[Tensor | Chunks]:
         """The contents, before the call, of the tensors that the answer writes to, by rank."""
         return self.x if written_by(self.op) == "x" else self.chunks
 
@@ -88,7 +90,7 @@ class Collective:
         sends = [step for step in plan.steps if isinstance(step, Send)]
         sent = [plan.sent(rank) * self.unit_bytes for rank in range(self.n)]
         out, read = written_by(self.op), "chunks" if written_by(self.op) == "x" else "x"
-        seen: dict[str, Any] = {out: LEFT[self.op](self), "bytes": sum(sent)}
+        seen: dict[str, object] = {out: LEFT[self.op](self), "bytes": sum(sent)}
         if all(elements(send.part) for send in sends):
             seen["rounds"] = plan.rounds
         if plain and self.op in RINGS:
@@ -97,7 +99,7 @@ class Collective:
 
 
 # The right contents of the written tensors, by rank, computed by one process.
-LEFT: Mapping[str, Callable[[Collective], list[Any]]] = {
+LEFT: Mapping[str, Callable[[Collective], Sequence[Tensor | Chunks] | None]] = {
     "broadcast": lambda c: [c.x[c.root]] * c.n,
     "reduce": lambda c: [total(c.x) if rank == c.root else x for rank, x in enumerate(c.x)],
     "scatter": lambda c: c.chunks[c.root],
@@ -107,7 +109,7 @@ LEFT: Mapping[str, Callable[[Collective], list[Any]]] = {
 }
 
 
-def total(parts: Sequence[Any]) -> Any:
+def total(parts: Sequence[Tensor]) -> Tensor:
     """Return the sum of tensors as a new tensor."""
     return sum(parts[1:], parts[0].clone())
 
@@ -120,7 +122,9 @@ def written_by(op: str) -> str:
     return "chunks" if op in ("gather", "all_gather") else "x"
 
 
-def call(op: str, answer: Callable[..., None], laid: str, *arguments: object) -> tuple[Any, str]:
+def call(
+    op: str, answer: Callable[..., None], laid: str, *arguments: object
+) -> tuple[Written, str]:
     """Run the answer on a rank; return the written tensors, and "kept" or "changed".
 
     The word is "kept" if the tensors that are only read are unchanged. `laid` is the memory layout:
@@ -148,7 +152,7 @@ def call(op: str, answer: Callable[..., None], laid: str, *arguments: object) ->
     return out, "kept" if digest(read) == before else "changed"
 
 
-def _memory(given: Any) -> Any:
+def _memory(given: Written) -> Written:
     """Return new tensors in the memory of the given tensors.
 
     An answer that gives a tensor new memory (x.data = y) does not write in place: the returned
@@ -159,7 +163,7 @@ def _memory(given: Any) -> Any:
     return [each.detach() for each in given] if isinstance(given, list) else given.detach()
 
 
-def _transposed(x: Tensor) -> Any:
+def _transposed(x: Tensor) -> Tensor:
     """Return a copy of the matrix that is laid out column by column."""
     return x.t().contiguous().t()
 
@@ -177,7 +181,7 @@ def looks(op: str, expect: Observed) -> Looks:
     return {name: see[name] for name in expect}
 
 
-def _written(did: Did) -> list[Any]:
+def _written(did: Did) -> list[Written]:
     return [out for out, _ in did.returned]
 
 
@@ -208,7 +212,7 @@ def collective(op: str, row: Row, rng: random.Random) -> Collective:
     wholes = [each.view(rows, units) if rows > 1 else each for each in vectors]
     cut = [list(whole.tensor_split(n, dim=-1)) for whole in wholes]
     rooms = [[each.new_full(each.shape, ROOM) for each in chunks] for chunks in cut]
-    chunks: list[Any]
+    chunks: Sequence[Chunks]
     chunks, own = (rooms, cut) if written_by(op) == "chunks" else (cut, rooms)
     x = [own[rank][rank] for rank in range(n)]
     if op not in RINGS:
@@ -216,7 +220,7 @@ def collective(op: str, row: Row, rng: random.Random) -> Collective:
     return Collective(op, x, chunks, units, rows * x[0].element_size(), root, laid)
 
 
-def _vectors(n: int, length: int, dtype: str, rng: random.Random) -> list[Any]:
+def _vectors(n: int, length: int, dtype: str, rng: random.Random) -> list[Tensor]:
     """Draw a vector for each rank, so that sums of different vectors are hardly ever equal."""
     import torch
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ddpkit.checks.lab02.collectives import total, written_by
 from ddpkit.exercises.compare import same
@@ -95,7 +95,7 @@ def owner(s: Seen) -> int | None:
     return next(found, None)
 
 
-def times_in(got: Any, parts: Sequence[Any]) -> tuple[int, ...]:
+def times_in(got: object, parts: Sequence[Tensor]) -> tuple[int, ...]:
     """Return a factor (0, 1 or 2) for each part, so that the sum is `got`; () if impossible."""
     import torch
 
@@ -106,7 +106,7 @@ def times_in(got: Any, parts: Sequence[Any]) -> tuple[int, ...]:
     return next(found, ())
 
 
-def _multiples(factors: Sequence[int], parts: Sequence[Any]) -> list[Any]:
+def _multiples(factors: Sequence[int], parts: Sequence[Tensor]) -> list[Tensor]:
     return [factor * part for factor, part in zip(factors, parts, strict=True)]
 
 

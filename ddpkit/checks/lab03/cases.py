@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ddpkit.checks.lab03.hints import PRICE, SUM
 from ddpkit.checks.lab03.sent import counts, simulated
@@ -17,7 +17,8 @@ from ddpkit.exercises.values import Close
 from ddpkit.simulate import ALL_REDUCE, schedule
 from ddpkit.simulate.messages.costs import terms
 
-Answer = Callable[..., Any]
+if TYPE_CHECKING:
+    from ddpkit.checks.shared.answer import Answer
 
 
 def _register(way: Way) -> None:

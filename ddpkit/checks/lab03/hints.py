@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from functools import partial
 from math import isclose
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ddpkit.checks.lab03.rings import WRONG_RINGS, Ring, around
 from ddpkit.checks.shared.messages import MESSAGES
@@ -14,6 +14,9 @@ from ddpkit.exercises.counts import noun
 from ddpkit.exercises.hint import Hint, Seen
 from ddpkit.exercises.ranks import who
 from ddpkit.rank.group.methods import COLLECTIVES
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 def collectives(s: Seen) -> list[str]:
@@ -83,7 +86,7 @@ def end_left_out(s: Seen) -> bool:
     return bool((begin == 1).all()) and bool((end == 0).any())
 
 
-def tell(what: str, is_wrong: Callable[[Any], Any], s: Seen) -> str:
+def tell(what: str, is_wrong: Callable[[Tensor], Tensor], s: Seen) -> str:
     """Return a sentence about the first element in which a rank's part is missing or repeated.
 
     Raises IndexError if there is no such element.

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 Chunk = Callable[[int, int, int], int]  # (rank, step, n) -> number of a chunk
 
@@ -22,7 +25,7 @@ class Ring:
     kept: tuple[bool, bool] = (True, True)  # in each half: keep the received chunk, or drop it
 
 
-def around(ring: Ring, parts: Sequence[Any]) -> list[Any]:
+def around(ring: Ring, parts: Sequence[Tensor]) -> list[Tensor]:
     """Return each rank's tensor after 2(n - 1) steps of a ring; `parts` are the 1-d inputs by rank.
 
     Raises RuntimeError if a rank combines chunks of different lengths.

@@ -8,7 +8,7 @@ in the trace of the answer's run.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ddpkit.exercises.exercise import Observed
 from ddpkit.exercises.ranks import Did
@@ -60,7 +60,7 @@ def counts(did: Sequence[Did], *, settled: bool, whole: bool) -> Observed:
             most = max(first.bytes)
             return {"bytes": sum(first.bytes), "most by a rank": most, "latencies": in_a_row}
         case _:
-            told: dict[str, Any] = {"bytes": sum(sum(each.bytes) for each in did)}
+            told: dict[str, object] = {"bytes": sum(sum(each.bytes) for each in did)}
             if n < 5 or whole:  # right answers cut 2 elements into 5 chunks in different ways
                 told["messages"] = most_first
             return told | ({"latencies": in_a_row} if n == 2 else {})

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ddpkit.checks.lab03.sent import counts
 from ddpkit.exercises.compare import same
@@ -15,7 +15,9 @@ from ddpkit.exercises.ranks import together
 if TYPE_CHECKING:
     from torch import Tensor
 
-Inputs = dict[str, list[Any]]  # name of a sum -> its inputs, by rank
+    from ddpkit.checks.shared.answer import Answer
+
+Inputs: TypeAlias = "dict[str, list[Tensor]]"  # name of a sum -> its inputs, by rank
 
 # number of ranks -> name of a sum -> dtype and shape
 TENSORS: dict[int, dict[str, tuple[str, tuple[int, ...]]]] = {
@@ -32,7 +34,7 @@ TENSORS: dict[int, dict[str, tuple[str, tuple[int, ...]]]] = {
 }
 
 
-def inputs_for(n: int, dtype: str, shape: tuple[int, ...], rng: random.Random) -> list[Any]:
+def inputs_for(n: int, dtype: str, shape: tuple[int, ...], rng: random.Random) -> list[Tensor]:
     """Draw inputs of 1, 2 or 3 times 10^r on rank r, so a sum's digits show the ranks' parts."""
     import torch
 
@@ -41,7 +43,7 @@ def inputs_for(n: int, dtype: str, shape: tuple[int, ...], rng: random.Random) -
     return [torch.tensor(row, dtype=getattr(torch, dtype)).view(shape) for row in rows]
 
 
-def fractions_for(n: int, rng: random.Random) -> list[Any]:
+def fractions_for(n: int, rng: random.Random) -> list[Tensor]:
     """Draw numbers; the last bits of their sum depend on the order of addition."""
     import torch
 
@@ -49,7 +51,7 @@ def fractions_for(n: int, rng: random.Random) -> list[Any]:
 
 
 def summed(
-    answer: Callable[..., Any], inputs: Inputs, fractions: Inputs, settled: bool, whole: bool
+    answer: Answer, inputs: Inputs, fractions: Inputs, settled: bool, whole: bool
 ) -> Observed:
     """Observe the answer's sums by rank, the state of x after the call, and the traffic."""
     tensors = {**inputs, **fractions}
@@ -64,7 +66,7 @@ def summed(
     }
 
 
-def _call(answer: Callable[..., Any], x: Tensor) -> tuple[Any, str]:
+def _call(answer: Answer, x: Tensor) -> tuple[Any, str]:
     """Run the answer on a rank; return its result, and "kept", "changed" or "returned" for x.
 
     "returned" means that the result is in the memory of x. A tensor with two dimensions is laid out
@@ -83,7 +85,7 @@ def _call(answer: Callable[..., Any], x: Tensor) -> tuple[Any, str]:
     return total, "returned" if is_x else "kept"
 
 
-def told_of(sums: dict[str, Any], n: int, seen: Observed) -> Observed:
+def told_of(sums: Mapping[str, Tensor | int], n: int, seen: Observed) -> Observed:
     """Replace each sum's values on all ranks by one value: the first wrong value, if any.
 
     "on rank" is the rank with the first wrong value. "bits" becomes "same" if the bits of the sums

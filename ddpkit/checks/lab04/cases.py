@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ddpkit.checks.lab04 import gradients as grads
 from ddpkit.checks.lab04 import hints, replicas
@@ -17,7 +17,11 @@ from ddpkit.exercises.ranks import Looks, asked, title
 from ddpkit.exercises.values import Between, Close
 from ddpkit.protocol.per_rank import PerRank
 
-Answer = Callable[..., Any]
+if TYPE_CHECKING:
+    from torch.nn import Module
+
+    from ddpkit.checks.shared.answer import Answer
+
 
 Missing = dict[int, tuple[int, ...]]  # rank -> numbers of its gradients that are None
 
@@ -181,7 +185,7 @@ def _average(name: str, answer: Answer, rng: random.Random) -> Iterator[Case]:
 
 
 def _averages(
-    strided: bool, nets: list[Any], own: list[Any], see: Looks, answer: Answer
+    strided: bool, nets: list[Module], own: list[grads.Gradients], see: Looks, answer: Answer
 ) -> Observed:
     call = partial(grads.averaged, answer, strided)
     return asked(call, PerRank(nets), PerRank(own), world_size=len(nets), see=see)()

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import chain
-from typing import Any
+from typing import TYPE_CHECKING, TypeAlias
 
 from ddpkit.exercises.exercise import Observed
 
-Split = list[list[Any]]  # [rank][step]: tensors of numbers
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from ddpkit.checks.shared.answer import Answer
+
+Split: TypeAlias = "list[list[Tensor]]"  # [rank][step]: tensors of numbers
 
 LARGE = 40  # numbers in an epoch: a shuffle of so many numbers changes some batch
 # added to an epoch; several numbers, because an answer may use the epoch modulo a number
 LATER = (1, 2, 3, 5, 10)
 
 
-def epoch(
-    answer: Callable[..., Any], n: int, batch_size: int, world_size: int, number: int
-) -> Observed:
+def epoch(answer: Answer, n: int, batch_size: int, world_size: int, number: int) -> Observed:
     """Observe the sample numbers of all ranks in an epoch, and the order in later epochs."""
     import torch
 
@@ -52,9 +55,7 @@ def epoch(
     return seen
 
 
-def _split(
-    answer: Callable[..., Any], n: int, batch_size: int, world_size: int, number: int
-) -> Split:
+def _split(answer: Answer, n: int, batch_size: int, world_size: int, number: int) -> Split:
     import torch
 
     split = []
@@ -64,7 +65,7 @@ def _split(
     return split
 
 
-def _type(numbers: Any) -> str:
+def _type(numbers: object) -> str:
     """Return the dtype of a tensor as text; for other values, the name of the type."""
     return str(getattr(numbers, "dtype", type(numbers).__name__))
 

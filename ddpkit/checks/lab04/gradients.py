@@ -7,20 +7,25 @@ mean.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ddpkit.exercises.compare import same
 from ddpkit.exercises.exercise import Observed
 from ddpkit.exercises.ranks import Did
 
-Answer = Callable[..., Any]
-Gradients = list[Any]  # one for each parameter: a tensor or None
+if TYPE_CHECKING:
+    from torch import Tensor
+    from torch.nn import Module, Parameter
+
+    from ddpkit.checks.shared.answer import Answer
+
+Gradients: TypeAlias = "list[Tensor | None]"  # one for each parameter: a tensor or None
 
 MOST = {4: 2**18, 8: 2**40}  # element size -> limit below which sums over 4 ranks are exact
 
 
-def module(kind: str, fill: float = 0.0) -> Any:
+def module(kind: str, fill: float = 0.0) -> Module:
     """Return a model of the given kind: "linear", "strided" or "mixed".
 
     "linear" is one layer. "strided" is one layer with a transposed weight. "mixed" is a model with
@@ -43,7 +48,7 @@ def module(kind: str, fill: float = 0.0) -> Any:
     return net
 
 
-def trained(net: Any) -> list[Any]:
+def trained(net: Module) -> list[Parameter]:
     """Return the parameters that require a gradient."""
     return [p for p in net.parameters() if p.requires_grad]
 
@@ -66,7 +71,7 @@ def drawn_gradients(kind: str, seed: int, missing: Sequence[int] = ()) -> Gradie
     ]
 
 
-def given(net: Any, gradients: Gradients, strided: bool = False) -> Any:
+def given(net: Module, gradients: Sequence[Any], strided: bool = False) -> Module:
     """Return the module with these gradients in .grad, as after a backward.
 
     With `strided`, matrices are laid out column by column. This function makes the layout on the
@@ -96,7 +101,7 @@ def due(kind: str, gradients: Gradients) -> Gradients:
     ]
 
 
-def listed(answer: Answer, net: Any, gradients: Gradients) -> Observed:
+def listed(answer: Answer, net: Module, gradients: Gradients) -> Observed:
     """Observe the result of `gradients_of`, and then all .grad after 1 was added to the result."""
     given(net, gradients)
     found = answer(net)
@@ -150,8 +155,8 @@ def counts(kind: str) -> dict[str, int]:
 
 
 def averaged(
-    answer: Answer, strided: bool, net: Any, gradients: Gradients
-) -> tuple[Gradients, list[Any]]:
+    answer: Answer, strided: bool, net: Module, gradients: Gradients
+) -> tuple[Gradients, list[Tensor]]:
     """Run the answer on a rank; return all gradients after the averaging, and all parameters.
 
     The gradients of frozen parameters are included.
@@ -161,7 +166,7 @@ def averaged(
     return found, [p.detach() for p in net.parameters()]
 
 
-def looked_at_means(parameters: list[list[Any]], seen: Observed) -> Observed:
+def looked_at_means(parameters: list[list[Tensor]], seen: Observed) -> Observed:
     """Split the results of the ranks into means and parameters.
 
     "parameters" is "kept" if the parameters are still equal to `parameters`, otherwise "changed".

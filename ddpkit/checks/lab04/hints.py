@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 from itertools import chain
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ddpkit.checks.lab04.gradients import Gradients, divided
 from ddpkit.checks.shared.hints import no_list
@@ -12,6 +12,9 @@ from ddpkit.checks.shared.training import Loss, model, vector, whole
 from ddpkit.exercises.compare import same
 from ddpkit.exercises.hint import Hint, Seen
 from ddpkit.text import count
+
+if TYPE_CHECKING:
+    from torch import Tensor, dtype
 
 MEAN = "1.running_mean"  # a buffer of a BatchNorm
 IN_8_BYTES = {"scale", "1.num_batches_tracked"}
@@ -23,7 +26,7 @@ def undivided(s: Seen) -> int:
     return sum(size % s.world_size for size in s.expect["batches"])
 
 
-def shapes(gradients: Gradients) -> list[list[int]]:
+def shapes(gradients: list[Tensor]) -> list[list[int]]:
     """Return the shape of each gradient."""
     return [list(g.shape) for g in gradients]
 
@@ -161,7 +164,7 @@ def everywhere(s: Seen, divisor: int) -> list[Gradients]:
     return [divided(s.sums, divisor)] * s.n
 
 
-def pairs(s: Seen) -> list[tuple[Any, Any]]:
+def pairs(s: Seen) -> list[tuple[Tensor | None, Tensor | None]]:
     """Return pairs of a returned gradient and its right value, for all gradients of all ranks."""
     return list(zip(chain(*s.means), chain(*s.expect["means"]), strict=True))
 
@@ -191,7 +194,7 @@ def from_the_start(s: Seen) -> list[Gradients]:
     """
     import torch
 
-    flat: dict[Any, list[Any]] = {}
+    flat: dict[dtype, list[Tensor]] = {}
     for mean in s.expect["means"][0]:
         if mean is not None:
             flat.setdefault(mean.dtype, []).append(mean.flatten())

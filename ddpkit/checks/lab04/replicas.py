@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, TypeAlias
 
 from ddpkit.exercises.compare import same
 from ddpkit.exercises.exercise import Observed
 from ddpkit.exercises.ranks import Did
 
-Tensors = dict[str, Any]  # name -> tensor of a model
+if TYPE_CHECKING:
+    from torch import Tensor
+    from torch.nn import Module
+
+    from ddpkit.checks.shared.answer import Answer
+
+Tensors: TypeAlias = "dict[str, Tensor]"  # name -> tensor of a model
 
 
-def model(seed: int, rank: int) -> Any:
+def model(seed: int, rank: int) -> Module:
     """Return a rank's model: a shared weight, a frozen scale, and buffers of three dtypes.
 
     Every tensor has different values on every rank. The tensors with 8 bytes per element hold more
@@ -33,19 +39,19 @@ def model(seed: int, rank: int) -> Any:
     return net
 
 
-def tensors(net: Any) -> Tensors:
+def tensors(net: Module) -> Tensors:
     """Return the model's parameters and buffers by name; a shared parameter is included once."""
     return {name: t.detach() for name, t in (*net.named_parameters(), *net.named_buffers())}
 
 
-def flat(of: Tensors) -> Any:
+def flat(of: Tensors) -> Tensor:
     """Return all values in one float64 vector."""
     import torch
 
     return torch.cat([tensor.double().flatten() for tensor in of.values()])
 
 
-def broadcast(answer: Callable[..., Any], net: Any, *src: int) -> tuple[Tensors, bool, bool, bool]:
+def broadcast(answer: Answer, net: Module, *src: int) -> tuple[Tensors, bool, bool, bool]:
     """Run on a rank; return the model's tensors after the broadcast, and three booleans.
 
     1. True if the Parameters are still the same objects in the same memory.
@@ -66,11 +72,11 @@ def broadcast(answer: Callable[..., Any], net: Any, *src: int) -> tuple[Tensors,
     return tensors(net), in_place, buffers_in_place, still
 
 
-def _are_the_very(before: Tensors, after: Tensors) -> bool:
+def _are_the_very(before: Mapping[str, Tensor], after: Mapping[str, Tensor]) -> bool:
     return before.keys() == after.keys() and all(after[name] is t for name, t in before.items())
 
 
-def _same_memory(views: Tensors, of: Tensors) -> bool:
+def _same_memory(views: Tensors, of: Mapping[str, Tensor]) -> bool:
     """True if each tensor is still in the memory of the view that was made of it earlier."""
     return all(views[name].data_ptr() == t.data_ptr() for name, t in of.items())
 

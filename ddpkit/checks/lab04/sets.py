@@ -9,16 +9,19 @@ from __future__ import annotations
 
 import ast
 import inspect
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from ddpkit.exercises.sources import globals_of, source_of
 
+if TYPE_CHECKING:
+    from ddpkit.checks.shared.answer import Answer
 
-class Unordered(set[Any]):
+
+class Unordered(set[object]):
     """A set that iterates in the order of names on even ranks, and in reverse on odd ranks."""
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[object]:
         import torch.distributed as dist
 
         in_order = sorted(super().__iter__(), key=str)
@@ -35,7 +38,7 @@ class _Calls(ast.NodeTransformer):
         )
 
 
-def unordered(answer: Callable[..., Any]) -> Callable[..., Any]:
+def unordered(answer: Answer) -> Answer:
     """Return a copy of the answer that uses `Unordered` in the place of `set`.
 
     Return the unchanged answer if its source is not available or cannot be compiled.
@@ -46,7 +49,7 @@ def unordered(answer: Callable[..., Any]) -> Callable[..., Any]:
         enclosed = inspect.getclosurevars(inspect.unwrap(answer)).nonlocals
         namespace = {**globals_of(answer), **enclosed, "set": Unordered}
         exec(code, namespace)
-        made: Callable[..., Any] = namespace[answer.__name__]
+        made: Answer = namespace[answer.__name__]
     except Exception:  # any error: then the answer cannot be examined this way
         return answer
     return made
