@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import astuple
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ddpkit.checks.lab05.caps import (
     CAPS,
@@ -29,7 +29,11 @@ from ddpkit.checks.lab05.rules import ORDERS, Kind, by_torchs_rule, that_tell
 from ddpkit.checks.lab05.views import drawn_layout, looked_at, play, right_story
 from ddpkit.exercises.exercise import Case, Observed, exercise
 
-Answer = Callable[..., Any]
+if TYPE_CHECKING:
+    from torch.nn import Parameter
+
+    from ddpkit.checks.shared.answer import Answer
+
 
 # flatten and unflatten
 
@@ -116,7 +120,7 @@ def _named(kinds: Sequence[Kind], cap: float, first: float | None) -> str:
     return ", ".join([*several, *caps])
 
 
-def _parameter(nbytes: int, dtype: str, device: str) -> Any:
+def _parameter(nbytes: int, dtype: str, device: str) -> Parameter:
     """Return a parameter of `nbytes` bytes; the device "meta" uses no memory."""
     import torch
 
@@ -125,7 +129,7 @@ def _parameter(nbytes: int, dtype: str, device: str) -> Any:
 
 
 def _bucketed(
-    answer: Answer, parameters: Sequence[Any], cap: float, first: float | None
+    answer: Answer, parameters: Sequence[Parameter], cap: float, first: float | None
 ) -> Observed:
     import torch
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ddpkit.exercises.compare import same
 from ddpkit.exercises.exercise import Observed
@@ -11,7 +10,8 @@ from ddpkit.exercises.exercise import Observed
 if TYPE_CHECKING:
     from torch import Tensor
 
-Answer = Callable[..., Any]
+    from ddpkit.checks.shared.answer import Answer
+
 Shapes = tuple[tuple[int, ...], ...]
 SETS: tuple[tuple[str, str, Shapes], ...] = (
     ("shapes (2, 2), (3,), ()", "float32", ((2, 2), (3,), ())),
@@ -22,7 +22,7 @@ SETS: tuple[tuple[str, str, Shapes], ...] = (
 LARGE = {"float32": 2**12, "float64": 2**25, "int64": 2**54}
 
 
-def tensors_of(shapes: Shapes, dtype: str, start: int) -> list[Any]:
+def tensors_of(shapes: Shapes, dtype: str, start: int) -> list[Tensor]:
     """Return tensors of ascending whole numbers; a float64 matrix is not contiguous.
 
     The numbers begin at a large number plus `start`. They need more digits than the next smaller
@@ -42,7 +42,7 @@ def tensors_of(shapes: Shapes, dtype: str, start: int) -> list[Any]:
     return tensors
 
 
-def flattened(answer: Answer, tensors: list[Any]) -> Observed:
+def flattened(answer: Answer, tensors: list[Tensor]) -> Observed:
     """Observe the flat tensor before and after changes of its inputs.
 
     The observations are the flat tensor, the inputs after the call, the flat tensor after the
@@ -63,7 +63,7 @@ def flattened(answer: Answer, tensors: list[Any]) -> Observed:
     return {**seen, "then": then, "later": flat}
 
 
-def looked_at_flat(seen: Observed, tensors: list[Any]) -> Observed:
+def looked_at_flat(seen: Observed, tensors: list[Tensor]) -> Observed:
     new = "new" if same(seen["later"], seen["flat"]) else "used again"
     return {
         "flat": seen["flat"],
@@ -72,7 +72,7 @@ def looked_at_flat(seen: Observed, tensors: list[Any]) -> Observed:
     }
 
 
-def unflattened(answer: Answer, flat: Tensor, like: list[Any]) -> Observed:
+def unflattened(answer: Answer, flat: Tensor, like: list[Tensor]) -> Observed:
     """Observe the pieces, the tensors after the call, and the pieces after adding 1 to `flat`."""
     pieces = answer(flat, like)
     if not isinstance(pieces, list | tuple):

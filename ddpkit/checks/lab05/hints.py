@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import chain, zip_longest
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ddpkit.checks.lab05.caps import WRONG_MODELS, CapProblem
 from ddpkit.checks.lab05.rules import UNNAMED, WRONG_RULES, Rule
@@ -13,10 +13,13 @@ from ddpkit.checks.lab05.views import NUMBER
 from ddpkit.exercises.compare import same
 from ddpkit.exercises.hint import Hint, Seen
 
+if TYPE_CHECKING:
+    from torch import Tensor, dtype
+
 Chooser = Callable[[CapProblem], float]
 
 
-def rounded(got: Any, right: Any) -> bool:
+def rounded(got: object, right: Tensor) -> bool:
     """True if the values were rounded by a conversion to a different dtype."""
     import torch
 
@@ -107,7 +110,7 @@ def follows(rule: Rule, s: Seen) -> bool:
     )
 
 
-def kinds_of(s: Seen, bucket: list[int]) -> set[tuple[Any, str]]:
+def kinds_of(s: Seen, bucket: list[int]) -> set[tuple[dtype, str]]:
     """Return the (dtype, device) pairs of the parameters in a bucket."""
     return {(s.parameters[i].dtype, str(s.parameters[i].device)) for i in bucket}
 
@@ -148,7 +151,7 @@ BUCKETED = (
 )
 
 
-def flats(values: Any) -> Any:
+def flats(values: Sequence[Any]) -> Sequence[Tensor]:
     return values[:NUMBER]
 
 
@@ -157,7 +160,7 @@ def gradients(s: Seen) -> list[tuple[Any, Any]]:
     return list(zip(s["values"], s.expect["values"], strict=True))[NUMBER:]
 
 
-def with_held(s: Seen) -> Iterator[tuple[Any, Any, Any]]:
+def with_held(s: Seen) -> Iterator[tuple[Any, Tensor, Tensor]]:
     """Yield each gradient of the answer, the right gradient, and the view's earlier content."""
     import torch
 
@@ -165,7 +168,7 @@ def with_held(s: Seen) -> Iterator[tuple[Any, Any, Any]]:
         yield got, right, factor * torch.arange(1, right.numel() + 1).reshape(right.shape)
 
 
-def differ(one: Any, other: Any) -> bool:
+def differ(one: Tensor, other: Tensor) -> bool:
     import torch
 
     return not torch.equal(one, other)

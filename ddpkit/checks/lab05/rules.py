@@ -5,7 +5,10 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 MB = 2**20
 KB = 1024
@@ -34,10 +37,12 @@ class Rule:
     all_kinds: bool = False  # the bytes of all open buckets together count for the cap
     by_kind: bool = False  # all buckets of a kind, then all buckets of the next kind
     # (place, kind, members) of a bucket that is open at the end -> sort key
-    rest_by: Callable[[int, Any, Sequence[int]], Any] | None = None
+    rest_by: Callable[[int, str, Sequence[int]], Any] | None = None
     short: int = 0  # a bucket also closes if it lacks at most this number of bytes
 
-    def buckets(self, parameters: Sequence[Any], cap_mb: float, first_mb: float) -> list[list[int]]:
+    def buckets(
+        self, parameters: Sequence[Tensor], cap_mb: float, first_mb: float
+    ) -> list[list[int]]:
         """Return, for each bucket, the indices in `parameters` of its members."""
         kinds = [(p.dtype, str(p.device)) for p in parameters]
         sizes = [p.numel() * p.element_size() for p in parameters]
@@ -54,8 +59,8 @@ class Rule:
             (dtype if self.dtypes else 0, device if self.devices else "") for dtype, device in kinds
         ]
         closed: list[list[int]] = []
-        filling: dict[Any, list[int]] = {}
-        begun: set[Any] = set()
+        filling: dict[object, list[int]] = {}
+        begun: set[object] = set()
         for i in sorted(range(len(sizes)), reverse=self.reverse):
             kind = kinds[i]
             counter = kind if self.first == "of each kind" else 0
@@ -144,7 +149,7 @@ UNNAMED: dict[str, Rule] = {
 }
 
 
-def by_torchs_rule(parameters: Sequence[Any], cap: float, first: float) -> list[list[int]]:
+def by_torchs_rule(parameters: Sequence[Tensor], cap: float, first: float) -> list[list[int]]:
     """Return the indices of the parameters in each bucket, by the kit's simulator.
 
     The simulator is tested against torch.

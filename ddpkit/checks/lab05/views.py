@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ddpkit.exercises.compare import same
 from ddpkit.exercises.exercise import Observed
 
-Answer = Callable[..., Any]
+if TYPE_CHECKING:
+    from torch.nn import Parameter
+
+    from ddpkit.checks.shared.answer import Answer
+
 NUMBER = 2  # number of buckets
 Step = tuple[Any, ...]  # a method of `Story`, and its arguments: ("backward", 3)
 
@@ -23,7 +27,7 @@ class Layout:
     shapes: tuple[tuple[int, ...], ...]
     buckets: tuple[tuple[int, ...], ...]  # places in `shapes`
 
-    def parameters(self) -> list[Any]:
+    def parameters(self) -> list[Parameter]:
         import torch
 
         kind = getattr(torch, self.dtype)

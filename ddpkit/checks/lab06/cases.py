@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ddpkit.checks.lab06.hints import (
     AVERAGE,
@@ -22,7 +22,9 @@ from ddpkit.exercises.ranks import asked, title
 from ddpkit.exercises.values import Between, Close
 from ddpkit.protocol.per_rank import PerRank
 
-Answer = Callable[..., Any]
+if TYPE_CHECKING:
+    from ddpkit.checks.shared.answer import Answer
+
 KB = 1024
 
 

@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import reduce
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -15,8 +15,10 @@ from ddpkit.cluster import Cluster
 from ddpkit.exercises.exercise import Observed
 from ddpkit.torch_private import tree_leaves
 
-Answer = Callable[..., Any]
-Build = Callable[[list[Any]], Any]  # seven parameters -> the model's output
+if TYPE_CHECKING:
+    from ddpkit.checks.shared.answer import Answer
+
+Build = Callable[[list[torch.Tensor]], object]  # seven parameters -> the model's output
 # title, function that asks the answer, model, places of unused parameters
 Graph = tuple[str, Callable[..., Observed], Build, list[int]]
 
@@ -60,7 +62,7 @@ class Random:
     steps: tuple[tuple[int, int], ...]
     outputs: tuple[int, ...]
 
-    def __call__(self, p: list[Any]) -> Any:
+    def __call__(self, p: list[torch.Tensor]) -> dict[str, list[torch.Tensor]]:
         values = list(p)
         for a, b in self.steps:
             values.append(values[a] * values[b])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ddpkit.exercises.compare import same
 from ddpkit.exercises.hint import Hint, Seen
@@ -32,12 +32,12 @@ def starts(text: str) -> list[str]:
     return events(text, "s")
 
 
-def orders(s: Seen) -> list[list[Any]]:
+def orders(s: Seen) -> list[list[int | str]]:
     """Return, for each rank, the parameters in the order of its rebuilt buckets."""
     return [[i for bucket in buckets for i in bucket] for buckets in s.buckets]
 
 
-def near(got: Any, wanted: Tensor) -> bool:
+def near(got: object, wanted: Tensor) -> bool:
     """True if the gradients are close to `wanted`."""
     return same(got, Close(wanted))
 
@@ -71,7 +71,7 @@ def divisor(s: Seen) -> int:
     return found
 
 
-ROUNDED: tuple[Callable[[Seen], Any], ...] = (  # means with lost digits, each in a different way
+ROUNDED: tuple[Callable[[Seen], object], ...] = (  # means with lost digits, each in a different way
     lambda s: sum(each // s.n for each in s.flats),
     lambda s: sum(s.flats) // s.n,
     lambda s: sum((each / s.n).half() for each in s.flats).to(s.flats[0].dtype),

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from itertools import chain
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import Tensor
 
 from ddpkit.exercises.exercise import Observed
 
-Answer = Callable[..., Any]
+if TYPE_CHECKING:
+    from ddpkit.checks.shared.answer import Answer
+
 # indices of parameters: a list for each bucket, or in order of readiness for each backward
 Layout = Sequence[list[int]]
 
@@ -24,7 +26,7 @@ class Buckets:
     Each parameter has one element.
     """
 
-    def __init__(self, parameters: Sequence[Any], buckets: Layout) -> None:
+    def __init__(self, parameters: Sequence[torch.nn.Parameter], buckets: Layout) -> None:
         self.parameters = [[parameters[i] for i in bucket] for bucket in buckets]
         self.flat = [torch.zeros(len(bucket)) for bucket in buckets]
         self.views = [[flat[i : i + 1] for i in range(len(flat))] for flat in self.flat]
@@ -49,13 +51,13 @@ class Notes(list[str]):
         super().__init__()
         self.buckets = buckets
 
-    def start(self, bucket: Any) -> Any:
+    def start(self, bucket: Any) -> SimpleNamespace:
         flat, index = bucket.buffer(), bucket.index()
         self.append(f"s{index}")
         self.buckets.on_their_way.add(index)
         return SimpleNamespace(wait=partial(self.wait, flat, flat * 10, index))
 
-    def wait(self, flat: Tensor, result: Any, index: int) -> Any:
+    def wait(self, flat: Tensor, result: Tensor, index: int) -> Tensor | Literal[True]:
         """Return the imitated average: ten times the bucket's content at the start of the bucket.
 
         For a bucket with an even number, change the bucket in place and return True, like a Work.

@@ -10,7 +10,7 @@ import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING
 
 from torch import nn
 
@@ -19,14 +19,16 @@ from ddpkit.checks.lab06.hints import DDP
 from ddpkit.checks.lab06.traces import all_reduces, communicated, on_their_way
 from ddpkit.checks.shared import alone
 from ddpkit.checks.shared.alone import vector
-from ddpkit.checks.shared.models import Chosen, batches, linear, model, three_layers
+from ddpkit.checks.shared.models import Chosen, Part, batches, linear, model, three_layers
 from ddpkit.exercises.compare import same
 from ddpkit.exercises.exercise import Case, Observed
 from ddpkit.exercises.ranks import Did, Looks, asked, handed_in, within
 from ddpkit.exercises.values import Between, Close
 from ddpkit.protocol.per_rank import PerRank
 
-Answer = Callable[..., Any]
+if TYPE_CHECKING:
+    from ddpkit.checks.shared.answer import Answer
+
 GAVE: Looks = {"gave": "returned"}
 
 
@@ -36,8 +38,8 @@ class Question:
 
     about: str
     n: int
-    run: Callable[..., Any]  # a function of `on_ranks`
-    arguments: Sequence[Any]
+    run: Answer  # a function of `on_ranks`
+    arguments: Sequence[object]
     expect: Observed
     see: Looks = field(default_factory=lambda: GAVE)
     read: Callable[[Observed], Observed] | None = None
@@ -141,7 +143,7 @@ def _late_gradients(seen: Observed) -> Observed:
     }
 
 
-def _averages(net: Any, batch: Sequence[Any]) -> Observed:
+def _averages(net: nn.Module, batch: Sequence[Part]) -> Observed:
     """Return rank 0's own gradients and the mean of all ranks' gradients, for the hints."""
     own = alone.gradients_of(net, batch)
     return {"own": vector(own[0]), "mean": vector(alone.mean(own))}

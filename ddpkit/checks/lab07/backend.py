@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.nn import Module
 from torch.nn.parallel import DistributedDataParallel
 
 from ddpkit.checks.lab07.buckets import CAP_MB, gradients_of
 from ddpkit.checks.shared.models import Part
 
-Answer = Callable[..., Any]
+if TYPE_CHECKING:
+    from ddpkit.checks.shared.answer import Answer
 
 
 def group_of(all_reduce: Answer) -> Any:
@@ -27,36 +29,36 @@ def group_of(all_reduce: Answer) -> Any:
     process_group: Any = dist.ProcessGroup
 
     class Done(dist.Work):
-        def __init__(self, tensors: Any) -> None:
+        def __init__(self, tensors: list[Tensor]) -> None:
             super().__init__()
-            self.future: Any = torch.futures.Future()
+            self.future: torch.futures.Future[list[Tensor]] = torch.futures.Future()
             self.future.set_result(tensors)
 
-        def wait(self, timeout: Any = None) -> bool:
+        def wait(self, timeout: object = None) -> bool:
             return True
 
-        def get_future(self) -> Any:
+        def get_future(self) -> torch.futures.Future[list[Tensor]]:
             return self.future
 
     class Group(process_group):  # type: ignore[misc]
-        def allreduce(self, tensors: Any, options: Any) -> Any:
+        def allreduce(self, tensors: list[Tensor], options: object) -> dist.Work:
             all_reduce(tensors, options)
             return Done(tensors)
 
-        def broadcast(self, tensors: Any, options: Any) -> Any:
+        def broadcast(self, tensors: list[Tensor], options: object) -> Any:
             return world.broadcast(tensors, options)
 
-        def allgather(self, outputs: Any, inputs: Any, options: Any) -> Any:
+        def allgather(self, outputs: object, inputs: object, options: object) -> Any:
             return world.allgather(outputs, inputs, options)
 
-    def make(store: Any, rank: int, size: int, timeout: Any) -> Any:
+    def make(store: dist.Store, rank: int, size: int, timeout: object) -> dist.ProcessGroup:
         return Group(rank, size)
 
     dist.Backend.register_backend("lab07", make, devices=["cpu"])
     return dist.new_group(backend="lab07")
 
 
-def summed(answer: Answer, x: Tensor, *, async_op: bool = False) -> Any:
+def summed(answer: Answer, x: Tensor, *, async_op: bool = False) -> Tensor:
     """Return x after an all-reduce of torch.distributed in the answer's group."""
     work = dist.all_reduce(x, group=group_of(answer), async_op=async_op)
     if work is not None:
@@ -64,19 +66,19 @@ def summed(answer: Answer, x: Tensor, *, async_op: bool = False) -> Any:
     return x
 
 
-def all_summed(answer: Answer, tensors: Sequence[Any]) -> Any:
+def all_summed(answer: Answer, tensors: Sequence[Tensor]) -> list[Tensor]:
     """Return the tensors after a direct call of the answer, with the arguments that c10d passes."""
     answer(list(tensors), dist.AllreduceOptions())
     return list(tensors)
 
 
-def two_columns(answer: Answer, x: Tensor) -> Any:
+def two_columns(answer: Answer, x: Tensor) -> Tensor:
     """Return x after an all-reduce of its first two columns, which are not contiguous."""
     dist.all_reduce(x[:, :2], group=group_of(answer))
     return x
 
 
-def refused(answer: Answer, x: Tensor) -> Any:
+def refused(answer: Answer, x: Tensor) -> Tensor | str:
     """Ask the answer for a maximum, which it should refuse with a NotImplementedError.
 
     Return "NotImplementedError", or "too late" if the answer changed the tensor before it raised
@@ -92,7 +94,7 @@ def refused(answer: Answer, x: Tensor) -> Any:
     return x
 
 
-def ddp_on_it(answer: Answer, module: Any, parts: Sequence[Part]) -> list[Any]:
+def ddp_on_it(answer: Answer, module: Module, parts: Sequence[Part]) -> list[Tensor]:
     """Return the gradients of torch's DDP after a backward for each part, in the answer's group."""
     group = group_of(answer)
     ddp = DistributedDataParallel(module, bucket_cap_mb=CAP_MB, process_group=group)

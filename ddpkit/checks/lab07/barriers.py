@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from torch.distributed import HashStore
+from torch.distributed import HashStore, Store
 
 from ddpkit.checks.shared.meeting import Visit, meet
 from ddpkit.checks.shared.store import LooksForEver
 from ddpkit.exercises.raised import listed
 
-Answer = Callable[..., Any]
+if TYPE_CHECKING:
+    from ddpkit.checks.shared.answer import Answer
 
 
-def visits(answer: Answer, plans: Sequence[Sequence[Visit]], timeout: float) -> dict[str, Any]:
+def visits(answer: Answer, plans: Sequence[Sequence[Visit]], timeout: float) -> dict[str, object]:
     """Return the outcome (`_end`) and the seconds of each visit, by rank.
 
     "deleted" is true if an answer deleted a key of the store.
     """
 
-    def end(store: Any, name: str, rank: int) -> list[int] | str:
+    def end(store: Store, name: str, rank: int) -> list[int] | str:
         return _end(answer, store, name, rank, len(plans), timeout)
 
     found, kept = meet(end, plans)
@@ -33,13 +34,13 @@ def visits(answer: Answer, plans: Sequence[Sequence[Visit]], timeout: float) -> 
 
 def alone_of(
     answer: Answer, name: str, world_size: int, timeout: float
-) -> dict[str, list[list[Any]]]:
+) -> dict[str, list[list[list[int] | str]]]:
     """Return the outcome of rank 0's visit to a torch store that no other rank visits."""
     return {"ends": [[_end(answer, HashStore(), name, 0, world_size, timeout)]]}
 
 
 def _end(
-    answer: Answer, store: Any, name: str, rank: int, world_size: int, timeout: float
+    answer: Answer, store: Store, name: str, rank: int, world_size: int, timeout: float
 ) -> list[int] | str:
     """Return the outcome of one call of the barrier.
 

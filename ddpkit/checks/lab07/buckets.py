@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.nn import Module
 from torch.nn.parallel import DistributedDataParallel
 
 from ddpkit.checks.lab07 import WITH_THE_HOOK
@@ -18,13 +19,15 @@ from ddpkit.exercises.guard import signature
 from ddpkit.rank.record.marks import span
 from ddpkit.torch_private import is_future
 
-Answer = Callable[..., Any]
+if TYPE_CHECKING:
+    from ddpkit.checks.shared.answer import Answer
+
 CAP_MB = 0.00001  # 10 bytes: each gradient of `linear`, also a vector, gets its own bucket
 TURN = 7  # tag of the message that gives the turn to the next rank
 STEPS_AS_EVER = 2  # steps before the hook begins: torch rebuilds the buckets after the first step
 
 
-def bucket_of(tensors: Sequence[Any], index: int = 0, *, last: bool = True) -> Any:
+def bucket_of(tensors: Sequence[Tensor], index: int = 0, *, last: bool = True) -> SimpleNamespace:
     """Return a stand-in for torch's GradBucket: one flat tensor, and gradients as views of it."""
     flat: Any = torch.cat([each.reshape(-1) for each in tensors])
     parts = flat.split([each.numel() for each in tensors])
@@ -64,7 +67,7 @@ def in_turn(ranks: Sequence[int]) -> Iterator[None]:
         dist.send(token, dst=ranks[at + 1], tag=TURN)
 
 
-def averaged(hook: Answer, members: Sequence[int] | None, flat: Tensor) -> Any:
+def averaged(hook: Answer, members: Sequence[int] | None, flat: Tensor) -> object:
     """Return the value of a hook's Future on the group of ranks `members`; None means all ranks."""
     group = dist.new_group(list(members)) if members else None
     ranks = members or range(dist.get_world_size())
@@ -76,7 +79,7 @@ def averaged(hook: Answer, members: Sequence[int] | None, flat: Tensor) -> Any:
         return value_of(future)
 
 
-def in_ddp(hook: Answer, state: Any, module: Any, parts: Sequence[Part]) -> list[Any]:
+def in_ddp(hook: Answer, state: object, module: Module, parts: Sequence[Part]) -> list[Tensor]:
     """Return the gradients of the backwards in torch's DDP in which the hook runs.
 
     DDP averages without the hook in the first STEPS_AS_EVER steps.
@@ -86,7 +89,7 @@ def in_ddp(hook: Answer, state: Any, module: Any, parts: Sequence[Part]) -> list
     return gradients_of(ddp, parts)[STEPS_AS_EVER:]
 
 
-def gradients_of(ddp: Any, parts: Sequence[Part]) -> list[Any]:
+def gradients_of(ddp: Any, parts: Sequence[Part]) -> list[Tensor]:
     """Return the gradients after a backward for each part, each joined into one tensor."""
     found = []
     for step, part in enumerate(parts):
@@ -119,7 +122,7 @@ def _later(hook: Answer) -> Answer:
 # Gossip
 
 
-def pairs_by_digit() -> list[Any]:
+def pairs_by_digit() -> list[dist.ProcessGroup]:
     """Return this rank's groups of two ranks, one for each binary digit of the rank numbers.
 
     The numbers of the two ranks of a group differ only in this digit.
@@ -134,9 +137,9 @@ def pairs_by_digit() -> list[Any]:
     return mine
 
 
-def members_and_sums(pair_groups: Answer) -> list[Any]:
+def members_and_sums(pair_groups: Answer) -> list[list[int] | str]:
     """Return each group's members, and the sum of their numbers by an all-reduce in the group."""
-    found: list[Any] = []
+    found: list[list[int] | str] = []
     for group in pair_groups():
         if group is None or group == dist.GroupMember.NON_GROUP_MEMBER:
             return ["a group without this rank"]
@@ -146,7 +149,7 @@ def members_and_sums(pair_groups: Answer) -> list[Any]:
     return found
 
 
-def gossiped(hook: Answer, steps: Sequence[Sequence[Any]]) -> tuple[list[Any], int]:
+def gossiped(hook: Answer, steps: Sequence[Sequence[Tensor]]) -> tuple[list[list[object]], int]:
     """Return the hook's results for the buckets of several steps, and `state.step` at the end."""
     pairs = pairs_by_digit()
     state, found = SimpleNamespace(pairs=pairs, step=0), []
@@ -161,7 +164,7 @@ def gossiped(hook: Answer, steps: Sequence[Sequence[Any]]) -> tuple[list[Any], i
     return found, state.step
 
 
-def gossip_in_ddp(hook: Answer, module: Any, parts: Sequence[Part]) -> list[Any]:
+def gossip_in_ddp(hook: Answer, module: Module, parts: Sequence[Part]) -> list[Tensor]:
     """Run `in_ddp` on two ranks, which form one pair."""
     return in_ddp(hook, SimpleNamespace(pairs=pairs_by_digit(), step=0), module, parts)
 
@@ -170,8 +173,8 @@ def gossip_in_ddp(hook: Answer, module: Any, parts: Sequence[Part]) -> list[Any]
 
 
 def compressed(
-    hook: Answer, rank: int, steps: Sequence[Sequence[Sequence[Any]]], *, forget: bool = False
-) -> list[Any]:
+    hook: Answer, rank: int, steps: Sequence[Sequence[Sequence[Tensor]]], *, forget: bool = False
+) -> list[list[object]]:
     """Return the hook's result for each bucket as [step][bucket]; all calls share one state.
 
     With `forget`, the errors are cleared after each step, as in the lesson's run without feedback.
@@ -190,7 +193,9 @@ def compressed(
     return found
 
 
-def compressed_again(hook: Answer, rank: int, tensors: Sequence[Any], times: int) -> Any:
+def compressed_again(
+    hook: Answer, rank: int, tensors: Sequence[Tensor], times: int
+) -> tuple[object, str]:
     """Call a hook `times` times with equal buckets; return the sum of the results, and a word.
 
     The word describes the error that the state holds after the first call. It is "zero", "turned
@@ -208,6 +213,6 @@ def compressed_again(hook: Answer, rank: int, tensors: Sequence[Any], times: int
     return total, kept
 
 
-def low_rank_in_ddp(hook: Answer, rank: int, module: Any, parts: Sequence[Part]) -> list[Any]:
+def low_rank_in_ddp(hook: Answer, rank: int, module: Module, parts: Sequence[Part]) -> list[Tensor]:
     """Run `in_ddp` with a state for PowerSGD of rank `rank`."""
     return in_ddp(hook, SimpleNamespace(rank=rank, q={}, error={}), module, parts)

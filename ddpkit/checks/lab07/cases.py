@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ddpkit.checks.lab07 import power, visits
 from ddpkit.checks.lab07.hints import FP16, GOSSIP, PAIRS, POWERSGD
@@ -19,7 +19,10 @@ from ddpkit.exercises.ranks import Did, asked, title
 from ddpkit.exercises.values import Between, Close
 from ddpkit.protocol.per_rank import PerRank
 
-Answer = Callable[..., Any]
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from ddpkit.checks.shared.answer import Answer
 
 
 # fp16_hook
@@ -47,7 +50,7 @@ def fp16_hook(answer: Answer, rng: random.Random) -> Iterator[Case]:
         flats = [torch.tensor(row, dtype=kind) for row in values]
         ranks = members or list(range(n))
         mean = torch.stack([flats[rank] for rank in ranks]).mean(dim=0)
-        wanted: Any = Close(mean, 3) if values is any_number else mean
+        wanted: Close | Tensor = Close(mean, 3) if values is any_number else mean
         yield Case(
             title(n, dtype),
             asked(
@@ -307,7 +310,7 @@ def ring_all_reduce(answer: Answer, rng: random.Random) -> Iterator[Case]:
 
     from ddpkit.checks.lab07 import backend
 
-    def drawn(n: int, length: int) -> list[Any]:
+    def drawn(n: int, length: int) -> list[Tensor]:
         return [torch.tensor([float(rng.randrange(1, 99)) for _ in range(length)])
                 for _ in range(n)]  # fmt: skip
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from ddpkit.exercises.compare import same
 from ddpkit.exercises.guard import SENT
 from ddpkit.exercises.hint import Hint, Seen
-from ddpkit.exercises.values import Close, show_value
+from ddpkit.exercises.values import Between, Close, show_value
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -18,12 +18,12 @@ def first(s: Seen) -> Any:
     return s.gave[0]
 
 
-def near(got: Any, wanted: Tensor, digits: int = 4) -> bool:
+def near(got: object, wanted: Tensor, digits: int = 4) -> bool:
     """True if the numbers are equal to `wanted`, up to rounding."""
     return same(got, Close(wanted, digits))
 
 
-def is_text(got: Any, text: str) -> bool:
+def is_text(got: object, text: str) -> bool:
     return isinstance(got, str) and text in got
 
 
@@ -46,11 +46,11 @@ def drawn_mean(s: Seen, step: int, far: int) -> Any:
     return (s.drawn[0, step, 0] + s.drawn[far, step, 0]) / 2
 
 
-def named(dtype: Any) -> str:
+def named(dtype: object) -> str:
     return str(dtype).removeprefix("torch.")
 
 
-def other_bytes(s: Seen) -> tuple[Any, Any] | None:
+def other_bytes(s: Seen) -> tuple[int, Between | int] | None:
     """Return (sent bytes, expected bytes) for the first rank that sends a wrong number of bytes.
 
     Return None if a value is wrong too.

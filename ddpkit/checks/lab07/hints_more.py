@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable
 
 from ddpkit.checks.lab07.hints import OTHER_BYTES, near
 from ddpkit.exercises.hint import Hint, Seen
 from ddpkit.exercises.values import Between
 
 
-def ends(s: Seen) -> list[Any]:
+def ends(s: Seen) -> list[list[int] | str]:
     """Return the outcomes of all visits to a barrier, in one list."""
     return [end for of_rank in s.ends for end in of_rank]
 
 
-def wanted_ends(s: Seen) -> list[Any]:
+def wanted_ends(s: Seen) -> list[list[int] | str]:
     """Return the right outcomes of all visits to a barrier, in one list."""
     return [end for of_rank in s.expect["ends"] for end in of_rank]
 
 
-def lists(of: Any) -> list[list[int]]:
+def lists(of: Iterable[list[list[int] | str]]) -> list[list[int]]:
     """Return those outcomes of visits that are lists of missing ranks."""
     return [end for of_rank in of for end in of_rank if isinstance(end, list)]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ddpkit.checks.lab07 import WITH_THE_HOOK
 from ddpkit.exercises.compare import same
@@ -14,7 +14,10 @@ from ddpkit.exercises.ranks import Did, asked, handed_in, within
 from ddpkit.exercises.values import Between, Close
 from ddpkit.protocol.per_rank import PerRank
 
-Answer = Callable[..., Any]
+if TYPE_CHECKING:
+    from ddpkit.checks.shared.answer import Answer
+    from ddpkit.checks.shared.models import Part
+    from ddpkit.exercises.hint import Hint
 
 
 def by_the_hook(did: Did) -> list[int]:
@@ -26,10 +29,10 @@ def in_ddp(
     run: str,
     answer: Answer,
     rng: random.Random,
-    given: Sequence[Any],
+    given: Sequence[object],
     *,
     digits: int,
-    hints: Any,
+    hints: Sequence[Hint],
     most: Callable[[tuple[int, ...]], int],
     least: float = 1.0,
     once: Callable[[tuple[int, ...]], int] = lambda shape: 0,
@@ -71,5 +74,5 @@ def in_ddp(
     )
 
 
-def _cut(parts: Sequence[Any], images: int) -> list[Any]:
+def _cut(parts: Sequence[Part], images: int) -> list[Part]:
     return [(x[:images], y[:images]) for x, y in parts]

@@ -6,18 +6,21 @@ In this module, "rank" is the rank of a matrix. Only "each rank" means the ranks
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 Shape = tuple[int, ...]
 
 
-def generator(seed: int) -> Any:
+def generator(seed: int) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 
-def low_rank(shape: Shape, rank: int, seed: int, dtype: Any = torch.float64) -> Any:
+def low_rank(shape: Shape, rank: int, seed: int, dtype: torch.dtype = torch.float64) -> Tensor:
     """Draw a tensor that has rank `rank` as a matrix (first dimension × the rest).
 
     A tensor with fewer than two dimensions is drawn without this condition.
@@ -27,8 +30,8 @@ def low_rank(shape: Shape, rank: int, seed: int, dtype: Any = torch.float64) -> 
         return torch.randn(shape, generator=draw, dtype=dtype)
     columns = torch.Size(shape[1:]).numel()
     rank = min(rank, shape[0], columns)
-    left = torch.linalg.qr(torch.randn(shape[0], rank, generator=draw, dtype=dtype)).Q
-    right = torch.linalg.qr(torch.randn(columns, rank, generator=draw, dtype=dtype)).Q
+    left: Tensor = torch.linalg.qr(torch.randn(shape[0], rank, generator=draw, dtype=dtype)).Q
+    right: Tensor = torch.linalg.qr(torch.randn(columns, rank, generator=draw, dtype=dtype)).Q
     # weights of similar size, so that no direction is faint
     weights = torch.linspace(3, 2, rank, dtype=dtype)
     return (left * weights @ right.T).reshape(shape)
@@ -43,7 +46,7 @@ def unlike_ones(rows: int, columns: int, rank: int, seed: int) -> Any:
     right = torch.randn(columns, rank, generator=draw, dtype=torch.float64)
     right[:rank] = 0
     right[rank:] -= right[rank:].mean(dim=0)
-    left = torch.linalg.qr(torch.randn(rows, rank, generator=draw, dtype=torch.float64)).Q
+    left: Tensor = torch.linalg.qr(torch.randn(rows, rank, generator=draw, dtype=torch.float64)).Q
     weights = torch.linspace(3, 2, rank, dtype=torch.float64)
     return left * weights @ torch.linalg.qr(right).Q.T
 
@@ -60,27 +63,27 @@ def thin(shape: Shape, rank: int) -> int:
     return min(rank, rows, columns) * (rows + columns) if len(shape) > 1 else rows
 
 
-def parts_of(mean: Any, world_size: int, seed: int) -> list[Any]:
+def parts_of(mean: Tensor, world_size: int, seed: int) -> list[Tensor]:
     """Return tensors of full rank, one for each process; their mean is `mean`."""
     noise = torch.randn((world_size, *mean.shape), generator=generator(seed), dtype=mean.dtype)
     noise = noise - noise.mean(dim=0)
     return [mean + each for each in noise]
 
 
-def by_rank(means: Sequence[Any], world_size: int, seed: int) -> list[list[Any]]:
+def by_rank(means: Sequence[Tensor], world_size: int, seed: int) -> list[list[Tensor]]:
     """Return a bucket's gradients for each rank of the job; their means are `means`."""
     parts = [parts_of(mean, world_size, seed + i) for i, mean in enumerate(means)]
     return [list(of_rank) for of_rank in zip(*parts, strict=True)]
 
 
-def flat(tensors: Sequence[Any]) -> Any:
+def flat(tensors: Sequence[Tensor]) -> Tensor:
     """Return the elements of all tensors in one vector, in order."""
     return torch.cat([each.reshape(-1) for each in tensors])
 
 
-def warm(first: Any, second: Any) -> Any:
+def warm(first: Tensor, second: Tensor) -> Tensor:
     """Return PowerSGD's approximation of `second`, with an initial Q from the rows of `first`."""
     rank = int(torch.linalg.matrix_rank(first))
     rows = torch.linalg.svd(first).Vh[:rank]
-    p = torch.linalg.qr(second @ rows.T).Q
+    p: Tensor = torch.linalg.qr(second @ rows.T).Q
     return p @ (p.T @ second)

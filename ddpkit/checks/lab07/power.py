@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ddpkit.checks.lab07.hints import POWERSGD
 from ddpkit.exercises.compare import same
@@ -15,7 +15,10 @@ from ddpkit.exercises.ranks import Did, asked, title
 from ddpkit.exercises.values import Close
 from ddpkit.protocol.per_rank import PerRank
 
-Answer = Callable[..., Any]
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from ddpkit.checks.shared.answer import Answer
 
 
 def low_mean(answer: Answer, rng: random.Random) -> Case:
@@ -117,7 +120,7 @@ def again(answer: Answer, rng: random.Random) -> Case:
     )
 
 
-def _unsent(mean: Any, seen: Observed) -> Observed:
+def _unsent(mean: Tensor, seen: Observed) -> Observed:
     """Describe in words the part of the gradients that was not sent."""
     from ddpkit.checks.lab07 import low_rank
 

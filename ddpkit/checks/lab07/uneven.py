@@ -2,28 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from copy import deepcopy
 from itertools import zip_longest
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
 
 from ddpkit.checks.shared.models import Part, loss_of
 
-Answer = Callable[..., Any]
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from ddpkit.checks.shared.answer import Answer
+
 MISTAKES = ("by all", "again", "repeated")
 
 
-def optimizer_of(model: Any) -> Any:
+def optimizer_of(model: nn.Module) -> torch.optim.Optimizer:
     """Return SGD with momentum, so that a skipped step changes a rank's parameters permanently."""
     return torch.optim.SGD(model.parameters(), lr=0.5, momentum=0.9)
 
 
 def trained(
-    train_uneven: Answer, model: Any, batches: Sequence[Part], is_list: bool
-) -> tuple[Any, Any]:
+    train_uneven: Answer, model: nn.Module, batches: Sequence[Part], is_list: bool
+) -> tuple[Any, Tensor]:
     """Return the answer's counts and the final parameters, after training on `batches`.
 
     The batches are a list or a generator. A batch is one tensor, which has no truth value; its last
@@ -35,7 +39,7 @@ def trained(
     return counts, nn.utils.parameters_to_vector(model.parameters()).detach()
 
 
-def _loss_of_packed(model: Any, batch: Any) -> Any:
+def _loss_of_packed(model: nn.Module, batch: Tensor) -> Any:
     return loss_of(model, (batch[:, :-1], batch[:, -1].long()))
 
 
@@ -44,7 +48,7 @@ def counts_of(by_rank: Sequence[Sequence[Part]]) -> list[int]:
     return [sum(len(each) > k for each in by_rank) for k in range(max(map(len, by_rank)))]
 
 
-def alone(module: Any, by_rank: Sequence[Sequence[Part]], mistake: str = "") -> Any:
+def alone(module: nn.Module, by_rank: Sequence[Sequence[Part]], mistake: str = "") -> Tensor:
     """Return the parameters after one process has trained on all batches, step by step.
 
     `mistake` is one of `MISTAKES`. "by all": the gradients are divided by the number of all ranks.
@@ -64,7 +68,7 @@ def alone(module: Any, by_rank: Sequence[Sequence[Part]], mistake: str = "") -> 
             if part is not None:
                 model.zero_grad()
                 loss_of(model, part).backward()
-                own = [p.grad for p in model.parameters()]
+                own: list[Any] = [p.grad for p in model.parameters()]
                 gradients.append(nn.utils.parameters_to_vector(own))
             elif mistake == "again":  # .grad still holds the last mean
                 gradients.append(mean)
@@ -76,7 +80,7 @@ def alone(module: Any, by_rank: Sequence[Sequence[Part]], mistake: str = "") -> 
     return nn.utils.parameters_to_vector(model.parameters()).detach()
 
 
-def _like(vector: Any, model: Any) -> list[Any]:
+def _like(vector: Any, model: nn.Module) -> list[Tensor]:
     """Split the vector into tensors with the shapes of the model's parameters."""
     parameters = list(model.parameters())
     parts = vector.split([p.numel() for p in parameters])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from ddpkit.exercises.exercise import Observed
 
@@ -24,10 +23,12 @@ def in_order(seen: Observed) -> Observed:
     return {**seen, "ends": ends}
 
 
-def ends(plans: Sequence[Sequence[tuple[str, float]]], timeout: float) -> list[list[Any]]:
+def ends(
+    plans: Sequence[Sequence[tuple[str, float]]], timeout: float
+) -> list[list[list[int] | str]]:
     """Return the outcome of each visit: "passes", or the ranks that did not come in time."""
     came: dict[str, dict[int, float]] = {}
-    found: list[list[Any]] = [[] for _ in plans]
+    found: list[list[list[int] | str]] = [[] for _ in plans]
     now = [0.0] * len(plans)
     for visit in range(max(map(len, plans))):
         for rank, plan in enumerate(plans):

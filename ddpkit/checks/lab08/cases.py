@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ddpkit.checks.lab08.hints import PULLED, PUSHED, SECONDS, SERVED
 from ddpkit.checks.lab08.leads import bounded_cases
@@ -18,7 +18,9 @@ from ddpkit.exercises.values import Between, Close
 from ddpkit.protocol.per_rank import PerRank
 from ddpkit.text import count
 
-Answer = Callable[..., Any]
+if TYPE_CHECKING:
+    from ddpkit.checks.shared.answer import Answer
+
 HEADER_BYTES = 8
 
 
@@ -84,11 +86,11 @@ def push(answer: Answer, rng: random.Random) -> Iterator[Case]:
         )
 
 
-def _requests(servers: Sequence[int], did: Did) -> Any:
+def _requests(servers: Sequence[int], did: Did) -> list[object]:
     return [did.returned[server][0] for server in servers]
 
 
-def _chunks(servers: Sequence[int], did: Did) -> Any:
+def _chunks(servers: Sequence[int], did: Did) -> list[object]:
     return [did.returned[server][1] for server in servers]
 
 
@@ -139,7 +141,7 @@ def pull(answer: Answer, rng: random.Random) -> Iterator[Case]:
         )
 
 
-def _returned_by(ranks: Sequence[int], did: Did) -> Any:
+def _returned_by(ranks: Sequence[int], did: Did) -> list[object]:
     return [did.returned[rank] for rank in ranks]
 
 

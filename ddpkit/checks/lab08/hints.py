@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from functools import partial
-from typing import Any
 
 from ddpkit.checks.lab08.rounds import OTHERS, by
 from ddpkit.checks.shared.messages import MESSAGES
@@ -13,7 +12,7 @@ from ddpkit.exercises.hint import Hint, Seen
 from ddpkit.exercises.values import Close
 
 
-def near(got: Any, wanted: Any) -> bool:
+def near(got: object, wanted: object) -> bool:
     """True if the value is a number equal to `wanted`, up to rounding."""
     return same(got, Close(wanted))
 

@@ -9,11 +9,15 @@ import math
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from typing import TYPE_CHECKING
 
-from ddpkit.checks.lab08.of_rules import Answer, asynchronous, named, one_number, pushes_of
+from ddpkit.checks.lab08.of_rules import asynchronous, named, one_number, pushes_of
 from ddpkit.checks.lab08.rules import Story, events, play
 from ddpkit.exercises.exercise import Case
 from ddpkit.exercises.hint import Hint, Seen
+
+if TYPE_CHECKING:
+    from ddpkit.checks.shared.answer import Answer
 
 LEADS = (  # about; bound; workers; story
     ("bound 0, all in step", 0, 3, "?0 ?1 ?2 v0 v1 v2 p0 ?0 ?1 p1 ?1 p2 ?0 ?1 ?2 v1 p1 ?0 ?1"),

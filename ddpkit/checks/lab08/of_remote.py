@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ddpkit.checks.lab08.hints import is_case
 from ddpkit.exercises.compare import same
@@ -14,17 +14,21 @@ from ddpkit.exercises.hint import Hint, Seen
 from ddpkit.exercises.ranks import Did, asked
 from ddpkit.exercises.values import Between, Close
 
-Answer = Callable[..., Any]
+if TYPE_CHECKING:
+    from ddpkit.checks.shared.answer import Answer
+
+Call = tuple[int, str, tuple[Any, ...]]  # client, name, arguments
+Said = tuple[int, list[Any]]  # client, [kind of the answer, value]
 LENGTH = 8  # bytes of a message's header
 MOST_OF_A_MESSAGE = 4096  # bytes of a message, at most
 
 
-def of_ranks(ranks: Sequence[int], did: Did) -> Any:
+def of_ranks(ranks: Sequence[int], did: Did) -> list[object]:
     """Return the values that the given ranks returned."""
     return [did.returned[rank] for rank in ranks]
 
 
-def of_rank(rank: int, did: Did) -> Any:
+def of_rank(rank: int, did: Did) -> object:
     """Return the value that the given rank returned."""
     return did.returned[rank]
 
@@ -44,13 +48,13 @@ def pairs(s: Seen) -> bool:
     )
 
 
-def mistaken(s: Seen) -> list[tuple[Any, Any]]:
+def mistaken(s: Seen) -> list[tuple[object, object]]:
     """Return pairs of a call's result and the right result, for the calls with wrong results."""
     calls = (zip(*both, strict=True) for both in zip(s.got, s.expect["got"], strict=True))
     return [(got, wanted) for of_one in calls for got, wanted in of_one if not same(got, wanted)]
 
 
-def raises(value: Any) -> bool:
+def raises(value: object) -> bool:
     """True if the value is the text that stands for a raised exception."""
     return str(value).startswith("raised ")
 
@@ -159,7 +163,7 @@ FETCHED = (
 # fmt: on
 
 # about; ranks; stranger's rank, or -1; calls: (client, name, arguments)
-CALLS: tuple[tuple[str, int, int, list[Any]], ...] = (
+CALLS: tuple[tuple[str, int, int, list[Call]], ...] = (
     ("a number", 2, -1, [(1, "add", (2, 3)), (1, "add", (4,)), (1, "double", (0,))]),
     ("None, and no arguments", 2, -1, [(1, "add", (7,)), (1, "clear", ()), (1, "problem", ()),
                                        (1, "add", (1,))]),
@@ -222,13 +226,13 @@ RAISE = {"fail": "ValueError", "refuse": "Error"}  # function -> class of its ex
 
 
 def _drawn(
-    plot: Sequence[Any], rng: random.Random
-) -> tuple[list[Any], list[int], int, list[tuple[int, list[Any]]]]:
+    plot: Sequence[Call], rng: random.Random
+) -> tuple[list[Call], list[int], int, list[Said]]:
     """Draw the numbers in a story of remote calls.
 
     Return the story, its clients, the account's final total, and the result of each call.
     """
-    story, total, got = [], 0, list[tuple[int, list[Any]]]()
+    story, total, got = [], 0, list[Said]()
     for client, name, arguments in plot:
         if name == "add":
             arguments = tuple(rng.randrange(1, 1000) for _ in arguments)
@@ -242,8 +246,8 @@ def _drawn(
     return story, sorted({client for client, *_ in story}), total, got
 
 
-BYE: tuple[Any, ...] = ()
-SERVINGS: tuple[tuple[str, list[Any]], ...] = (
+BYE: tuple[()] = ()
+SERVINGS: tuple[tuple[str, list[Call]], ...] = (
     ("1 client", [(1, "add", (2, 3)), (1, "shutdown", BYE)]),
     ("2 clients, in turn", [(1, "add", (2,)), (2, "add", (3,)), (1, "shutdown", BYE),
                             (2, "shutdown", BYE)]),
@@ -333,11 +337,11 @@ def rows_cases(answer: Answer, rng: random.Random) -> Iterator[Case]:
         )
 
 
-def _of_trainer(trainer: int, place: int, did: Did) -> Any:
+def _of_trainer(trainer: int, place: int, did: Did) -> object:
     """Return the element `place` of the trainer's result: the rows, or the anchor's gradient."""
     return did.returned[trainer][place]
 
 
-def _gradients(server: int, did: Did) -> Any:
+def _gradients(server: int, did: Did) -> list[object]:
     """Return the gradients that the server received."""
     return [each[1][-1] for each in did.returned[server] if each[0] == "add_gradient" and each[1]]

@@ -7,10 +7,10 @@ sandbox.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import permutations
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ddpkit.checks.lab08.rules import Story, end_of, events, play
 from ddpkit.exercises.compare import same
@@ -18,7 +18,11 @@ from ddpkit.exercises.exercise import Case, Observed
 from ddpkit.exercises.hint import Hint, Seen
 from ddpkit.exercises.values import Close
 
-Answer = Callable[..., Any]
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from ddpkit.checks.shared.answer import Answer
+
 
 # Synchronous
 
@@ -70,7 +74,7 @@ def pushes_of(story: Story) -> list[int]:
     return [worker for what, worker in events(story) if what == "p"]
 
 
-def one_number(values: Sequence[float]) -> list[Any]:
+def one_number(values: Sequence[float]) -> list[Tensor]:
     """Return a list of gradients with one element each."""
     import torch
 

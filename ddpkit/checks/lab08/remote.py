@@ -9,20 +9,25 @@ import pickle
 from collections.abc import Callable, Sequence
 from copy import Error as Unlikely  # every process can unpickle a class of the standard library
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 import torch.distributed as dist
+from torch import Tensor
 
 from ddpkit.checks.lab08.servers import DATA, HEADER, TOKEN
 from ddpkit.exercises.raised import named
 
-Answer = Callable[..., Any]
+if TYPE_CHECKING:
+    from ddpkit.checks.shared.answer import Answer
+
+Result = TypeVar("Result")
 NO_PAIR = "no pair of a name and arguments"
-Asked = tuple[int, str, tuple[Any, ...]]  # (client, name, arguments)
+Arguments = tuple[object, ...]  # the arguments of a call
+Asked = tuple[int, str, Arguments]  # (client, name, arguments)
 
 
-def send(value: Any, dst: int) -> None:
+def send(value: object, dst: int) -> None:
     """Send an object: first its length, then its pickled bytes."""
     data = torch.frombuffer(bytearray(pickle.dumps(value)), dtype=torch.uint8)
     dist.send(torch.tensor([len(data)]), dst, tag=HEADER)
@@ -55,7 +60,7 @@ class Sums:
 class Account(Sums):
     """The object on the server; the clients call its methods."""
 
-    def double(self, x: Any = 0) -> Any:
+    def double(self, x: int = 0) -> int:
         return 2 * x
 
     def fail(self, text: str) -> None:
@@ -69,7 +74,7 @@ class Account(Sums):
         raise Unlikely(text)
 
 
-def _in_turn(asked: Sequence[Asked], place: int, act: Callable[[], Any]) -> Any:
+def _in_turn(asked: Sequence[Asked], place: int, act: Callable[[], Result]) -> Result:
     """Run `act` when all earlier calls of the story are over, and return its result.
 
     The ranks pass a token from call to call.
@@ -83,7 +88,7 @@ def _in_turn(asked: Sequence[Asked], place: int, act: Callable[[], Any]) -> Any:
     return result
 
 
-def called(answer: Answer, asked: Sequence[Asked], server: int, strangers: int) -> Any:
+def called(answer: Answer, asked: Sequence[Asked], server: int, strangers: int) -> list[object]:
     """Run a story of calls; return a client's results, or on the server the requests.
 
     The rank `strangers` first sends the first client a message that answers no call; -1 means that
@@ -115,7 +120,7 @@ def called(answer: Answer, asked: Sequence[Asked], server: int, strangers: int) 
     return found
 
 
-def _answer_of(account: Account, request: Any) -> tuple[str, Any]:
+def _answer_of(account: Account, request: Any) -> tuple[str, object]:
     if _shown(request) == NO_PAIR:
         return "ok", None
     try:
@@ -125,7 +130,7 @@ def _answer_of(account: Account, request: Any) -> tuple[str, Any]:
         return "raised", error
 
 
-def _tried(answer: Answer, server: int, name: str, arguments: tuple[Any, ...]) -> Any:
+def _tried(answer: Answer, server: int, name: str, arguments: Arguments) -> object:
     try:
         value = answer(server, name, *arguments)
         return f"returned {_text(value)}" if isinstance(value, Exception) else value
@@ -134,14 +139,14 @@ def _tried(answer: Answer, server: int, name: str, arguments: tuple[Any, ...]) -
         return f"raised {kind}: {', '.join(said)}"
 
 
-def _shown(request: Any) -> Any:
+def _shown(request: object) -> list[object] | str:
     """Return a request as [name, [arguments]]; return NO_PAIR if the request has another form."""
     if isinstance(request, tuple) and len(request) == 2 and isinstance(request[1], tuple | list):
         return [request[0], list(request[1])]
     return NO_PAIR
 
 
-def served_calls(answer: Answer, asked: Sequence[Asked], clients: Sequence[int]) -> Any:
+def served_calls(answer: Answer, asked: Sequence[Asked], clients: Sequence[int]) -> object:
     """Run a story of calls; the answer serves on rank 0.
 
     Rank 0 returns the account's total, and True if the answer left the list of clients unchanged.
@@ -158,7 +163,7 @@ def served_calls(answer: Answer, asked: Sequence[Asked], clients: Sequence[int])
     return found
 
 
-def _exchange(name: str, arguments: tuple[Any, ...]) -> Any:
+def _exchange(name: str, arguments: Arguments) -> list[object]:
     send((name, arguments), 0)
     kind, value = receive(0)[1]
     return [kind, _text(value) if isinstance(value, Exception) else value]
@@ -168,14 +173,16 @@ def _text(value: Exception) -> str:
     return f"{type(value).__name__}: {value}"
 
 
-def fetched(answer: Any, table: Any, batches: Sequence[tuple[Any, Any]], server: int) -> Any:
+def fetched(
+    answer: Any, table: Tensor, batches: Sequence[tuple[Tensor, Tensor]], server: int
+) -> list[list[object]] | tuple[Tensor, float]:
     """Fetch rows on a trainer and run backward through them; the server returns the requests.
 
     A trainer returns the rows and the size of the anchor's gradient. A batch is a pair of ids and
     weights. The loss is the weighted sum of the squares of all batches' rows.
     """
     if dist.get_rank() == server:
-        told: list[Any] = []
+        told: list[list[object]] = []
         while True:
             client, (name, arguments) = receive(None)
             if name == "over":
@@ -197,6 +204,6 @@ def fetched(answer: Any, table: Any, batches: Sequence[tuple[Any, Any]], server:
     return got, of_anchor
 
 
-def _rows_first(call: list[Any]) -> tuple[bool, str]:
+def _rows_first(call: list[object]) -> tuple[bool, str]:
     """Return a sort key for calls: autograd may visit the batches in any order."""
     return call[0] != "rows", str(call[1])

@@ -6,18 +6,20 @@ check asks the rule if worker 1 may pull.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from ddpkit.exercises.exercise import Observed
 
-Answer = Callable[..., Any]
+if TYPE_CHECKING:
+    from ddpkit.checks.shared.answer import Answer
+
 Story = str
 Event = tuple[str, int]
-Gradients = Sequence[Any]  # gradients of the pushes, in order
+Gradients = Sequence[Tensor]  # gradients of the pushes, in order
 
 
 def events(story: Story) -> Iterator[Event]:
@@ -35,7 +37,7 @@ def play(
     """
     flat, updates = torch.zeros_like(gradients[0]), []
 
-    def update(parameters: Any, gradient: Tensor) -> None:
+    def update(parameters: Tensor, gradient: Tensor) -> None:
         updates.append(gradient)
         parameters.add_(gradient)
 
@@ -64,13 +66,16 @@ def play(
     return seen
 
 
-def _shown(parameters: Any) -> Any:
+def _shown(parameters: Tensor) -> list[float] | float:
     """Return the parameters as a list of numbers; a single parameter becomes a float."""
     return parameters.tolist() if len(parameters) > 1 else float(parameters[0])
 
 
 def end_of(
-    answer: Answer, stories: Sequence[Story], by_worker: Mapping[int, Any], workers: Sequence[int]
+    answer: Answer,
+    stories: Sequence[Story],
+    by_worker: Mapping[int, Tensor],
+    workers: Sequence[int],
 ) -> Observed:
     """Observe the final parameters of several stories; each story is one round of pushes."""
     ends = []

@@ -7,13 +7,17 @@ the data of one server before it sends a header to the next server waits forever
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import torch
 import torch.distributed as dist
 
-Answer = Callable[..., Any]
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from ddpkit.checks.shared.answer import Answer
+
 
 HEADER, DATA, TOKEN = 1, 2, 3  # tags
 PUSH, PULL, DONE = range(3)
@@ -39,7 +43,7 @@ def headers_in(servers: Sequence[int]) -> list[int]:
     return requests
 
 
-def pushed(answer: Answer, mine: Any, servers: Sequence[int], *, data_first: bool) -> Any:
+def pushed(answer: Answer, mine: Tensor, servers: Sequence[int], *, data_first: bool) -> object:
     """Push a worker's gradient; on a server, return the requests and the received chunks.
 
     With `data_first`, a server receives the chunk before the header. A worker that waits for its
@@ -55,7 +59,7 @@ def pushed(answer: Answer, mine: Any, servers: Sequence[int], *, data_first: boo
     return requests or headers_in(servers), chunks
 
 
-def pulled(answer: Answer, mine: Any, servers: Sequence[int]) -> Any:
+def pulled(answer: Answer, mine: Tensor, servers: Sequence[int]) -> object:
     """Pull into a worker's tensor; a server sends its chunk, and returns the requests."""
     if dist.get_rank() not in servers:
         answer(mine, servers)

@@ -10,7 +10,7 @@ clock.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
@@ -18,9 +18,12 @@ from torch import Tensor
 
 from ddpkit.checks.lab08.servers import DATA, DONE, HEADER, PULL, PUSH, TOKEN
 
-Answer = Callable[..., Any]
+if TYPE_CHECKING:
+    from ddpkit.checks.shared.answer import Answer
+
 # (worker, number of its pull) -> pushes and DONEs that must come before the answer to this pull
 Needs = Mapping[tuple[int, int], int]
+Numbers = float | list[float]
 REQUESTS = {"v": PULL, "p": PUSH, "h": PUSH, "i": PUSH, "d": DONE}
 ASKED_AT_MOST = 10_000
 
@@ -29,12 +32,12 @@ class Spinning(RuntimeError):
     """The error raised if the answer calls may_pull in an endless loop and serves no worker."""
 
 
-def ramp(value: float, length: int) -> Any:
+def ramp(value: float, length: int) -> Tensor:
     """Return a gradient with the elements value · (1, 2, 3, ...)."""
     return value * torch.arange(1.0, length + 1)
 
 
-def number_in(tensor: Tensor) -> Any:
+def number_in(tensor: Tensor) -> Numbers:
     """Return the value of a `ramp`, or of a sum of ramps; for other tensors, return all numbers."""
     numbers = tensor.flatten().tolist()
     alike = all(each == k * numbers[0] for k, each in enumerate(numbers, 1))
@@ -47,7 +50,7 @@ class NotedRule:
     def __init__(self, length: int, needs: Needs) -> None:
         self.flat, self.needs = torch.zeros(length), needs
         self.events: list[str] = []
-        self.gradients: list[Any] = []
+        self.gradients: list[Tensor] = []
         self._pulls: dict[int, int] = {}
         self._moved = self._asked = 0
 
@@ -57,7 +60,7 @@ class NotedRule:
             raise Spinning(f"may_pull was called {ASKED_AT_MOST} times")
         return self._moved >= self.needs.get((worker, self._pulls.get(worker, 0)), 0)
 
-    def pull(self, worker: int) -> Any:
+    def pull(self, worker: int) -> Tensor:
         self.events.append(f"v{worker}")
         self._pulls[worker] = self._pulls.get(worker, 0) + 1
         return self.flat
@@ -76,9 +79,9 @@ class NotedRule:
 class Worker:
     """A worker that acts in a story; each push sends the worker's next gradient."""
 
-    def __init__(self, gradients: Sequence[Any]) -> None:
-        self._gradients, self._got = iter(gradients), list[Any]()
-        self._open: list[Any] = []  # works, with the tensors that they send
+    def __init__(self, gradients: Sequence[Tensor]) -> None:
+        self._gradients, self._got = iter(gradients), list[Tensor]()
+        self._open: list[tuple[dist.Work, Tensor]] = []  # works, with the tensors that they send
 
     def act(self, what: str) -> None:
         """Send the messages of one action, such as "p" for a push, after all previous messages."""
@@ -96,7 +99,7 @@ class Worker:
             if what != "i":
                 self.finish()
 
-    def play(self, story: str, length: int) -> list[Any]:
+    def play(self, story: str, length: int) -> list[Numbers]:
         """Run this worker's actions of a story; return `number_in` of each pulled tensor."""
         self._length, me = torch.zeros(length), dist.get_rank()
         events = [(each[0], int(each[1:])) for each in story.split()]
@@ -123,8 +126,13 @@ class Worker:
 
 
 def served(
-    answer: Answer, story: str, workers: Sequence[int], length: int, needs: Needs, mine: Any
-) -> Any:
+    answer: Answer,
+    story: str,
+    workers: Sequence[int],
+    length: int,
+    needs: Needs,
+    mine: Sequence[Tensor],
+) -> list[Numbers] | tuple[list[str], list[Numbers], bool]:
     """Run a story; the answer serves on rank 0.
 
     Rank 0 returns the calls of the rule's methods, the gradients, and True if the answer left the
@@ -141,7 +149,9 @@ def served(
     return server.events, gradients, given == list(workers)
 
 
-def at_once(answer: Answer, workers: Sequence[int], length: int, mine: Any) -> Any:
+def at_once(
+    answer: Answer, workers: Sequence[int], length: int, mine: Sequence[Tensor]
+) -> list[Numbers] | tuple[float, list[str]]:
     """Let all workers pull and push at any time, without a fixed order.
 
     Rank 0 returns the last parameter, which is the sum of all pushes, and the sorted calls of the

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from copy import deepcopy
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ddpkit.checks.lab09 import batches, choices, fits, money, steps
 from ddpkit.checks.lab09.batches import Pair
@@ -18,7 +18,8 @@ from ddpkit.exercises.exercise import Case, Observed, exercise
 from ddpkit.exercises.hint import Hint, Seen
 from ddpkit.exercises.values import Close
 
-Answer = Callable[..., Any]
+if TYPE_CHECKING:
+    from ddpkit.checks.shared.answer import Answer
 
 
 def _asked(call: Answer, questions: Sequence[Question]) -> Observed:
@@ -28,14 +29,14 @@ def _asked(call: Answer, questions: Sequence[Question]) -> Observed:
     return {"answers": answers, "kept": _equal(given, list(questions))}
 
 
-def _equal(one: Any, other: Any) -> bool:
+def _equal(one: object, other: object) -> bool:
     try:
         return bool(one == other)
     except (RuntimeError, ValueError):  # a tensor or an array in the place of a number
         return False
 
 
-def _is_text(answer: Any) -> bool:
+def _is_text(answer: object) -> bool:
     first = answer[0] if isinstance(answer, list) else answer  # autotune: [cap, measured caps]
     return isinstance(first, str | bytes)
 
@@ -116,7 +117,7 @@ def _calls(answer: Answer, compute: Compute, cap: float, alpha: float, per_byte:
     return {"calls": len(asked)}
 
 
-def _step(answer: Answer, compute: Compute, cap: float, alpha: float, per_byte: float) -> Any:
+def _step(answer: Answer, compute: Compute, cap: float, alpha: float, per_byte: float) -> object:
     return as_number(answer(compute, cap, partial(priced, alpha, per_byte)))
 
 
@@ -255,7 +256,7 @@ def servers(answer: Answer, rng: random.Random) -> Iterator[Case]:
     yield _case("a tensor that is too large", call, [never], choices.needed, NEVER, trivial=True)
 
 
-def _counted(answer: Answer, sizes: Sequence[int], *others: float) -> Any:
+def _counted(answer: Answer, sizes: Sequence[int], *others: float) -> object:
     """Return the answer's result; a whole number of any type becomes an int."""
     found = answer(sizes, *others)
     return found if found is None or found != int(found) else int(found)
@@ -291,7 +292,7 @@ def _but(mistakes: Sequence[Mistake], name: str) -> list[Mistake]:
     return [each for each in mistakes if each.name != name]
 
 
-def _scale(answer: Answer, squares: Sequence[float], *others: float) -> Any:
+def _scale(answer: Answer, squares: Sequence[float], *others: float) -> object:
     return as_number(answer(list(squares), *others))
 
 
@@ -374,7 +375,7 @@ def expected_hours(answer: Answer, rng: random.Random) -> Iterator[Case]:
     yield _case("stretches and a part of one", call, broken, money.hours_of, BROKEN)
 
 
-def _hours(answer: Answer, *question: float) -> Any:
+def _hours(answer: Answer, *question: float) -> object:
     return as_number(answer(*question))
 
 
