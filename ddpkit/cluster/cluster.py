@@ -12,7 +12,7 @@ import sys
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from ddpkit.cluster import devices
 from ddpkit.cluster.afterwards import afterwards
@@ -34,6 +34,9 @@ from ddpkit.rank.record.recorder import current
 from ddpkit.rank.script.launched import LaunchedScript
 from ddpkit.text import count
 from ddpkit.trace import Scalar, Trace, Traffic, how_made, join
+
+if TYPE_CHECKING:
+    import torch
 
 Result = TypeVar("Result")
 
@@ -231,11 +234,11 @@ class Cluster:
     def run(
         self,
         function: Callable[..., Result],
-        *args: Any,
+        *args: object,
         seed: int = 0,
         timeout: float | None = None,
         expect_error: bool = False,
-        **kwargs: Any,
+        **kwargs: object,
     ) -> Run[Result]:
         """Call `function(*args, **kwargs)` on every rank, and wait for all ranks.
 
@@ -304,7 +307,7 @@ class Cluster:
 class _Brief(reprlib.Repr):
     """A short `repr` of values, which shows a tensor as its dtype and shape."""
 
-    def repr_Tensor(self, tensor: Any, _: int) -> str:
+    def repr_Tensor(self, tensor: torch.Tensor, _: int) -> str:
         return f"{str(tensor.dtype).removeprefix('torch.')}{list(tensor.shape)}"
 
     repr_Parameter = repr_Tensor
@@ -327,7 +330,7 @@ def _said_under_torchrun(given: list[str]) -> str:
     return f"Under torchrun the {real}: {what} {verb} ignored, and times differ from predictions."
 
 
-def _check_world_size(world_size: Any, alike: Any = None) -> None:
+def _check_world_size(world_size: object, alike: object = None) -> None:
     if alike is not None:
         if not isinstance(alike, int) or isinstance(alike, bool):
             raise ClusterError(f"alike= takes a whole number of ranks, not {alike!r}")
@@ -352,7 +355,10 @@ def _check_world_size(world_size: Any, alike: Any = None) -> None:
 
 
 def _check_call(
-    function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], world_size: int
+    function: Callable[..., object],
+    args: tuple[object, ...],
+    kwargs: dict[str, object],
+    world_size: int,
 ) -> None:
     """Raise an error before the run if otherwise every rank would raise this error."""
     if not callable(function):

@@ -27,7 +27,9 @@ class Place:
         return f"{self.backend} · {self.device}{shared}"
 
 
-def choose(device: Any, ranks_here: int, gpus: int, *, nccl: bool, asked: str = "device=") -> Place:
+def choose(
+    device: object, ranks_here: int, gpus: int, *, nccl: bool, asked: str = "device="
+) -> Place:
     """Return the device and the backend for `ranks_here` ranks on a machine with `gpus` GPUs.
 
     NCCL needs a GPU for each rank: two ranks on one GPU are an error. With fewer GPUs than ranks,

@@ -97,7 +97,7 @@ class Call(NamedTuple):
         assert self.peer is not None
         return (rank, self.peer) if self.op == "send" else (self.peer, rank)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """Return the call as plain values for JSON, without empty values.
 
         The members of the default group are left out too.

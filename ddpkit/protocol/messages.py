@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from ddpkit.protocol.call import Call
 from ddpkit.protocol.raised import Raised
@@ -52,7 +52,7 @@ Message: TypeAlias = News | Failed | Goodbye | JobEnded
 
 def to_bytes(message: Message) -> bytes:
     """Return a message as JSON."""
-    plain: dict[str, Any] = {"kind": type(message).__name__}
+    plain: dict[str, object] = {"kind": type(message).__name__}
     if isinstance(message, News):
         plain["status"] = message.status.to_json()
         plain["calls"] = [call.to_json() for call in message.calls]

@@ -5,7 +5,10 @@ The mark is an attribute of the tensor's storage, so all views of the storage ha
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import torch
 
 # An operation is computed if all its tensors together have at most this number of elements. The
 # number is larger if all tensors hold integers: indices, counters, metadata.
@@ -35,7 +38,7 @@ def is_large(tensor: Any) -> bool:
     return tensor.numel() > most_computed(tensor.dtype) and is_marked(tensor)
 
 
-def on_meta(tensor: Any) -> Any:
+def on_meta(tensor: Any) -> object:
     """Return a tensor of the same shape, strides and dtype on torch's meta device."""
     import torch
 
@@ -44,12 +47,12 @@ def on_meta(tensor: Any) -> Any:
     return new.requires_grad_(tensor.requires_grad)
 
 
-def has_mark(storage: Any) -> bool:
+def has_mark(storage: torch.UntypedStorage) -> bool:
     """True if a storage holds values that were not computed."""
     return hasattr(storage, MARK)
 
 
-def zero_if_untouched(tensor: Any) -> None:
+def zero_if_untouched(tensor: torch.Tensor) -> None:
     """Fill a small view of a large storage with zeros, if the storage's values were not computed.
 
     The storage's memory was never written, so it holds arbitrary bytes.
@@ -63,7 +66,7 @@ def zero_if_untouched(tensor: Any) -> None:
         tensor.as_strided(once, tensor.stride()).zero_()
 
 
-def _is_dense(tensor: Any) -> bool:
+def _is_dense(tensor: torch.Tensor) -> bool:
     import torch
 
     return tensor.layout == torch.strided and not tensor.is_meta

@@ -20,7 +20,7 @@ import struct
 import threading
 from itertools import count
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ddpkit.protocol.blackbox import SLOTS
 from ddpkit.protocol.mapped import MappedFile
@@ -78,7 +78,7 @@ class Past(MappedFile):
 
     # The rank's side. Moments that are no numbers are left out.
 
-    def posted(self, call: int, moment: Any) -> None:
+    def posted(self, call: int, moment: object) -> None:
         """Write the time of a call's post; `call` is the result of `BlackBox.write_call`."""
         if type(moment) is int:
             numbers, at = self._numbers, call % SLOTS * CALL
@@ -86,7 +86,7 @@ class Past(MappedFile):
             numbers[at + DONE] = UNKNOWN
             numbers[at] = call + 1
 
-    def note(self, call: int, blocked: Any, done: Any, collected: Any) -> None:
+    def note(self, call: int, blocked: object, done: object, collected: object) -> None:
         """Write the known times of a call; do nothing if a later call has overwritten its place."""
         numbers, at = self._numbers, call % SLOTS * CALL
         if numbers[at] == call + 1:
@@ -100,7 +100,9 @@ class Past(MappedFile):
         if self._numbers[call % SLOTS * CALL] == call + 1:
             self._numbers[call % SLOTS * CALL] = 0
 
-    def stretch(self, kind: str, name: str, start: Any, end: Any, more: Any = UNKNOWN) -> None:
+    def stretch(
+        self, kind: str, name: str, start: object, end: object, more: object = UNKNOWN
+    ) -> None:
         """Append a finished stretch of compute, or a finished step."""
         if type(start) is not int or type(end) is not int:
             return

@@ -42,7 +42,7 @@ class Raised:
     exceptions: tuple[Raised, ...] = ()  # the members of an ExceptionGroup
     full: MemoryFull | None = None  # set for an OutOfMemoryError of a modelled machine
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """Return the exception as plain values for JSON, without the pickle."""
         return {
             **vars(self),

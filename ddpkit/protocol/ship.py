@@ -35,7 +35,7 @@ IN_BAND = 1 << 16  # bytes; smaller buffers stay in the pickle
 
 
 def pack_call(
-    function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    function: Callable[..., object], args: tuple[object, ...], kwargs: dict[str, object]
 ) -> list[Any]:
     """Return the pickle of a call of `function`, then the large buffers of its arguments.
 
@@ -90,7 +90,7 @@ def read_call(path: Path) -> tuple[Callable[..., Any], tuple[Any, ...], dict[str
     return unpack_call(parts)
 
 
-def pack_result(value: Any) -> list[Any]:
+def pack_result(value: object) -> list[Any]:
     """Return the pickle of `value`, then its large buffers."""
     buffers: list[pickle.PickleBuffer] = []
 
@@ -130,7 +130,9 @@ class CodePickler(cloudpickle.Pickler):  # type: ignore[misc]
         return super().reducer_override(obj)
 
 
-def _code(file: str, make: Callable[..., types.CodeType], args: tuple[Any, ...]) -> types.CodeType:
+def _code(
+    file: str, make: Callable[..., types.CodeType], args: tuple[object, ...]
+) -> types.CodeType:
     return make(*args).replace(co_filename=file)
 
 
@@ -158,7 +160,7 @@ class _TensorPickler(CodePickler):
         return _tensor, (pickle.PickleBuffer(flat.view(torch.uint8).numpy()), *details)
 
 
-def is_module_by_name(value: Any) -> bool:
+def is_module_by_name(value: object) -> bool:
     """True if a value is an imported module with its own class, such as `torch.ops`.
 
     cloudpickle would pickle such a module as an object. It would also pickle `torch.ops` with every
@@ -169,7 +171,7 @@ def is_module_by_name(value: Any) -> bool:
     return sys.modules.get(value.__name__) is value
 
 
-def _operation(value: Any) -> str:
+def _operation(value: object) -> str:
     """Return the name in `torch.ops` of an operation or an overload; "" for other values.
 
     torch does not pickle overloads, and cloudpickle would make a second object of a higher-order
@@ -210,7 +212,10 @@ def _tensor(
 
 
 def _why_unpicklable(
-    function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], error: Exception
+    function: Callable[..., object],
+    args: tuple[object, ...],
+    kwargs: dict[str, object],
+    error: Exception,
 ) -> str:
     name = getattr(function, "__name__", repr(function))
     for label, value in (*enumerate(args), *kwargs.items()):
@@ -243,7 +248,7 @@ def _is_users(function: types.FunctionType) -> bool:
     return is_user_file(function.__code__.co_filename)
 
 
-def _uses(name: str, function: Any, chain: list[tuple[str, Any]] | None) -> str:
+def _uses(name: str, function: object, chain: list[tuple[str, Any]] | None) -> str:
     """Return a sentence about the variable that cannot be pickled; "" without such a variable."""
     if not chain:
         return ""
@@ -264,7 +269,7 @@ def _uses(name: str, function: Any, chain: list[tuple[str, Any]] | None) -> str:
     )
 
 
-def _leads_to(holder: Any, step: str, value: Any) -> str:
+def _leads_to(holder: object, step: str, value: object) -> str:
     """Return the words of an error for one step of a path: "calls f", "uses the class C"."""
     if _has_code(value):
         return f"{'has' if _is_taken_apart(holder) else 'calls'} {step}"
@@ -273,11 +278,11 @@ def _leads_to(holder: Any, step: str, value: Any) -> str:
     return f"{'has the attribute' if _is_taken_apart(holder) else 'uses the variable'} {step!r}"
 
 
-def _has_code(value: Any) -> bool:
+def _has_code(value: object) -> bool:
     return isinstance(value, (types.FunctionType, types.MethodType, functools.partial))
 
 
-def _is_taken_apart(value: Any) -> bool:
+def _is_taken_apart(value: object) -> bool:
     """True for a class of the user, and for an object of such a class.
 
     The search for a culprit looks at the attributes of such values.
@@ -288,7 +293,7 @@ def _is_taken_apart(value: Any) -> bool:
     return is_own and not _has_code(value)
 
 
-def _culprit(function: Any, seen: set[int]) -> list[tuple[str, Any]] | None:
+def _culprit(function: object, seen: set[int]) -> list[tuple[str, Any]] | None:
     """Return the path from a function to a variable that cannot be pickled, or None.
 
     The path is a list of (name, value), the last of which is the variable.
@@ -302,7 +307,7 @@ def _culprit(function: Any, seen: set[int]) -> list[tuple[str, Any]] | None:
     return None
 
 
-def _variables(function: Any) -> Iterator[tuple[str, Any]]:
+def _variables(function: object) -> Iterator[tuple[str, Any]]:
     """Yield the names and values that a callable uses from outside its body.
 
     A function uses its defaults, its closure and globals; a method the attributes of its object; a
@@ -345,11 +350,11 @@ def _global_names(code: types.CodeType) -> set[str]:
     return set(code.co_names).union(*map(_global_names, nested))
 
 
-def _picklable(value: Any) -> bool:
+def _picklable(value: object) -> bool:
     return not _reason(value)
 
 
-def _reason(value: Any) -> str:
+def _reason(value: object) -> str:
     """Return the reason why a value cannot be pickled; "" for a value that can."""
     try:
         pack_result(value)
@@ -358,6 +363,6 @@ def _reason(value: Any) -> str:
     return ""
 
 
-def _type(value: Any) -> str:
+def _type(value: object) -> str:
     kind = type(value)
     return kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__name__}"

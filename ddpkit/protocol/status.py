@@ -26,7 +26,7 @@ class RankStatus:
     wall_ns: int  # when the status was made, by perf_counter_ns
     cpu_ns: int  # CPU time of the process, without the agent's; 0 while the rank waits for a GPU
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """Return plain values for JSON."""
         return {**vars(self), "waiting": self.waiting and self.waiting.to_json()}
 

@@ -12,14 +12,17 @@ import os
 import secrets
 import time
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ddpkit.errors import ClusterError
+
+if TYPE_CHECKING:
+    import torch.distributed as dist
 
 LOOK = 0.01  # seconds between two looks for words of ranks in the store
 
 
-def own_part(store: Any, rank: int, size: int) -> Any:
+def own_part(store: dist.Store, rank: int, size: int) -> Any:
     """Return the current attempt's part of the job's store. Every rank calls the function.
 
     Raises ClusterError on rank 0 if a rank does not ask within the store's timeout.
@@ -29,7 +32,7 @@ def own_part(store: Any, rank: int, size: int) -> Any:
     return PrefixStore(_answer(store, size) if rank == 0 else _ask(store, rank), store)
 
 
-def _ask(store: Any, rank: int) -> str:
+def _ask(store: dist.Store, rank: int) -> str:
     word = secrets.token_hex(8)
     store.set(f"ddpkit/ask{rank}", word)
     name: str = store.get(f"ddpkit/answer{word}").decode()

@@ -12,9 +12,12 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ddpkit.trace import Span
+
+if TYPE_CHECKING:
+    import torch.distributed as dist
 
 PINGS = 32
 
@@ -75,7 +78,7 @@ class ClockShift:
         )
 
 
-def read(group: Any, hosts: Sequence[Sequence[int]]) -> Reading:
+def read(group: dist.ProcessGroup, hosts: Sequence[Sequence[int]]) -> Reading:
     """Compare the clocks of all hosts, over a gloo group of all ranks; every rank takes part.
 
     `hosts` are the ranks of each host, rank 0's host first. The first rank of each further host
@@ -91,7 +94,7 @@ def read(group: Any, hosts: Sequence[Sequence[int]]) -> Reading:
     return Reading()
 
 
-def _ask(group: Any) -> tuple[int, int, int]:
+def _ask(group: dist.ProcessGroup) -> tuple[int, int, int]:
     import torch
 
     answer = torch.zeros(1, dtype=torch.int64)
@@ -101,7 +104,7 @@ def _ask(group: Any) -> tuple[int, int, int]:
     return sent, int(answer), time.perf_counter_ns()
 
 
-def _answer(group: Any, asker: int) -> None:
+def _answer(group: dist.ProcessGroup, asker: int) -> None:
     import torch
 
     answer = torch.zeros(1, dtype=torch.int64)

@@ -15,17 +15,22 @@ import time
 from collections.abc import Iterator
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ddpkit.errors import ClusterError
 from ddpkit.protocol.messages import Message, from_bytes, to_bytes
+
+if TYPE_CHECKING:
+    import torch.distributed as dist
 
 PATIENCE = 60  # seconds for all ranks to reach rank 0; all ranks are running already
 SILENCE = 20  # seconds without an answer, after which a host counts as gone
 SECRET = 16  # length of the secret, in bytes
 
 
-def connect(store: Any, rank: int, size: int, address: str) -> tuple[Connection, list[Connection]]:
+def connect(
+    store: dist.Store, rank: int, size: int, address: str
+) -> tuple[Connection, list[Connection]]:
     """Connect every rank to rank 0.
 
     Returns the rank's own end of the connection, and on rank 0 also rank 0's ends of the

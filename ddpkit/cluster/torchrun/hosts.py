@@ -12,9 +12,12 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ddpkit.errors import ClusterError
+
+if TYPE_CHECKING:
+    import torch.distributed as dist
 
 INTERFACE = "GLOO_SOCKET_IFNAME"  # gloo's network interface, set by the user or by `meet`
 BOOT = Path("/proc/sys/kernel/random/boot_id")
@@ -36,7 +39,7 @@ class Seat:
         return ipaddress.ip_address(self.address).is_loopback
 
 
-def meet(store: Any, rank: int, size: int) -> list[Seat]:
+def meet(store: dist.Store, rank: int, size: int) -> list[Seat]:
     """Return the host and the address of each rank, and choose gloo's network interface.
 
     The ranks exchange hosts and addresses over the job's store. By default, gloo listens on the
@@ -76,7 +79,7 @@ def _seat(towards: str, port: int) -> Seat:
     return Seat(socket.gethostname(), boot, address, restarts)
 
 
-def _exchange(store: Any, key: str, rank: int, size: int, mine: Seat) -> list[Seat]:
+def _exchange(store: dist.Store, key: str, rank: int, size: int, mine: Seat) -> list[Seat]:
     store.set(f"{key}{rank}", json.dumps(asdict(mine)))
     return [Seat(**json.loads(store.get(f"{key}{each}"))) for each in range(size)]
 
