@@ -30,9 +30,10 @@ import importlib.util
 import inspect
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from typing import Any
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
 from torch import nn
@@ -45,6 +46,11 @@ from ddpkit.rank.emulation.held import HOST, PINNED
 from ddpkit.rank.script import typed_tensors
 from ddpkit.rank.script.gpus import Gpus, is_plain, refusal, same
 from ddpkit.rank.script.sync_batch_norm import without_sync_batch_norm
+
+if TYPE_CHECKING:
+    from torch import Tensor, UntypedStorage
+
+Torchs: TypeAlias = Callable[..., Any]  # a function or method of torch
 
 LIKE = ("empty", "ones", "zeros", "full", "rand", "randn", "randint")
 ALIASING = ("as_tensor", "asarray")  # these may return their argument itself
@@ -97,12 +103,12 @@ def become_the_cpu(gpus: Gpus) -> None:
     torch.serialization.register_package(5, lambda _: None, functools.partial(_restored, gpus))
 
 
-def _replace(home: Any, name: str, wrapped: Callable[..., Any]) -> None:
+def _replace(home: object, name: str, wrapped: Torchs) -> None:
     """Replace the function `name` of `home` by one that calls `wrapped(original, ...)`."""
     original = getattr(home, name)
 
     @functools.wraps(original)
-    def wrapper(*args: Any, **kwargs: Any) -> Any:
+    def wrapper(*args: object, **kwargs: object) -> object:
         return wrapped(original, *args, **kwargs)
 
     setattr(home, name, wrapper)
@@ -112,7 +118,7 @@ def _replace(home: Any, name: str, wrapped: Callable[..., Any]) -> None:
         known[id(wrapper)] = known[id(original)]
 
 
-def _replace_fsdp(gpus: Gpus, module: Any) -> None:
+def _replace_fsdp(gpus: Gpus, module: ModuleType) -> None:
     torch_private.require(torch_private.Feature.FSDP1)
     _replace(module.FullyShardedDataParallel, "__init__", functools.partial(_fsdp, gpus))
     # For `FullStateDictConfig(offload_to_cpu=True)`: torch would free storages that it did not
@@ -120,7 +126,7 @@ def _replace_fsdp(gpus: Gpus, module: Any) -> None:
     torch_private.flat_parameters().to_cpu = lambda _: nullcontext()
 
 
-def after_import(name: str, act: Callable[[Any], None]) -> None:
+def after_import(name: str, act: Callable[[ModuleType], None]) -> None:
     """Call `act` with the module `name`: now if it is imported, else when the script imports it."""
     if name in sys.modules:
         act(sys.modules[name])
@@ -129,17 +135,17 @@ def after_import(name: str, act: Callable[[Any], None]) -> None:
 
 
 class _Later(importlib.abc.MetaPathFinder):
-    def __init__(self, name: str, act: Callable[[Any], None]) -> None:
+    def __init__(self, name: str, act: Callable[[ModuleType], None]) -> None:
         self._name, self._act = name, act
 
-    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
+    def find_spec(self, name: str, path: object = None, target: object = None) -> Any:
         if name != self._name:
             return None
         sys.meta_path.remove(self)
         spec: Any = importlib.util.find_spec(name)
         execute = spec.loader.exec_module
 
-        def exec_module(module: Any) -> None:
+        def exec_module(module: ModuleType) -> None:
             execute(module)
             self._act(module)
 
@@ -150,7 +156,7 @@ class _Later(importlib.abc.MetaPathFinder):
 # The replacements of torch's functions; each gets the GPUs and the original as first arguments
 
 
-def _made(gpus: Gpus, aliasing: bool, original: Any, *args: Any, **kwargs: Any) -> Any:
+def _made(gpus: Gpus, aliasing: bool, original: Torchs, *args: Any, **kwargs: object) -> object:
     pinned = kwargs.get("pin_memory")
     if pinned:  # memory that a GPU can read: here a GPU can read all memory
         gpus.used()
@@ -176,14 +182,14 @@ def _made(gpus: Gpus, aliasing: bool, original: Any, *args: Any, **kwargs: Any) 
     return gpus.take(made) if aliasing else gpus.mark(made)
 
 
-def _new(gpus: Gpus, original: Any, tensor: Any, *args: Any, **kwargs: Any) -> Any:
+def _new(gpus: Gpus, original: Torchs, tensor: Tensor, *args: object, **kwargs: object) -> object:
     """Make a tensor as `tensor.new(3)` did of old: beside the tensor."""
     made = original(tensor, *args, **kwargs)
     by_torch = is_torchs(sys._getframe(2))
     return gpus.mark(made) if not by_torch and gpus.holds(tensor) else made
 
 
-def _to(gpus: Gpus, original: Any, tensor: Any, *args: Any, **kwargs: Any) -> Any:
+def _to(gpus: Gpus, original: Torchs, tensor: Tensor, *args: object, **kwargs: object) -> object:
     device = kwargs.get("device", args[0] if args else None)
     if isinstance(device, torch.Tensor) and gpus.holds(device):
         tensor = gpus.take(tensor, non_blocking=_non_blocking(args, kwargs))
@@ -209,20 +215,27 @@ def _to(gpus: Gpus, original: Any, tensor: Any, *args: Any, **kwargs: Any) -> An
     return gpus.fetch(moved, tensor, by_torch=is_torchs(sys._getframe(2)))
 
 
-def _non_blocking(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+def _non_blocking(args: tuple[object, ...], kwargs: dict[str, object]) -> bool:
     """Return the argument `non_blocking` of `Tensor.to`, by name or the first bool by position."""
     given = [each for each in args if isinstance(each, bool)]
     return bool(kwargs.get("non_blocking", given[0] if given else False))
 
 
 def _cuda(
-    gpus: Gpus, _: Any, tensor: Any, device: Any = None, non_blocking: bool = False, **__: Any
-) -> Any:
+    gpus: Gpus,
+    _: object,
+    tensor: Tensor,
+    device: object = None,
+    non_blocking: bool = False,
+    **__: object,
+) -> Tensor:
     gpus.used()
     return gpus.take(tensor, non_blocking=non_blocking)
 
 
-def _type(gpus: Gpus, original: Any, tensor: Any, dtype: Any = None, *rest: Any, **kw: Any) -> Any:
+def _type(
+    gpus: Gpus, original: Torchs, tensor: Tensor, dtype: Any = None, *rest: object, **kw: object
+) -> object:
     dtype = typed_tensors.name_of(dtype)
     if not isinstance(dtype, str) or not dtype.startswith("torch.cuda."):
         return original(tensor, dtype, *rest, **kw) if dtype is not None else original(tensor)
@@ -230,25 +243,29 @@ def _type(gpus: Gpus, original: Any, tensor: Any, dtype: Any = None, *rest: Any,
     return gpus.take(original(tensor, dtype.replace("torch.cuda.", "torch."), *rest, **kw))
 
 
-def _cpu(gpus: Gpus, original: Any, tensor: Any, *args: Any, **kwargs: Any) -> Any:
+def _cpu(gpus: Gpus, original: Torchs, tensor: Tensor, *args: object, **kwargs: object) -> Tensor:
     if gpus.holds(tensor):
         return gpus.bring(tensor)
     by_torch = is_torchs(sys._getframe(2))
     return gpus.fetch(original(tensor, *args, **kwargs), tensor, by_torch=by_torch)
 
 
-def _pin_memory(gpus: Gpus, _: Any, given: Any, *args: Any, **kwargs: Any) -> Any:
+def _pin_memory(gpus: Gpus, _: object, given: Tensor, *args: object, **kwargs: object) -> Tensor:
     gpus.used()
     return given if gpus.places is None or not is_plain(given) else gpus.places.pin(given)
 
 
-def _storage_cuda(gpus: Gpus, _: Any, storage: Any, *args: Any, **kwargs: Any) -> Any:
+def _storage_cuda(
+    gpus: Gpus, _: object, storage: UntypedStorage, *args: object, **kwargs: object
+) -> object:
     """Mark a storage that was just loaded as being on the GPU, for a script's `map_location`."""
     gpus.used()
     return gpus.mark_storage(storage)
 
 
-def _module_to(gpus: Gpus, original: Any, module: Any, *args: Any, **kwargs: Any) -> Any:
+def _module_to(
+    gpus: Gpus, original: Torchs, module: nn.Module, *args: object, **kwargs: object
+) -> object:
     device = kwargs.get("device", args[0] if args else None)
     if not gpus.means(device):
         return original(module, *args, **kwargs)
@@ -259,24 +276,28 @@ def _module_to(gpus: Gpus, original: Any, module: Any, *args: Any, **kwargs: Any
     return torch_private.applied(module, gpus.take)
 
 
-def _module_cuda(gpus: Gpus, _: Any, module: Any, *args: Any, **kwargs: Any) -> Any:
+def _module_cuda(
+    gpus: Gpus, _: object, module: nn.Module, *args: object, **kwargs: object
+) -> object:
     gpus.used()
     return torch_private.applied(module, gpus.take)
 
 
-def _context(gpus: Gpus, original: Any, context: Any, device: Any) -> None:
+def _context(gpus: Gpus, original: Torchs, context: Any, device: object) -> None:
     context.of_gpu = gpus.means(device)
     original(context, "cpu" if context.of_gpu else device)
 
 
-def _in_context(gpus: Gpus, original: Any, context: Any, function: Any, *rest: Any) -> Any:
+def _in_context(
+    gpus: Gpus, original: Torchs, context: Any, function: object, *rest: object
+) -> object:
     if not context.of_gpu or function not in torch_private.constructors():
         return original(context, function, *rest)
     with gpus.making(on_gpu=True, named=True, by_torch=False):
         return gpus.mark(original(context, function, *rest))
 
 
-def _of_autocast(gpus: Gpus, original: Any, device_type: str = "cuda") -> Any:
+def _of_autocast(gpus: Gpus, original: Torchs, device_type: str = "cuda") -> object:
     """Return the state or the dtype of autocast for a device.
 
     A stand-in GPU has the CPU's state and dtype if autocast is on for the CPU.
@@ -285,19 +306,21 @@ def _of_autocast(gpus: Gpus, original: Any, device_type: str = "cuda") -> Any:
     return original("cpu" if on else device_type)
 
 
-def _custom(gpus: Gpus, original: Any, *args: Any, device_type: str, **kwargs: Any) -> Any:
+def _custom(
+    gpus: Gpus, original: Torchs, *args: object, device_type: str, **kwargs: object
+) -> object:
     """Return torch's `custom_fwd` or `custom_bwd` decorator, with the CPU for a stand-in GPU."""
     return original(*args, device_type="cpu" if gpus.means(device_type) else device_type, **kwargs)
 
 
 def _autocast(
     gpus: Gpus,
-    original: Any,
-    block: Any,
+    original: Torchs,
+    block: object,
     device_type: str,
-    dtype: Any = None,
-    *rest: Any,
-    **kw: Any,
+    dtype: torch.dtype | None = None,
+    *rest: object,
+    **kw: object,
 ) -> None:
     if gpus.means(device_type):
         device_type, dtype = "cpu", dtype or torch.get_autocast_dtype("cuda")
@@ -310,20 +333,20 @@ def _autocast(
 
 
 def _scaler(
-    gpus: Gpus, original: Any, scaler: Any, device: str = "cuda", *rest: Any, **kw: Any
+    gpus: Gpus, original: Torchs, scaler: object, device: str = "cuda", *rest: object, **kw: object
 ) -> None:
     original(scaler, "cpu" if gpus.means(device) else device, *rest, **kw)
 
 
 def _ddp(
     gpus: Gpus,
-    original: Any,
-    ddp: Any,
-    module: Any,
-    device_ids: Any = None,
-    output_device: Any = None,
-    *rest: Any,
-    **kwargs: Any,
+    original: Torchs,
+    ddp: object,
+    module: nn.Module,
+    device_ids: Sequence[object] | None = None,
+    output_device: object = None,
+    *rest: object,
+    **kwargs: object,
 ) -> None:
     if any(map(gpus.means, device_ids or ())):
         device_ids = output_device = None
@@ -331,7 +354,7 @@ def _ddp(
         original(ddp, module, device_ids, output_device, *rest, **kwargs)
 
 
-def _register(_: Gpus, original: Any, ddp: Any, state: object, hook: Any) -> None:
+def _register(_: Gpus, original: Torchs, ddp: object, state: object, hook: Torchs) -> None:
     """Register a DDP hook.
 
     A bfloat16 hook has a different name during the call: torch demands a GPU for hooks of its name.
@@ -347,7 +370,7 @@ def _register(_: Gpus, original: Any, ddp: Any, state: object, hook: Any) -> Non
         hook.__name__ = name
 
 
-def _fsdp(gpus: Gpus, original: Any, *args: Any, **kwargs: Any) -> None:
+def _fsdp(gpus: Gpus, original: Torchs, *args: object, **kwargs: object) -> None:
     bound = inspect.signature(original).bind(*args, **kwargs)  # options may come by position
     given = bound.arguments
     offloads = getattr(given.get("cpu_offload"), "offload_params", False)
@@ -363,11 +386,13 @@ def _fsdp(gpus: Gpus, original: Any, *args: Any, **kwargs: Any) -> None:
     original(*bound.args, **bound.kwargs)
 
 
-def _mesh(gpus: Gpus, original: Any, mesh: Any, device_type: str, *rest: Any, **kw: Any) -> None:
+def _mesh(
+    gpus: Gpus, original: Torchs, mesh: object, device_type: str, *rest: object, **kw: object
+) -> None:
     original(mesh, "cpu" if gpus.means(device_type) else device_type, *rest, **kw)
 
 
-def _restored(gpus: Gpus, storage: Any, location: str) -> Any:
+def _restored(gpus: Gpus, storage: UntypedStorage, location: str) -> UntypedStorage | None:
     """Return a storage that torch.load puts on a GPU; None for other storages."""
     if not gpus.means(location):
         return None

@@ -15,7 +15,7 @@ import sys
 import types
 from collections.abc import Callable
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
@@ -28,6 +28,9 @@ from ddpkit.rank.emulation import capability, machine
 from ddpkit.rank.script import sync_batch_norm
 from ddpkit.rank.script.cuda import after_import
 from ddpkit.rank.script.gpus import Gpus, refusal
+
+if TYPE_CHECKING:
+    from types import ModuleType
 
 CUDA_VERSION = "12.8"  # the answer to `torch.version.cuda`, by which scripts choose kernels
 NCCL_VERSION = (2, 27, 3)
@@ -93,8 +96,8 @@ def stand_in_for_calls(gpus: Gpus, count: int) -> None:
     _version()
 
 
-def _refuses(call: str, reason: str) -> Callable[..., Any]:
-    def refuse(*_: Any, **__: Any) -> Any:
+def _refuses(call: str, reason: str) -> Callable[..., object]:
+    def refuse(*_: object, **__: object) -> object:
         raise RuntimeError(refusal(call, reason))
 
     return refuse
@@ -105,12 +108,12 @@ def _refused_class(call: str, reason: str, original: type) -> type:
     return type(original.__name__, (), {"__new__": refuse, "__module__": original.__module__})
 
 
-def _stage_in_turn(gpus: Gpus, module: Any) -> None:
+def _stage_in_turn(gpus: Gpus, module: ModuleType) -> None:
     """Let a checkpoint's stager copy without a stream of its own, which torch asks a GPU for."""
     original = module.DefaultStager.__init__
 
     @functools.wraps(original)
-    def init(stager: Any, config: Any = None) -> None:
+    def init(stager: object, config: Any = None) -> None:
         config = module.StagingOptions() if config is None else config
         if config.use_non_blocking_copy:
             gpus.say_once("a checkpoint's copies to the host block: use_non_blocking_copy is off")
@@ -120,7 +123,7 @@ def _stage_in_turn(gpus: Gpus, module: Any) -> None:
     module.DefaultStager.__init__ = init
 
 
-def _refuse_symmetric_memory(module: Any) -> None:
+def _refuse_symmetric_memory(module: ModuleType) -> None:
     for name in ("empty", "rendezvous", "enable_symm_mem_for_group"):
         setattr(module, name, _refuses(f"symmetric_memory.{name}", NO_SYMMETRIC))
 
@@ -134,13 +137,13 @@ def _random_numbers(cuda: Any, count: int) -> None:
 def _tools(gpus: Gpus, cuda: Any) -> None:
     """Make tools that measure a GPU, or change its settings, do nothing."""
 
-    def no_snapshot(*_: Any, **__: Any) -> dict[str, list[Any]]:
+    def no_snapshot(*_: object, **__: object) -> dict[str, list[object]]:
         gpus.say_once(
             "no snapshot of a GPU's memory: --html shows the memory of a modelled machine"
         )
         return {"segments": [], "device_traces": []}
 
-    def profiles(*_: Any, **__: Any) -> int:
+    def profiles(*_: object, **__: object) -> int:
         return 0
 
     runtime = SimpleNamespace(
@@ -162,7 +165,7 @@ def _tools(gpus: Gpus, cuda: Any) -> None:
     if hasattr(torch.accelerator, "get_memory_info"):
         torch.accelerator.get_memory_info = lambda *_: cuda.mem_get_info()
 
-    def graphed(callables: Any, *_: Any, **__: Any) -> Any:
+    def graphed(callables: object, *_: Any, **__: object) -> object:
         gpus.say_once("make_graphed_callables returns the callables: each kernel costs a launch")
         return callables
 
@@ -177,7 +180,7 @@ def _tools(gpus: Gpus, cuda: Any) -> None:
     module_of = torch.get_device_module
 
     @functools.wraps(module_of)
-    def get_device_module(device: Any = None) -> Any:
+    def get_device_module(device: object = None) -> object:
         named = torch.device(device).type if isinstance(device, str) else device
         if is_torchs(sys._getframe(1)) or getattr(named, "type", named) not in (None, "cuda"):
             return module_of(device)
@@ -230,13 +233,13 @@ def _flex(gpus: Gpus, module: Any) -> None:
         query: Any,
         key: Any,
         value: Any,
-        score_mod: Any = None,
+        score_mod: object = None,
         block_mask: Any = None,
         scale: float | None = None,
         enable_gqa: bool = False,
         return_lse: bool = False,
-        **_: Any,
-    ) -> Any:
+        **_: object,
+    ) -> object:
         if score_mod is not None or return_lse:
             raise RuntimeError(
                 refusal(
@@ -271,7 +274,7 @@ def capturable_devices(supports_xla: bool = True) -> list[str]:
     return ["cuda", "xpu", "hpu", "xla", "cpu"]
 
 
-def _of_dtensors(module: Any) -> None:
+def _of_dtensors(module: ModuleType) -> None:
     """Allow attention on DTensors to shard heads.
 
     Refuse random DTensors, because they need a GPU's generator.
@@ -291,10 +294,10 @@ def _shard_heads() -> None:
     of_forward = aten._scaled_dot_product_flash_attention_for_cpu.default
     of_backward = aten._scaled_dot_product_flash_attention_for_cpu_backward.default
 
-    def forward(*args: Any, **kwargs: Any) -> list[Any]:
+    def forward(*args: object, **kwargs: object) -> list[Any]:
         return [([each] * 2, [each] * 3 + [None] * (len(args) - 3)) for each in places]
 
-    def backward(*args: Any, **kwargs: Any) -> list[Any]:
+    def backward(*args: object, **kwargs: object) -> list[Any]:
         return [([each] * 3, [each] * 6 + [None] * (len(args) - 6)) for each in places]
 
     register_sharding(of_forward)(forward)
@@ -309,7 +312,7 @@ def _streams(gpus: Gpus, cuda: Any) -> None:
         setattr(torch, name, _of_gpus(gpus, getattr(torch, name), getattr(cuda, name)))
 
 
-def _of_gpus(gpus: Gpus, original: Any, stand_in: Any) -> Any:
+def _of_gpus(gpus: Gpus, original: Any, stand_in: Any) -> object:
     class OfGpus(type):
         def __instancecheck__(cls, instance: object) -> bool:
             return isinstance(instance, original | stand_in)
@@ -334,7 +337,7 @@ def _nccl(cuda: Any) -> None:
     by_host: Any = dist.new_subgroups
 
     @functools.wraps(by_host)
-    def new_subgroups(group_size: int | None = None, *args: Any, **kwargs: Any) -> Any:
+    def new_subgroups(group_size: int | None = None, *args: Any, **kwargs: Any) -> object:
         return by_host(group_size or cuda.device_count(), *args, **kwargs)
 
     home = dist
@@ -342,7 +345,9 @@ def _nccl(cuda: Any) -> None:
     coalesce = torch_private.coalescing_manager()
 
     @functools.wraps(coalesce)
-    def coalescing_manager(group: Any = None, device: Any = None, *args: Any, **kw: Any) -> Any:
+    def coalescing_manager(
+        group: dist.ProcessGroup | None = None, device: object = None, *args: object, **kw: object
+    ) -> object:
         return coalesce(group, None, *args, **kw)
 
     torch_private.set_coalescing_manager(coalescing_manager)

@@ -6,7 +6,7 @@ import os
 import sys
 import traceback
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar
 
 import torch
 from torch import nn
@@ -18,6 +18,8 @@ from ddpkit.source import is_user_file
 
 if TYPE_CHECKING:
     from ddpkit.rank.emulation.places import Places
+
+T = TypeVar("T")
 
 # Parts of torch's errors on a machine without a GPU; ddpkit adds an explanation.
 WANTS_A_GPU = (
@@ -53,7 +55,7 @@ def wants_a_gpu(text: str) -> bool:
     return any(part in text for part in WANTS_A_GPU)
 
 
-def on_a_gpu(device: Any) -> bool:
+def on_a_gpu(device: object) -> bool:
     """True if `device` names a GPU, such as "cuda:0", torch.device("cuda"), or a number."""
     if isinstance(device, str):
         return device.partition(":")[0] == "cuda"
@@ -109,14 +111,14 @@ class Gpus:
             '"Where there is no GPU", lists the calls that work without a GPU.'
         )
 
-    def means(self, device: Any) -> bool:
+    def means(self, device: object) -> bool:
         """True if `device` names a stand-in GPU; if so, record that the script uses a GPU."""
         if not on_a_gpu(device):
             return False
         self.used()
         return True
 
-    def take(self, tensor: Any, *, non_blocking: bool = False) -> Any:
+    def take(self, tensor: torch.Tensor, *, non_blocking: bool = False) -> torch.Tensor:
         """Return a copy of a tensor on a GPU, or the tensor itself if it is already on a GPU."""
         if not is_plain(tensor) or self.has(tensor):
             return tensor
@@ -124,14 +126,14 @@ class Gpus:
             return self.mark(tensor.clone())
         return self.mark(self.places.take(tensor, non_blocking=non_blocking))
 
-    def bring(self, tensor: Any, *, non_blocking: bool = False) -> Any:
+    def bring(self, tensor: torch.Tensor, *, non_blocking: bool = False) -> torch.Tensor:
         """Return a copy of an emulated GPU's tensor in the host's memory."""
         assert self.places is not None
         made = self.places.bring(tensor, non_blocking=non_blocking)
         placed.unmark(made)
         return made
 
-    def fetch(self, tensor: Any, given: Any, *, by_torch: bool) -> Any:
+    def fetch(self, tensor: torch.Tensor, given: torch.Tensor, *, by_torch: bool) -> torch.Tensor:
         """Return the script's result of `given.cpu()`; `tensor` is torch's own result."""
         if not self._said or not is_plain(given):
             return tensor
@@ -145,17 +147,17 @@ class Gpus:
             placed.unmark(tensor)
         return tensor
 
-    def has(self, tensor: Any) -> bool:
+    def has(self, tensor: torch.Tensor) -> bool:
         """True if a plain tensor is known to be on a GPU."""
         return placed.is_marked(tensor) if self.places is None else self.places.is_on_device(tensor)
 
-    def holds(self, tensor: Any) -> bool:
+    def holds(self, tensor: object) -> bool:
         """True if a tensor is on an emulated GPU; False before the script's first use of a GPU."""
         return (
             bool(self._said) and self.places is not None and is_plain(tensor) and self.has(tensor)
         )
 
-    def mark(self, tensor: Any) -> Any:
+    def mark(self, tensor: T) -> T:
         """Mark a tensor as being on a GPU, without a copy; return the tensor."""
         if is_plain(tensor):
             placed.mark(tensor)
@@ -163,7 +165,7 @@ class Gpus:
                 self.places.place(tensor, DEVICE)
         return tensor
 
-    def mark_storage(self, storage: Any) -> Any:
+    def mark_storage(self, storage: torch.UntypedStorage) -> torch.UntypedStorage:
         """Mark a storage as being on a GPU, without a copy; return the storage."""
         setattr(storage, placed.MARK, True)
         if self.places is not None:
@@ -178,15 +180,15 @@ class Gpus:
         return self.places.making(place, named=named and bool(place))
 
 
-def is_plain(tensor: Any) -> bool:
+def is_plain(tensor: Any) -> TypeGuard[torch.Tensor]:
     """True for a dense tensor with a storage on the CPU; False for a DTensor or a fake tensor."""
     plain = type(tensor) in (torch.Tensor, nn.Parameter, nn.Buffer)
     return plain and tensor.layout == torch.strided and tensor.is_cpu
 
 
-def same(one: Any, other: Any) -> bool:
+def same(one: object, other: torch.Tensor) -> bool:
     return is_plain(one) and _storage(one) == _storage(other)
 
 
-def _storage(tensor: Any) -> int:
+def _storage(tensor: torch.Tensor) -> int:
     return torch_private.storage_id(tensor.untyped_storage())

@@ -31,7 +31,7 @@ WAYS = {  # modules in which no call works, each with the reason and a way round
     "torch.cuda.gds": "there is no memory of a GPU to which a disk writes; use torch.load",
 }
 WAY = "torch has this call for GPUs only; leave the call out where `ddpkit run` runs the script"
-Names = dict[str, dict[str, Any]]
+Names = dict[str, dict[str, object]]
 
 
 def names() -> Names:
@@ -81,9 +81,11 @@ def _is_torchs(found: Any) -> bool:
     return isinstance(found, FunctionType) and found.__code__.co_filename.startswith(TORCH)
 
 
-def _refusing(original: Any, sentence: str, *, at_once: bool) -> Callable[..., Any]:
+def _refusing(
+    original: Callable[..., object], sentence: str, *, at_once: bool
+) -> Callable[..., object]:
     @functools.wraps(original)
-    def call(*args: Any, **kwargs: Any) -> Any:
+    def call(*args: object, **kwargs: object) -> Any:
         if at_once:
             raise RuntimeError(sentence)
         try:

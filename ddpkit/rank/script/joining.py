@@ -35,7 +35,7 @@ OURS = frozenset({"gloo", "nccl"})  # backends replaced by the kit's groups
 
 
 @contextmanager
-def let_join(mine: Assignment, store: Any) -> Iterator[None]:
+def let_join(mine: Assignment, store: object) -> Iterator[None]:
     """A block in which the script of this process may join the run."""
     joining = Joining(mine, store)
     with joining.groups.in_place(), ExitStack() as undo:
@@ -64,7 +64,7 @@ class Joining:
         self,
         backend: str | None = None,
         init_method: str | None = None,
-        timeout: Any = None,
+        timeout: object = None,
         world_size: int = -1,
         rank: int = -1,
         *_: Any,
@@ -115,7 +115,7 @@ class Joining:
 
     def split_group(
         self, parent_pg: Any = None, split_ranks: Any = None, *_: Any, **__: Any
-    ) -> Any:
+    ) -> object:
         """Make the groups of a split as `new_group` does; return the group with this rank.
 
         torch can split groups of NCCL; torch's own function refuses other backends.
@@ -139,7 +139,7 @@ class Joining:
         join: bool = True,
         *_: Any,
         **__: Any,
-    ) -> Any:
+    ) -> object:
         """Call a function on this rank, in place of starting the process that would be this rank.
 
         If there are more ranks than `nprocs`, the first `nprocs` ranks call the function, and all

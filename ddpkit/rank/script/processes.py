@@ -30,7 +30,7 @@ SHARED = (
 
 
 @contextmanager
-def ranks_as_processes(act: Callable[[int, Callable[[], Any]], None]) -> Iterator[None]:
+def ranks_as_processes(act: Callable[[int, Callable[[], object]], None]) -> Iterator[None]:
     """A block in which the start of a process that is a rank calls `act(number, run)`.
 
     number  the number of such processes that were started before
@@ -110,7 +110,7 @@ class EndedProcess:
 
     pid, returncode, sentinel = os.getpid(), 0, 0
 
-    def poll(self, *_: Any) -> int:
+    def poll(self, *_: object) -> int:
         """Return the exit code."""
         return 0
 

@@ -67,7 +67,7 @@ class CpuStream:
         """Return the lowest and the highest priority of streams."""
         return 0, -1
 
-    def _nothing(self, *_: Any) -> None:
+    def _nothing(self, *_: object) -> None:
         """Do nothing, because all work is done."""
 
     synchronize = wait_stream = wait_event = _nothing
@@ -97,7 +97,7 @@ class CpuEvent:
         """True, because the event has happened."""
         return True
 
-    def _nothing(self, *_: Any) -> None:
+    def _nothing(self, *_: object) -> None:
         """Do nothing, because the event has happened."""
 
     synchronize = wait = _nothing
@@ -113,7 +113,7 @@ def stand_in(gpus: Gpus, count: int) -> None:
     emulated = machine.current()
     kind = "" if emulated is None or emulated.memory is None else emulated.memory.model.name
     capability = told_capability(kind)
-    told: dict[str, Any] = {
+    told: dict[str, object] = {
         "is_available": True,
         "device_count": count,
         "is_tf32_supported": capability >= AMPERE,
@@ -218,11 +218,11 @@ def _generators(gpus: Gpus, original: Any) -> Any:
     return Generator
 
 
-def _always(value: Any) -> Callable[..., Any]:
+def _always(value: object) -> Callable[..., object]:
     return lambda *_, **__: value
 
 
-def _of_a_modelled_machine() -> dict[str, Callable[..., Any]]:
+def _of_a_modelled_machine() -> dict[str, Callable[..., object]]:
     """Return torch.cuda's functions about memory for a modelled machine; {} for another machine."""
     emulated = machine.current()
     memory = None if emulated is None else emulated.memory
@@ -278,7 +278,7 @@ class _Seen:
         self.device = device
 
     def tell(
-        self, home: Any, name: str, find: Callable[..., Any], *, is_zero: bool = False
+        self, home: object, name: str, find: Callable[..., object], *, is_zero: bool = False
     ) -> None:
         """Make the function `name` of `home` return `find()` to the script.
 
@@ -286,12 +286,12 @@ class _Seen:
 
         is_zero  True to print, at the first call, that the function always returns 0 here
         """
-        original: Callable[..., Any] | None = getattr(home, name, None)
+        original: Callable[..., object] | None = getattr(home, name, None)
         if original is None:
             return
 
         @functools.wraps(original)
-        def wrapper(*args: Any, **kwargs: Any) -> Any:
+        def wrapper(*args: object, **kwargs: object) -> object:
             if is_torchs(sys._getframe(1)):
                 return original(*args, **kwargs)
             self._gpus.used()
@@ -301,16 +301,16 @@ class _Seen:
 
         setattr(home, name, wrapper)
 
-    def let(self, home: Any, name: str, act: Callable[..., Any]) -> None:
+    def let(self, home: object, name: str, act: Callable[..., object]) -> None:
         """Replace the function `name` of `home` by `act`, which acts on the emulated GPU."""
 
-        def wrapper(*args: Any, **kwargs: Any) -> Any:
+        def wrapper(*args: object, **kwargs: object) -> object:
             self._gpus.used()
             return act(*args, **kwargs)
 
         setattr(home, name, wrapper)
 
-    def set_device(self, device: Any) -> None:
+    def set_device(self, device: object) -> None:
         """Choose a GPU. Raises ValueError if this rank's host has no such GPU."""
         self._gpus.used()
         self._gpus.current = self._number(device)

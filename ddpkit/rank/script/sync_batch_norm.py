@@ -91,7 +91,12 @@ def gather_stats(
 
 
 def normalized(
-    given: Tensor, weight: Any, bias: Any, mean: Tensor, inverse: Tensor, eps: float
+    given: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    mean: Tensor,
+    inverse: Tensor,
+    eps: float,
 ) -> Tensor:
     """Return the normalized tensor, scaled by the weight and shifted by the bias."""
     var = inverse.pow(-2) - eps
@@ -99,7 +104,7 @@ def normalized(
 
 
 def backward_sums(
-    grad: Tensor, given: Tensor, mean: Tensor, inverse: Tensor, weight: Any, *wanted: bool
+    grad: Tensor, given: Tensor, mean: Tensor, inverse: Tensor, weight: Tensor | None, *wanted: bool
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Return two sums over this rank's elements, and the gradients of weight and bias.
 

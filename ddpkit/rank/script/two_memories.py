@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.utils.data import DataLoader
@@ -23,6 +23,9 @@ from ddpkit.rank.emulation import machine
 from ddpkit.rank.emulation.places import Places
 from ddpkit.rank.script.cuda import after_import
 from ddpkit.rank.script.gpus import Gpus
+
+if TYPE_CHECKING:
+    from types import ModuleType
 
 PINS = "_ddpkit_pins"  # an attribute of a DataLoader's iterator
 
@@ -52,11 +55,11 @@ def show(gpus: Gpus, places: Places) -> None:
 
 
 def _answering(
-    gpus: Gpus, truth: Callable[..., Any], on_gpu: Callable[[], Any]
-) -> Callable[..., Any]:
+    gpus: Gpus, truth: Callable[..., object], on_gpu: Callable[[], object]
+) -> Callable[..., object]:
     """Return a function that calls `on_gpu` for tensors on a GPU, and torch's own for others."""
 
-    def tell(tensor: Any) -> Any:
+    def tell(tensor: torch.Tensor) -> object:
         if not _is_inner(sys._getframe(1)) and gpus.holds(tensor):
             return on_gpu()
         return truth(tensor)
@@ -64,11 +67,11 @@ def _answering(
     return tell
 
 
-def _of_host_alone(gpus: Gpus, original: Callable[..., Any]) -> Callable[..., Any]:
+def _of_host_alone(gpus: Gpus, original: Callable[..., object]) -> Callable[..., object]:
     """Return a conversion to NumPy that refuses GPU tensors, as torch does without `force`."""
 
     @functools.wraps(original)
-    def to_numpy(tensor: Any, *args: Any, **kwargs: Any) -> Any:
+    def to_numpy(tensor: torch.Tensor, *args: object, **kwargs: object) -> object:
         forced = kwargs.get("force", False)
         if not forced and not _is_inner(sys._getframe(1)) and gpus.holds(tensor):
             raise TypeError(
@@ -85,16 +88,16 @@ def _is_inner(frame: FrameType) -> bool:
     return module_of(frame).partition(".")[0] in ("torch", "ddpkit")
 
 
-def _noting(original: Callable[..., Any]) -> Callable[..., Any]:
+def _noting(original: Callable[..., object]) -> Callable[..., object]:
     @functools.wraps(original)
-    def note(batches: Any, loader: DataLoader[Any]) -> None:
+    def note(batches: object, loader: DataLoader[object]) -> None:
         original(batches, loader)
         setattr(batches, PINS, loader.pin_memory)
 
     return note
 
 
-def _pinning(original: Callable[..., Any]) -> Callable[..., Any]:
+def _pinning(original: Callable[..., object]) -> Callable[..., object]:
     """Return a `__next__` for a DataLoader's iterator that pins batches, as if there were a GPU.
 
     torch pins the batches of worker processes in a thread, so pinning takes no time on the main
@@ -102,7 +105,7 @@ def _pinning(original: Callable[..., Any]) -> Callable[..., Any]:
     """
 
     @functools.wraps(original)
-    def take_next(batches: Any) -> Any:
+    def take_next(batches: object) -> object:
         batch = original(batches)
         if not getattr(batches, PINS, False):
             return batch
@@ -114,7 +117,7 @@ def _pinning(original: Callable[..., Any]) -> Callable[..., Any]:
     return take_next
 
 
-def _move_parameters(gpus: Gpus, module: Any) -> None:
+def _move_parameters(gpus: Gpus, module: ModuleType) -> None:
     """Make FSDP2 move parameters to the GPU.
 
     torch's own code finds them already on the mesh's device, the CPU, and would not move them.
@@ -125,7 +128,9 @@ def _move_parameters(gpus: Gpus, module: Any) -> None:
         return
 
     @functools.wraps(original)
-    def move(parameters: Any, buffers: Any, device: Any) -> None:
+    def move(
+        parameters: Sequence[torch.Tensor], buffers: Sequence[torch.Tensor], device: object
+    ) -> None:
         original(parameters, buffers, device)
         for tensor in (*parameters, *buffers):
             if gpus.is_used and not gpus.holds(tensor):

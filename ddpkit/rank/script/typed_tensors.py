@@ -29,7 +29,7 @@ def stand_in(gpus: Gpus) -> None:
     torch.set_default_tensor_type = set_default_tensor_type
 
 
-def name_of(kind: Any) -> Any:
+def name_of(kind: object) -> object:
     """Return the name of a replaced type, and any other argument unchanged."""
     return getattr(kind, NAME, kind) if isinstance(kind, type) else kind
 
@@ -41,7 +41,7 @@ def _of_gpus(gpus: Gpus, name: str) -> type:
         def __instancecheck__(cls, instance: object) -> bool:
             return isinstance(instance, original) and gpus.has(instance)
 
-    def make(_: type, *args: Any, **kwargs: Any) -> Any:
+    def make(_: type, *args: object, **kwargs: object) -> object:
         gpus.used()
         with gpus.making(on_gpu=True, named=True, by_torch=False):
             made = original(*args, **kwargs)
