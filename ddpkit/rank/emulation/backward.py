@@ -12,6 +12,9 @@ from ddpkit.protocol.emulation import GOING, MAY_WAIT, WAITING, After
 from ddpkit.rank.emulation.clock import Clocks
 from ddpkit.rank.record.clock import Ends
 
+if TYPE_CHECKING:
+    from torch import nn
+
 if TYPE_CHECKING:  # the imports load a part of torch that not every machine needs
     from ddpkit.rank.emulation.device import Device
     from ddpkit.rank.emulation.memory import Memory
@@ -93,11 +96,11 @@ class EmulatedBackward:
 
         torch_private.after_backward(waits)
 
-    def _replayed(self, original: Callable[..., Any]) -> Callable[..., Any]:
+    def _replayed(self, original: Callable[..., object]) -> Callable[..., object]:
         """Return a `backward` that, at its end, adds the reducer's hidden waits to the clock."""
 
         @functools.wraps(original)
-        def backward(*args: Any, **kwargs: Any) -> Any:
+        def backward(*args: object, **kwargs: object) -> Any:
             if self._taken is not None or self._clocks.mine is not self._clocks.main:
                 return original(*args, **kwargs)
             self._taken = []
@@ -146,7 +149,7 @@ class EmulatedBackward:
             operation.release()
 
 
-def _in_python(original: Callable[..., Any]) -> Callable[..., Any]:
+def _in_python(original: Callable[..., object]) -> Callable[..., object]:
     """Return a function that registers DDP's built-in hooks.
 
     For float16, it registers a Python hook in place of the C++ hook. The C++ hook has a callback,
@@ -155,7 +158,7 @@ def _in_python(original: Callable[..., Any]) -> Callable[..., Any]:
     """
 
     @functools.wraps(original)
-    def register(ddp: Any, comm_hook_type: Any) -> None:
+    def register(ddp: nn.parallel.DistributedDataParallel, comm_hook_type: object) -> None:
         from torch.distributed import BuiltinCommHookType
         from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compress_hook
 

@@ -10,11 +10,14 @@ the user describes by numbers, and not by a GPU's name, refuses nothing.
 from __future__ import annotations
 
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from ddpkit import torch_private
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 CAPABILITIES = {
     "K80": (3, 7),
@@ -50,7 +53,7 @@ def capability_of(name: str) -> tuple[int, int] | None:
 
 
 @cache
-def asks(func: Any) -> str:
+def asks(func: Callable[..., object]) -> str:
     """Return the name of an operation if some GPUs lack the operation, else ""."""
     name = torch_private.schema_of(func).name.removeprefix("aten::")
     return name if name in LEAST or name in PRODUCTS or name == ATTENTION else ""

@@ -7,7 +7,7 @@ when an operation uses such a tensor.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
 
@@ -69,7 +69,7 @@ class CarriedTensors:
             torch_private.storage_id(each.untyped_storage()) in self._carrying for each in tensors
         )
 
-    def touch(self, values: Iterable[Any]) -> None:
+    def touch(self, values: Iterable[object]) -> None:
         """Wait until gloo has finished with the tensors `values`, before an operation uses them."""
         if self._carrying:
             for tensor in tensors_in(values):

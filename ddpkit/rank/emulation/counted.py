@@ -57,13 +57,13 @@ _MASKED = words("index index_put index_put_ _index_put_impl_")
 
 
 @cache
-def _may_fetch(func: Any) -> str:
+def _may_fetch(func: Callable[..., object]) -> str:
     """Return "always" for an operation whose host waits, "masked" if only a mask makes it wait."""
     name = torch_private.schema_of(func).name.removeprefix("aten::")
     return "always" if name in _FETCH else "masked" if name in _MASKED else ""
 
 
-def _eager(compiles: Callable[..., Any], *, says: bool) -> Callable[..., Any]:
+def _eager(compiles: Callable[..., object], *, says: bool) -> Callable[..., Any]:
     """Return a `torch.compile` that, once called by the user, makes torch run all code eagerly.
 
     Under a dispatch mode, the compiler skips code anyway, but raises for `fullgraph=True`.
@@ -73,7 +73,7 @@ def _eager(compiles: Callable[..., Any], *, says: bool) -> Callable[..., Any]:
     known = False
 
     @wraps(compiles)
-    def warns_once(*args: Any, **kwargs: Any) -> Any:
+    def warns_once(*args: object, **kwargs: object) -> object:
         nonlocal known
         first = not known and not is_torchs(sys._getframe(1))
         known = known or first
@@ -115,7 +115,7 @@ class Counting(PlainMode):
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
-    ) -> Any:
+    ) -> object:
         kwargs = kwargs or {}
         if types and not all(map(is_plain, types)):
             return func(*args, **kwargs) if any(map(is_traced, types)) else NotImplemented
@@ -159,13 +159,25 @@ class Counting(PlainMode):
                 self._clock.advance(ns)
         return out
 
-    def _check(self, name: str, func: Any, args: Any, kwargs: Any) -> None:
+    def _check(
+        self,
+        name: str,
+        func: Callable[..., object],
+        args: tuple[object, ...],
+        kwargs: dict[str, object],
+    ) -> None:
         """Raise if the modelled GPU lacks an operation that works on the device."""
         if self._place(func, args, kwargs) != HOST:
             capability.check(self._memory.model.name, name, (*args, *kwargs.values()))
 
     def _launch(
-        self, device: Device, place: str, func: Any, args: Any, kwargs: Any, out: Any
+        self,
+        device: Device,
+        place: str,
+        func: Callable[..., object],
+        args: tuple[object, ...],
+        kwargs: dict[str, object],
+        out: object,
     ) -> None:
         """Make the device execute an operation.
 
@@ -190,7 +202,9 @@ class Counting(PlainMode):
         if fetches and (fetches == "always" or has_a_mask(args[1])):
             device.wait(why="item" if func is _ITEM else torch_private.schema_of(func).name[6:])
 
-    def _place(self, func: Any, args: Any, kwargs: Any) -> str:
+    def _place(
+        self, func: Callable[..., object], args: tuple[object, ...], kwargs: dict[str, object]
+    ) -> str:
         """Return the place, device or host, that executes an operation.
 
         In a Cluster every tensor lies on the device, except an optimizer's step counters: torch's
@@ -216,8 +230,12 @@ class OperationCount(PlainMode):
         self.number = 0
 
     def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
-    ) -> Any:
+        self,
+        func: Callable[..., object],
+        types: object,
+        args: tuple[object, ...] = (),
+        kwargs: dict[str, object] | None = None,
+    ) -> object:
         self.number += rule_of(func) is not None
         return func(*args, **(kwargs or {}))
 
@@ -305,7 +323,7 @@ class Counted:
         kind: Any = torch_private.batches_of_workers()
         original = getattr(kind, torch_private.GET_DATA)
 
-        def get_data(loader: Any) -> Any:
+        def get_data(loader: object) -> object:
             with self._clocks.mine.stopped():
                 return original(loader)
 
@@ -348,10 +366,10 @@ class Counted:
     def _optimizers_told(self) -> Iterator[None]:
         """A block in which the meter is told when an optimizer's step begins and ends."""
 
-        def begins(*_: Any) -> None:
+        def begins(*_: object) -> None:
             self.meter.optimizing += 1
 
-        def ends(*_: Any) -> None:
+        def ends(*_: object) -> None:
             self.meter.optimizing = max(0, self.meter.optimizing - 1)
 
         handles = register_optimizer_step_pre_hook(begins), register_optimizer_step_post_hook(ends)

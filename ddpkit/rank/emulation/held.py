@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from ddpkit.protocol.raised import MemoryFull
 from ddpkit.text import size
@@ -17,7 +16,7 @@ class Held:
 
     nbytes: int
     kind: str = "activations"
-    ref: Any = None
+    ref: object = None
     collected_ns: int | None = None  # the end of the wait for an operation that carried the storage
     place: str = UNDECIDED  # on a machine with a device; may be decided after the first use
 

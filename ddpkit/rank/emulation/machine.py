@@ -89,7 +89,7 @@ class Machine:
         # (name of a new group, its ranks) -> number of meetings
         self._turns: Counter[tuple[str, tuple[int, ...]]] = Counter()
         self.alike = alike
-        self.given_up: set[Any] = set()  # operations that a wait with a limit gave up
+        self.given_up: set[object] = set()  # operations that a wait with a limit gave up
         self._notes: list[list[Any]] | None = None  # a program of `simulate.engine.claimed`
 
     @contextmanager
@@ -150,7 +150,7 @@ class Machine:
     # The program of a rank
 
     @contextmanager
-    def noting(self) -> Iterator[list[list[Any]]]:
+    def noting(self) -> Iterator[list[list[object]]]:
         """A block that yields a list, and adds every step of the main thread's clock to the list.
 
         The list is the program of the block. It stays empty unless compute is counted.
@@ -169,7 +169,7 @@ class Machine:
         finally:
             self._notes = self._counted.meter.note = None
 
-    def note(self, *entry: Any) -> None:
+    def note(self, *entry: object) -> None:
         """Add an entry to the program in a `noting` block; from another thread, add "beyond"."""
         if self._notes is not None:
             elsewhere = self.clocks.mine is not self.clocks.main
@@ -194,7 +194,7 @@ class Machine:
             return None
         return self._counted.tell_places(self.device)
 
-    def tensor_of_host(self, args: Any) -> torch.Tensor | None:
+    def tensor_of_host(self, args: tuple[object, ...]) -> torch.Tensor | None:
         """Return the first tensor of a call that a script keeps in the host's memory, or None."""
         places = None if self._counted is None else self._counted.places
         return None if places is None else places.first_of_host(args)
@@ -207,7 +207,9 @@ class Machine:
         self.device.launch(self._counted.meter.launch_ns, ns)
         return True
 
-    def post(self, operation: Carrying, args: Any, *, by_nccl: bool = False) -> After:
+    def post(
+        self, operation: Carrying, args: tuple[object, ...], *, by_nccl: bool = False
+    ) -> After:
         """Launch a call on the device, if there is one; return the operations before the call.
 
         by_nccl  True if the script has requested NCCL for the call: then the call's tensors, unless

@@ -103,7 +103,7 @@ class Memory:
 
     # Storages, as operations make and see them
 
-    def see(self, values: Iterable[Any], place: str = UNDECIDED) -> None:
+    def see(self, values: Iterable[object], place: str = UNDECIDED) -> None:
         """Record the storages of tensors and of tensors in lists; new storages lie in `place`."""
         for value in values:
             if isinstance(value, torch.Tensor):
@@ -213,7 +213,7 @@ class Memory:
 
     # Kinds of storages
 
-    def _note(self, tensor: Any, kind: str, *, over: tuple[str, ...] = ("activations",)) -> None:
+    def _note(self, tensor: object, kind: str, *, over: tuple[str, ...] = ("activations",)) -> None:
         """Set the kind of a tensor's storage to `kind`, if the present kind is one of `over`."""
         local = torch_private.local_part(tensor)  # the local part of a DTensor
         if isinstance(local, torch.Tensor):
@@ -228,7 +228,7 @@ class Memory:
         )
         self._note(parameter, "parameters", over=MEMORY_KINDS)
 
-    def _swapping(self, original: Callable[..., Any]) -> Callable[..., Any]:
+    def _swapping(self, original: Callable[..., object]) -> Callable[..., object]:
         """Return a `swap_tensors` that first drops weak references to the tensors.
 
         torch refuses to swap tensors that have weak references.
@@ -247,16 +247,16 @@ class Memory:
 
         return swap
 
-    def carried(self, values: Iterable[Any]) -> list[Held]:
+    def carried(self, values: Iterable[object]) -> list[Held]:
         """Return the entries of the tensors that an operation carries."""
         return [held for tensor in _tensors(values) if (held := self._hold(tensor)) is not None]
 
     @staticmethod
-    def tensors_in(values: Iterable[Any]) -> list[torch.Tensor]:
+    def tensors_in(values: Iterable[object]) -> list[torch.Tensor]:
         """Return the dense tensors among values, and those in lists among values."""
         return list(_tensors(values))
 
-    def note_reduced(self, *values: Any) -> None:
+    def note_reduced(self, *values: object) -> None:
         """Record a bucket or a gradient that all ranks reduce while a backward pass runs."""
         for tensor in _tensors(values):
             self._note(tensor, "buckets")
@@ -277,16 +277,16 @@ class Memory:
                 whole = part.untyped_storage().nbytes() == part.numel() * part.element_size()
                 self._note(part, "gradients", over=("activations", "buckets")[: 1 + whole])
 
-    def _after_step(self, optimizer: Any, *_: Any) -> None:
+    def _after_step(self, optimizer: torch.optim.Optimizer, *_: object) -> None:
         self.steps = False
         self._note_optimizer(optimizer)
 
-    def _note_optimizer(self, optimizer: Any) -> None:
+    def _note_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
         for state in optimizer.state.values():
             for value in state.values() if isinstance(state, dict) else ():
                 self._note(value, "optimizer")
 
-    def _before_step(self, optimizer: Any, *_: Any) -> None:
+    def _before_step(self, optimizer: torch.optim.Optimizer, *_: object) -> None:
         self.steps = True
         self._optimizers.add(optimizer)
         for group in optimizer.param_groups:
@@ -316,17 +316,17 @@ class Memory:
             yield
 
     @staticmethod
-    def _replace(undo: ExitStack, home: Any, name: str, made: Callable[..., Any]) -> None:
+    def _replace(undo: ExitStack, home: object, name: str, made: Callable[..., object]) -> None:
         original = getattr(home, name)
         undo.callback(setattr, home, name, original)
         setattr(home, name, made(original))
 
-    def _registered(self, parameter: Any) -> None:
+    def _registered(self, parameter: object) -> None:
         if isinstance(parameter, torch.Tensor):
             self._note_parameter(parameter)
 
-    def _resizing(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        def resize_(storage: Any, nbytes: Any) -> Any:
+    def _resizing(self, original: Callable[..., object]) -> Callable[..., object]:
+        def resize_(storage: torch.UntypedStorage, nbytes: object) -> object:
             """Resize a storage, and count the changed bytes.
 
             FSDP frees gathered parameters in this way. FSDP runs no operation and drops no tensor,
@@ -340,8 +340,8 @@ class Memory:
 
         return resize_
 
-    def _of_bucket(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        def buffer(bucket: Any) -> Any:
+    def _of_bucket(self, original: Callable[..., object]) -> Callable[..., object]:
+        def buffer(bucket: object) -> object:
             tensor = original(bucket)
             self.note_reduced(tensor)
             return tensor
@@ -379,7 +379,7 @@ class Memory:
         return found
 
 
-def _tensors(values: Iterable[Any]) -> Iterator[torch.Tensor]:
+def _tensors(values: Iterable[object]) -> Iterator[torch.Tensor]:
     for value in values:
         if isinstance(value, torch.Tensor) and value.layout is torch.strided:
             yield value

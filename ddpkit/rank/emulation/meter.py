@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
 from torch.utils.flop_counter import flop_registry, sdpa_backward_flop_count, sdpa_flop_count
@@ -20,6 +20,13 @@ from torch.utils.flop_counter import flop_registry, sdpa_backward_flop_count, sd
 from ddpkit import torch_private
 from ddpkit.machine import MachineModel
 from ddpkit.machine_numbers import PHASES
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+Function: TypeAlias = Callable[..., object]
+Args: TypeAlias = tuple[object, ...]
+Kwargs: TypeAlias = dict[str, object]
 
 
 def words(text: str) -> frozenset[str]:
@@ -55,16 +62,18 @@ _TAKE = words("embedding index_select index gather take nll_loss_forward")
 _PUT = {"index_put_": "values", "index_add_": "source", "scatter_add_": "src", "scatter_": "src"}
 
 
-def _attention(query: Any, key: Any, value: Any, *_: Any, **__: Any) -> int:
+def _attention(query: Tensor, key: Tensor, value: Tensor, *_: object, **__: object) -> int:
     return int(sdpa_flop_count(query.shape, key.shape, value.shape))  # type: ignore[no-untyped-call]
 
 
-def _attention_backward(grad: Any, query: Any, key: Any, value: Any, *_: Any, **__: Any) -> int:
+def _attention_backward(
+    grad: Tensor, query: Tensor, key: Tensor, value: Tensor, *_: object, **__: object
+) -> int:
     shapes = grad.shape, query.shape, key.shape, value.shape
     return int(sdpa_backward_flop_count(*shapes))  # type: ignore[no-untyped-call]
 
 
-def _lstm(x: Any, weight: Any, recurrent: Any, *_: Any, **__: Any) -> int:
+def _lstm(x: Tensor, weight: Tensor, recurrent: Tensor, *_: object, **__: object) -> int:
     """Return the FLOPs of one recurrent layer: two matrix products per element of a sequence."""
     return int(2 * (x.numel() // x.shape[-1]) * (weight.numel() + recurrent.numel()))
 
@@ -149,7 +158,7 @@ def nbytes(value: Any) -> int:
     return 0
 
 
-def first_tensor(value: Any) -> torch.Tensor | None:
+def first_tensor(value: Any) -> Tensor | None:
     """Return the first floating-point tensor among values.
 
     If no tensor is floating-point, return the first tensor.
@@ -164,7 +173,7 @@ def first_tensor(value: Any) -> torch.Tensor | None:
     return found
 
 
-def _shapes(value: Any) -> Any:
+def _shapes(value: object) -> object:
     """Return a value with a shape in place of each tensor, as a key for a cached FLOP count."""
     if isinstance(value, torch.Tensor):
         return value.shape
@@ -186,7 +195,7 @@ def uses_tf32(kind: str) -> bool:
     return torch.get_float32_matmul_precision() != "highest"
 
 
-def _lie_apart(args: Any, out: Any) -> bool:
+def _lie_apart(args: Args, out: object) -> bool:
     """True if an argument has the result's shape, but a different order of elements in memory.
 
     An expanded argument repeats elements, and so counts as having no order.
@@ -244,7 +253,7 @@ def phases_ns(model: MachineModel, speed: float) -> dict[str, int]:
     return {phase: round(ns / speed) for phase, ns in costs.items()}
 
 
-def kernels(func: Any, args: Any) -> int:
+def kernels(func: object, args: Any) -> int:
     """Return the number of kernels that a GPU launches for an operation: usually 1.
 
     A convolution's backward launches one kernel for each requested gradient.
@@ -267,8 +276,8 @@ class Meter:
         self._tf32_kinds = kinds if model.peak("tf32") > model.peak() else set[str]()
         self._transposes = "transposed" in model.kinds
         self.note: Callable[[str, str, int, int], None] | None = None  # called for each operation
-        self._rules: dict[Any, OperationRule | None] = {}
-        self._flops: dict[Any, int] = {}
+        self._rules: dict[object, OperationRule | None] = {}
+        self._flops: dict[object, int] = {}
         self._dtypes: dict[torch.dtype, str] = {}
         self.moved = 0  # bytes that all operations have read and written
 
@@ -301,7 +310,7 @@ class Meter:
         in_engine = torch_private.running_node() is not None and not torch.is_grad_enabled()
         return "backward" if in_engine else "forward"
 
-    def ns(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> int:
+    def ns(self, func: Function, args: Args, kwargs: Kwargs, out: object) -> int:
         """Return the cost of an operation in ns, launch and work together."""
         rule = self._rule(func)
         if rule is None or self.free:
@@ -310,7 +319,7 @@ class Meter:
         return 0 if counted is None else self._cost_ns(*counted)
 
     def host_and_device_ns(
-        self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any
+        self, func: Function, args: Args, kwargs: Kwargs, out: object
     ) -> tuple[int, int] | None:
         """Return the ns of the host's launch and of the device's work; None without a kernel."""
         rule = self._rule(func)
@@ -325,11 +334,11 @@ class Meter:
         host = self._phases[self.phase] if self._phases else host
         return host + (kernels(func, args) - 1) * self._launch_ns, device
 
-    def is_work(self, func: Any) -> bool:
+    def is_work(self, func: Function) -> bool:
         """True if an operation computes or copies; a view or an allocation does neither."""
         return self._rule(func) is not None
 
-    def _rule(self, func: Any) -> OperationRule | None:
+    def _rule(self, func: Function) -> OperationRule | None:
         try:
             return self._rules[func]
         except KeyError:
@@ -368,7 +377,7 @@ class Meter:
         return kind, flops, moved, dtype
 
     def _flops_of(
-        self, func: Any, count: Callable[..., int], args: Any, kwargs: dict[str, Any], out: Any
+        self, func: Function, count: Callable[..., int], args: Args, kwargs: Kwargs, out: object
     ) -> int:
         key = func, _shapes(args), _shapes(tuple(kwargs.items()))
         try:

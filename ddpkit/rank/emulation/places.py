@@ -19,7 +19,7 @@ import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -29,6 +29,9 @@ from ddpkit.rank.emulation.held import DEVICE, HOST, PINNED, UNDECIDED
 from ddpkit.rank.emulation.memory import Memory
 from ddpkit.rank.emulation.meter import Meter, words
 from ddpkit.simulate.engine.device import DOWN, UP
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 # Operations that may have tensors of both memories: copies, and indices in the host's memory.
 _COPIES = words("copy_ _foreach_copy_")
@@ -147,7 +150,9 @@ class Places:
         """The place of a tensor that a call makes from Python numbers, lists or NumPy arrays."""
         return self._mine.made[0]
 
-    def place_of(self, func: Any, args: Any, kwargs: dict[str, Any]) -> str:
+    def place_of(
+        self, func: Callable[..., object], args: tuple[object, ...], kwargs: dict[str, object]
+    ) -> str:
         """Return the place, device or host, that executes an operation and holds its results.
 
         If the operation works on the device, its tensors without a place are put there. Raises
@@ -184,7 +189,7 @@ class Places:
             self._memory.place(tensor, DEVICE)
         return DEVICE
 
-    def first_of_host(self, values: Iterable[Any]) -> torch.Tensor | None:
+    def first_of_host(self, values: Iterable[object]) -> torch.Tensor | None:
         """Return the first tensor of a call that is known to lie in the host's memory, or None."""
         if self._memory.apart:
             for tensor in self._memory.tensors_in(values):
@@ -192,7 +197,7 @@ class Places:
                     return tensor
         return None
 
-    def communicated(self, values: Iterable[Any]) -> None:
+    def communicated(self, values: Iterable[object]) -> None:
         """Place the tensors of a call to NCCL on the device, if they have no place yet."""
         if not self._memory.apart:
             return
@@ -200,7 +205,14 @@ class Places:
             if self._memory.place_of(tensor) == UNDECIDED:
                 self._memory.place(tensor, DEVICE)
 
-    def charge(self, place: str, func: Any, args: Any, kwargs: Any, out: Any) -> bool:
+    def charge(
+        self,
+        place: str,
+        func: Callable[..., object],
+        args: tuple[object, ...],
+        kwargs: dict[str, object],
+        out: Any,
+    ) -> bool:
         """Charge the time of a copy over the bus, or of the host's work.
 
         Return False, without a charge, if the device executes the operation.
@@ -218,7 +230,7 @@ class Places:
             self._device.spend(self._meter.launch_ns + work_ns)
         return True
 
-    def _copy_between(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Crossing | None:
+    def _copy_between(self, func: object, args: Any, kwargs: dict[str, Any]) -> Crossing | None:
         """Return the copy over the bus that `to.copy_(source)` makes, or None."""
         if func is not torch.ops.aten.copy_.default or not isinstance(args[1], torch.Tensor):
             return None

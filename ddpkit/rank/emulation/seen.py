@@ -60,7 +60,7 @@ def _caller() -> str:
     return str(sys._getframe(2).f_globals.get("__name__", ""))
 
 
-def _replacements(clocks: Clocks, epoch_ns: int) -> dict[str, Callable[..., Any]]:
+def _replacements(clocks: Clocks, epoch_ns: int) -> dict[str, Callable[..., object]]:
     """Return the functions of `time` as the user's code sees them."""
 
     def look() -> int:
@@ -68,7 +68,7 @@ def _replacements(clocks: Clocks, epoch_ns: int) -> dict[str, Callable[..., Any]
             clocks.looked(sys._getframe(2))
         return clocks.mine.look()
 
-    def tells(name: str, ns_from: int) -> Callable[..., Any]:
+    def tells(name: str, ns_from: int) -> Callable[..., object]:
         real = getattr(time, name)
         if name.endswith("_ns"):
 
@@ -119,7 +119,7 @@ def _replacements(clocks: Clocks, epoch_ns: int) -> dict[str, Callable[..., Any]
     return _named(found)
 
 
-def _named(functions: dict[str, Callable[..., Any]]) -> dict[str, Callable[..., Any]]:
+def _named(functions: dict[str, Callable[..., object]]) -> dict[str, Callable[..., object]]:
     """Return the functions, renamed like the originals: pickle sends functions by their names."""
     for name, function in functions.items():
         function.__name__ = function.__qualname__ = name
@@ -127,7 +127,7 @@ def _named(functions: dict[str, Callable[..., Any]]) -> dict[str, Callable[..., 
     return functions
 
 
-_tellers: list[tuple[Any, str]] = []  # a module, and its name for a function of `time`
+_tellers: list[tuple[object, str]] = []  # a module, and its name for a function of `time`
 _looked_at = 0  # number of modules that were searched
 
 
@@ -142,7 +142,7 @@ def look_for_tellers() -> None:
     _look_at(list(sys.modules.values()))
 
 
-def _look_at(modules: list[Any]) -> None:
+def _look_at(modules: list[object]) -> None:
     global _looked_at
     _looked_at = len(sys.modules)
     shown = {id(getattr(time, name)) for name in SHOWN if hasattr(time, name)}
@@ -193,7 +193,7 @@ def _replace_selector(undo: ExitStack, clocks: Clocks) -> None:
     real = kind.select
     in_pools = _count_work_of_pools(undo)
 
-    def select(self: Any, timeout: float | None = None) -> Any:
+    def select(self: Any, timeout: float | None = None) -> object:
         if timeout is None or timeout <= 0 or not _caller().startswith("asyncio"):
             return real(self, timeout)
         if events := real(self, 0):
@@ -216,7 +216,7 @@ def _replace_selector(undo: ExitStack, clocks: Clocks) -> None:
     setattr(kind, "select", select)  # noqa: B010  # a method, to mypy
 
 
-def _count_work_of_pools(undo: ExitStack) -> set[Any]:
+def _count_work_of_pools(undo: ExitStack) -> set[object]:
     """Return the set of unfinished futures of all thread pools; the set is kept up to date.
 
     The frames of workers do not suffice: a worker that has just taken work from the queue looks
@@ -224,10 +224,10 @@ def _count_work_of_pools(undo: ExitStack) -> set[Any]:
     """
     from concurrent.futures import ThreadPoolExecutor
 
-    under_way: set[Any] = set()
+    under_way: set[object] = set()
     real = ThreadPoolExecutor.submit
 
-    def submit(self: Any, function: Any, /, *args: Any, **kwargs: Any) -> Any:
+    def submit(self: Any, function: Any, /, *args: Any, **kwargs: Any) -> object:
         future = real(self, function, *args, **kwargs)
         under_way.add(future)
         future.add_done_callback(under_way.discard)  # called at once if the future is done
@@ -238,7 +238,7 @@ def _count_work_of_pools(undo: ExitStack) -> set[Any]:
     return under_way
 
 
-def _another_thread_works(in_pools: set[Any]) -> bool:
+def _another_thread_works(in_pools: set[object]) -> bool:
     """Return True if another thread of the user's code may be working."""
     others = {
         thread.ident
@@ -260,7 +260,7 @@ def _another_thread_works(in_pools: set[Any]) -> bool:
             gc.enable()
 
 
-def _rests(frame: FrameType, in_pools: set[Any]) -> bool:
+def _rests(frame: FrameType, in_pools: set[object]) -> bool:
     """Return True if a thread waits for another thread, which has not woken it yet."""
     if frame.f_code.co_filename.endswith(POOL):
         return not in_pools
@@ -280,7 +280,7 @@ def _replace_import(undo: ExitStack, clocks: Clocks) -> None:
     bootstrap: Any = importlib._bootstrap
     find = bootstrap._find_and_load
 
-    def find_and_load(*args: Any) -> Any:
+    def find_and_load(*args: object) -> object:
         with clocks.mine.stopped():
             return find(*args)
 

@@ -43,11 +43,11 @@ class Shapes(NamedTuple):
     dtypes: tuple[torch.dtype, ...]
 
 
-def name_of(func: Any) -> str:
+def name_of(func: Callable[..., object]) -> str:
     return str(schema_of(func).name.rpartition("::")[2])
 
 
-def tensors_in(values: Iterable[Any]) -> Iterator[torch.Tensor]:
+def tensors_in(values: Iterable[object]) -> Iterator[torch.Tensor]:
     for value in values:
         if isinstance(value, torch.Tensor):
             yield value
@@ -55,7 +55,7 @@ def tensors_in(values: Iterable[Any]) -> Iterator[torch.Tensor]:
             yield from tensors_in(value)
 
 
-def _signature(value: Any) -> Any:
+def _signature(value: object) -> object:
     """Return a key for an argument: arguments with equal keys give results of equal shapes."""
     if isinstance(value, torch.Tensor):
         return value.shape, value.stride(), value.dtype
@@ -70,7 +70,7 @@ class ResultShapes:
     """The shapes of operations' results, which torch computes once for each signature."""
 
     def __init__(self) -> None:
-        self._shapes: dict[Any, Shapes | None] = {}
+        self._shapes: dict[object, Shapes | None] = {}
         self._fake: Any = None  # torch's mode, once a shape was asked for
         self._asking = threading.Lock()  # torch's mode serves one thread at a time
 
@@ -104,7 +104,7 @@ class ResultShapes:
 
 
 # Not a nested function: a recursive closure is a reference cycle, and would keep tensors alive.
-def make(value: Any, known: list[torch.Tensor], fill: Callable[[], Any]) -> Any:
+def make(value: Any, known: list[torch.Tensor], fill: Callable[[], Any]) -> object:
     """Return `value` with a tensor in place of each shape.
 
     Each tensor is new, or is a view of a tensor in `known`.
@@ -130,7 +130,7 @@ def make(value: Any, known: list[torch.Tensor], fill: Callable[[], Any]) -> Any:
     return new
 
 
-def of_zeros(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def of_zeros(func: Any, args: tuple[Any, ...], kwargs: dict[str, object]) -> object:
     """Return the value of the result's elements if all arguments of the operation were zero."""
     if torch.Tag.pointwise not in func.tags:
         return name_of(func) in TRUE_OF_ZEROS
@@ -138,13 +138,13 @@ def of_zeros(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return next(tensors_in((func(*_zero(args), **named),))).item()
 
 
-def _zero(value: Any) -> Any:
+def _zero(value: object) -> Any:
     if isinstance(value, torch.Tensor):
         return torch.zeros((), dtype=value.dtype)
     return type(value)(map(_zero, value)) if isinstance(value, list | tuple) else value
 
 
-def _shaped(out: Any, known: list[torch.Tensor], room: int) -> Any:
+def _shaped(out: object, known: list[torch.Tensor], room: int) -> object:
     """Return `out` with a shape in place of each fake tensor, and add the fake tensors to `known`.
 
     known  the operation's arguments at first; a result may be a view of one of these tensors
@@ -171,7 +171,7 @@ def _shaped(out: Any, known: list[torch.Tensor], room: int) -> Any:
     return out
 
 
-def _faked(value: Any) -> Any:
+def _faked(value: object) -> Any:
     """Return an argument with a fake tensor in place of each tensor.
 
     Call this inside the fake mode.

@@ -53,8 +53,8 @@ def shapes_only(device: Device | None, places: Callable[[], Places | None]) -> I
             )
         said = True
 
-    def reducing(original: Callable[..., Any]) -> Callable[..., Any]:
-        def reduce(tensor: torch.Tensor, protocol: Any) -> Any:
+    def reducing(original: Callable[..., object]) -> Callable[..., object]:
+        def reduce(tensor: torch.Tensor, protocol: object) -> Any:
             if type(tensor) is not torch.Tensor or not is_large(tensor):
                 return original(tensor, protocol)
             say(2)
@@ -64,7 +64,7 @@ def shapes_only(device: Device | None, places: Callable[[], Places | None]) -> I
 
         return reduce
 
-    def cloning(original: Callable[..., Any]) -> Callable[..., Any]:
+    def cloning(original: Callable[..., Any]) -> Callable[..., object]:
         def clone(storage: torch.UntypedStorage) -> torch.UntypedStorage:
             if not has_mark(storage):
                 return original(storage)  # type: ignore[no-any-return]
@@ -74,8 +74,8 @@ def shapes_only(device: Device | None, places: Callable[[], Places | None]) -> I
 
         return clone
 
-    def loading(original: Callable[..., Any]) -> Callable[..., Any]:
-        def load(*args: Any, **kwargs: Any) -> Any:
+    def loading(original: Callable[..., Any]) -> Callable[..., object]:
+        def load(*args: Any, **kwargs: Any) -> object:
             found = torch_private.tree_map(_off_meta, original(*args, **kwargs))
             if (known := places()) is not None:
                 given = inspect.signature(original).bind(*args, **kwargs).arguments
@@ -87,9 +87,9 @@ def shapes_only(device: Device | None, places: Callable[[], Places | None]) -> I
 
         return load
 
-    def saving(original: Callable[..., Any]) -> Callable[..., Any]:
+    def saving(original: Callable[..., object]) -> Callable[..., object]:
         @functools.wraps(original)
-        def save(*args: Any, **named: Any) -> Any:
+        def save(*args: object, **named: object) -> object:
             given = inspect.signature(original).bind(*args, **named)
             tensors = given.arguments["tensors"]
             absent = {name: each for name, each in tensors.items() if is_large(each)}
@@ -116,11 +116,11 @@ def shapes_only(device: Device | None, places: Callable[[], Places | None]) -> I
         undo.callback(setattr, rebuilds, rebuild, on_torchs_meta)
 
         @functools.wraps(on_torchs_meta)  # pickle writes torch's name of the function
-        def without_values(*args: Any) -> Any:
+        def without_values(*args: object) -> object:
             return _off_meta(on_torchs_meta(*args))
 
         setattr(rebuilds, rebuild, without_values)
-        homes: list[tuple[Any, str, Callable[..., Any]]] = [
+        homes: list[tuple[object, str, Callable[..., object]]] = [
             (torch.Tensor, "__reduce_ex__", reducing),
             (torch.UntypedStorage, "clone", cloning),
             (torch, "load", loading),
@@ -147,7 +147,7 @@ def _sample() -> io.BytesIO:
     return file
 
 
-def _off_meta(value: Any) -> Any:
+def _off_meta(value: object) -> object:
     if not isinstance(value, torch.Tensor) or not value.is_meta:
         return value
     new = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype)
@@ -157,11 +157,11 @@ def _off_meta(value: Any) -> Any:
     return new.requires_grad_(value.requires_grad)
 
 
-def _with_absent(original: Callable[..., Any]) -> Callable[..., Any]:
+def _with_absent(original: Callable[..., Any]) -> Callable[..., object]:
     """Return a `load` or `load_file` of safetensors that also makes the file's absent tensors."""
 
     @functools.wraps(original)
-    def load(source: Any, *args: Any, **named: Any) -> Any:
+    def load(source: Any, *args: Any, **named: Any) -> object:
         found = original(source, *args, **named)
         for name, (dtype, shape) in json.loads(_metadata(source).get(ABSENT, "{}")).items():
             found[name] = torch.empty(shape, dtype=getattr(torch, dtype))

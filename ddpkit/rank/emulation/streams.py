@@ -129,7 +129,7 @@ class StreamContext:
             device.choose(self.stream)
         return self.stream
 
-    def __exit__(self, *error: Any) -> None:
+    def __exit__(self, *error: object) -> None:
         if self.stream is not None:
             _of_this_rank().choose(self._before)
 
@@ -155,12 +155,12 @@ def shown(device: Device) -> Iterator[None]:
     _device = device
     device.choose(DeviceStream())
 
-    def current_stream(device_of_torch: Any = None) -> Any:
+    def current_stream(device_of_torch: object = None) -> object:
         return device.queues.current
 
     with ExitStack() as undo:
 
-        def replace(home: Any, name: str, value: Any) -> None:
+        def replace(home: object, name: str, value: object) -> None:
             undo.callback(setattr, home, name, getattr(home, name))
             setattr(home, name, value)
 
@@ -186,20 +186,20 @@ def shown(device: Device) -> Iterator[None]:
             _device = None
 
 
-def _read(device: Device, original: Callable[..., Any]) -> Callable[..., Any]:
+def _read(device: Device, original: Callable[..., object]) -> Callable[..., object]:
     """Return a method that waits for the current stream, and then reads a tensor's values."""
 
     @functools.wraps(original)
-    def read(tensor: Any, *args: Any, **kwargs: Any) -> Any:
+    def read(tensor: torch.Tensor, *args: object, **kwargs: object) -> object:
         device.read(tensor)
         return original(tensor, *args, **kwargs)
 
     return read
 
 
-def _as_one(device: Device, original: Callable[..., Any]) -> Callable[..., Any]:
+def _as_one(device: Device, original: Callable[..., object]) -> Callable[..., object]:
     @functools.wraps(original)
-    def batch_isend_irecv(*args: Any, **kwargs: Any) -> Any:
+    def batch_isend_irecv(*args: object, **kwargs: object) -> object:
         with device.one_batch():
             return original(*args, **kwargs)
 

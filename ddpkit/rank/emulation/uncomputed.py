@@ -132,7 +132,7 @@ def _way(func: Any) -> _Way:
 
 
 @cache
-def _written(func: Any) -> tuple[_Written, ...]:
+def _written(func: Callable[..., object]) -> tuple[_Written, ...]:
     return tuple(
         _Written(place, argument.name, argument.is_out)
         for place, argument in enumerate(schema_of(func).arguments)
@@ -141,7 +141,7 @@ def _written(func: Any) -> tuple[_Written, ...]:
 
 
 @cache
-def _returned(func: Any) -> tuple[int | None, ...]:
+def _returned(func: Callable[..., object]) -> tuple[int | None, ...]:
     """Return an index for each result of an operation: that of the written argument it returns.
 
     The indices count only arguments that the operation writes. The index of a new tensor is None.
@@ -169,7 +169,9 @@ class Uncomputed:
         self._results = ResultShapes()
         _leave_memory_untouched()
 
-    def run(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def run(
+        self, func: Callable[..., object], args: tuple[object, ...], kwargs: dict[str, object]
+    ) -> Any:
         """Return an operation's result; compute it only if the operation's tensors are small.
 
         Raises NotComputedError if a shape depends on values that were not computed, and
@@ -187,7 +189,7 @@ class Uncomputed:
                 "`sudo sysctl vm.overcommit_memory=1` and `ulimit -v unlimited`"
             ) from None
 
-    def _run(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _run(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> object:
         way = _way(func)
         if way is _Way.AS_IT_IS:
             return func(*args, **kwargs)
@@ -222,7 +224,7 @@ class Uncomputed:
 
     # Functional collectives
 
-    def _communicate(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _communicate(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> object:
         """Run a functional collective, but make its copies in Python.
 
         Copies in C++ would touch the whole memory of large tensors.
@@ -243,8 +245,12 @@ class Uncomputed:
     # Small operations
 
     def _compute(
-        self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], given: list[torch.Tensor]
-    ) -> Any:
+        self,
+        func: Callable[..., object],
+        args: tuple[object, ...],
+        kwargs: dict[str, object],
+        given: list[torch.Tensor],
+    ) -> object:
         unknown = False
         for each in given:
             if is_marked(each):
@@ -259,8 +265,12 @@ class Uncomputed:
         return out
 
     def _read_values(
-        self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], given: list[torch.Tensor]
-    ) -> Any:
+        self,
+        func: Callable[..., object],
+        args: tuple[object, ...],
+        kwargs: dict[str, object],
+        given: list[torch.Tensor],
+    ) -> object:
         """Return the Python value that an operation reads; uncomputed values are read as zeros."""
         self._note_read(sys._getframe(2))
         if any(map(is_large, given)):
@@ -279,8 +289,12 @@ class Uncomputed:
     # Large operations
 
     def _skip(
-        self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], shapes: Shapes
-    ) -> Any:
+        self,
+        func: Callable[..., object],
+        args: tuple[object, ...],
+        kwargs: dict[str, object],
+        shapes: Shapes,
+    ) -> object:
         written = [each.of(args, kwargs) for each in _written(func)]
         for how, value in zip(_written(func), written, strict=True):
             for each in tensors_in((value,)):
@@ -324,8 +338,8 @@ class Uncomputed:
                 setattr(torch.Tensor, name, self._reading(original))
             yield
 
-    def _reading(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        def read(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+    def _reading(self, original: Callable[..., object]) -> Callable[..., object]:
+        def read(tensor: torch.Tensor, *args: object, **kwargs: object) -> object:
             if is_marked(tensor):
                 self._note_read(sys._getframe(1))
                 zero_if_untouched(tensor)
@@ -372,7 +386,7 @@ def _without_masks(indices: Any) -> list[torch.Tensor | None]:
     return found
 
 
-def _depends_on_values(func: Any) -> NotComputedError:
+def _depends_on_values(func: Callable[..., object]) -> NotComputedError:
     return NotComputedError(
         f"the shape of {name_of(func)}'s result depends on values, and this run computes none. "
         "State the values in a line before, by `x = ddpkit.stated(x, values)`, or run with values"
