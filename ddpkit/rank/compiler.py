@@ -42,7 +42,7 @@ from ddpkit.torch_private import COMPILER, DISABLED
 # Parts of the compiler: each part imports the one before. `y.backward(gradient)` imports the first.
 PARTS = ("torch.fx.experimental.symbolic_shapes", "torch.distributed.tensor", COMPILER)
 _lock = threading.RLock()
-_excluded: WeakKeyDictionary[Callable[..., Any], bool] = WeakKeyDictionary()
+_excluded: WeakKeyDictionary[Callable[..., object], bool] = WeakKeyDictionary()
 
 
 def is_loaded() -> bool:
@@ -99,7 +99,7 @@ def absent() -> Iterator[None]:
                     delattr(function, DISABLED)
 
 
-def _remove() -> list[tuple[Callable[..., Any], bool]]:
+def _remove() -> list[tuple[Callable[..., object], bool]]:
     """Remove the stand-in, if present.
 
     Return each function that the stand-in has excluded from compilation, with the `recursive` flag
@@ -122,7 +122,7 @@ class _Answers:
         self._name = name
         vars(self).update(answers)
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> object:
         return getattr(getattr(load(), self._name), name)
 
 
@@ -140,7 +140,9 @@ class _StandIn(ModuleType):
         """Do nothing, because there is no graph."""
 
     @staticmethod
-    def disable(function: Any = None, recursive: bool = True, **named: Any) -> Any:
+    def disable(
+        function: Callable[..., object] | None = None, recursive: bool = True, **named: object
+    ) -> object:
         """Return `function` unchanged if torch's own code excludes it from compilation.
 
         For a call by other code, load the compiler and call its `disable`.
@@ -150,7 +152,7 @@ class _StandIn(ModuleType):
         _excluded[function] = recursive
         return function
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> object:
         if name.startswith("__"):  # code that looks through all modules needs no compiler
             raise AttributeError(name)
         return getattr(load(), name)

@@ -62,7 +62,7 @@ def making_tensors_on(device: torch.device) -> Iterator[None]:
         torch.set_default_device(None)
 
 
-def _drawn_where_the_generator_is() -> AbstractContextManager[Any]:
+def _drawn_where_the_generator_is() -> AbstractContextManager[object]:
     """A block in which random numbers are drawn on their generator's device, and then moved.
 
     The numbers are moved to the default device. Calls that name a device are left alone.
@@ -72,7 +72,7 @@ def _drawn_where_the_generator_is() -> AbstractContextManager[Any]:
 
     draws = {torch.rand, torch.randn, torch.randint, torch.randperm, torch.normal}
 
-    def says_a_device(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    def says_a_device(args: tuple[object, ...], kwargs: dict[str, object]) -> bool:
         given = (*args, *kwargs.values())
         return kwargs.get("device") is not None or any(torch.is_tensor(each) for each in given)
 
@@ -80,10 +80,10 @@ def _drawn_where_the_generator_is() -> AbstractContextManager[Any]:
         def __torch_function__(
             self,
             func: Callable[..., Any],
-            types: Any,
+            types: object,
             args: tuple[Any, ...] = (),
             kwargs: dict[str, Any] | None = None,
-        ) -> Any:
+        ) -> object:
             kwargs = kwargs or {}
             generator = kwargs.get("generator")
             if func not in draws or generator is None or says_a_device(args, kwargs):

@@ -22,21 +22,24 @@ from ddpkit.rank.record.recorder import Recorder, activate, now_of_run
 from ddpkit.rank.record.threads import note_starts
 from ddpkit.rank.report import UnsendableResultError
 
+if TYPE_CHECKING:
+    import torch.distributed as dist
+
 if TYPE_CHECKING:  # needs torch, which a launcher need not have
     from ddpkit.rank.emulation.machine import Machine
 
-ShippedCall = tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]
+ShippedCall = tuple[Callable[..., object], tuple[object, ...], dict[str, object]]
 
 
 def live(
     mine: Assignment,
     recorder: Recorder,
     *,
-    store: Any,
+    store: dist.Store,
     read_call: Callable[[], ShippedCall],
     begin: Callable[[], None],
     machine: Machine | None = None,
-    output: AbstractContextManager[Any] | None = None,
+    output: AbstractContextManager[object] | None = None,
 ) -> list[Any]:
     """Live through the run on this rank; return its result, packed by `ship.pack_result`.
 
@@ -120,7 +123,7 @@ def _rpc_met(machine: Machine | None) -> AbstractContextManager[None]:
 
 
 @contextmanager
-def _joined(mine: Assignment, store: Any) -> Iterator[None]:
+def _joined(mine: Assignment, store: dist.Store) -> Iterator[None]:
     """A block in which the rank is a member of the run's default group.
 
     A script joins the group itself, in this block.
@@ -148,7 +151,7 @@ def _start_together() -> None:
     group._inner.barrier().wait()
 
 
-def _compute_watched(mine: Assignment, recorder: Recorder) -> AbstractContextManager[Any]:
+def _compute_watched(mine: Assignment, recorder: Recorder) -> AbstractContextManager[object]:
     """A block in which compute is recorded, if the run has `record=True`."""
     if not mine.record:
         return nullcontext()

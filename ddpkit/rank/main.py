@@ -14,7 +14,7 @@ import threading
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from ddpkit import asked
 from ddpkit.protocol.assignment import Assignment, ProcessSettings, RankPipes
@@ -106,7 +106,7 @@ def _live(
     pipes: RankPipes,
     recorder: Recorder,
     agent: Agent,
-) -> list[Any]:
+) -> list[object]:
     """Join the run, call the function, and return its packed result."""
     import torch
     from torch.distributed import FileStore

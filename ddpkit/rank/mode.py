@@ -20,7 +20,7 @@ class PlainMode(TorchDispatchMode):
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
 
-    def __init_subclass__(cls, **named: Any) -> None:
+    def __init_subclass__(cls, **named: object) -> None:
         plain = cls.__dict__["__torch_dispatch__"]
         super().__init_subclass__(**named)  # type: ignore[no-untyped-call]
         wrapped = cls.__dict__["__torch_dispatch__"]
@@ -29,11 +29,15 @@ class PlainMode(TorchDispatchMode):
 
 
 def _plain_at_first(
-    cls: Any, plain: Callable[..., Any], wrapped: Callable[..., Any]
-) -> Callable[..., Any]:
+    cls: Any, plain: Callable[..., object], wrapped: Callable[..., Any]
+) -> Callable[..., object]:
     def dispatch(
-        self: Any, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
-    ) -> Any:
+        self: object,
+        func: Callable[..., object],
+        types: object,
+        args: tuple[object, ...] = (),
+        kwargs: dict[str, object] | None = None,
+    ) -> object:
         if not compiler.is_loaded():
             return plain(self, func, types, args, kwargs)
         cls.__torch_dispatch__ = wrapped

@@ -44,9 +44,9 @@ def modes_stay_on() -> Iterator[None]:
             setattr(where, name, own)
 
 
-def _popping(pop: Callable[..., Any]) -> Callable[..., Any]:
+def _popping(pop: Callable[..., object]) -> Callable[..., object]:
     @functools.wraps(pop)
-    def popped(*arguments: Any) -> Any:
+    def popped(*arguments: object) -> object:
         mode = pop(*arguments)
         if _is_kits(type(mode).__module__) and _for_the_user(sys._getframe(1)):
             push_mode(mode)
@@ -68,7 +68,7 @@ def _for_the_user(frame: FrameType | None) -> bool:
 
 def _hiding(guard: type, init: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(init)
-    def made(self: Any, *arguments: Any) -> None:
+    def made(self: object, *arguments: object) -> None:
         if is_user_file(sys._getframe(1).f_code.co_filename):
             raise ModesOff(guard.__name__)
         init(self, *arguments)

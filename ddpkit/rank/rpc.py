@@ -39,9 +39,9 @@ def met_in_emulated_time() -> Iterator[None]:
         yield
 
 
-def _aside(original: Callable[..., Any]) -> Callable[..., Any]:
+def _aside(original: Callable[..., object]) -> Callable[..., object]:
     @functools.wraps(original)
-    def meet(*args: Any, **kwargs: Any) -> Any:
+    def meet(*args: object, **kwargs: object) -> Any:
         emulated = machine.current()
         if emulated is None or not emulated.runs or emulated.clocks.mine.is_later:
             return original(*args, **kwargs)

@@ -11,10 +11,14 @@ from ddpkit.rank.emulation import machine
 
 if TYPE_CHECKING:
     import torch
+    import torch.distributed as dist
 
 
 def same(
-    model: torch.nn.Module | Iterable[torch.Tensor], *, buffers: bool = True, group: Any = None
+    model: torch.nn.Module | Iterable[torch.Tensor],
+    *,
+    buffers: bool = True,
+    group: dist.ProcessGroup | None = None,
 ) -> bool:
     """Return True if a model is equal on all ranks of a group, bit by bit.
 
@@ -68,7 +72,7 @@ def _named(model: Any, *, buffers: bool) -> dict[str, torch.Tensor]:
     return {f"tensor {number}": each for number, each in enumerate(tensors)}
 
 
-def _words(name: str, everyone: list[dict[str, Any]], members: list[int]) -> str:
+def _words(name: str, everyone: list[dict[str, object]], members: list[int]) -> str:
     """Return a sentence such as "0.weight differs between ranks 0 and 1"; "0.weight" is `name`."""
     first = everyone[0].get(name)
     other = next(rank for rank, each in enumerate(everyone) if each.get(name) != first)

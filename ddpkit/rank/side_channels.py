@@ -16,7 +16,6 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -79,7 +78,7 @@ class _Listener:
         finally:
             self.depth -= 1
 
-    def hear(self, event: str, args: tuple[Any, ...]) -> None:
+    def hear(self, event: str, args: tuple[object, ...]) -> None:
         if self.depth and (event in EVENTS or event in ("open", "mmap.__new__")):
             frame = sys._getframe(1)
             does = EVENTS.get(event) or _of_a_file(event, args)
@@ -90,7 +89,7 @@ class _Listener:
 watch = _Listener()
 
 
-def _of_a_file(event: str, args: tuple[Any, ...]) -> str:
+def _of_a_file(event: str, args: tuple[object, ...]) -> str:
     if event == "mmap.__new__":
         return "maps a file" if args[0] != -1 else ""
     path, _, flags = args
@@ -117,7 +116,7 @@ def no_side_channels() -> Iterator[None]:
     The module's docstring lists the refused ways.
     """
     writer, storage, store = file_writer(), torch.UntypedStorage, dist.Store
-    usual: list[tuple[Any, str, Any]] = [
+    usual: list[tuple[object, str, object]] = [
         (writer, "__init__", _to_a_path(writer.__init__)),
         (torch, "from_file", _refused("maps a file")),
         (storage, "from_file", _refused("maps a file")),
@@ -138,7 +137,7 @@ def no_side_channels() -> Iterator[None]:
 
 def _to_a_path(init: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(init)
-    def made(self: Any, *arguments: Any, **named: Any) -> None:
+    def made(self: object, *arguments: object, **named: object) -> None:
         if arguments and isinstance(arguments[0], str | os.PathLike):
             raise SideChannel("writes a file")
         init(self, *arguments, **named)
@@ -146,21 +145,21 @@ def _to_a_path(init: Callable[..., None]) -> Callable[..., None]:
     return made
 
 
-def _refused(does: str) -> Callable[..., Any]:
-    def refuse(*arguments: Any, **named: Any) -> Any:
+def _refused(does: str) -> Callable[..., object]:
+    def refuse(*arguments: object, **named: object) -> object:
         raise SideChannel(does)
 
     return refuse
 
 
-def _by_hand(method: Callable[..., Any]) -> Callable[..., Any]:
+def _by_hand(method: Callable[..., object]) -> Callable[..., object]:
     """Return a store's method that raises SideChannel if user code calls the method.
 
     torch's own calls are allowed, because torch needs the store to make a group.
     """
 
     @functools.wraps(method)
-    def written(*arguments: Any, **named: Any) -> Any:
+    def written(*arguments: object, **named: object) -> object:
         if is_user_file(sys._getframe(1).f_code.co_filename):
             raise SideChannel("writes into a store")
         return method(*arguments, **named)

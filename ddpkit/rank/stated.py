@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ddpkit import torch_private
 from ddpkit.rank.emulation import machine
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     import torch
 
 
-def stated(tensor: torch.Tensor, values: Any) -> torch.Tensor:
+def stated(tensor: torch.Tensor, values: object) -> torch.Tensor:
     """Return `tensor`; on a rank without values, return a tensor of the stated `values` instead.
 
     `counts = stated(counts, [20, 12, 40, 56])` makes `counts` usable for the shapes of later

@@ -30,7 +30,7 @@ import math
 import socket
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import timedelta
 from typing import Any
@@ -54,17 +54,17 @@ BOTH = ("add", "compare_set")
 WAITS = ("get", "wait", "multi_get", "queue_pop")
 HERE = "ddpkit/here"  # the key by which a TCPStore's ranks are counted
 # Serving TCPStores, kept alive: a rank may drop the store, or return, before all ranks have looked.
-_serving: list[Any] = []
+_serving: list[object] = []
 
 
-def _is_torchs(store: Any) -> bool:
+def _is_torchs(store: object) -> bool:
     """True if a store's class is torch's, in C++. A user's Python class keeps its own methods."""
     while type(store) is dist.PrefixStore:
         store = store.underlying_store
     return type(store) in KINDS
 
 
-def _listed(method: str, key: Any) -> tuple[str, ...]:
+def _listed(method: str, key: str | Sequence[str]) -> tuple[str, ...]:
     """Return the keys for which a call of a store's method waits."""
     return tuple(map(str, key)) if method in ("wait", "multi_get") else (str(key),)
 
@@ -92,11 +92,13 @@ class Stores:
             self._replace(undo, dist.TCPStore, "__init__", self._made)
             yield
 
-    def _replace(self, undo: ExitStack, home: Any, name: str, act: Callable[..., Any]) -> None:
+    def _replace(
+        self, undo: ExitStack, home: object, name: str, act: Callable[..., object]
+    ) -> None:
         original = getattr(home, name)
 
         @functools.wraps(original)
-        def method(store: Any, *args: Any, **kwargs: Any) -> Any:
+        def method(store: object, *args: Any, **kwargs: Any) -> Any:
             return act(name, original, store, *args, **kwargs)
 
         undo.callback(setattr, home, name, original)
@@ -108,7 +110,14 @@ class Stores:
         emulated = machine.current()
         return emulated if emulated is not None and emulated.runs else None
 
-    def _at_once(self, name: str, original: Any, store: Any, *args: Any, **kwargs: Any) -> Any:
+    def _at_once(
+        self,
+        name: str,
+        original: Callable[..., object],
+        store: dist.Store,
+        *args: object,
+        **kwargs: object,
+    ) -> object:
         """Call a store's method that does not wait, in the thread's turn at the store."""
         emulated = self._emulated()
         if emulated is None or not _is_torchs(store):
@@ -121,7 +130,7 @@ class Stores:
 
     def _waiting(
         self, name: str, original: Any, store: Any, key: Any, *args: Any, **kwargs: Any
-    ) -> Any:
+    ) -> object:
         """Wait until keys are set, or until a queue has a value; then call the store's method."""
         if name == "queue_pop" and not _blocks(*args, **kwargs):
             return self._at_once(name, original, store, key, *args, **kwargs)
@@ -145,11 +154,18 @@ class Stores:
         emulated.clocks.mine.poll()
         return found
 
-    def _has_queued(self, store: Any, key: str) -> bool:
+    def _has_queued(self, store: dist.Store, key: str) -> bool:
         return bool(self._torchs["queue_len"](store, key) > 0)
 
     def _barrier(
-        self, name: str, original: Any, store: Any, key: str, world_size: int, *args: Any, **kw: Any
+        self,
+        name: str,
+        original: Callable[..., object],
+        store: Any,
+        key: str,
+        world_size: int,
+        *args: object,
+        **kw: object,
     ) -> None:
         """Wait for `world_size` ranks.
 
@@ -165,7 +181,7 @@ class Stores:
         self._meet(emulated, store, f"{key}/{HERE}", world_size, name, limit)
 
     def _meet(
-        self, emulated: Machine, store: Any, key: str, size: int, name: str, limit: timedelta
+        self, emulated: Machine, store: object, key: str, size: int, name: str, limit: timedelta
     ) -> None:
         add = self._torchs["add"]
         with emulated.turn_at_store(changes=True):
@@ -235,7 +251,14 @@ class Stores:
             self._counted(emulated, store, size, master=master, limit=limit, at=at)
 
     def _counted(
-        self, emulated: Machine, store: Any, size: int, *, master: bool, limit: timedelta, at: str
+        self,
+        emulated: Machine,
+        store: object,
+        size: int,
+        *,
+        master: bool,
+        limit: timedelta,
+        at: str,
     ) -> None:
         """Count the ranks that have opened a store.
 

@@ -18,7 +18,7 @@ from ddpkit.rank.group.believed import GATHERS, SCATTERS
 from ddpkit.rank.group.staged import Landing
 from ddpkit.rank.record.call import RecordedCall
 
-Start = Callable[..., Any]  # `direct.Direct.start`
+Start = Callable[..., object]  # `direct.Direct.start`
 LISTS_OF_PARTS = {"allgather": 0, "allgather_coalesced": 0, "gather": 0, "alltoall": 0}
 EXCHANGES = ("alltoall_base", "all_to_all_single")
 REDUCES = ("allreduce", "allreduce_coalesced", "reduce", "reduce_scatter", *SCATTERS)
@@ -67,7 +67,7 @@ class Absent:
 
     def _for_gloo(
         self, method: str, args: tuple[Any, ...]
-    ) -> tuple[tuple[Any, ...], tuple[list[torch.Tensor], list[torch.Tensor]]]:
+    ) -> tuple[tuple[object, ...], tuple[list[torch.Tensor], list[torch.Tensor]]]:
         """Return the arguments for gloo, and two lists of tensors for the results of absent ranks.
 
         At the end of the call, each tensor of the first list is copied to the tensor at the same
@@ -124,7 +124,7 @@ class Copying(Landing):
 
     def __init__(
         self,
-        inner: Any,
+        inner: object,
         landing: list[torch.Tensor],
         tensors: list[torch.Tensor],
         results: Iterable[torch.Tensor],
@@ -188,7 +188,7 @@ def _first_parts(tensor: torch.Tensor, here: int, size: int) -> torch.Tensor:
 
 
 def _flat(
-    pairs: list[tuple[Any, Any]],
+    pairs: list[tuple[object, object]],
 ) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
     """Return the first tensors of all pairs, and the second tensors of all pairs.
 

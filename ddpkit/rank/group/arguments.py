@@ -54,7 +54,7 @@ def numbers(found: torch.Tensor) -> str:
     return ", ".join(f"{value:g}" for value in dict.fromkeys(found.tolist()))
 
 
-def splits(op: str, args: tuple[Any, ...], size: int) -> dict[str, tuple[int, ...]]:
+def splits(op: str, args: tuple[object, ...], size: int) -> dict[str, tuple[int, ...]]:
     """Return the record's fields "sends" and "takes" for an all_to_all_single, or {}.
 
     The fields are the numbers of elements that the call sends to, and receives from, each rank.
@@ -69,7 +69,7 @@ def splits(op: str, args: tuple[Any, ...], size: int) -> dict[str, tuple[int, ..
 
 
 def unequal_parts(
-    op: str, args: tuple[Any, ...], size: int
+    op: str, args: tuple[object, ...], size: int
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Return the numbers of bytes that an all-to-all sends to, and receives from, each rank.
 
@@ -110,7 +110,7 @@ def _numbers_in(found: torch.Tensor, rows: list[int], size: int) -> tuple[int, .
     return tuple(found[:1].numel() * each for each in rows)
 
 
-def on_gpu(found: torch.Tensor | None, options: Any) -> bool:
+def on_gpu(found: torch.Tensor | None, options: object) -> bool:
     """True if a call has a CUDA tensor, or is a barrier with options that name a GPU."""
     if found is not None:
         return found.is_cuda

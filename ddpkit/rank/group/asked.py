@@ -47,7 +47,7 @@ class AskedGroups:
         self._monitored_barrier = dist.monitored_barrier
         self._get_backend_config = dist.get_backend_config
         # The kit keeps groups, because C++ may be the last holder: see `rank.script.joining`.
-        self._kept: list[Any] = []
+        self._kept: list[object] = []
 
     @contextmanager
     def in_place(self) -> Iterator[None]:
@@ -57,7 +57,7 @@ class AskedGroups:
                 replace(name, getattr(self, name), undo)
             yield
 
-    def keep(self, group: Any) -> None:
+    def keep(self, group: dist.ProcessGroup | None) -> None:
         """Keep a reference to a group until the process or the run ends."""
         self._kept.append(group)
 
@@ -68,7 +68,7 @@ class AskedGroups:
     def new_group(
         self,
         ranks: Any = None,
-        timeout: Any = None,
+        timeout: object = None,
         backend: str | None = None,
         pg_options: Any = None,
         *more: Any,
@@ -88,7 +88,7 @@ class AskedGroups:
             group.answers_as = str(dist.Backend(backend or self.default))
         return group
 
-    def get_backend(self, group: Any = None) -> str:
+    def get_backend(self, group: dist.ProcessGroup | None = None) -> str:
         """Return the backend that the user has requested; return ddpkit's to torch's own code."""
         found = self._get_backend(group)
         caller = sys._getframe(2)
@@ -98,7 +98,7 @@ class AskedGroups:
             return found
         return self._asked(group)
 
-    def get_backend_config(self, group: Any = None) -> str:
+    def get_backend_config(self, group: dist.ProcessGroup | None = None) -> str:
         """Return the backend for each device type; return ddpkit's backends to torch's own code."""
         found = self._get_backend_config(group)
         if is_torchs(sys._getframe(2)) or "ddpkit" not in found:
@@ -106,7 +106,7 @@ class AskedGroups:
         return str(dist.distributed_c10d.BackendConfig(dist.Backend(self._asked(group))))
 
     def monitored_barrier(
-        self, group: Any = None, timeout: Any = None, wait_all_ranks: bool = False
+        self, group: Any = None, timeout: object = None, wait_all_ranks: bool = False
     ) -> None:
         """Make a plain barrier, because ddpkit monitors every barrier.
 
@@ -125,13 +125,13 @@ class AskedGroups:
 
 
 def replace(
-    name: str, replacement: Callable[..., Any], undo: ExitStack, homes: Sequence[Any] = HOMES
+    name: str, replacement: Callable[..., object], undo: ExitStack, homes: Sequence[object] = HOMES
 ) -> None:
     """Replace a function of torch in all modules that contain it, until `undo` is closed."""
     original = getattr(homes[0], name)
 
     @functools.wraps(original)
-    def wrapper(*args: Any, **kwargs: Any) -> Any:
+    def wrapper(*args: object, **kwargs: object) -> object:
         return replacement(*args, **kwargs)
 
     for home in homes:

@@ -90,7 +90,7 @@ def register() -> None:
     nccl.post_batches_as_one()  # once: under torchrun a process makes many runs
 
 
-def _make_queues(options: Any, _: Any = None, *, on_gpu: bool = False) -> RecordedGroup:
+def _make_queues(options: Any, _: object = None, *, on_gpu: bool = False) -> RecordedGroup:
     """Return a recorded group. c10d calls this for the default group and for every `new_group`.
 
     A group with two backends contains a second group, for calls with tensors of the host.
@@ -139,7 +139,7 @@ def _make(options: Any, store: Any, described: str = "", *, on_gpu: bool = False
         with by_the_kit():
             return started(dist.ProcessGroupGloo(apart, rank, size, options.timeout))
 
-    def started(inner: Any) -> Any:
+    def started(inner: object) -> Any:
         start = Direct(inner).start
         return start if of_absent is None else of_absent.around(start)
 

@@ -100,11 +100,11 @@ def fitted(method: str, args: tuple[Any, ...], size: int) -> tuple[Any, ...]:
             args = ([[each.view(-1) for each in outputs]], [input.view(-1)], *rest)
     elif method in MESSAGES:
         args = ([_as_it_lies(each) for each in args[0]], *args[1:])
-    fitting: tuple[Any, ...] = _bytes_of_float8(method, args)
+    fitting: tuple[object, ...] = _bytes_of_float8(method, args)
     return fitting
 
 
-def _scaled_before(method: str, args: tuple[Any, ...]) -> tuple[Any, ...]:
+def _scaled_before(method: str, args: tuple[object, ...]) -> tuple[Any, ...]:
     """Scale the inputs of NCCL's PREMUL_SUM, and return arguments for a plain sum."""
     options = arguments.options(args)
     if arguments.reduction(options) != "PREMUL_SUM":
@@ -125,7 +125,7 @@ def _scaled_before(method: str, args: tuple[Any, ...]) -> tuple[Any, ...]:
     return *scaled, *(plain if each is options else each for each in args[len(scaled) :])
 
 
-def _as_real(value: Any) -> Any:
+def _as_real(value: object) -> object:
     """Return a complex tensor as a real tensor of pairs; return any other value unchanged."""
     if isinstance(value, torch.Tensor) and value.is_complex() and value.layout == torch.strided:
         return torch.view_as_real(value)
@@ -144,7 +144,7 @@ def _one_after_the_other(*tensors: torch.Tensor) -> bool:
     return all(each.layout == torch.strided and each.is_contiguous() for each in tensors)
 
 
-def _bytes_of_float8(method: str, value: Any) -> Any:
+def _bytes_of_float8(method: str, value: object) -> Any:
     """Return a value in which each tensor of 8-bit floats is viewed as a tensor of bytes."""
     if isinstance(value, torch.Tensor) and value.dtype in FLOAT8:
         if method in REDUCES:

@@ -27,7 +27,7 @@ KINDS = (torch.Tensor, torch.nn.Parameter)  # no subclasses: a wrapper has a ver
 Versions: TypeAlias = list[tuple[weakref.ref[torch.Tensor], int]]
 
 
-def versions(what: Call, payload: Any, rank: int) -> Versions:
+def versions(what: Call, payload: object, rank: int) -> Versions:
     """Return the versions of the tensors that only the network may touch until the wait.
 
     The list is empty for calls that block, for calls of torch's own code, and for averages. The

@@ -52,7 +52,7 @@ class Scattered(NamedWork):
     def is_success(self) -> bool:
         return bool(self._inner.is_success())
 
-    def exception(self) -> Any:
+    def exception(self) -> object:
         return self._inner.exception()
 
     def result(self) -> list[torch.Tensor]:

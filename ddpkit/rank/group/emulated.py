@@ -67,7 +67,7 @@ class EmulatedGroup(RecordedGroup):
 
     def __init__(
         self,
-        inner: Any,
+        inner: object,
         start: Start,
         name: str,
         members: tuple[int, ...],
@@ -95,11 +95,11 @@ class EmulatedGroup(RecordedGroup):
             return f"{self._name} {CALLBACKS}".strip()
         return self._name
 
-    def _collective(self, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Work:
+    def _collective(self, method: str, args: tuple[object, ...], kwargs: dict[str, object]) -> Work:
         with self._machine.clocks.mine.stopped():
             return super()._collective(method, args, kwargs)
 
-    def _posted(self, op: str, payload: Any, **details: Any) -> RecordedCall:
+    def _posted(self, op: str, payload: object, **details: Any) -> RecordedCall:
         if self._absent is not None:
             self._absent.check(op, details.get("root"))
         return super()._posted(op, payload, **details)
@@ -110,7 +110,7 @@ class EmulatedGroup(RecordedGroup):
             self._absent.check(op, peer)
         return peer
 
-    def allreduce(self, *args: Any, **kwargs: Any) -> Work:
+    def allreduce(self, *args: Any, **kwargs: object) -> Work:
         caller = sys._getframe().f_back
         if not is_reducer(caller):
             return self._collective("allreduce", args, kwargs)

@@ -20,8 +20,8 @@ class Marking(PlainMode):
     """A dispatch mode that marks the results of operations on marked tensors."""
 
     def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
-    ) -> Any:
+        self, func: Any, types: object, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> object:
         out = func(*args, **(kwargs or {}))
         if not func.is_view and schema_of(func).name not in _COPIES:
             given = [*_plain((args, kwargs))]
@@ -31,7 +31,7 @@ class Marking(PlainMode):
         return out
 
 
-def _plain(values: Any) -> list[torch.Tensor]:
+def _plain(values: object) -> list[torch.Tensor]:
     return [
         each
         for each in tree_leaves(values)

@@ -39,7 +39,7 @@ class EmulatedFuture(torch.futures.Future[Any]):
         self,
         machine: Machine,
         operation: Ends,
-        inner: Any = None,
+        inner: object = None,
         chain: Chain | None = None,
         results: Sequence[torch.Tensor] = (),
     ) -> None:
@@ -72,7 +72,7 @@ class EmulatedFuture(torch.futures.Future[Any]):
                 name="ddpkit-wait",
             ).start()
 
-    def _take(self, value: Callable[[], Any]) -> None:
+    def _take(self, value: Callable[[], object]) -> None:
         try:
             carried = value()
             self.set_result(self._uncarried or carried)
@@ -83,7 +83,7 @@ class EmulatedFuture(torch.futures.Future[Any]):
             torch_private.raise_when_read(self, error)
             self.set_result(self._results)
 
-    def wait_for_gloo(self) -> Any:
+    def wait_for_gloo(self) -> object:
         """Wait until gloo has set the value. The wait takes no emulated time."""
         return super().wait()
 
@@ -171,7 +171,7 @@ class Task(NamedTuple):
     """A callback to run when a future is done."""
 
     future: EmulatedFuture
-    callback: Callable[[Any], Any]
+    callback: Callable[[object], object]
     result: EmulatedFuture | None
 
 

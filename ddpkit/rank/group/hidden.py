@@ -35,7 +35,7 @@ def no_hidden_groups() -> Iterator[None]:
             kind.__init__ = init
 
 
-def _refusing(init: Any) -> Any:
+def _refusing(init: Any) -> object:
     @functools.wraps(init)
     def refuse(self: Any, *arguments: Any, **named: Any) -> None:
         if not making.ours:

@@ -17,7 +17,7 @@ import threading
 import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -26,6 +26,9 @@ from ddpkit.protocol.call import Call
 from ddpkit.rank.group.changed import used
 from ddpkit.rank.mode import PlainMode
 from ddpkit.rank.where import user_call
+
+if TYPE_CHECKING:
+    import torch.distributed as dist
 
 # Beginnings of the names of operations that look only at a tensor's shape.
 SHAPE_ONLY = ("empty", "new_", "zeros_like", "ones_like", "full_like", "rand", "sym_", "is_")
@@ -73,7 +76,7 @@ class InFlight(PlainMode):
         self._counter = itertools.count(1)  # safe for threads that post at the same time
         self._thread = threading.get_ident()
 
-    def posted(self, work: Any, what: Call, payload: Any) -> None:
+    def posted(self, work: dist.Work, what: Call, payload: object) -> None:
         """Record an operation. Raises TouchedInFlight if an earlier one still uses its tensors."""
         if self._users_only and not what.is_users:
             return
@@ -86,7 +89,7 @@ class InFlight(PlainMode):
         self._owned[number] = Owned(what, weakref.ref(work), reads, writes)
         self._numbers[work] = number
 
-    def over(self, work: Any) -> None:
+    def over(self, work: dist.Work) -> None:
         """Record that code has waited for a work, or has taken the work's future."""
         self._owned.pop(self._numbers.pop(work, 0), None)
 
@@ -95,7 +98,7 @@ class InFlight(PlainMode):
         return [each.what for each in list(self._owned.values())]
 
     def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+        self, func: Any, types: object, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
         kwargs = kwargs or {}
         # gloo's threads have the modes of the posting thread. As the network, they may touch the
@@ -115,7 +118,9 @@ class InFlight(PlainMode):
                 raise TouchedInFlight(how, each.what, each.dropped or returned)
 
 
-def _arguments(func: Any, args: tuple[Any, ...], kwargs: Any) -> Iterator[tuple[Any, bool]]:
+def _arguments(
+    func: Any, args: tuple[object, ...], kwargs: dict[str, object]
+) -> Iterator[tuple[Any, bool]]:
     """Yield each tensor that an operation reads or writes, with True if the tensor is written."""
     if func.namespace != "aten" or torch_private.schema_of(func).name.split("::")[-1].startswith(
         SHAPE_ONLY

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 
@@ -40,7 +39,7 @@ COPIED_OUTPUTS = ("all_gather", "all_gather_coalesced")
 FORMATS = {4: torch.channels_last, 5: torch.channels_last_3d}
 
 
-def order(op: str, args: Sequence[Any], as_nccl: bool) -> tuple[int, ...]:
+def order(op: str, args: Sequence[object], as_nccl: bool) -> tuple[int, ...]:
     """Return the strides of a call's first tensor, if it is dense and not contiguous.
 
     The tuple is empty for a contiguous tensor, and for a call with tensors that the backend copies.
@@ -88,7 +87,7 @@ def check_message(op: str, tensor: torch.Tensor, as_nccl: bool) -> None:
         raise ValueError(_not_contiguous(op, "the tensor", tensor, writes=op == "recv"))
 
 
-def strided(value: Any) -> list[torch.Tensor]:
+def strided(value: object) -> list[torch.Tensor]:
     """Return the tensors in nested lists, without sparse ones."""
     return [each for each in arguments.tensors(value) if each.layout is torch.strided]
 

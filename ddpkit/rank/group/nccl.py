@@ -18,7 +18,7 @@ from ddpkit import torch_private
 from ddpkit.rank.group import arguments
 
 
-def make(options: Any) -> Any:
+def make(options: Any) -> object:
     """Return a new NCCL group with the options of the recorded group's gloo group."""
     torch_private.require(torch_private.Feature.NCCL)
     settings = dist.ProcessGroupNCCL.Options()
@@ -36,7 +36,7 @@ def post_batches_as_one() -> None:
     original: Callable[..., Any] = dist.batch_isend_irecv
 
     @functools.wraps(original)
-    def batch_isend_irecv(p2p_op_list: list[Any]) -> list[Any]:
+    def batch_isend_irecv(p2p_op_list: list[object]) -> list[object]:
         first = next(iter(p2p_op_list), None)
         group: Any = getattr(first, "group", None) or dist.group.WORLD
         on_gpu = arguments.on_gpu(getattr(first, "tensor", None), None)

@@ -6,7 +6,7 @@ them, and the device continues meanwhile.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ddpkit.protocol.emulation import After
 from ddpkit.rank.emulation.machine import Machine
@@ -23,7 +23,9 @@ class HostOf:
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
 
-    def post(self, operation: Carrying, args: Any, *, by_nccl: bool = False) -> After:
+    def post(
+        self, operation: Carrying, args: tuple[object, ...], *, by_nccl: bool = False
+    ) -> After:
         """Wait until gloo has finished earlier operations on the call's tensors; return ()."""
         if self._machine.device is not None:
             self._machine.device.carried.touch(args)
@@ -31,5 +33,5 @@ class HostOf:
         operation.call.posted = operation.call.own_now()
         return ()
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> object:
         return getattr(self._machine, name)

@@ -71,7 +71,7 @@ class EmulatedOperation:
         self.started = threading.Event()  # set when gloo has a receive from any rank, or refused it
         self._error: Exception | None = None  # gloo's error at the start of such a receive
 
-    def carry(self, memory: Memory, method: str, args: tuple[Any, ...]) -> tuple[Any, ...]:
+    def carry(self, memory: Memory, method: str, args: tuple[Any, ...]) -> tuple[object, ...]:
         """Record the tensors of an operation, for the memory levels; return the arguments for gloo.
 
         On a device the program uses the tensors while gloo still reads or writes them. So gloo gets
@@ -260,7 +260,7 @@ class EmulatedOperation:
     def _source_rank(self) -> int:
         return self._source if self._source >= 0 else torch_private.source_of(self.inner)
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> object:
         return getattr(self.inner, name)
 
 

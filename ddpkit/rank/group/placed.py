@@ -41,7 +41,7 @@ def is_marked(tensor: torch.Tensor) -> bool:
     return hasattr(tensor.untyped_storage(), MARK)
 
 
-def are_of_host(args: Any) -> bool:
+def are_of_host(args: tuple[object, ...]) -> bool:
     """True if a group of two backends gives a call with these arguments to gloo.
 
     Pickled objects are in the host's memory, so gloo sends them. A barrier goes to NCCL.
@@ -52,7 +52,7 @@ def are_of_host(args: Any) -> bool:
     return bool(tensors) and not any(map(_is_on_gpu, tensors))
 
 
-def _is_on_gpu(tensor: Any) -> bool:
+def _is_on_gpu(tensor: torch.Tensor) -> bool:
     return tensor.layout == torch.strided and is_marked(tensor)
 
 
@@ -60,7 +60,7 @@ def by_place(method: F) -> F:
     """Return a method that passes calls with tensors of the host to a second group, on gloo."""
 
     @functools.wraps(method)
-    def placed(self: Any, *args: Any) -> Any:
+    def placed(self: Any, *args: Any) -> object:
         if self.of_host is not None and are_of_host(args):
             return getattr(self.of_host, method.__name__)(*args)
         return method(self, *args)

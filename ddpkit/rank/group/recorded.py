@@ -61,7 +61,7 @@ class RecordedGroup(dist.ProcessGroup):
         self.of_host: RecordedGroup | None = None  # used if the user has asked for two backends
         if recorder.groups is not None:  # kept open, because peers may wait in a destroyed group
             recorder.groups.append(self)
-        self._buckets: dict[Any, Known] = {}  # buckets of DDP's reducer
+        self._buckets: dict[object, Known] = {}  # buckets of DDP's reducer
         self._batch: list[RecordedCall] | None = None  # NCCL's messages that are posted as one
         self.answers_as = "gloo" if on_gpu is None else "nccl"  # the backend that was asked for
         # c10d stores a group's name in its backends: device meshes and functional collectives ask
@@ -366,7 +366,7 @@ def _forward(method: str) -> Any:
     return collective
 
 
-def _forward_pairs(method: str) -> Any:
+def _forward_pairs(method: str) -> object:
     def collective(self: RecordedGroup, *args: Any, **kwargs: Any) -> Work:
         return self._pairwise(PAIRWISE[method], *args, **kwargs)
 
@@ -375,7 +375,7 @@ def _forward_pairs(method: str) -> Any:
 
 
 def _refuse(method: str) -> Any:
-    def refused(self: RecordedGroup, *args: Any, **kwargs: Any) -> Any:
+    def refused(self: RecordedGroup, *args: Any, **kwargs: Any) -> object:
         raise RuntimeError(f"ddpkit's process groups do not support {method}: {REFUSED[method]}")
 
     refused.__name__ = method

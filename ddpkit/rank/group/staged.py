@@ -49,7 +49,7 @@ class Landing(NamedWork):
     def is_success(self) -> bool:
         return bool(self._inner.is_success())
 
-    def exception(self) -> Any:
+    def exception(self) -> object:
         return self._inner.exception()
 
     def get_future(self) -> Any:

@@ -32,8 +32,8 @@ EXCHANGES = ("alltoall_base", "all_to_all_single")
 
 
 def carried_for(
-    method: str, args: tuple[Any, ...], call: Call
-) -> tuple[tuple[Any, ...], list[torch.Tensor]]:
+    method: str, args: tuple[object, ...], call: Call
+) -> tuple[tuple[object, ...], list[torch.Tensor]]:
     """Return the arguments for gloo, and a list of the tensors that small tensors replace in gloo.
 
     The list is empty if gloo moves the tensors themselves. The results of a call are marked as not
@@ -54,7 +54,7 @@ def carried_for(
     return (args, []) if short is None else (short, results or tensors)
 
 
-def _is_large(method: str, args: tuple[Any, ...], call: Call) -> bool:
+def _is_large(method: str, args: tuple[object, ...], call: Call) -> bool:
     """True if the tensors of a call are so large that gloo does not move them."""
     first = arguments.tensor(args)
     if first is None:
@@ -67,7 +67,7 @@ def _is_large(method: str, args: tuple[Any, ...], call: Call) -> bool:
     return not (first.dtype is torch.uint8 and sends_an_object(sys._getframe(1)))
 
 
-def _short(method: str, args: tuple[Any, ...], size: int) -> tuple[Any, ...] | None:
+def _short(method: str, args: tuple[Any, ...], size: int) -> tuple[object, ...] | None:
     """Return arguments with one element for each part; None if gloo would refuse the sizes.
 
     size  the number of ranks in the group
@@ -94,7 +94,7 @@ def _alike(tensors: Any) -> bool:
     return len({each.numel() for each in tensors}) <= 1
 
 
-def _of_one_element(value: Any) -> Any:
+def _of_one_element(value: object) -> object:
     if isinstance(value, torch.Tensor):
         return value.new_empty(1)
     if isinstance(value, list):
@@ -111,11 +111,13 @@ class Uncarried:
     the call, as gloo's own handle would.
     """
 
-    def __init__(self, inner: Any, results: Sequence[torch.Tensor], args: tuple[Any, ...]) -> None:
+    def __init__(
+        self, inner: object, results: Sequence[torch.Tensor], args: tuple[Any, ...]
+    ) -> None:
         self._inner, self.results, self._args = inner, list(results), args
 
     def result(self) -> list[torch.Tensor]:
         return self.results
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> object:
         return getattr(self._inner, name)

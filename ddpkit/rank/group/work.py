@@ -60,7 +60,7 @@ class NamedWork(Work):
         """Make the current stream wait for the operation."""
         self.wait()
 
-    def get_future_result(self) -> Any:
+    def get_future_result(self) -> object:
         """Return a future of 0, the number of `WorkResult.SUCCESS`: gloo has no such future."""
         return self.get_future().then(lambda _: 0)
 
@@ -124,7 +124,7 @@ class RecordedWork(NamedWork):
     def is_success(self) -> bool:
         return bool(self._inner.is_success())
 
-    def exception(self) -> Any:
+    def exception(self) -> object:
         return self._inner.exception()
 
     def get_future(self) -> Any:
@@ -160,7 +160,7 @@ class AllOf(NamedWork):
     def is_success(self) -> bool:
         return all(work.is_success() for work in self._works)
 
-    def exception(self) -> Any:
+    def exception(self) -> object:
         return next((error for work in self._works if (error := work.exception())), None)
 
     def get_future(self) -> Any:

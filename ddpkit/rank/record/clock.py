@@ -9,9 +9,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
 from ddpkit.trace.span import LAUNCHED, OF_DEVICE, QUEUE, Span
+
+if TYPE_CHECKING:
+    import torch
 
 ANCHOR_AFTER = 1_000_000_000  # ns
 TRIES = 5
@@ -72,7 +75,7 @@ class Anchor:
             self.host_ns, self.since = self.since.ns_of(self.event), None
         return self.host_ns
 
-    def ns_of(self, event: Any) -> int:
+    def ns_of(self, event: torch.cuda.Event) -> int:
         """Return the time of a later event, in ns; wait for both events."""
         begun = self.ns()
         self.event.synchronize()

@@ -63,14 +63,14 @@ def lay_the_way() -> None:
     """
 
     @functools.wraps(_way.leads_to)
-    def call(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
+    def call(module: torch.nn.Module, *args: object, **kwargs: object) -> Any:
         return _way.leads_to(module, *args, **kwargs)
 
     torch.nn.Module.__call__ = call  # type: ignore[method-assign]
     _way.laid = True
 
 
-def _replace(stack: ExitStack, home: Any, name: str, timed: Callable[..., Any]) -> None:
+def _replace(stack: ExitStack, home: object, name: str, timed: Callable[..., object]) -> None:
     original = getattr(home, name)
     setattr(home, name, timed(original))
     stack.callback(setattr, home, name, original)
@@ -92,13 +92,13 @@ class _Compute:
         recorder = self.recorder
         return bool(self.depth or recorder.backward or self.stepping or recorder.spans_open)
 
-    def timed_forward(self, original: Callable[..., Any]) -> Callable[..., Any]:
+    def timed_forward(self, original: Callable[..., object]) -> Callable[..., object]:
         """Return a `__call__` that records each leaf module and each outermost module."""
         hooked, hook = self.hooked, self._hook
         add, now = self.recorder.log.add, self.recorder.clock.now
 
         @functools.wraps(original)
-        def call(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
+        def call(module: torch.nn.Module, *args: object, **kwargs: object) -> Any:
             for parameter in own_parameters(module).values():
                 if id(parameter) not in hooked:
                     hook(parameter)
@@ -124,7 +124,7 @@ class _Compute:
     def _forget(self, key: int, _: ref[torch.Tensor]) -> None:
         self.hooked.pop(key, None)
 
-    def swapping(self, original: Callable[..., Any]) -> Callable[..., Any]:
+    def swapping(self, original: Callable[..., object]) -> Callable[..., object]:
         """Return a `swap_tensors` that first drops hooks and weak references.
 
         torch refuses to swap a tensor that has a weak reference. `Module.to` and `to_empty` swap
@@ -141,7 +141,7 @@ class _Compute:
 
         return swap
 
-    def _hook_first(self, parameter: torch.nn.Parameter) -> Any:
+    def _hook_first(self, parameter: torch.nn.Parameter) -> object:
         """Put ddpkit's hook before all other hooks of a parameter, such as DDP's.
 
         So ddpkit records that a gradient is ready before DDP sends the gradient.
@@ -164,11 +164,11 @@ class _Compute:
 
         return ready
 
-    def timed_backward(self, original: Callable[..., Any]) -> Callable[..., Any]:
+    def timed_backward(self, original: Callable[..., object]) -> Callable[..., object]:
         recorder, now, called = self.recorder, self.now, original.__name__
 
         @functools.wraps(original)
-        def backward(*args: Any, **kwargs: Any) -> Any:
+        def backward(*args: object, **kwargs: object) -> Any:
             if recorder.backward is not None:  # a backward inside a backward, as in checkpointing
                 return original(*args, **kwargs)
             recorder.backward = Backward(user_call(sys._getframe(1), called), now())
@@ -180,11 +180,11 @@ class _Compute:
 
         return backward
 
-    def step_begins(self, optimizer: Any, *_: Any) -> None:
+    def step_begins(self, optimizer: torch.optim.Optimizer, *_: object) -> None:
         self._forget_step(id(optimizer))  # if an earlier step of this optimizer has raised
         self.stepping.append((id(optimizer), self.now()))
 
-    def step_ends(self, optimizer: Any, *_: Any) -> None:
+    def step_ends(self, optimizer: object, *_: object) -> None:
         """Record a step, unless it runs inside another optimizer's step (sharded optimizers)."""
         start = self._forget_step(id(optimizer))
         if start is not None and not self.stepping:

@@ -20,7 +20,6 @@ each kind of operation.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from ddpkit.rank.record.clock import Moment
 from ddpkit.rank.record.log import Log
@@ -36,9 +35,9 @@ class LooseOperations:
         self._start: Moment = 0
         self._end = 0
         self._moment: Callable[[], Moment] | None = None  # on a device: returns the present moment
-        self._ns: dict[Any, int] = {}  # total time of each kind of operation
+        self._ns: dict[object, int] = {}  # total time of each kind of operation
 
-    def add(self, operation: Any, start: int, ns: int) -> None:
+    def add(self, operation: object, start: int, ns: int) -> None:
         """Add an operation of torch that began at `start` and took `ns`."""
         if self._is_covered():
             return
@@ -48,7 +47,7 @@ class LooseOperations:
         self._end = start + ns
         self._ns[operation] = self._ns.get(operation, 0) + ns
 
-    def launch(self, operation: Any, ns: int, moment: Callable[[], Moment]) -> None:
+    def launch(self, operation: object, ns: int, moment: Callable[[], Moment]) -> None:
         """Record, before its launch, an operation that takes a device `ns`."""
         if self._is_covered():
             self.close()

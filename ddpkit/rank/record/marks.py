@@ -6,20 +6,24 @@ import functools
 import inspect
 import warnings
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
-from typing import Any, ParamSpec
+from typing import TYPE_CHECKING, ParamSpec, TypeAlias
 
 from ddpkit.rank.record.recorder import current, now_here
 
+if TYPE_CHECKING:
+    from contextlib import _GeneratorContextManager
+
 P = ParamSpec("P")
+Block: TypeAlias = "_GeneratorContextManager[None]"
 
 
-def _warns_without_with(blocks: Callable[P, Any]) -> Callable[P, Any]:
+def _warns_without_with(blocks: Callable[P, Block]) -> Callable[P, Block]:
     """Return `blocks` with a warning for a caller that forgets `with` (`span("x")` alone)."""
 
     @functools.wraps(blocks)
-    def made(*args: P.args, **kwargs: P.kwargs) -> Any:
+    def made(*args: P.args, **kwargs: P.kwargs) -> Block:
         block = blocks(*args, **kwargs)
         weakref.finalize(block, _warn_if_unused, blocks.__name__, block.gen).atexit = False
         return block
@@ -27,7 +31,7 @@ def _warns_without_with(blocks: Callable[P, Any]) -> Callable[P, Any]:
     return made
 
 
-def _warn_if_unused(name: str, body: Any) -> None:
+def _warn_if_unused(name: str, body: Generator[None, None, None]) -> None:
     if inspect.getgeneratorstate(body) == inspect.GEN_CREATED:
         said = f"{name}(...) alone marks nothing: write `with ddpkit.{name}(...):` and the work"
         warnings.warn(said, stacklevel=3)

@@ -17,12 +17,15 @@ import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
 from ddpkit.rank.record.recorder import Recorder
+
+if TYPE_CHECKING:
+    from torch import nn
 
 WRAPS = "__init__"  # DDP's method
 
@@ -34,7 +37,7 @@ def watched(recorder: Recorder) -> Iterator[None]:
     models = _Models(recorder)
 
     @functools.wraps(original)
-    def init(ddp: Any, *args: Any, **kwargs: Any) -> None:
+    def init(ddp: nn.parallel.DistributedDataParallel, *args: object, **kwargs: object) -> None:
         original(ddp, *args, **kwargs)
         models.wrapped(ddp)
 
@@ -49,9 +52,9 @@ class _Models:
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
         self._counts: Counter[str] = Counter()  # the number of models, by group
-        self._first: weakref.ref[Any] | None = None  # the only model so far, without hooks
+        self._first: weakref.ref[object] | None = None  # the only model so far, without hooks
 
-    def wrapped(self, ddp: Any) -> None:
+    def wrapped(self, ddp: nn.parallel.DistributedDataParallel) -> None:
         """Give a model a number. From the second model on, put hooks on all models' gradients."""
         try:
             name = ddp.process_group.group_name

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ddpkit.protocol.blackbox import MAKING, BlackBox, encode
 from ddpkit.protocol.call import Call
@@ -30,6 +30,9 @@ from ddpkit.rank.record.threads import since
 from ddpkit.rank.where import user_call
 from ddpkit.trace import MemoryLevel, Span
 
+if TYPE_CHECKING:
+    import torch.distributed as dist
+
 
 @dataclass(slots=True, eq=False)
 class Known:
@@ -43,10 +46,10 @@ class Known:
 class Watch(Protocol):
     """A listener that is told of each Work's post and wait, such as `group.in_flight.InFlight`."""
 
-    def posted(self, work: Any, what: Call, payload: Any) -> None:
+    def posted(self, work: dist.Work, what: Call, payload: object) -> None:
         """Record a new Work, and the tensors of its operation."""
 
-    def over(self, work: Any) -> None:
+    def over(self, work: dist.Work) -> None:
         """Record that code has waited for a Work."""
 
 
@@ -173,7 +176,7 @@ class Recorder:
         if not call.done:
             call.done = self.now(call)
 
-    def teller(self, call: RecordedCall) -> Callable[[Any], None]:
+    def teller(self, call: RecordedCall) -> Callable[[object], None]:
         """Return a function that gloo's thread calls to record the end of a call.
 
         The function is short: it holds the GIL, which the backward needs, and gloo's thread has
@@ -181,7 +184,7 @@ class Recorder:
         """
         now = self.clock.now if call.on_gpu else time.perf_counter_ns
 
-        def ended(_: Any) -> None:
+        def ended(_: object) -> None:
             if not call.done:
                 call.done = now()
             if not this_thread.keeps_state:

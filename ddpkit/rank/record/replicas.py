@@ -36,6 +36,8 @@ from ddpkit.protocol.replica import Fingerprints, Prints, Replica
 from ddpkit.rank.record.recorder import Recorder
 
 if TYPE_CHECKING:
+    from torch import nn
+
     from ddpkit.rank.emulation.machine import Machine
 
 ATTRIBUTE = "_ddpkit_witness"  # name of the attribute with a witness
@@ -96,7 +98,7 @@ class Replicas:
 
     def _hooked(self, original: Callable[..., None]) -> Callable[..., None]:
         @functools.wraps(original)
-        def register(ddp: Any, state: object, hook: Any) -> None:
+        def register(ddp: nn.parallel.DistributedDataParallel, state: object, hook: object) -> None:
             original(ddp, state, hook)
             if (witness := vars(ddp).get(ATTRIBUTE)) is not None:
                 witness.may_differ |= not _averages(hook)
@@ -105,13 +107,13 @@ class Replicas:
 
     def _init(self, original: Callable[..., None]) -> Callable[..., None]:
         @functools.wraps(original)
-        def init(ddp: Any, *args: Any, **kwargs: Any) -> None:
+        def init(ddp: nn.parallel.DistributedDataParallel, *args: object, **kwargs: object) -> None:
             original(ddp, *args, **kwargs)
             self._take_ddp(ddp)
 
         return init
 
-    def _take_ddp(self, ddp: Any) -> None:
+    def _take_ddp(self, ddp: nn.parallel.DistributedDataParallel) -> None:
         ignored = ddp.parameters_to_ignore
         named = [(n, p) for n, p in ddp.module.named_parameters() if n not in ignored]
         self._in_ddp.update(map(id, ddp.module.parameters()))
@@ -123,7 +125,7 @@ class Replicas:
             ddp, Replica("DDP", tuple(n for n, _ in named), members=members), [p for _, p in named]
         )
 
-    def _step_begins(self, optimizer: Any, *_: Any) -> None:
+    def _step_begins(self, optimizer: Any, *_: object) -> None:
         if ATTRIBUTE in vars(optimizer):
             return
         tensors = [p for group in optimizer.param_groups for p in group["params"]]
@@ -134,7 +136,7 @@ class Replicas:
         matrices = tuple(each.dim() > 1 for each in tensors)
         self._take(optimizer, Replica(kind, names, matrices), tensors)
 
-    def _take(self, owner: Any, replica: Replica, tensors: Sequence[Any]) -> None:
+    def _take(self, owner: object, replica: Replica, tensors: Sequence[object]) -> None:
         vars(owner)[ATTRIBUTE] = None
         if len(self.found) == MOST or not all(_is_plain(each) for each in tensors) or not tensors:
             return
@@ -147,7 +149,7 @@ class Replicas:
         self.found.append(replica)
         self._witnesses.add(witness)
 
-    def _step_ends(self, *_: Any) -> None:
+    def _step_ends(self, *_: object) -> None:
         self._steps += 1
         assert self._recorder.box is not None
         before, self._calls = self._calls, self._recorder.box.calls_written
@@ -177,7 +179,7 @@ class Replicas:
             return tuple(map(fingerprint, tensors))
 
 
-def _averages(hook: Any) -> bool:
+def _averages(hook: object) -> bool:
     """True if a DDP hook is one of torch's hooks that average gradients.
 
     With other hooks, the ranks' models may differ.
