@@ -7,7 +7,7 @@ import traceback
 from bdb import BdbQuit
 from dataclasses import replace
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING
 
 import cloudpickle
 
@@ -17,13 +17,16 @@ from ddpkit.rank.keyboard import NO_DEBUGGER
 from ddpkit.source import is_user_file
 from ddpkit.torch_private import NOT_ONESELF
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 DEEP, MANY = 5, 5  # limits of a report: causes of causes, and exceptions of one group
 
 
 class UnsendableResultError(Exception):
     """Raised if the function has returned, but its result cannot be pickled."""
 
-    def __init__(self, function: Any, result: Any, error: Exception) -> None:
+    def __init__(self, function: Callable[..., object], result: object, error: Exception) -> None:
         super().__init__(
             f"the function returned a {type(result).__name__} that cannot be sent back "
             f"({type(error).__name__}: {error}). Return tensors, numbers, strings, lists or dicts."

@@ -16,7 +16,6 @@ import math
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from typing import Any
 
 import torch.distributed.rpc as torch_rpc
 
@@ -41,11 +40,11 @@ def met_in_emulated_time() -> Iterator[None]:
 
 def _aside(original: Callable[..., object]) -> Callable[..., object]:
     @functools.wraps(original)
-    def meet(*args: object, **kwargs: object) -> Any:
+    def meet(*args: object, **kwargs: object) -> object:
         emulated = machine.current()
         if emulated is None or not emulated.runs or emulated.clocks.mine.is_later:
             return original(*args, **kwargs)
-        ended: list[Callable[[], Any]] = []
+        ended: list[Callable[[], object]] = []
 
         def run() -> None:
             try:

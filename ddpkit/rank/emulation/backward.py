@@ -15,6 +15,8 @@ from ddpkit.rank.record.clock import Ends
 if TYPE_CHECKING:
     from torch import nn
 
+    from ddpkit.rank.record.call import RecordedCall
+
 if TYPE_CHECKING:  # the imports load a part of torch that not every machine needs
     from ddpkit.rank.emulation.device import Device
     from ddpkit.rank.emulation.memory import Memory
@@ -23,7 +25,7 @@ if TYPE_CHECKING:  # the imports load a part of torch that not every machine nee
 class Awaited(Ends, Protocol):
     """An operation whose future has been requested by DDP's reducer or by other code."""
 
-    call: Any  # the record of the operation
+    call: RecordedCall  # the record of the operation
     answer: Any  # the timekeeper's answer after the first wait; None before
 
     @property
@@ -100,7 +102,7 @@ class EmulatedBackward:
         """Return a `backward` that, at its end, adds the reducer's hidden waits to the clock."""
 
         @functools.wraps(original)
-        def backward(*args: object, **kwargs: object) -> Any:
+        def backward(*args: object, **kwargs: object) -> object:
             if self._taken is not None or self._clocks.mine is not self._clocks.main:
                 return original(*args, **kwargs)
             self._taken = []

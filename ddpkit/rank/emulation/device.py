@@ -28,7 +28,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from itertools import count
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import torch
 
@@ -303,7 +303,7 @@ class Device:
         if not self.reads(tensor):
             self.wait()
 
-    def synchronize(self, *_: Any) -> None:
+    def synchronize(self, *_: object) -> None:
         """Make the host wait for all launches."""
         self.wait(self.queues.everything(), "synchronize")
         self._take_everything()

@@ -150,7 +150,7 @@ class Machine:
     # The program of a rank
 
     @contextmanager
-    def noting(self) -> Iterator[list[list[object]]]:
+    def noting(self) -> Iterator[list[list[Any]]]:
         """A block that yields a list, and adds every step of the main thread's clock to the list.
 
         The list is the program of the block. It stays empty unless compute is counted.

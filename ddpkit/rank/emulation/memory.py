@@ -21,7 +21,6 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from itertools import groupby
-from typing import Any
 
 import torch
 from torch.nn.modules.module import (
@@ -57,7 +56,7 @@ class Memory:
         self._changes: list[tuple[Moment, Held, int]] = []
         self._base = dict.fromkeys(MEMORY_KINDS, 0)  # sums of the changes that are no longer kept
         self._seen_parameters: dict[int, weakref.ref[torch.Tensor]] = {}
-        self._optimizers: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._optimizers: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
         self.steps = False  # True while an optimizer steps
         self._lock = threading.RLock()  # gloo's threads free tensors that they have carried
 

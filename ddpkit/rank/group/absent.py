@@ -8,7 +8,7 @@ counts each running rank once for itself and once for each of its copies.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -18,7 +18,10 @@ from ddpkit.rank.group.believed import GATHERS, SCATTERS
 from ddpkit.rank.group.staged import Landing
 from ddpkit.rank.record.call import RecordedCall
 
-Start = Callable[..., object]  # `direct.Direct.start`
+if TYPE_CHECKING:
+    import torch.distributed as dist
+
+Start = Callable[..., Any]  # `direct.Direct.start`
 LISTS_OF_PARTS = {"allgather": 0, "allgather_coalesced": 0, "gather": 0, "alltoall": 0}
 EXCHANGES = ("alltoall_base", "all_to_all_single")
 REDUCES = ("allreduce", "allreduce_coalesced", "reduce", "reduce_scatter", *SCATTERS)
@@ -58,7 +61,7 @@ class Absent:
         The function passes only the running ranks' parts to gloo.
         """
 
-        def started(call: RecordedCall, method: str, *args: Any, **kwargs: Any) -> Any:
+        def started(call: RecordedCall, method: str, *args: object, **kwargs: object) -> object:
             given, copied = self._for_gloo(method, args)
             inner = start(call, method, *given, **kwargs)
             return Copying(inner, *copied, arguments.tensors(args[:1])) if copied[0] else inner
@@ -124,7 +127,7 @@ class Copying(Landing):
 
     def __init__(
         self,
-        inner: object,
+        inner: dist.Work,
         landing: list[torch.Tensor],
         tensors: list[torch.Tensor],
         results: Iterable[torch.Tensor],

@@ -73,7 +73,7 @@ class AskedGroups:
         pg_options: Any = None,
         *more: Any,
         **kwargs: Any,
-    ) -> Any:
+    ) -> object:
         """Make a recorded group. If ddpkit cannot record the backend, torch makes the group."""
         if backend and not self.is_ours(backend):  # torch makes groups of backend "fake" for itself
             return self._new_group(ranks, timeout, backend, pg_options, *more, **kwargs)
@@ -106,7 +106,10 @@ class AskedGroups:
         return str(dist.distributed_c10d.BackendConfig(dist.Backend(self._asked(group))))
 
     def monitored_barrier(
-        self, group: Any = None, timeout: object = None, wait_all_ranks: bool = False
+        self,
+        group: dist.ProcessGroup | None = None,
+        timeout: object = None,
+        wait_all_ranks: bool = False,
     ) -> None:
         """Make a plain barrier, because ddpkit monitors every barrier.
 

@@ -41,7 +41,7 @@ def asked_for(backend: str | None) -> Iterator[None]:
         _asked = None
 
 
-def join(mine: Assignment, store: Any, times: int = 1, name: str = "") -> None:
+def join(mine: Assignment, store: dist.Store, times: int = 1, name: str = "") -> None:
     """Join the default process group of the run, for the first time or after leaving the group.
 
     times  1 for the first time, 2 for the second, and so on
@@ -101,7 +101,9 @@ def _make_queues(options: Any, _: object = None, *, on_gpu: bool = False) -> Rec
     return group
 
 
-def _make(options: Any, store: Any, described: str = "", *, on_gpu: bool = False) -> RecordedGroup:
+def _make(
+    options: Any, store: dist.Store, described: str = "", *, on_gpu: bool = False
+) -> RecordedGroup:
     """Return a recorded group of ranks that connect through `store`.
 
     `described` is the last part of the group's name.
@@ -139,7 +141,7 @@ def _make(options: Any, store: Any, described: str = "", *, on_gpu: bool = False
         with by_the_kit():
             return started(dist.ProcessGroupGloo(apart, rank, size, options.timeout))
 
-    def started(inner: object) -> Any:
+    def started(inner: dist.ProcessGroupGloo) -> Any:
         start = Direct(inner).start
         return start if of_absent is None else of_absent.around(start)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -14,16 +14,21 @@ from ddpkit.rank.group.methods import RENAMED
 from ddpkit.rank.group.work import NamedWork
 from ddpkit.rank.record.call import RecordedCall
 
+if TYPE_CHECKING:
+    import torch.distributed as dist
+
 SCATTERS = ("reduce_scatter", *INTO_ONE)
 
 
 class Direct:
     """Starts operations on a group of gloo or NCCL. An operation ends when the backend is done."""
 
-    def __init__(self, inner: Any, on_gpu: Any = None) -> None:
+    def __init__(
+        self, inner: dist.ProcessGroupGloo, on_gpu: dist.ProcessGroupNCCL | None = None
+    ) -> None:
         self._inner, self._on_gpu = inner, on_gpu
 
-    def start(self, call: RecordedCall, method: str, *args: Any, **kwargs: Any) -> Any:
+    def start(self, call: RecordedCall, method: str, *args: Any, **kwargs: object) -> Any:
         """Call the group's method, and return its Work. `call` is the record of the operation."""
         group = self._on_gpu if call.on_gpu else self._inner
         found = getattr(group, method, None) or getattr(group, RENAMED[method])
@@ -38,7 +43,7 @@ class Direct:
 class Scattered(NamedWork):
     """A Work for gloo's reduce_scatter with a future and a result, which gloo's own Work lacks."""
 
-    def __init__(self, inner: Any, outputs: list[torch.Tensor]) -> None:
+    def __init__(self, inner: dist.Work, outputs: list[torch.Tensor]) -> None:
         super().__init__()
         self._inner, self._outputs = inner, outputs
         self._future: torch.futures.Future[list[torch.Tensor]] | None = None
@@ -61,7 +66,7 @@ class Scattered(NamedWork):
     def synchronize(self) -> None:
         self._inner.synchronize()
 
-    def get_future(self) -> Any:
+    def get_future(self) -> torch.futures.Future[list[torch.Tensor]]:
         """Return a future of the outputs; a new thread waits for gloo, and then sets the future."""
         if self._future is None:
             future: Any = torch.futures.Future()

@@ -41,7 +41,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
 from torch.distributed import Work
@@ -58,6 +58,9 @@ from ddpkit.rank.group.recorded import RecordedGroup, is_reducer
 from ddpkit.rank.record.call import RecordedCall
 from ddpkit.rank.record.recorder import Recorder
 
+if TYPE_CHECKING:
+    import torch.distributed as dist
+
 Start: TypeAlias = Callable[..., Any]  # (call, method, *args): `direct.Direct.start`
 CALLBACKS = "callbacks"  # part of the name of the callbacks' group
 
@@ -67,7 +70,7 @@ class EmulatedGroup(RecordedGroup):
 
     def __init__(
         self,
-        inner: object,
+        inner: dist.ProcessGroupGloo,
         start: Start,
         name: str,
         members: tuple[int, ...],
@@ -140,11 +143,11 @@ class EmulatedGroup(RecordedGroup):
             call.work = None
         return EmulatedWork(inner, call, self._recorder, self._machine)
 
-    def _tell_when_done(self, inner: Any, call: RecordedCall) -> None:
+    def _tell_when_done(self, inner: Work, call: RecordedCall) -> None:
         """Do nothing, because the timekeeper knows when the operation ends."""
 
     def _emulated(
-        self, call: RecordedCall, method: str, *args: Any, **kwargs: Any
+        self, call: RecordedCall, method: str, *args: Any, **kwargs: object
     ) -> EmulatedOperation:
         """Tell the timekeeper of an operation, and hand it to gloo.
 

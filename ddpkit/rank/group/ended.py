@@ -11,7 +11,6 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -66,7 +65,7 @@ class EndedCollective:
     def __init__(self, results: Sequence[torch.Tensor]) -> None:
         self._results = list(results)
 
-    def wait(self, *_: Any) -> bool:
+    def wait(self, *_: object) -> bool:
         return True
 
     def is_completed(self) -> bool:

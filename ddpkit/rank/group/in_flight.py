@@ -53,7 +53,7 @@ class Owned:
     """An operation under way, and the memory that it reads and writes."""
 
     what: Call
-    work: weakref.ref[Any]
+    work: weakref.ref[dist.Work]
     reads: list[torch.Tensor]
     writes: list[torch.Tensor]
 
@@ -72,7 +72,7 @@ class InFlight(PlainMode):
         super().__init__()
         self._rank, self._users_only = rank, users_only
         self._owned: dict[int, Owned] = {}  # work's number -> its tensors
-        self._numbers: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+        self._numbers: weakref.WeakKeyDictionary[dist.Work, int] = weakref.WeakKeyDictionary()
         self._counter = itertools.count(1)  # safe for threads that post at the same time
         self._thread = threading.get_ident()
 
@@ -120,7 +120,7 @@ class InFlight(PlainMode):
 
 def _arguments(
     func: Any, args: tuple[object, ...], kwargs: dict[str, object]
-) -> Iterator[tuple[Any, bool]]:
+) -> Iterator[tuple[torch.Tensor, bool]]:
     """Yield each tensor that an operation reads or writes, with True if the tensor is written."""
     if func.namespace != "aten" or torch_private.schema_of(func).name.split("::")[-1].startswith(
         SHAPE_ONLY

@@ -18,7 +18,7 @@ from ddpkit import torch_private
 from ddpkit.rank.group import arguments
 
 
-def make(options: Any) -> object:
+def make(options: Any) -> dist.ProcessGroupNCCL:
     """Return a new NCCL group with the options of the recorded group's gloo group."""
     torch_private.require(torch_private.Feature.NCCL)
     settings = dist.ProcessGroupNCCL.Options()

@@ -23,6 +23,9 @@ from ddpkit.rank.record.call import RecordedCall
 from ddpkit.rank.record.clock import DeviceMoment
 from ddpkit.rank.record.recorder import Recorder
 
+if TYPE_CHECKING:
+    import torch.distributed as dist
+
 if TYPE_CHECKING:  # the import loads a part of torch that only machines with a device need
     from ddpkit.rank.emulation.device import Device
     from ddpkit.rank.emulation.held import Held
@@ -94,7 +97,7 @@ class EmulatedOperation:
         self._in_gloo = Carried(memory.tensors_in(given), memory.tensors_in(args[:1]))
         return given
 
-    def started_by_gloo(self, handle: Any) -> None:
+    def started_by_gloo(self, handle: dist.Work) -> None:
         """Store gloo's handle of the started operation."""
         results, args = self._uncarried
         self.inner = Uncarried(handle, results, args) if results else handle

@@ -45,12 +45,12 @@ class RecordedGroup(dist.ProcessGroup):
 
     def __init__(
         self,
-        inner: Any,
+        inner: dist.ProcessGroupGloo,
         start: Callable[..., Any],
         name: str,
         members: tuple[int, ...],
         recorder: Recorder,
-        on_gpu: Any = None,
+        on_gpu: dist.ProcessGroupNCCL | None = None,
         running: tuple[int, ...] = (),
         described: str = "",
     ) -> None:
@@ -91,7 +91,7 @@ class RecordedGroup(dist.ProcessGroup):
         return self.answers_as
 
     @property
-    def options(self) -> Any:
+    def options(self) -> object:
         """The options of the inner backend, an attribute that torch's own groups have."""
         return (self._on_gpu or self._inner).options
 
@@ -101,7 +101,7 @@ class RecordedGroup(dist.ProcessGroup):
         return self._name
 
     @by_place
-    def _collective(self, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Work:
+    def _collective(self, method: str, args: tuple[Any, ...], kwargs: dict[str, object]) -> Work:
         op = COLLECTIVES[method]
         as_nccl = self._as_nccl(args)
         strides = layout.order(op, args, as_nccl)
@@ -133,8 +133,8 @@ class RecordedGroup(dist.ProcessGroup):
         base: str,
         outputs: list[torch.Tensor],
         inputs: list[torch.Tensor],
-        *options: Any,
-        **kwargs: Any,
+        *options: object,
+        **kwargs: object,
     ) -> Work:
         """Start `base` on each pair. Raises ValueError if the two lists differ in length."""
         pairs = zip(outputs, inputs, strict=True)
@@ -142,7 +142,7 @@ class RecordedGroup(dist.ProcessGroup):
         return works[0] if len(works) == 1 else AllOf(works)
 
     def _exchange(
-        self, outputs: list[torch.Tensor], inputs: list[torch.Tensor], *rest: Any
+        self, outputs: list[torch.Tensor], inputs: list[torch.Tensor], *rest: object
     ) -> Work:
         """Post an all_to_all of unequal tensors; gloo gets them as parts of two vectors."""
         takes, sends = ([each.numel() for each in tensors] for tensors in (outputs, inputs))
@@ -155,7 +155,7 @@ class RecordedGroup(dist.ProcessGroup):
         )
 
     def _broadcasts(
-        self, outputs: list[list[torch.Tensor]], inputs: list[torch.Tensor], *_: Any
+        self, outputs: list[list[torch.Tensor]], inputs: list[torch.Tensor], *_: object
     ) -> Work:
         """Post an all_gather of unequal tensors as NCCL does: a broadcast from each rank."""
         works = []
@@ -166,7 +166,7 @@ class RecordedGroup(dist.ProcessGroup):
             works.append(self._collective("broadcast", ([output], options), {}))
         return AllOf(works)
 
-    def allreduce(self, *args: Any, **kwargs: Any) -> Work:
+    def allreduce(self, *args: Any, **kwargs: object) -> Work:
         """Post an all_reduce, with little Python code for calls by DDP's reducer.
 
         The reducer waits in C++ for the work's future, and no Python code sees this wait.
@@ -263,7 +263,7 @@ class RecordedGroup(dist.ProcessGroup):
         call = self._posted_message("recv", tensors, tag=tag)
         return self._started(self._begun(call, "recv_anysource", tensors, tag), call, tensors)
 
-    def _begun(self, call: RecordedCall, method: str, *args: Any, **kwargs: Any) -> Any:
+    def _begun(self, call: RecordedCall, method: str, *args: object, **kwargs: object) -> Any:
         """Return the result of `start`; forget a call that the backend refuses."""
         try:
             if self.answers_as == "nccl" and self._on_gpu is None:
@@ -277,7 +277,7 @@ class RecordedGroup(dist.ProcessGroup):
         self._recorder.made(call)
         return inner
 
-    def _as_nccl(self, args: Any) -> bool:
+    def _as_nccl(self, args: object) -> bool:
         """True if NCCL's rules hold for a call: with both backends, gloo gets the CPU tensors."""
         if self.has_nccl:
             return arguments.on_gpu(arguments.tensor(args), None)
@@ -332,14 +332,14 @@ class RecordedGroup(dist.ProcessGroup):
             known = self._buckets[key] = self._recorder.know(what)
         return self._recorder.post(known, self.has_nccl and bucket.is_cuda)
 
-    def _tell_when_done(self, inner: Any, call: RecordedCall) -> None:
+    def _tell_when_done(self, inner: Work, call: RecordedCall) -> None:
         if isinstance(inner, Scattered):  # the wait notes the end: a future would cost a thread
             return
         future = inner.get_future()
         call.future = future
         future.add_done_callback(self._recorder.teller(call))
 
-    def _started(self, inner: Any, call: RecordedCall, payload: Any = ()) -> Work:
+    def _started(self, inner: Work | None, call: RecordedCall, payload: object = ()) -> Work:
         if inner is None and self._batch is not None:
             self._batch.append(call)
             return InStream()
@@ -353,20 +353,20 @@ class RecordedGroup(dist.ProcessGroup):
             watch.posted(work, call.what, payload)
         return work
 
-    def _work(self, inner: Any, call: RecordedCall) -> Work:
+    def _work(self, inner: Work, call: RecordedCall) -> Work:
         """Return the Work that the caller gets for a started operation."""
         return RecordedWork(inner, call, self._recorder)
 
 
-def _forward(method: str) -> Any:
-    def collective(self: RecordedGroup, *args: Any, **kwargs: Any) -> Work:
+def _forward(method: str) -> Callable[..., Work]:
+    def collective(self: RecordedGroup, *args: Any, **kwargs: object) -> Work:
         return self._collective(method, args, kwargs)
 
     collective.__name__ = method
     return collective
 
 
-def _forward_pairs(method: str) -> object:
+def _forward_pairs(method: str) -> Callable[..., Work]:
     def collective(self: RecordedGroup, *args: Any, **kwargs: Any) -> Work:
         return self._pairwise(PAIRWISE[method], *args, **kwargs)
 
@@ -374,8 +374,8 @@ def _forward_pairs(method: str) -> object:
     return collective
 
 
-def _refuse(method: str) -> Any:
-    def refused(self: RecordedGroup, *args: Any, **kwargs: Any) -> object:
+def _refuse(method: str) -> Callable[..., object]:
+    def refused(self: RecordedGroup, *args: object, **kwargs: object) -> object:
         raise RuntimeError(f"ddpkit's process groups do not support {method}: {REFUSED[method]}")
 
     refused.__name__ = method

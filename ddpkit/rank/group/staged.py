@@ -8,17 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from ddpkit import torch_private
 from ddpkit.rank.group.work import NamedWork
 
+if TYPE_CHECKING:
+    import torch.distributed as dist
+
 MESSAGES = ("send", "recv", "recv_anysource")
 
 
-def start(begin: Callable[..., Any], method: str, tensors: list[torch.Tensor], *rest: Any) -> Any:
+def start(
+    begin: Callable[..., dist.Work], method: str, tensors: list[torch.Tensor], *rest: object
+) -> dist.Work:
     """Begin a send or receive of GPU tensors through tensors of the host; return the Work."""
     if method == "send":
         return begin([tensor.detach().cpu() for tensor in tensors], *rest)
@@ -30,7 +35,7 @@ class Landing(NamedWork):
     """A message that is received in the host's memory; the wait copies it to the final tensors."""
 
     def __init__(
-        self, inner: Any, landing: list[torch.Tensor], tensors: list[torch.Tensor]
+        self, inner: dist.Work, landing: list[torch.Tensor], tensors: list[torch.Tensor]
     ) -> None:
         super().__init__()
         self._inner = inner

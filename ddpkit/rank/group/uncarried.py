@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -27,6 +27,9 @@ from ddpkit.protocol.not_computed import (
 from ddpkit.rank.callers import sends_an_object
 from ddpkit.rank.group import arguments
 from ddpkit.rank.group.believed import GATHERS, SCATTERS
+
+if TYPE_CHECKING:
+    import torch.distributed as dist
 
 EXCHANGES = ("alltoall_base", "all_to_all_single")
 
@@ -112,7 +115,7 @@ class Uncarried:
     """
 
     def __init__(
-        self, inner: object, results: Sequence[torch.Tensor], args: tuple[Any, ...]
+        self, inner: dist.Work, results: Sequence[torch.Tensor], args: tuple[Any, ...]
     ) -> None:
         self._inner, self.results, self._args = inner, list(results), args
 

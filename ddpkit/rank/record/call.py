@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ddpkit.protocol.call import Call
 from ddpkit.rank.record.clock import DeviceMoment, Moment, Read, stretch
 from ddpkit.trace import CHANGED, UNWAITED, Span
 from ddpkit.trace.span import LAUNCHED, QUEUED
+
+if TYPE_CHECKING:
+    import weakref
+
+    import torch
 
 
 @dataclass(slots=True, eq=False)
@@ -32,7 +37,8 @@ class RecordedCall:
     index: int = 0  # number of the call's entry in the black box
     from_anybody: bool = False  # a receive without a named source
     claimed: bool = False  # the work was waited for, seen to be done, or asked for a future
-    versions: Any = None  # versions of the call's tensors at the post: `rank.group.changed`
+    # versions of the call's tensors at the post: `rank.group.changed`
+    versions: list[tuple[weakref.ref[torch.Tensor], int]] | None = None
     own_now: Callable[[], int] | None = None  # clock of a call outside all streams of a device
     changed: bool = False  # the code changed a tensor before `claimed`
 

@@ -63,7 +63,7 @@ def lay_the_way() -> None:
     """
 
     @functools.wraps(_way.leads_to)
-    def call(module: torch.nn.Module, *args: object, **kwargs: object) -> Any:
+    def call(module: torch.nn.Module, *args: object, **kwargs: object) -> object:
         return _way.leads_to(module, *args, **kwargs)
 
     torch.nn.Module.__call__ = call  # type: ignore[method-assign]
@@ -82,7 +82,9 @@ class _Compute:
         self.depth = 0  # number of modules under way, one inside another
         self.now = recorder.clock.now
         self._numbers = count()
-        self.optimizers: WeakKeyDictionary[Any, int] = WeakKeyDictionary()  # a number for each
+        self.optimizers: WeakKeyDictionary[torch.optim.Optimizer, int] = (
+            WeakKeyDictionary()
+        )  # a number for each
         self.stepping: list[tuple[int, Moment]] = []  # id and start of optimizers, outer first
         # id of a parameter with ddpkit's hook -> the parameter, and the hook
         self.hooked: dict[int, tuple[ref[torch.Tensor], Any]] = {}
@@ -98,7 +100,7 @@ class _Compute:
         add, now = self.recorder.log.add, self.recorder.clock.now
 
         @functools.wraps(original)
-        def call(module: torch.nn.Module, *args: object, **kwargs: object) -> Any:
+        def call(module: torch.nn.Module, *args: object, **kwargs: object) -> object:
             for parameter in own_parameters(module).values():
                 if id(parameter) not in hooked:
                     hook(parameter)
@@ -168,7 +170,7 @@ class _Compute:
         recorder, now, called = self.recorder, self.now, original.__name__
 
         @functools.wraps(original)
-        def backward(*args: object, **kwargs: object) -> Any:
+        def backward(*args: object, **kwargs: object) -> object:
             if recorder.backward is not None:  # a backward inside a backward, as in checkpointing
                 return original(*args, **kwargs)
             recorder.backward = Backward(user_call(sys._getframe(1), called), now())
@@ -184,7 +186,7 @@ class _Compute:
         self._forget_step(id(optimizer))  # if an earlier step of this optimizer has raised
         self.stepping.append((id(optimizer), self.now()))
 
-    def step_ends(self, optimizer: object, *_: object) -> None:
+    def step_ends(self, optimizer: torch.optim.Optimizer, *_: object) -> None:
         """Record a step, unless it runs inside another optimizer's step (sharded optimizers)."""
         start = self._forget_step(id(optimizer))
         if start is not None and not self.stepping:

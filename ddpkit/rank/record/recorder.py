@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from ddpkit.protocol.blackbox import MAKING, BlackBox, encode
 from ddpkit.protocol.call import Call
@@ -74,7 +74,9 @@ class Recorder:
     moved: int = 0  # grows whenever a call is posted or done
     counted_ns: Callable[[], int] | None = None  # the main thread's clock, if compute is counted
     loose: LooseOperations | None = None  # operations outside modules, while compute is recorded
-    groups: list[Any] | None = None  # a list keeps the groups open until the process ends
+    groups: list[dist.ProcessGroup] | None = (
+        None  # a list keeps the groups open until the process ends
+    )
     limit: float | None = None  # seconds: the timeout of a script's default group
     model: int = 0  # the number of the DDP model with the newest gradient (`record.models`)
     has_joined: bool = False  # True once in the default process group; a script may never join
@@ -84,7 +86,7 @@ class Recorder:
     ends_are_late: bool = False  # on an emulated device: ends are not noted in their order
     host_now: Callable[[], Moment] = time.perf_counter_ns  # for calls on the CPU
     _queued: deque[RecordedCall] = field(default_factory=deque)  # logged, but perhaps not done
-    _numbers: dict[Any, list[int]] = field(default_factory=dict)
+    _numbers: dict[object, list[int]] = field(default_factory=dict)
     _free: dict[int, Moment] = field(default_factory=dict)  # thread -> end of its latest wait
     _main: int | None = threading.main_thread().ident
     _lock: threading.RLock = field(default_factory=threading.RLock)  # gloo's threads end calls

@@ -50,7 +50,9 @@ MOST = 64  # models
 class Witness:
     """Takes the last fingerprints of a model when the model's owner is freed."""
 
-    def __init__(self, replicas: Replicas, replica: Replica, tensors: Sequence[Any]) -> None:
+    def __init__(
+        self, replicas: Replicas, replica: Replica, tensors: Sequence[torch.Tensor]
+    ) -> None:
         self.replicas, self.replica, self.tensors = replicas, replica, tensors
         self.may_differ = False
 
@@ -125,7 +127,7 @@ class Replicas:
             ddp, Replica("DDP", tuple(n for n, _ in named), members=members), [p for _, p in named]
         )
 
-    def _step_begins(self, optimizer: Any, *_: object) -> None:
+    def _step_begins(self, optimizer: torch.optim.Optimizer, *_: object) -> None:
         if ATTRIBUTE in vars(optimizer):
             return
         tensors = [p for group in optimizer.param_groups for p in group["params"]]
@@ -136,7 +138,7 @@ class Replicas:
         matrices = tuple(each.dim() > 1 for each in tensors)
         self._take(optimizer, Replica(kind, names, matrices), tensors)
 
-    def _take(self, owner: object, replica: Replica, tensors: Sequence[object]) -> None:
+    def _take(self, owner: object, replica: Replica, tensors: Sequence[torch.Tensor]) -> None:
         vars(owner)[ATTRIBUTE] = None
         if len(self.found) == MOST or not all(_is_plain(each) for each in tensors) or not tensors:
             return
@@ -163,7 +165,7 @@ class Replicas:
         prints = self._prints(witness.tensors)
         return None if prints is None else Fingerprints(self._steps, prints, self._has_called)
 
-    def _prints(self, tensors: Sequence[Any]) -> Prints | None:
+    def _prints(self, tensors: Sequence[torch.Tensor]) -> Prints | None:
         """Return the fingerprints of tensors, with no effect on counted compute or emulated time.
 
         Return None if gloo may still read or write one of the tensors.
