@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 from dataclasses import dataclass
-from typing import Any
 
 from ddpkit.errors import ClusterError
 from ddpkit.text import count
@@ -52,7 +51,7 @@ def choose(
     return Place("cuda", "gloo", gpus if gpus < ranks_here else 0)
 
 
-def place(device: Any, ranks_here: int, *, emulated: bool) -> Place:
+def place(device: object, ranks_here: int, *, emulated: bool) -> Place:
     """Return the device and the backend for ranks on this machine.
 
     If `device` is None, use DDPKIT_DEVICE, or else the CPU. An emulated cluster always computes on

@@ -36,7 +36,7 @@ IN_BAND = 1 << 16  # bytes; smaller buffers stay in the pickle
 
 def pack_call(
     function: Callable[..., object], args: tuple[object, ...], kwargs: dict[str, object]
-) -> list[Any]:
+) -> list[object]:
     """Return the pickle of a call of `function`, then the large buffers of its arguments.
 
     Raises ClusterError, which names the variable or argument that cannot be sent.
@@ -107,7 +107,7 @@ def pack_result(value: object) -> list[Any]:
     return [stream.getvalue(), *(buffer.raw() for buffer in buffers)]
 
 
-def unpack_result(parts: list[Any]) -> Any:
+def unpack_result(parts: list[Any]) -> object:
     """Return the value that `pack_result` packed; its large buffers are those in `parts`."""
     return pickle.loads(parts[0], buffers=parts[1:])
 
@@ -119,7 +119,7 @@ class CodePickler(cloudpickle.Pickler):  # type: ignore[misc]
     name the line of a cell nor distinguish the user's code from a library's.
     """
 
-    def reducer_override(self, obj: Any) -> Any:
+    def reducer_override(self, obj: Any) -> object:
         if is_module_by_name(obj):
             return importlib.import_module, (obj.__name__,)
         if name := _operation(obj):
@@ -139,7 +139,7 @@ def _code(
 class _TensorPickler(CodePickler):
     """Pickles plain dense tensors as their bytes: detached, contiguous, on the CPU."""
 
-    def reducer_override(self, obj: Any) -> Any:
+    def reducer_override(self, obj: Any) -> object:
         # torch is looked up, not imported: a process without torch has no tensor, and a
         # notebook's first run should not wait for the import.
         torch: Any = sys.modules.get("torch")
@@ -192,7 +192,7 @@ def _operation(value: object) -> str:
 
 def _tensor(
     buffer: Any, dtype: Any, shape: tuple[int, ...], requires_grad: bool, parameter: bool
-) -> Any:
+) -> object:
     import torch
 
     if memoryview(buffer).nbytes == 0:
@@ -233,7 +233,7 @@ def _why_unpicklable(
     return f"{name} cannot be sent to the ranks: {type(error).__name__}: {error}"
 
 
-def _of_user(value: Any) -> tuple[str, Any, list[tuple[str, Any]] | None]:
+def _of_user(value: object) -> tuple[str, object, list[tuple[str, object]] | None]:
     """Return the user's function inside an argument: its name, itself, and `_culprit`'s path.
 
     A check sends a student's answer inside partials and functions of the kit.
@@ -248,7 +248,7 @@ def _is_users(function: types.FunctionType) -> bool:
     return is_user_file(function.__code__.co_filename)
 
 
-def _uses(name: str, function: object, chain: list[tuple[str, Any]] | None) -> str:
+def _uses(name: str, function: object, chain: list[tuple[str, object]] | None) -> str:
     """Return a sentence about the variable that cannot be pickled; "" without such a variable."""
     if not chain:
         return ""
@@ -293,7 +293,7 @@ def _is_taken_apart(value: object) -> bool:
     return is_own and not _has_code(value)
 
 
-def _culprit(function: object, seen: set[int]) -> list[tuple[str, Any]] | None:
+def _culprit(function: object, seen: set[int]) -> list[tuple[str, object]] | None:
     """Return the path from a function to a variable that cannot be pickled, or None.
 
     The path is a list of (name, value), the last of which is the variable.
@@ -307,7 +307,7 @@ def _culprit(function: object, seen: set[int]) -> list[tuple[str, Any]] | None:
     return None
 
 
-def _variables(function: object) -> Iterator[tuple[str, Any]]:
+def _variables(function: object) -> Iterator[tuple[str, object]]:
     """Yield the names and values that a callable uses from outside its body.
 
     A function uses its defaults, its closure and globals; a method the attributes of its object; a

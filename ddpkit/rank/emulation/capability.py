@@ -10,7 +10,7 @@ the user describes by numbers, and not by a GPU's name, refuses nothing.
 from __future__ import annotations
 
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -59,7 +59,7 @@ def asks(func: Callable[..., object]) -> str:
     return name if name in LEAST or name in PRODUCTS or name == ATTENTION else ""
 
 
-def check(machine: str, name: str, args: tuple[Any, ...]) -> None:
+def check(machine: str, name: str, args: tuple[object, ...]) -> None:
     """Raise if the modelled GPU lacks an operation.
 
     machine  the name of the modelled machine

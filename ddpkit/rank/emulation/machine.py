@@ -150,12 +150,12 @@ class Machine:
     # The program of a rank
 
     @contextmanager
-    def noting(self) -> Iterator[list[list[Any]]]:
+    def noting(self) -> Iterator[list[list[object]]]:
         """A block that yields a list, and adds every step of the main thread's clock to the list.
 
         The list is the program of the block. It stays empty unless compute is counted.
         """
-        program: list[list[Any]] = []
+        program: list[list[object]] = []
         if self._counted is None:
             yield program
             return

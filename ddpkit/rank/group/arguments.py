@@ -117,7 +117,7 @@ def on_gpu(found: torch.Tensor | None, options: object) -> bool:
     return getattr(getattr(options, "device", None), "type", "") == "cuda"
 
 
-def options(args: tuple[Any, ...]) -> Any:
+def options(args: tuple[object, ...]) -> Any:
     """Return the options object of a call (root, reduction, asynchronous or not), or None."""
     return next((value for value in args if type(value).__name__.endswith("Options")), None)
 

@@ -45,7 +45,7 @@ UNKNOWN_TO_NCCL = frozenset(
 DIRECT = ("torch.distributed.distributed_c10d", "torch.distributed.c10d_logger", "contextlib")
 
 
-def check(method: str, args: tuple[Any, ...]) -> None:
+def check(method: str, args: tuple[object, ...]) -> None:
     """Raise for tensors that NCCL refuses, because of their type or because they lie on the host.
 
     Tensors of the host are known only on a machine with a device. They are refused only in the

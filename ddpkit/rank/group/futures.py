@@ -87,7 +87,7 @@ class EmulatedFuture(torch.futures.Future[Any]):
         """Wait until gloo has set the value. The wait takes no emulated time."""
         return super().wait()
 
-    def wait(self) -> Any:
+    def wait(self) -> object:
         clock, device = self._machine.clocks.mine, self._machine.device
         with clock.stopped(), self._said_to_wait():
             if device is not None:

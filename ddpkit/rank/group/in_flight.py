@@ -99,7 +99,7 @@ class InFlight(PlainMode):
 
     def __torch_dispatch__(
         self, func: Any, types: object, args: tuple[Any, ...] = (), kwargs: Any = None
-    ) -> Any:
+    ) -> object:
         kwargs = kwargs or {}
         # gloo's threads have the modes of the posting thread. As the network, they may touch the
         # network's tensors. Nor may gloo's threads raise: the waiting thread would get NULL.

@@ -33,7 +33,7 @@ EXCHANGES = ("all_to_all", "all_to_all_single")
 Place: TypeAlias = tuple[int, int]  # addresses of the first byte, and of the byte after the last
 
 
-def check(op: str, args: Sequence[Any], rank: int, size: int, as_nccl: bool) -> None:
+def check(op: str, args: Sequence[object], rank: int, size: int, as_nccl: bool) -> None:
     """Raise ValueError for a collective that overwrites its own outputs or inputs.
 
     op       torch.distributed's name of the collective

@@ -75,7 +75,7 @@ class Anchor:
             self.host_ns, self.since = self.since.ns_of(self.event), None
         return self.host_ns
 
-    def ns_of(self, event: Any) -> int:
+    def ns_of(self, event: torch.cuda.Event) -> int:
         """Return the time of a later event, in ns; wait for both events."""
         begun = self.ns()
         self.event.synchronize()

@@ -156,7 +156,7 @@ class _Later(importlib.abc.MetaPathFinder):
 # The replacements of torch's functions; each gets the GPUs and the original as first arguments
 
 
-def _made(gpus: Gpus, aliasing: bool, original: Torchs, *args: Any, **kwargs: object) -> object:
+def _made(gpus: Gpus, aliasing: bool, original: Torchs, *args: object, **kwargs: object) -> object:
     pinned = kwargs.get("pin_memory")
     if pinned:  # memory that a GPU can read: here a GPU can read all memory
         gpus.used()
@@ -234,7 +234,7 @@ def _cuda(
 
 
 def _type(
-    gpus: Gpus, original: Torchs, tensor: Tensor, dtype: Any = None, *rest: object, **kw: object
+    gpus: Gpus, original: Torchs, tensor: Tensor, dtype: object = None, *rest: object, **kw: object
 ) -> object:
     dtype = typed_tensors.name_of(dtype)
     if not isinstance(dtype, str) or not dtype.startswith("torch.cuda."):

@@ -294,10 +294,10 @@ def _shard_heads() -> None:
     of_forward = aten._scaled_dot_product_flash_attention_for_cpu.default
     of_backward = aten._scaled_dot_product_flash_attention_for_cpu_backward.default
 
-    def forward(*args: object, **kwargs: object) -> list[Any]:
+    def forward(*args: object, **kwargs: object) -> list[object]:
         return [([each] * 2, [each] * 3 + [None] * (len(args) - 3)) for each in places]
 
-    def backward(*args: object, **kwargs: object) -> list[Any]:
+    def backward(*args: object, **kwargs: object) -> list[object]:
         return [([each] * 3, [each] * 6 + [None] * (len(args) - 6)) for each in places]
 
     register_sharding(of_forward)(forward)

@@ -267,7 +267,7 @@ class _Seen:
             def __init__(self, device: Any) -> None:
                 self.idx = chosen._number(device)
 
-            def __enter__(self) -> Any:
+            def __enter__(self) -> object:
                 self.prev_idx = chosen._gpus.current
                 chosen._gpus.current = self.idx
                 return self
