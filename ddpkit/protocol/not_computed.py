@@ -16,29 +16,29 @@ SMALL, INTEGERS = 1 << 14, 1 << 20
 MARK = "_ddpkit_not_computed"
 
 
-def most_computed(*dtypes: Any) -> int:
+def most_computed(*dtypes: torch.dtype) -> int:
     """Return the largest number of elements for which tensors of these dtypes are computed."""
     others = any(dtype.is_floating_point or dtype.is_complex for dtype in dtypes)
     return SMALL if others else INTEGERS
 
 
-def mark(tensor: Any) -> None:
+def mark(tensor: torch.Tensor) -> None:
     """Mark the values of a dense tensor as not computed."""
     if _is_dense(tensor):
         setattr(tensor.untyped_storage(), MARK, True)
 
 
-def is_marked(tensor: Any) -> bool:
+def is_marked(tensor: torch.Tensor) -> bool:
     """True if the values of a tensor were not computed. A sparse tensor has no mark."""
     return hasattr(tensor, "layout") and _is_dense(tensor) and has_mark(tensor.untyped_storage())
 
 
-def is_large(tensor: Any) -> bool:
+def is_large(tensor: torch.Tensor) -> bool:
     """True for a large tensor that was not computed. Its memory was never written."""
     return tensor.numel() > most_computed(tensor.dtype) and is_marked(tensor)
 
 
-def on_meta(tensor: Any) -> object:
+def on_meta(tensor: torch.Tensor) -> Any:
     """Return a tensor of the same shape, strides and dtype on torch's meta device."""
     import torch
 

@@ -33,7 +33,6 @@ from contextlib import contextmanager
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
-from typing import Any
 from weakref import WeakKeyDictionary
 
 from ddpkit import torch_private
@@ -118,7 +117,7 @@ def _remove() -> list[tuple[Callable[..., object], bool]]:
 class _Answers:
     """A stand-in for a module of the compiler; any attribute it lacks loads the compiler."""
 
-    def __init__(self, name: str, **answers: Callable[..., Any]) -> None:
+    def __init__(self, name: str, **answers: Callable[..., object]) -> None:
         self._name = name
         vars(self).update(answers)
 

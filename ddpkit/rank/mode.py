@@ -29,7 +29,7 @@ class PlainMode(TorchDispatchMode):
 
 
 def _plain_at_first(
-    cls: Any, plain: Callable[..., object], wrapped: Callable[..., Any]
+    cls: Any, plain: Callable[..., object], wrapped: Callable[..., object]
 ) -> Callable[..., object]:
     def dispatch(
         self: object,

@@ -98,7 +98,7 @@ class Stores:
         original = getattr(home, name)
 
         @functools.wraps(original)
-        def method(store: object, *args: Any, **kwargs: Any) -> Any:
+        def method(store: object, *args: object, **kwargs: object) -> object:
             return act(name, original, store, *args, **kwargs)
 
         undo.callback(setattr, home, name, original)
@@ -129,7 +129,13 @@ class Stores:
         return found
 
     def _waiting(
-        self, name: str, original: Any, store: Any, key: Any, *args: Any, **kwargs: Any
+        self,
+        name: str,
+        original: Callable[..., object],
+        store: Any,
+        key: Any,
+        *args: Any,
+        **kwargs: Any,
     ) -> object:
         """Wait until keys are set, or until a queue has a value; then call the store's method."""
         if name == "queue_pop" and not _blocks(*args, **kwargs):
@@ -224,7 +230,14 @@ class Stores:
 
     # A TCPStore: `dist.TCPStore(...)` waits for all ranks
 
-    def _made(self, _: str, original: Any, store: Any, *args: Any, **kwargs: Any) -> None:
+    def _made(
+        self,
+        _: str,
+        original: Callable[..., object],
+        store: dist.Store,
+        *args: object,
+        **kwargs: Any,
+    ) -> None:
         emulated = self._emulated()
         if emulated is None or emulated.clocks.mine.is_later:
             original(store, *args, **kwargs)

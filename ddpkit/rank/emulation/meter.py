@@ -253,7 +253,7 @@ def phases_ns(model: MachineModel, speed: float) -> dict[str, int]:
     return {phase: round(ns / speed) for phase, ns in costs.items()}
 
 
-def kernels(func: object, args: Any) -> int:
+def kernels(func: object, args: Args) -> int:
     """Return the number of kernels that a GPU launches for an operation: usually 1.
 
     A convolution's backward launches one kernel for each requested gradient.
@@ -319,7 +319,7 @@ class Meter:
         return 0 if counted is None else self._cost_ns(*counted)
 
     def host_and_device_ns(
-        self, func: Function, args: Args, kwargs: Kwargs, out: object
+        self, func: Function, args: tuple[Any, ...], kwargs: dict[str, Any], out: object
     ) -> tuple[int, int] | None:
         """Return the ns of the host's launch and of the device's work; None without a kernel."""
         rule = self._rule(func)
@@ -346,7 +346,12 @@ class Meter:
             return rule
 
     def _counted(
-        self, rule: OperationRule, func: Any, args: Any, kwargs: dict[str, Any], out: Any
+        self,
+        rule: OperationRule,
+        func: Function,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        out: object,
     ) -> tuple[str, int, int, str] | None:
         """Return an operation's kind, FLOPs, bytes and dtype; None if it has no plain tensor."""
         tensor = first_tensor(args) if args else None

@@ -230,7 +230,9 @@ class Places:
             self._device.spend(self._meter.launch_ns + work_ns)
         return True
 
-    def _copy_between(self, func: object, args: Any, kwargs: dict[str, Any]) -> Crossing | None:
+    def _copy_between(
+        self, func: object, args: tuple[Any, ...], kwargs: dict[str, object]
+    ) -> Crossing | None:
         """Return the copy over the bus that `to.copy_(source)` makes, or None."""
         if func is not torch.ops.aten.copy_.default or not isinstance(args[1], torch.Tensor):
             return None

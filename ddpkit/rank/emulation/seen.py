@@ -227,7 +227,9 @@ def _count_work_of_pools(undo: ExitStack) -> set[object]:
     under_way: set[object] = set()
     real = ThreadPoolExecutor.submit
 
-    def submit(self: Any, function: Any, /, *args: Any, **kwargs: Any) -> object:
+    def submit(
+        self: Any, function: Callable[..., object], /, *args: object, **kwargs: object
+    ) -> object:
         future = real(self, function, *args, **kwargs)
         under_way.add(future)
         future.add_done_callback(under_way.discard)  # called at once if the future is done

@@ -54,7 +54,7 @@ def shapes_only(device: Device | None, places: Callable[[], Places | None]) -> I
         said = True
 
     def reducing(original: Callable[..., object]) -> Callable[..., object]:
-        def reduce(tensor: torch.Tensor, protocol: object) -> Any:
+        def reduce(tensor: torch.Tensor, protocol: object) -> object:
             if type(tensor) is not torch.Tensor or not is_large(tensor):
                 return original(tensor, protocol)
             say(2)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -27,7 +26,7 @@ class DeviceStream:
     The class replaces torch.cuda.Stream and torch.cpu.Stream.
     """
 
-    def __init__(self, device: Any = None, priority: int = 0, **_: Any) -> None:
+    def __init__(self, device: object = None, priority: int = 0, **_: object) -> None:
         if isinstance(device, int):  # torch.cpu.Stream has the priority first
             priority = device
         self.priority = priority
@@ -74,7 +73,7 @@ class DeviceEvent:
     An event that was never recorded counts as having happened.
     """
 
-    def __init__(self, *_: Any, **__: Any) -> None:
+    def __init__(self, *_: object, **__: object) -> None:
         self.follows: After = ()
         self._happens: DeviceMoment | None = None
 

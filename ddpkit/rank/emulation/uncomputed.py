@@ -109,7 +109,7 @@ class _Written(NamedTuple):
     name: str
     is_out: bool
 
-    def of(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def of(self, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
         return args[self.place] if self.place < len(args) else kwargs.get(self.name)
 
 
@@ -171,7 +171,7 @@ class Uncomputed:
 
     def run(
         self, func: Callable[..., object], args: tuple[object, ...], kwargs: dict[str, object]
-    ) -> Any:
+    ) -> object:
         """Return an operation's result; compute it only if the operation's tensors are small.
 
         Raises NotComputedError if a shape depends on values that were not computed, and
@@ -189,7 +189,9 @@ class Uncomputed:
                 "`sudo sysctl vm.overcommit_memory=1` and `ulimit -v unlimited`"
             ) from None
 
-    def _run(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> object:
+    def _run(
+        self, func: Callable[..., object], args: tuple[object, ...], kwargs: dict[str, object]
+    ) -> object:
         way = _way(func)
         if way is _Way.AS_IT_IS:
             return func(*args, **kwargs)
@@ -224,7 +226,9 @@ class Uncomputed:
 
     # Functional collectives
 
-    def _communicate(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> object:
+    def _communicate(
+        self, func: Callable[..., object], args: tuple[Any, ...], kwargs: dict[str, object]
+    ) -> object:
         """Run a functional collective, but make its copies in Python.
 
         Copies in C++ would touch the whole memory of large tensors.

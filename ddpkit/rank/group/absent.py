@@ -8,7 +8,7 @@ counts each running rank once for itself and once for each of its copies.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
 
@@ -21,7 +21,7 @@ from ddpkit.rank.record.call import RecordedCall
 if TYPE_CHECKING:
     import torch.distributed as dist
 
-Start = Callable[..., Any]  # `direct.Direct.start`
+Start: TypeAlias = "Callable[..., dist.Work]"  # `direct.Direct.start`
 LISTS_OF_PARTS = {"allgather": 0, "allgather_coalesced": 0, "gather": 0, "alltoall": 0}
 EXCHANGES = ("alltoall_base", "all_to_all_single")
 REDUCES = ("allreduce", "allreduce_coalesced", "reduce", "reduce_scatter", *SCATTERS)
@@ -61,7 +61,7 @@ class Absent:
         The function passes only the running ranks' parts to gloo.
         """
 
-        def started(call: RecordedCall, method: str, *args: object, **kwargs: object) -> object:
+        def started(call: RecordedCall, method: str, *args: object, **kwargs: object) -> dist.Work:
             given, copied = self._for_gloo(method, args)
             inner = start(call, method, *given, **kwargs)
             return Copying(inner, *copied, arguments.tensors(args[:1])) if copied[0] else inner

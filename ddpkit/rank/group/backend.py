@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch.distributed as dist
 from torch.distributed import PrefixStore
@@ -23,6 +23,9 @@ from ddpkit.rank.group.of_host import HostOf
 from ddpkit.rank.group.recorded import RecordedGroup
 from ddpkit.rank.record.recorder import current
 from ddpkit.torch_private import Feature, explain, meet, require
+
+if TYPE_CHECKING:
+    from ddpkit.rank.group.emulated import Start
 
 _init_process_group = dist.init_process_group  # torch's own; scripts get a replacement
 _times_joined = 1
@@ -136,12 +139,12 @@ def _make(
         start = Direct(inner, gpus).start
         return RecordedGroup(inner, start, name, everybody, recorder, gpus, described=described)
 
-    def of_callbacks() -> Any:
+    def of_callbacks() -> Start:
         apart = PrefixStore("callbacks", store)
         with by_the_kit():
             return started(dist.ProcessGroupGloo(apart, rank, size, options.timeout))
 
-    def started(inner: dist.ProcessGroupGloo) -> Any:
+    def started(inner: dist.ProcessGroupGloo) -> Start:
         start = Direct(inner).start
         return start if of_absent is None else of_absent.around(start)
 

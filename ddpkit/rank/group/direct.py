@@ -28,7 +28,7 @@ class Direct:
     ) -> None:
         self._inner, self._on_gpu = inner, on_gpu
 
-    def start(self, call: RecordedCall, method: str, *args: Any, **kwargs: object) -> object:
+    def start(self, call: RecordedCall, method: str, *args: Any, **kwargs: object) -> Any:
         """Call the group's method, and return its Work. `call` is the record of the operation."""
         group = self._on_gpu if call.on_gpu else self._inner
         found = getattr(group, method, None) or getattr(group, RENAMED[method])

@@ -20,7 +20,11 @@ class Marking(PlainMode):
     """A dispatch mode that marks the results of operations on marked tensors."""
 
     def __torch_dispatch__(
-        self, func: Any, types: object, args: tuple[Any, ...] = (), kwargs: Any = None
+        self,
+        func: Any,
+        types: object,
+        args: tuple[object, ...] = (),
+        kwargs: dict[str, object] | None = None,
     ) -> object:
         out = func(*args, **(kwargs or {}))
         if not func.is_view and schema_of(func).name not in _COPIES:

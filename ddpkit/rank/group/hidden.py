@@ -9,11 +9,14 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch.distributed as dist
 
 from ddpkit.rank.group.making import making
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 KINDS = ("ProcessGroupGloo", "ProcessGroupNCCL", "ProcessGroupMPI", "ProcessGroupUCC")
 
@@ -35,9 +38,9 @@ def no_hidden_groups() -> Iterator[None]:
             kind.__init__ = init
 
 
-def _refusing(init: Any) -> object:
+def _refusing(init: Callable[..., object]) -> object:
     @functools.wraps(init)
-    def refuse(self: Any, *arguments: Any, **named: Any) -> None:
+    def refuse(self: object, *arguments: object, **named: object) -> None:
         if not making.ours:
             raise HiddenGroup(
                 "the code makes a process group by itself, and the messages in such a group are "

@@ -98,7 +98,11 @@ class InFlight(PlainMode):
         return [each.what for each in list(self._owned.values())]
 
     def __torch_dispatch__(
-        self, func: Any, types: object, args: tuple[Any, ...] = (), kwargs: Any = None
+        self,
+        func: Any,
+        types: object,
+        args: tuple[object, ...] = (),
+        kwargs: dict[str, object] | None = None,
     ) -> object:
         kwargs = kwargs or {}
         # gloo's threads have the modes of the posting thread. As the network, they may touch the

@@ -64,13 +64,13 @@ class EmulatedOperation:
         self.tensors: list[torch.Tensor] = []  # on a device; emptied when gloo's bytes are here
         self._carried: list[Held] = []
         # Results for which gloo carries small tensors, and all arguments of the call.
-        self._uncarried: tuple[list[torch.Tensor], tuple[Any, ...]] = [], ()
+        self._uncarried: tuple[list[torch.Tensor], tuple[object, ...]] = [], ()
         self._in_gloo: Carried | None = None
         self._looked_since: int | None = None
         self._source = -1
         self._here = False  # True once the operation's bytes are here
         # starts a receive from any rank, given its source
-        self.start_from: Callable[[int], Any] | None = None
+        self.start_from: Callable[[int], object] | None = None
         self.started = threading.Event()  # set when gloo has a receive from any rank, or refused it
         self._error: Exception | None = None  # gloo's error at the start of such a receive
 

@@ -21,7 +21,7 @@ import torch
 from ddpkit.rank.callers import sends_an_object
 from ddpkit.rank.group import arguments
 
-F = TypeVar("F", bound=Callable[..., Any])
+F = TypeVar("F", bound=Callable[..., object])
 MARK = "_ddpkit_on_gpu"
 
 

@@ -288,7 +288,7 @@ class RecordedGroup(dist.ProcessGroup):
         return self._posted(op, tensors, strides=layout.strides(tensors[0]), **details)
 
     def _posted(
-        self, op: str, payload: Any, *, options: Any = None, **details: Any
+        self, op: str, payload: Any, *, options: object = None, **details: Any
     ) -> RecordedCall:
         tensor = arguments.tensor(payload)
         if tensor is not None:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import torch
 
@@ -98,7 +98,7 @@ def _shared(tensors: list[torch.Tensor]) -> tuple[int, int] | None:
     share no element. Two such tensors count as sharing memory only if they have the same address,
     shape and strides.
     """
-    known: dict[tuple[Any, ...], int] = {}
+    known: dict[tuple[object, ...], int] = {}
     for number, each in enumerate(tensors):
         first = known.setdefault((each.data_ptr(), each.shape, each.stride()), number)
         if first != number and each.numel():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch.distributed import Work
@@ -13,9 +13,6 @@ from ddpkit import torch_private
 from ddpkit.rank.group import changed
 from ddpkit.rank.record.call import RecordedCall
 from ddpkit.rank.record.recorder import Recorder
-
-if TYPE_CHECKING:
-    pass
 
 
 class Alive:

@@ -59,7 +59,7 @@ class Witness:
     def __del__(self) -> None:
         self.replicas.end(self)
 
-    def __reduce__(self) -> Any:  # a copy of the owner has no witness
+    def __reduce__(self) -> tuple[object, ...]:  # a copy of the owner has no witness
         return type(None), ()
 
 

@@ -165,7 +165,7 @@ def _tools(gpus: Gpus, cuda: Any) -> None:
     if hasattr(torch.accelerator, "get_memory_info"):
         torch.accelerator.get_memory_info = lambda *_: cuda.mem_get_info()
 
-    def graphed(callables: object, *_: Any, **__: object) -> object:
+    def graphed(callables: object, *_: object, **__: object) -> object:
         gpus.say_once("make_graphed_callables returns the callables: each kernel costs a launch")
         return callables
 
@@ -230,9 +230,9 @@ def _flex(gpus: Gpus, module: Any) -> None:
 
     @functools.wraps(module.flex_attention)
     def flex_attention(
-        query: Any,
-        key: Any,
-        value: Any,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
         score_mod: object = None,
         block_mask: Any = None,
         scale: float | None = None,
@@ -312,13 +312,13 @@ def _streams(gpus: Gpus, cuda: Any) -> None:
         setattr(torch, name, _of_gpus(gpus, getattr(torch, name), getattr(cuda, name)))
 
 
-def _of_gpus(gpus: Gpus, original: Any, stand_in: Any) -> object:
+def _of_gpus(gpus: Gpus, original: Any, stand_in: Callable[..., object]) -> object:
     class OfGpus(type):
         def __instancecheck__(cls, instance: object) -> bool:
             return isinstance(instance, original | stand_in)
 
     class Made(metaclass=OfGpus):
-        def __new__(cls, device: Any = "cuda", *args: Any, **kwargs: Any) -> Any:
+        def __new__(cls, device: object = "cuda", *args: object, **kwargs: object) -> Any:
             if not gpus.means(device):
                 return original(device, *args, **kwargs)
             return stand_in(*args, **kwargs)
@@ -359,7 +359,7 @@ class NCCL:
     class Options:
         """The options of a group: settings of NCCL, which are stored but not used."""
 
-        def __init__(self, **settings: Any) -> None:
+        def __init__(self, **settings: object) -> None:
             self.config = SimpleNamespace()
             self.is_high_priority_stream = False
             vars(self).update(settings)

@@ -85,7 +85,7 @@ def _refusing(
     original: Callable[..., object], sentence: str, *, at_once: bool
 ) -> Callable[..., object]:
     @functools.wraps(original)
-    def call(*args: object, **kwargs: object) -> Any:
+    def call(*args: object, **kwargs: object) -> object:
         if at_once:
             raise RuntimeError(sentence)
         try:

@@ -35,7 +35,7 @@ OURS = frozenset({"gloo", "nccl"})  # backends replaced by the kit's groups
 
 
 @contextmanager
-def let_join(mine: Assignment, store: object) -> Iterator[None]:
+def let_join(mine: Assignment, store: dist.Store) -> Iterator[None]:
     """A block in which the script of this process may join the run."""
     joining = Joining(mine, store)
     with joining.groups.in_place(), ExitStack() as undo:
@@ -52,7 +52,7 @@ def let_join(mine: Assignment, store: object) -> Iterator[None]:
 class Joining:
     """Replacements for the functions that start a job and its processes in a script."""
 
-    def __init__(self, mine: Assignment, store: Any) -> None:
+    def __init__(self, mine: Assignment, store: dist.Store) -> None:
         self._mine, self._store = mine, store
         self._times, self._spawns, self._pid = 0, 0, os.getpid()
         self._said: set[str] = set()
@@ -67,8 +67,8 @@ class Joining:
         timeout: object = None,
         world_size: int = -1,
         rank: int = -1,
-        *_: Any,
-        **__: Any,
+        *_: object,
+        **__: object,
     ) -> None:
         """Join the run, through ddpkit's store and with ddpkit's timeout.
 
@@ -114,7 +114,11 @@ class Joining:
         dist.group.WORLD.answers_as = self.groups.default  # type: ignore[union-attr]
 
     def split_group(
-        self, parent_pg: Any = None, split_ranks: Any = None, *_: Any, **__: Any
+        self,
+        parent_pg: dist.ProcessGroup | None = None,
+        split_ranks: Any = None,
+        *_: object,
+        **__: object,
     ) -> object:
         """Make the groups of a split as `new_group` does; return the group with this rank.
 
@@ -133,12 +137,12 @@ class Joining:
 
     def spawn(
         self,
-        fn: Callable[..., Any],
-        args: tuple[Any, ...] = (),
+        fn: Callable[..., object],
+        args: tuple[object, ...] = (),
         nprocs: int = 1,
         join: bool = True,
-        *_: Any,
-        **__: Any,
+        *_: object,
+        **__: object,
     ) -> object:
         """Call a function on this rank, in place of starting the process that would be this rank.
 
@@ -176,7 +180,7 @@ class Joining:
         self._store.wait(keys, GROUP_TIMEOUT)
         self._times = max(int(self._store.get(key)) for key in keys)
 
-    def is_process(self, number: int, run: Callable[[], Any]) -> None:
+    def is_process(self, number: int, run: Callable[[], object]) -> None:
         """Run the process that the script starts after `number` others, if it is this rank's."""
         self._say_once(
             "the processes that the script starts for its ranks are the ranks of the run"
@@ -189,7 +193,7 @@ class Joining:
             print(f"ddpkit run: {text}", file=sys.stderr)
         self._said.add(text)
 
-    def _as_a_process(self, call: Callable[[], Any], nprocs: int) -> None:
+    def _as_a_process(self, call: Callable[[], object], nprocs: int) -> None:
         """Call a function as a process of a job with `nprocs` ranks would."""
         was_joined, environ = dist.is_initialized(), dict(os.environ)
         self._size = nprocs

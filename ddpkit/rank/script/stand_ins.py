@@ -53,7 +53,7 @@ class CpuStream:
 
     cuda_stream, stream_id = 0, 0
 
-    def __init__(self, device: Any = None, priority: int = 0, **_: Any) -> None:
+    def __init__(self, device: object = None, priority: int = 0, **_: object) -> None:
         self.device, self.priority = torch.device("cuda", 0), priority
 
     def __enter__(self) -> CpuStream:
@@ -86,7 +86,7 @@ class CpuStream:
 class CpuEvent:
     """An event of a stand-in GPU: a moment on the rank's own clock."""
 
-    def __init__(self, *_: Any, **__: Any) -> None:
+    def __init__(self, *_: object, **__: object) -> None:
         self.ns = 0
 
     def record(self, stream: Any = None) -> None:
@@ -212,7 +212,7 @@ def _generators(gpus: Gpus, original: Any) -> Any:
             return isinstance(instance, original)
 
     class Generator(metaclass=Kind):
-        def __new__(cls, device: Any = "cpu") -> Any:
+        def __new__(cls, device: object = "cpu") -> Any:
             return original("cpu" if gpus.means(device) else device)
 
     return Generator
@@ -264,7 +264,7 @@ class _Seen:
         chosen = self
 
         class device(contextlib.ContextDecorator):  # torch's name of the class
-            def __init__(self, device: Any) -> None:
+            def __init__(self, device: object) -> None:
                 self.idx = chosen._number(device)
 
             def __enter__(self) -> object:
