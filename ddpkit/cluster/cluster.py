@@ -12,7 +12,7 @@ import sys
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from ddpkit.cluster import devices
 from ddpkit.cluster.afterwards import afterwards
@@ -221,7 +221,7 @@ class Cluster:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def __reduce__(self) -> Any:
+    def __reduce__(self) -> tuple[object, ...]:
         raise TypeError("a Cluster cannot be sent to a rank: a rank cannot start ranks")
 
     def close(self) -> None:
@@ -313,7 +313,7 @@ class _Brief(reprlib.Repr):
     repr_Parameter = repr_Tensor
 
 
-def _definition(function: Any) -> tuple[str, str, int]:
+def _definition(function: Callable[..., object]) -> tuple[str, str, int]:
     if isinstance(function, LaunchedScript):
         return function.definition
     name = getattr(function, "__name__", repr(function))

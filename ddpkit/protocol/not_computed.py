@@ -28,7 +28,7 @@ def mark(tensor: torch.Tensor) -> None:
         setattr(tensor.untyped_storage(), MARK, True)
 
 
-def is_marked(tensor: torch.Tensor) -> bool:
+def is_marked(tensor: Any) -> bool:
     """True if the values of a tensor were not computed. A sparse tensor has no mark."""
     return hasattr(tensor, "layout") and _is_dense(tensor) and has_mark(tensor.untyped_storage())
 

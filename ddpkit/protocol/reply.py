@@ -7,11 +7,16 @@ import pickle
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ddpkit.protocol.raised import Raised
 from ddpkit.protocol.replica import Replica
 from ddpkit.trace import Dropped, MemoryLevel, Span
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ddpkit.protocol.ship import Part
 
 
 @dataclass(frozen=True)
@@ -22,7 +27,7 @@ class Reply:
     dropped: Dropped  # the numbers of spans and steps that a long run no longer holds
     raised: Raised | None = None  # None if the function returned
     # made by `ship.pack_result`; empty after an exception
-    result: list[Any] = field(default_factory=list)
+    result: Sequence[Part] = field(default_factory=list)
     memory: list[MemoryLevel] = field(default_factory=list)  # memory levels of a modelled machine
     imported: bool = False  # True if the rank's program has imported a part of torch's compiler
     reads: Mapping[tuple[str, int], int] = field(default_factory=dict)  # see `Recorder.reads`

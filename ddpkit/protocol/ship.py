@@ -18,9 +18,9 @@ import pickle
 import struct
 import sys
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import cloudpickle
 
@@ -29,14 +29,19 @@ from ddpkit.errors import ClusterError
 from ddpkit.protocol.not_computed import is_large, on_meta
 from ddpkit.source import add_user_code, is_user_file
 
+if TYPE_CHECKING:
+    import torch
+
 # attributes that Python makes in a class, and that cloudpickle leaves out
 OF_A_CLASS = ("__dict__", "__weakref__", "_abc_impl")
+Part: TypeAlias = bytes | bytearray | memoryview  # a pickle or a large buffer
+UnpackedCall: TypeAlias = tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]
 IN_BAND = 1 << 16  # bytes; smaller buffers stay in the pickle
 
 
 def pack_call(
     function: Callable[..., object], args: tuple[object, ...], kwargs: dict[str, object]
-) -> list[object]:
+) -> list[Part]:
     """Return the pickle of a call of `function`, then the large buffers of its arguments.
 
     Raises ClusterError, which names the variable or argument that cannot be sent.
@@ -48,12 +53,12 @@ def pack_call(
         raise ClusterError(_why_unpicklable(function, args, kwargs, error)) from None
 
 
-def unpack_call(parts: list[Any]) -> tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]:
+def unpack_call(parts: Sequence[Part]) -> UnpackedCall:
     """Return the function and the arguments that `pack_call` packed.
 
     Large buffers are not copied: they are the buffers in `parts`.
     """
-    call: tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]
+    call: UnpackedCall
     function, args, kwargs = call = pickle.loads(parts[0], buffers=parts[1:])
     add_user_code(function, *args, *kwargs.values())
     return call
@@ -64,7 +69,7 @@ def unpack_call(parts: list[Any]) -> tuple[Callable[..., Any], tuple[Any, ...], 
 _ALIGNED = 64  # bytes: torch and numpy are fastest with aligned buffers
 
 
-def write_call(path: Path, parts: list[Any]) -> None:
+def write_call(path: Path, parts: Sequence[Part]) -> None:
     """Write the parts of `pack_call`: first their sizes, then each part, aligned."""
     sizes = [memoryview(part).nbytes for part in parts]
     with path.open("xb") as file:
@@ -74,7 +79,7 @@ def write_call(path: Path, parts: list[Any]) -> None:
             file.write(part)
 
 
-def read_call(path: Path) -> tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]:
+def read_call(path: Path) -> UnpackedCall:
     """Return the function and the arguments in a file of `write_call`.
 
     Large buffers are not copied: they are the pages of the mapped file.
@@ -90,7 +95,7 @@ def read_call(path: Path) -> tuple[Callable[..., Any], tuple[Any, ...], dict[str
     return unpack_call(parts)
 
 
-def pack_result(value: object) -> list[Any]:
+def pack_result(value: object) -> list[Part]:
     """Return the pickle of `value`, then its large buffers."""
     buffers: list[pickle.PickleBuffer] = []
 
@@ -107,7 +112,7 @@ def pack_result(value: object) -> list[Any]:
     return [stream.getvalue(), *(buffer.raw() for buffer in buffers)]
 
 
-def unpack_result(parts: list[Any]) -> object:
+def unpack_result(parts: Sequence[Part]) -> object:
     """Return the value that `pack_result` packed; its large buffers are those in `parts`."""
     return pickle.loads(parts[0], buffers=parts[1:])
 
@@ -191,7 +196,7 @@ def _operation(value: object) -> str:
 
 
 def _tensor(
-    buffer: Any, dtype: Any, shape: tuple[int, ...], requires_grad: bool, parameter: bool
+    buffer: Part, dtype: torch.dtype, shape: tuple[int, ...], requires_grad: bool, parameter: bool
 ) -> object:
     import torch
 

@@ -25,6 +25,8 @@ from ddpkit.rank.report import UnsendableResultError
 if TYPE_CHECKING:
     import torch.distributed as dist
 
+    from ddpkit.protocol.ship import Part
+
 if TYPE_CHECKING:  # needs torch, which a launcher need not have
     from ddpkit.rank.emulation.machine import Machine
 
@@ -40,7 +42,7 @@ def live(
     begin: Callable[[], None],
     machine: Machine | None = None,
     output: AbstractContextManager[object] | None = None,
-) -> list[Any]:
+) -> list[Part]:
     """Live through the run on this rank; return its result, packed by `ship.pack_result`.
 
     store      the store of torch.distributed in which the run's ranks find each other

@@ -14,7 +14,7 @@ import threading
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from ddpkit import asked
 from ddpkit.protocol.assignment import Assignment, ProcessSettings, RankPipes
@@ -29,6 +29,9 @@ from ddpkit.rank.agent import Agent
 from ddpkit.rank.life import ShippedCall, live
 from ddpkit.rank.record.recorder import Recorder
 from ddpkit.rank.report import report
+
+if TYPE_CHECKING:
+    from ddpkit.protocol.ship import Part
 
 
 def main(mine: Assignment, settings: ProcessSettings, pipes: RankPipes) -> None:
@@ -106,7 +109,7 @@ def _live(
     pipes: RankPipes,
     recorder: Recorder,
     agent: Agent,
-) -> list[object]:
+) -> list[Part]:
     """Join the run, call the function, and return its packed result."""
     import torch
     from torch.distributed import FileStore

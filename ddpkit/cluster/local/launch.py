@@ -284,7 +284,9 @@ def _own_groups() -> Iterator[None]:
         home.spawnv_passfds = before
 
 
-def start_in_own_group(path: bytes, arguments: Sequence[Any], descriptors: Sequence[int]) -> int:
+def start_in_own_group(
+    path: bytes, arguments: Sequence[str | bytes], descriptors: Sequence[int]
+) -> int:
     """Start a program like `multiprocessing.util.spawnv_passfds`, in a new process group."""
     program = subprocess.Popen(
         [*arguments],

@@ -171,7 +171,7 @@ def _with_absent(original: Callable[..., Any]) -> Callable[..., object]:
     return load
 
 
-def _metadata(source: Any) -> dict[str, str]:
+def _metadata(source: bytes | str | Path) -> dict[str, str]:
     """Return the metadata of a safetensors file.
 
     The file's header is 8 bytes with the length of the JSON, and then the JSON.

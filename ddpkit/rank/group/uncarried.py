@@ -115,7 +115,7 @@ class Uncarried:
     """
 
     def __init__(
-        self, inner: dist.Work, results: Sequence[torch.Tensor], args: tuple[Any, ...]
+        self, inner: dist.Work, results: Sequence[torch.Tensor], args: tuple[object, ...]
     ) -> None:
         self._inner, self.results, self._args = inner, list(results), args
 
