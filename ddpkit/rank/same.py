@@ -60,7 +60,9 @@ def same(
     return not wrong
 
 
-def _named(model: Any, *, buffers: bool) -> dict[str, torch.Tensor]:
+def _named(
+    model: torch.nn.Module | Iterable[torch.Tensor], *, buffers: bool
+) -> dict[str, torch.Tensor]:
     import torch
 
     if isinstance(model, torch.nn.Module):

@@ -148,7 +148,7 @@ def is_plain(kind: type) -> bool:
 is_traced = cache(torch_private.is_traced)
 
 
-def nbytes(value: Any) -> int:
+def nbytes(value: object) -> int:
     """Return the size of a tensor, or of the tensors in a list, in bytes; 0 for any other value."""
     if isinstance(value, torch.Tensor):
         dense = value.layout is torch.strided  # torch has no `nbytes` of other layouts

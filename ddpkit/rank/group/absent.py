@@ -8,7 +8,7 @@ counts each running rank once for itself and once for each of its copies.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 import torch
 
@@ -135,7 +135,7 @@ class Copying(Landing):
         super().__init__(inner, landing, tensors)
         self._results = list(results)
 
-    def get_future(self) -> Any:
+    def get_future(self) -> NoReturn:
         """Raise RuntimeError: gloo's own future would have too few results, and end too early."""
         raise RuntimeError("with alike=, this call has no future: call wait() instead")
 

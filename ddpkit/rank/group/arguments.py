@@ -15,12 +15,12 @@ MOST_NUMBERS = 16  # a record shows the numbers of a message with at most so man
 REDUCTIONS = {op.value: name for name, op in dist.ReduceOp.RedOpType.__members__.items()}
 
 
-def tensor(value: Any) -> torch.Tensor | None:
+def tensor(value: object) -> torch.Tensor | None:
     """Return the first tensor in nested lists and tuples, or None."""
     return next(iter(tensors(value)), None)
 
 
-def tensors(value: Any) -> list[torch.Tensor]:
+def tensors(value: object) -> list[torch.Tensor]:
     """Return all tensors in nested lists and tuples."""
     if isinstance(value, torch.Tensor):
         return [value]

@@ -67,10 +67,10 @@ class AskedGroups:
 
     def new_group(
         self,
-        ranks: Any = None,
+        ranks: Sequence[int] | None = None,
         timeout: object = None,
         backend: str | None = None,
-        pg_options: Any = None,
+        pg_options: object = None,
         *more: Any,
         **kwargs: Any,
     ) -> object:

@@ -128,7 +128,7 @@ class EmulatedFuture(torch.futures.Future[Any]):
             operation.is_completed() for operation, _ in self.moment.after
         )
 
-    def then(self, callback: Callable[[Any], Any]) -> EmulatedFuture:
+    def then(self, callback: Callable[[EmulatedFuture], object]) -> EmulatedFuture:
         result = EmulatedFuture(self._machine, self._operation, chain=self.chain)
         if self._machine.device is not None:
             self._call(self._machine.device, callback, result)
@@ -136,14 +136,17 @@ class EmulatedFuture(torch.futures.Future[Any]):
         callbacks.follow(self._machine, Task(self, callback, result))
         return result
 
-    def add_done_callback(self, callback: Callable[[Any], Any]) -> None:
+    def add_done_callback(self, callback: Callable[[EmulatedFuture], object]) -> None:
         if self._machine.device is not None:
             self._call(self._machine.device, callback, None)
             return
         callbacks.follow(self._machine, Task(self, callback, None))
 
     def _call(
-        self, device: Device, callback: Callable[[Any], Any], result: EmulatedFuture | None
+        self,
+        device: Device,
+        callback: Callable[[EmulatedFuture], object],
+        result: EmulatedFuture | None,
     ) -> None:
         """Run a callback now, on a new stream that waits for the operation, as on GPUs."""
         device.meet(self._operation.number, self._operation.call)
@@ -171,7 +174,7 @@ class Task(NamedTuple):
     """A callback to run when a future is done."""
 
     future: EmulatedFuture
-    callback: Callable[[object], object]
+    callback: Callable[[EmulatedFuture], object]
     result: EmulatedFuture | None
 
 

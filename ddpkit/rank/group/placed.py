@@ -60,7 +60,7 @@ def by_place(method: F) -> F:
     """Return a method that passes calls with tensors of the host to a second group, on gloo."""
 
     @functools.wraps(method)
-    def placed(self: Any, *args: Any) -> object:
+    def placed(self: Any, *args: object) -> object:
         if self.of_host is not None and are_of_host(args):
             return getattr(self.of_host, method.__name__)(*args)
         return method(self, *args)

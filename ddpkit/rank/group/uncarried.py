@@ -93,7 +93,7 @@ def _short(method: str, args: tuple[Any, ...], size: int) -> tuple[object, ...] 
     return tuple(map(_of_one_element, args))
 
 
-def _alike(tensors: Any) -> bool:
+def _alike(tensors: Sequence[torch.Tensor]) -> bool:
     return len({each.numel() for each in tensors}) <= 1
 
 

@@ -337,7 +337,7 @@ def _nccl(cuda: Any) -> None:
     by_host: Any = dist.new_subgroups
 
     @functools.wraps(by_host)
-    def new_subgroups(group_size: int | None = None, *args: Any, **kwargs: Any) -> object:
+    def new_subgroups(group_size: int | None = None, *args: object, **kwargs: object) -> object:
         return by_host(group_size or cuda.device_count(), *args, **kwargs)
 
     home = dist

@@ -218,7 +218,7 @@ def _limit(backend: str, timeout: Any) -> float:
 class Ended:
     """The result of `mp.spawn(join=False)`: processes that have ended."""
 
-    processes: tuple[Any, ...] = ()
+    processes: tuple[object, ...] = ()
 
     def join(self, timeout: float | None = None, grace_period: float | None = None) -> bool:
         """True, because all processes have ended."""
