@@ -59,7 +59,7 @@ def test_what_a_hint_sees():
 
 def test_a_name_of_both_the_author_and_the_answer_is_refused():
     s = Seen({"on rank": [2], "steps": [3, 1]}, {"on rank": [2], "steps": [3, 3]}, {"steps": 3})
-    with pytest.raises(AttributeError, match="steps is given and also observed"):
+    with pytest.raises(AttributeError, match="steps is both given and observed"):
         _ = s.steps
     assert (s["steps"], s.given["steps"], s.on_rank) == ([3, 1], 3, [2])
     says = Hint("steps", say=lambda s: f"3 steps were to be taken: it was {s.steps}")
