@@ -69,7 +69,7 @@ def _slowed(rng: random.Random, n: int, slow: int, factor: float, kind: str) -> 
     return traces.of_steps(work, late, early=slow if kind == "overlap" else None)
 
 
-def _stragglers(answer: Answer, of: Sequence[Any]) -> Observed:
+def _stragglers(answer: Answer, of: Sequence[object]) -> Observed:
     return {"ranks": [answer(trace) for trace in of]}
 
 

@@ -11,13 +11,16 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ddpkit.checks.lab10.hints import DIAGNOSIS, MEND
 from ddpkit.exercises.exercise import Case, Observed
 from ddpkit.exercises.ranks import call
 from ddpkit.faults import clinic
 from ddpkit.protocol.per_rank import PerRank
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 Answer = Callable[[], Any]
 ALIKE = "as many on each rank"
@@ -165,7 +168,7 @@ def _talk(name: str, handed_in: list[int]) -> str:
 # The right results, from one process
 
 
-def _right_model(name: str, seed: int) -> list[Any]:
+def _right_model(name: str, seed: int) -> list[Tensor]:
     if name in "ADJKL":  # these programs do not train
         return [clinic.vector(clinic.build(seed))]
     if name == "E":

@@ -10,12 +10,16 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ddpkit.exercises.exercise import Observed
 
+if TYPE_CHECKING:
+    from torch import nn
+    from torch.optim import Optimizer
+
 Answer = Callable[..., Any]
-Trained = tuple[int, Any, Any]  # steps, model, optimizer
+Trained = tuple[int, "nn.Module", "Optimizer"]  # steps, model, optimizer
 State = dict[str, Any]  # a checkpoint's content: "step", "model", "optimizer"
 
 LR, MOMENTUM = 0.05, 0.9
@@ -27,7 +31,7 @@ class Killed(BaseException):
     """The simulated kill of a process; no `except Exception` catches this error."""
 
 
-def trained(seed: int, steps: int) -> tuple[Any, Any]:
+def trained(seed: int, steps: int) -> tuple[nn.Module, Optimizer]:
     """Return a model and its optimizer after steps with momentum; equal seeds give equal models."""
     import torch
 
@@ -44,7 +48,7 @@ def state(seed: int, steps: int) -> Trained:
     return steps, *trained(seed, steps)
 
 
-def untrained() -> tuple[Any, Any]:
+def untrained() -> tuple[nn.Module, Optimizer]:
     """Return a new model and a new optimizer."""
     import torch
 
@@ -54,7 +58,7 @@ def untrained() -> tuple[Any, Any]:
     return model, torch.optim.SGD(model.parameters(), LR, MOMENTUM)
 
 
-def go_on(model: Any, optimizer: Any, seed: int) -> None:
+def go_on(model: nn.Module, optimizer: Optimizer, seed: int) -> None:
     """Make one more step, on a batch drawn from the seed."""
     import torch
 
@@ -78,7 +82,7 @@ def nbytes() -> int:
     return sum(int(each.nbytes) for each in tensors)
 
 
-def after(step: int, model: Any, optimizer: Any) -> list[Any]:
+def after(step: int, model: nn.Module, optimizer: Optimizer) -> list[Any]:
     """Return the comparable content of a checkpoint: its step, its model, and the next model.
 
     The next model is the model after one more step. Without the momentum in the checkpoint, the
@@ -179,7 +183,7 @@ def unlucky(answer: Answer, before: bytes, states: Sequence[Trained], how: str) 
 # Loading
 
 
-def loaded(answer: Answer, file: bytes | None, own: Trained) -> list[Any]:
+def loaded(answer: Answer, file: bytes | None, own: Trained) -> list[object]:
     """Return the state that the answer loads on this rank, from a file that only rank 0 has.
 
     `own` is this rank's state before the load. `file` is None if there is no file.
@@ -249,7 +253,7 @@ def _renames() -> Iterator[list[tuple[str, str]]]:
 def _killed_at_the_end() -> Iterator[None]:
     """Simulate the kill of the process (`Killed`) when the block renames a file."""
 
-    def kill(event: str, args: tuple[Any, ...]) -> None:
+    def kill(event: str, args: tuple[object, ...]) -> None:
         raise Killed
 
     with _hearing(kill):
@@ -257,14 +261,14 @@ def _killed_at_the_end() -> Iterator[None]:
 
 
 @contextmanager
-def _hearing(listener: Callable[[str, tuple[Any, ...]], None]) -> Iterator[None]:
+def _hearing(listener: Callable[[str, tuple[object, ...]], None]) -> Iterator[None]:
     """Call `listener` for each rename inside the block.
 
     Python cannot remove the audit hook again.
     """
     listening = True
 
-    def hear(event: str, args: tuple[Any, ...]) -> None:
+    def hear(event: str, args: tuple[object, ...]) -> None:
         if listening and event == "os.rename":
             listener(event, args)
 

@@ -37,9 +37,9 @@ def drawn(rng: random.Random) -> Iterator[Drift]:
     table = {"table": [[1, 2], [1, 4], [2, 5]]}
     yield Drift("2 ranks, the sums agree", 2, {rng.randrange(2): table}, ["table"])
     yield Drift("2 ranks, a buffer", 2, {rng.randrange(2): {"seen": more}}, ["seen"])
-    zero: dict[str, Any] = {"mean": [-0.0, float("nan")]}
+    zero: dict[str, object] = {"mean": [-0.0, float("nan")]}
     yield Drift("2 ranks, -0.0", 2, {rng.randrange(2): zero}, ["mean"])
-    digits: dict[str, Any] = {"wide": [1.0, 2.0 + 2**-40]}
+    digits: dict[str, object] = {"wide": [1.0, 2.0 + 2**-40]}
     yield Drift("2 ranks, the last digits of float64", 2, {rng.randrange(2): digits}, ["wide"])
     three: Changes = {
         one: {"narrow": [0.5, -3.02]},

@@ -12,7 +12,7 @@ from ddpkit.exercises.hint import Hint, Seen
 from ddpkit.faults import CAUSES
 
 
-def first_wrong(s: Seen) -> tuple[Any, int]:
+def first_wrong(s: Seen) -> tuple[object, int]:
     """Return (answer, slow rank) for the first trace with a wrong answer."""
     rows = zip(s.ranks, s.expect["ranks"], s.slow_ranks, strict=True)
     return next((got, slow) for got, right, slow in rows if got != right)

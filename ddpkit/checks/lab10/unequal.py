@@ -10,10 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ddpkit.checks.shared.training import LR, Part, model, vector
 from ddpkit.exercises.ranks import Did
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 SMALL = 16  # bytes: enough to exchange the existence and the length of each batch
 Lengths = Sequence[Sequence[int]]  # [rank][batch]: images
@@ -71,7 +74,7 @@ class StepSums:
 
     sums: list[Any]
     images: list[int]  # the number of images of each rank
-    before: Any  # the averaged gradient of the previous step
+    before: Tensor  # the averaged gradient of the previous step
 
     @property
     def n(self) -> int:
@@ -150,7 +153,7 @@ class Unequal:
             after.append(vector(net))
         return torch.stack(after)
 
-    def as_seen(self, after: Any) -> list[Any]:
+    def as_seen(self, after: Any) -> list[object]:
         """Return each rank's models at the times when it reads a batch, and the final model.
 
         A rank reads its k-th batch after k steps.

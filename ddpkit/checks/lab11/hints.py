@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ddpkit.checks.shared.messages import MESSAGES
 from ddpkit.exercises.compare import same
 from ddpkit.exercises.hint import Hint, Seen
 from ddpkit.exercises.values import Close, plain
 from ddpkit.simulate.step.pipeline import Op
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 def works(s: Seen) -> list[tuple[int, int]]:
@@ -28,7 +31,7 @@ def crossed(s: Seen) -> list[list[tuple[int, int]]]:
     return [sorted((i, stage) for stage, i in tick) for tick in s.expect["ticks"]]
 
 
-def near(got: Any, wanted: Any) -> bool:
+def near(got: object, wanted: object) -> bool:
     """True if the values are equal up to rounding."""
     return same(got, Close(wanted))
 
@@ -283,6 +286,6 @@ def wanted(s: Seen) -> list[Any]:
     return [g - s.before for g in s.expect_gradients]
 
 
-def grown(s: Seen) -> list[Any]:
+def grown(s: Seen) -> list[Tensor]:
     """Return, for each rank, the observed change of the gradients in the step."""
     return [g - s.before for g in s.gradient]

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import torch
 import torch.distributed as dist
-from torch import nn
+from torch import Tensor, nn
 
 from ddpkit.exercises.ranks import Did
 from ddpkit.rank.emulation.busy import busy
@@ -31,7 +31,7 @@ def layer_of_rank(rnn_layer: Answer, cell: Any, xs: Any, hidden: Any, slow: bool
     return [each.detach().clone() for each in outputs] if isinstance(outputs, list) else outputs
 
 
-def _takes_its_time(*_: Any) -> None:
+def _takes_its_time(*_: object) -> None:
     busy(F_S)
 
 
@@ -74,7 +74,7 @@ class Noted(torch.autograd.Function):
         return x.clone()
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Any) -> Any:
+    def backward(ctx: Any, *gradients: Any) -> object:
         ctx.layer.order.append(f"B{ctx.i}")
         ctx.layer.works(B_S)
         return gradients[0], None, None
@@ -87,7 +87,7 @@ class Layer(nn.Module):
     for example in a sum of losses.
     """
 
-    def __init__(self, weight: Any, forwards: Sequence[int], slow: bool) -> None:
+    def __init__(self, weight: Tensor, forwards: Sequence[int], slow: bool) -> None:
         super().__init__()
         self.weight = nn.Parameter(weight)
         self.forwards = forwards  # micro-batches in the order of the plan
@@ -122,7 +122,7 @@ def _alive(references: Sequence[Any]) -> int:
 BEFORE = 1.0  # earlier content of every gradient
 
 
-def lopsided(output: Any, target: Any) -> Any:
+def lopsided(output: Tensor, target: Tensor) -> Tensor:
     """Return a loss that changes if output and target are swapped."""
     return (output - 2 * target).square().mean()
 
@@ -166,7 +166,7 @@ def step_of_rank(
     }
 
 
-def of_ranks(name: str) -> Callable[[Did], list[Any]]:
+def of_ranks(name: str) -> Callable[[Did], list[object]]:
     """Return a function that collects the value `name` of `step_of_rank` from each rank."""
     return lambda did: [each[name] for each in did.returned]
 
@@ -183,7 +183,7 @@ class UsedWeight(torch.autograd.Function):
         return weight.clone()
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Any) -> Any:
+    def backward(ctx: Any, *gradients: Any) -> object:
         ctx.came.append(1)
         return gradients[0], None
 
@@ -218,12 +218,12 @@ def both_parts(
     }
 
 
-def _with_graph(gradients: Sequence[Any]) -> int:
+def _with_graph(gradients: Sequence[object]) -> int:
     """Return the number of gradients that still have a graph of autograd."""
     return sum(isinstance(each, torch.Tensor) and each.requires_grad for each in gradients)
 
 
-def _is_freed(y: Any, parameter: Any) -> bool:
+def _is_freed(y: Tensor, parameter: Tensor) -> bool:
     """True if autograd has freed the graph of the output `y`."""
     try:
         torch.autograd.grad(y.sum(), parameter, retain_graph=True)

@@ -66,7 +66,7 @@ def _flaw(plans: Any, micro: int) -> str:
     return ""
 
 
-def _no_op(op: Any) -> str:
+def _no_op(op: object) -> str:
     """Return a text about the flaw of one operation, or ""; a list is accepted as a tuple."""
     if not isinstance(op, tuple | list) or len(op) != 2:
         return "no pair"

@@ -17,7 +17,7 @@ HEAD_DIM, BATCH, TOKENS = 3, 2, 4
 class SelfAttention(nn.Module):
     """An `nn.MultiheadAttention` with queries, keys and values from one input."""
 
-    def __init__(self, attention: Any) -> None:
+    def __init__(self, attention: nn.MultiheadAttention) -> None:
         super().__init__()
         self.attention = attention
 
@@ -32,7 +32,9 @@ class Attention:
         width = heads * HEAD_DIM
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            self.attention: Any = nn.MultiheadAttention(width, heads, batch_first=True)
+            self.attention: nn.MultiheadAttention = nn.MultiheadAttention(
+                width, heads, batch_first=True
+            )
             for bias in (self.attention.in_proj_bias, self.attention.out_proj.bias):
                 nn.init.normal_(bias)  # torch begins with zeros, so a missing bias would not show
             self.x, self.gradient = (torch.randn(BATCH, TOKENS, width) for _ in range(2))
@@ -77,7 +79,7 @@ class Attention:
         return found
 
     @property
-    def _rows(self) -> Any:
+    def _rows(self) -> Tensor:
         """The row numbers of `in_proj_weight`, as [query, key or value; head; row of the head]."""
         return torch.arange(3 * self.width).view(3, self.heads, HEAD_DIM)
 
@@ -103,7 +105,9 @@ class Attention:
             "cut_off": self._made(layers, self._rows[:, : each * n].tensor_split(n, dim=1)),
         }
 
-    def _by_heads(self, layers: Sequence[Any], heads: Sequence[Sequence[int]]) -> Any:
+    def _by_heads(
+        self, layers: Sequence[nn.MultiheadAttention], heads: Sequence[Sequence[int]]
+    ) -> Any:
         """Return the output if each rank r computes the heads `heads[r]` of its own layer."""
         parts = [self._rows[:, list(mine)] for mine in heads]
         return self._made(layers, parts, columns=[rows[0].flatten() for rows in parts])

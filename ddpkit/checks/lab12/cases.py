@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ddpkit.checks.lab12 import hints
 from ddpkit.exercises.compare import same
@@ -13,6 +13,9 @@ from ddpkit.exercises.exercise import Case, exercise
 from ddpkit.exercises.ranks import Did, asked, title
 from ddpkit.exercises.values import Between, Close
 from ddpkit.protocol.per_rank import PerRank
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 Answer = Callable[..., Any]
 Tensors = Sequence[Any]  # one tensor for each rank
@@ -95,11 +98,11 @@ def _exact(rng: random.Random, dtype: str, *shape: int) -> Any:
     return drawn.to(getattr(torch, dtype)) / finest
 
 
-def _drawn(rng: random.Random, n: int, dtype: str, lies: str) -> list[Any]:
+def _drawn(rng: random.Random, n: int, dtype: str, lies: str) -> list[Tensor]:
     return [_lying(_exact(rng, dtype), lies) for _ in range(n)]
 
 
-def _lying(x: Any, lies: str) -> Any:
+def _lying(x: Tensor, lies: str) -> Tensor:
     """Return a tensor like x in the memory layout `lies`.
 
     The layout is "transposed" or "of stride 0", which repeats one value of x; otherwise x itself is
@@ -167,11 +170,11 @@ def _handed_on(right: Mapping[str, Tensors], name: str, seen: Any) -> dict[str, 
     return {**seen, f"{name} as it was": same(seen[name], right[name])} if name else seen
 
 
-def _field(name: str) -> Callable[[Did], list[Any]]:
+def _field(name: str) -> Callable[[Did], list[object]]:
     return partial(_of_each, name)
 
 
-def _of_each(name: str, did: Did) -> list[Any]:
+def _of_each(name: str, did: Did) -> list[object]:
     return [each[name] for each in did.returned]
 
 

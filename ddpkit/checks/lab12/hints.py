@@ -17,7 +17,7 @@ def each(got: Any, wanted: Any) -> bool:
     return all(same(one, Close(wanted)) for one in got)
 
 
-def gave(s: Seen, wanted: Any) -> bool:
+def gave(s: Seen, wanted: object) -> bool:
     """True if the answer's output is wrong, and every rank has the output `wanted`."""
     return s.wrong("output") and each(s.output, wanted)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import nn
+from torch import Tensor, nn
 
 from ddpkit.checks.shared.functions import BACKWARD, FORWARD
 from ddpkit.exercises.guard import returning
@@ -22,7 +22,7 @@ STEPS, RATE = 3, 0.1
 # SlicedMLP
 
 
-def sliced(answer: Answer, mlp: Any, x: Any, gradient: Any) -> dict[str, Any]:
+def sliced(answer: Answer, mlp: nn.Module, x: Tensor, gradient: Tensor) -> dict[str, object]:
     """Return a sliced MLP's results, its bytes, and its output after some steps of SGD."""
     source = deepcopy(mlp)
     net = returning(answer)(source, dist.get_rank(), dist.get_world_size())
@@ -48,7 +48,7 @@ def _numbers(net: Any) -> list[float]:
     return [number for p in net.parameters() for number in p.detach().flatten().tolist()]
 
 
-def learns(net: Any, wrapped: Any, x: Any, gradient: Any) -> tuple[Any, dict[float, float]]:
+def learns(net: Any, wrapped: Any, x: Any, gradient: Any) -> tuple[object, dict[float, float]]:
     """Return the output of `learned`, and each element's last value by its first value."""
     first = _numbers(net)
     output = learned(wrapped, x, gradient)
@@ -68,7 +68,7 @@ def held(net: Any, source: Any = None) -> int:
     return sum(piece.nbytes() for piece in pieces.values())
 
 
-def _modules_in(value: Any) -> list[Any]:
+def _modules_in(value: Any) -> list[nn.Module]:
     """Return the modules inside lists, tuples and dicts, which `parameters()` does not find."""
     if isinstance(value, nn.Module):
         return [value]

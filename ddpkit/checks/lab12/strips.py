@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
+from torch import Tensor
 
 Tensors = Sequence[Any]  # one tensor for each rank
 
@@ -13,11 +14,11 @@ Tensors = Sequence[Any]  # one tensor for each rank
 class Strips:
     """An image [batch, channel, row, column] cut into strips of rows, for halos of k rows."""
 
-    def __init__(self, image: Any, n: int, k: int) -> None:
+    def __init__(self, image: Tensor, n: int, k: int) -> None:
         self.image, self.n, self.k = image, n, k
         self.strips = [strip.clone() for strip in image.tensor_split(n, dim=2)]
 
-    def with_halo(self, rows: Any = None) -> list[Any]:
+    def with_halo(self, rows: Tensor | None = None) -> list[Tensor]:
         """Return each strip with k more rows above and k more rows below.
 
         Above and below the whole image, the rows are `rows`, by default zeros.
@@ -46,7 +47,7 @@ class Strips:
         edge = self.image[:, :, : self.k].contiguous().nbytes
         return [edge * ((rank > 0) + (rank < self.n - 1)) for rank in range(self.n)]
 
-    def models(self, of_halos: Tensors) -> Mapping[str, list[Any]]:
+    def models(self, of_halos: Tensors) -> Mapping[str, list[Tensor]]:
         """Return the outputs and gradients that common mistakes give, by name of the mistake."""
         k, last = self.k, self.n - 1
         tops, bottoms = [s[:, :, :k] for s in self.strips], [s[:, :, -k:] for s in self.strips]
@@ -76,7 +77,7 @@ class Strips:
         sizes = [strip.shape[2] for strip in self.strips]
         return [(sum(sizes[:rank]), size) for rank, size in enumerate(sizes)]
 
-    def _instead(self, rank: int | None, own: Any, first: Any, last: Any) -> Any:
+    def _instead(self, rank: int | None, own: Tensor, first: Tensor, last: Tensor) -> Tensor:
         """Return a strip's own gradient with the neighbours' gradient in its first and last k rows.
 
         A strip without a neighbour at an edge keeps its own gradient there. If `rank` is None, both
@@ -90,11 +91,11 @@ class Strips:
         return made
 
 
-def _joined(*columns: Tensors) -> list[Any]:
+def _joined(*columns: Tensors) -> list[Tensor]:
     return [torch.cat(each, dim=2) for each in zip(*columns, strict=True)]
 
 
-def _added(own: Any, first: Any, last: Any) -> Any:
+def _added(own: Tensor, first: Tensor, last: Tensor) -> Tensor:
     """Add `first` to the first rows of a strip's gradient, and `last` to the last rows."""
     made, k = own.clone(), first.shape[2]
     made[:, :, :k] += first

@@ -34,7 +34,7 @@ class TellingBlock(nn.Module):
         if kind == "frozen":
             self.requires_grad_(False)
 
-    def forward(self, x: Tensor) -> Any:
+    def forward(self, x: Tensor) -> Tensor:
         hidden = self.other(torch.tanh(self.one(x)))
         self.say(f"forward {self.number}")
         if hidden.requires_grad:
@@ -59,7 +59,7 @@ def made(
     return found
 
 
-def trainable(block: nn.Module) -> list[Any]:
+def trainable(block: nn.Module) -> list[Tensor]:
     """Return the trainable parameters of a block, each parameter once."""
     return [p for p in block.parameters() if p.requires_grad]
 
@@ -101,11 +101,11 @@ class Learning:
             optimizer.step()
         self.output = net(torch.ones(1, WIDTH)).detach()
 
-    def shards(self) -> list[list[Any]]:
+    def shards(self) -> list[list[Tensor]]:
         """Return each rank's right gradients of its shards, after the first step's backwards."""
         return [[chunk(each, rank, self.n) for each in self.gradients] for rank in range(self.n)]
 
-    def own_shards(self) -> list[list[Any]]:
+    def own_shards(self) -> list[list[Tensor]]:
         """Return each rank's gradients of its shards if the ranks do not exchange gradients."""
         found = []
         for rank, mine in enumerate(self.inputs[:, 0]):
@@ -149,5 +149,5 @@ class Learning:
         return self.backwards * 3 * sum(size > 0 for size in self.lines)
 
 
-def _gradient(p: Any) -> Any:
+def _gradient(p: Tensor) -> Tensor:
     return torch.zeros_like(p) if p.grad is None else p.grad.clone()

@@ -44,11 +44,11 @@ def state_bytes(answer: Answer, rng: random.Random) -> Iterator[Case]:
         )
 
 
-def _bytes(answer: Answer, parameters: int, ranks: int, stage: int) -> dict[str, Any]:
+def _bytes(answer: Answer, parameters: int, ranks: int, stage: int) -> dict[str, object]:
     return {"bytes": answer(parameters, ranks, stage)}
 
 
-def _held(parameters: int, largest: Any, stage: int, split: Sequence[int] = (12, 2, 2)) -> Any:
+def _held(parameters: int, largest: Any, stage: int, split: Sequence[int] = (12, 2, 2)) -> object:
     """Return a rank's bytes if the first `stage` of three parts are sharded.
 
     `largest` is the number of parameters in the largest shard. `split` has the bytes of the three
@@ -326,11 +326,11 @@ def pieces(answer: Answer, rng: random.Random) -> Iterator[Case]:
         )
 
 
-def _read(answer: Answer, length: int, old: int, new: int) -> dict[str, Any]:
+def _read(answer: Answer, length: int, old: int, new: int) -> dict[str, object]:
     return {"reads": [_listed(answer(length, old, new, k)) for k in range(new)]}
 
 
-def _listed(found: Any) -> Any:
+def _listed(found: Any) -> object:
     """Return the pieces as a list of tuples; for an iterator, return the name of its type."""
     return type(found).__name__ if isinstance(found, Iterator) else [tuple(each) for each in found]
 

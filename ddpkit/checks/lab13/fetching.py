@@ -46,7 +46,7 @@ class Sweep:
     under_way: list[str] = field(default_factory=list)  # computations while a unit is fetched
     most: int = 0  # largest number of units in memory at a time
 
-    def run(self, answer: Callable[..., Any]) -> dict[str, Any]:
+    def run(self, answer: Callable[..., Any]) -> dict[str, object]:
         """Run both passes; return the events in order, and the units that are left in memory."""
         units = [Unit(number, self.order) for number in range(self.count)]
         left = []
@@ -75,7 +75,7 @@ class Sweep:
         unit.after()
 
 
-def swept(answer: Callable[..., Any], count: int) -> dict[str, Any]:
+def swept(answer: Callable[..., Any], count: int) -> dict[str, object]:
     """Return the observations of an answer in a model with `count` units."""
     return Sweep(count).run(answer)
 

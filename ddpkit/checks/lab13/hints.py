@@ -12,7 +12,7 @@ from ddpkit.exercises.values import Close
 from ddpkit.text import size
 
 
-def close(got: Any, wanted: Any, digits: int = 4) -> bool:
+def close(got: object, wanted: object, digits: int = 4) -> bool:
     """True if the values are equal to `wanted`, up to rounding."""
     return same(got, Close(wanted, digits))
 

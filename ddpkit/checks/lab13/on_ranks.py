@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from ddpkit.checks.lab13 import blocks, training
@@ -57,7 +57,7 @@ def stepped(answer: Answer, asked: Mapping[str, Any]) -> dict[str, Any]:
 
 
 @contextmanager
-def _optimizers() -> Iterator[list[Any]]:
+def _optimizers() -> Iterator[list[object]]:
     """Collect all optimizers that make a step inside the block."""
     found: list[Any] = []
 
@@ -88,7 +88,7 @@ def _bytes_of_state(optimizers: Sequence[Any]) -> int:
 # reduce_to_owner
 
 
-def reduced(answer: Answer, flat: Any) -> dict[str, Any]:
+def reduced(answer: Answer, flat: Tensor) -> dict[str, object]:
     """Return an answer's chunk of a flat tensor, and the bytes of the chunk's storage.
 
     "kept" is true if the flat tensor is unchanged. A second call gets the negated tensor: the
@@ -160,7 +160,7 @@ def _directions(units: Sequence[Any]) -> list[Any]:
     heard: list[Any] = []
 
     def listening(before: Callable[..., Any]) -> Callable[..., Any]:
-        def listened(*steps: Any) -> Any:
+        def listened(*steps: Any) -> object:
             heard.extend(steps)
             return before(*steps)
 
@@ -172,10 +172,10 @@ def _directions(units: Sequence[Any]) -> list[Any]:
     return heard
 
 
-def _noted(gather: Callable[[], Any], waited: list[bool]) -> Callable[[], Any]:
+def _noted(gather: Callable[[], object], waited: list[bool]) -> Callable[[], object]:
     """Wrap a unit's gather; a call appends True to `waited` if its Work is already waited for."""
 
-    def noted() -> Any:
+    def noted() -> object:
         work = gather()
         waited.append(isinstance(work, RecordedWork) and work.claimed)
         return work
@@ -183,5 +183,5 @@ def _noted(gather: Callable[[], Any], waited: list[bool]) -> Callable[[], Any]:
     return noted
 
 
-def _copy(gradient: Any, shard: Any) -> Any:
+def _copy(gradient: Tensor | None, shard: Tensor) -> Tensor:
     return torch.zeros_like(shard) if gradient is None else gradient.clone()

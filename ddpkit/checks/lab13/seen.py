@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
 
 from ddpkit.checks.lab13.on_ranks import REST, STEP
 from ddpkit.checks.shared.travel import sent as sent_in
@@ -100,10 +99,10 @@ def _held(trace: Trace, rank: int, at: Span) -> int:
     return levels[-1].total if levels else 0
 
 
-def field(name: str) -> Callable[[Did], list[Any]]:
+def field(name: str) -> Callable[[Did], list[object]]:
     """Return a function that collects the value `name` that each rank has returned."""
     return partial(_field, name)
 
 
-def _field(name: str, did: Did) -> list[Any]:
+def _field(name: str, did: Did) -> list[object]:
     return [each[name] for each in did.returned]

@@ -5,10 +5,13 @@ from __future__ import annotations
 import weakref
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
+
+if TYPE_CHECKING:
+    from torch.optim import Optimizer
 
 HUGE = ((40, 9), (5,), (4, 3), (2,), (7,))  # one parameter has nearly all numbers
 EVEN = ((6, 5), (6,), (5, 6), (5,))
@@ -63,7 +66,7 @@ class Stepping:
             "heard": 2,
         }
 
-    def learned(self, **instead: object) -> list[Any]:
+    def learned(self, **instead: object) -> list[Tensor]:
         """Return the parameters after all steps in one process; `instead` replaces some inputs."""
         asked = {**self.asks(), **instead}
         parameters = made(asked["start"], asked["frozen"])
@@ -107,7 +110,7 @@ class Stepping:
         """Return the most bytes that a rank may keep between steps: its state, and two chunks."""
         return self.state(n) + 2 * sum(4 * -(-numbers // n) for numbers in self.lines) + 1024
 
-    def models(self) -> Mapping[str, Any]:
+    def models(self) -> Mapping[str, object]:
         """Return the results of common mistakes, by the name of the mistake."""
         zeros = [
             [torch.zeros_like(p) if g is None else g for p, g in zip(self.start, each, strict=True)]
@@ -126,7 +129,7 @@ class Stepping:
         }
 
 
-def made(start: Sequence[Any], frozen: Sequence[int]) -> list[nn.Parameter]:
+def made(start: Sequence[Tensor], frozen: Sequence[int]) -> list[nn.Parameter]:
     """Return parameters with the values in `start`; those at the indices `frozen` are frozen."""
     return [
         nn.Parameter(each.clone(), requires_grad=place not in frozen)
@@ -143,9 +146,9 @@ def grouped(parameters: list[nn.Parameter], groups: Any) -> Any:
 
 
 def take_steps(
-    optimizer: Any,
+    optimizer: Optimizer,
     parameters: Sequence[nn.Parameter],
-    gradients: Sequence[Sequence[Any]],
+    gradients: Sequence[Sequence[Tensor]],
     rates: Sequence[float],
     heard: int = 2,
 ) -> tuple[list[Any], Any]:

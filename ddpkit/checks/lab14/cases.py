@@ -137,7 +137,7 @@ def best_plan(answer: Answer, rng: random.Random) -> Iterator[Case]:
     yield _planned(partial(_or_none, answer), "nothing fits", too_large, NONE_FITS)
 
 
-def _or_none(answer: Answer, *question: Any) -> Any:
+def _or_none(answer: Answer, *question: Any) -> object:
     """Return the answer's result where no plan fits; an answer without `return` gives None."""
     try:
         return answer(*question)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from math import prod
-from typing import Any
 
 from ddpkit.exercises.exercise import Observed
 from ddpkit.exercises.hint import Hint, Seen
@@ -51,7 +50,7 @@ def _ranks(s: Seen) -> int:
     return prod(s.shape.values())
 
 
-def _blocks(shape: Mapping[str, int]) -> Any:
+def _blocks(shape: Mapping[str, int]) -> object:
     """Return the wrong groups that have neighbouring ranks in every dimension."""
     ranks = range(prod(shape.values()))
     return {

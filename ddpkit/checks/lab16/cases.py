@@ -57,7 +57,7 @@ def merge(answer: Answer, rng: random.Random) -> Iterator[Case]:
         )
 
 
-def _block(scores: Any, v: Tensor) -> tuple[Any, Any]:
+def _block(scores: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
     """Return attention's output and log-sum-exp for these scores; 0 and -inf without a key."""
     lse = scores.logsumexp(-1, keepdim=True)
     return (scores - lse).exp().nan_to_num() @ v, lse

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ddpkit.checks.lab16.hints_on_ranks import each_close, right_but
 from ddpkit.exercises.compare import same
 from ddpkit.exercises.hint import Hint, Seen
 from ddpkit.text import size
 
+if TYPE_CHECKING:
+    from torch import Tensor
 
-def _gave(s: Seen, wanted: Any) -> bool:
+
+def _gave(s: Seen, wanted: object) -> bool:
     return s.wrong("output") and same(s.output, wanted)
 
 
-def _as_it_lies(s: Seen) -> list[Any]:
+def _as_it_lies(s: Seen) -> list[Tensor]:
     """Return the outputs if the parts of the ranks are joined in memory order, as they arrive."""
     import torch
 
@@ -25,7 +28,7 @@ def _as_it_lies(s: Seen) -> list[Any]:
     ]
 
 
-def _other_heads(s: Seen) -> list[Any]:
+def _other_heads(s: Seen) -> list[Tensor]:
     return [s.whole[r :: s.n].contiguous() for r in range(s.n)]
 
 

@@ -21,7 +21,7 @@ def _is(s: Seen, mistaken: Tensor) -> bool:
     return s.wrong("output") and same(s.output, Close(mistaken))
 
 
-def _weights(s: Seen) -> tuple[Any, Any]:
+def _weights(s: Seen) -> tuple[Tensor, Tensor]:
     """Return the weights of the two blocks before normalization: exp(lse - the larger lse)."""
     import torch
 
@@ -29,16 +29,16 @@ def _weights(s: Seen) -> tuple[Any, Any]:
     return (s.lse - top).exp(), (s.more_lse - top).exp()
 
 
-def _plain_weights(s: Seen) -> Any:
+def _plain_weights(s: Seen) -> object:
     return s.lse.exp() * s.out + s.more_lse.exp() * s.more
 
 
-def _swapped(s: Seen) -> Any:
+def _swapped(s: Seen) -> object:
     a, b = _weights(s)
     return (b * s.out + a * s.more) / (a + b)
 
 
-def _not_divided(s: Seen) -> Any:
+def _not_divided(s: Seen) -> object:
     a, b = _weights(s)
     return a * s.out + b * s.more
 
@@ -153,7 +153,7 @@ def facts(length: int, n: int, observed: Observed) -> Observed:
     }
 
 
-def _is_int64(each: Any) -> bool:
+def _is_int64(each: object) -> bool:
     import torch
 
     return isinstance(each, torch.Tensor) and each.dtype == torch.int64 and each.dim() == 1
@@ -264,7 +264,7 @@ def _first_unordered(s: Seen) -> int:
 # own_tokens
 
 
-def _targets(s: Seen, wanted: list[Any]) -> bool:
+def _targets(s: Seen, wanted: list[object]) -> bool:
     return s.wrong("targets") and same(s.targets, wanted)
 
 
@@ -272,14 +272,14 @@ def _taken(s: Seen, whole: Any) -> list[Any]:
     return [whole[at] for at in s.places]
 
 
-def _shifted_late(s: Seen) -> list[Any]:
+def _shifted_late(s: Seen) -> list[Tensor]:
     """Return the targets of a mistake: each rank shifts only its own share."""
     import torch
 
     return [torch.cat([s.tokens[at][1:], torch.tensor([-100])]) for at in s.places]
 
 
-def _rolled_late(s: Seen) -> list[Any]:
+def _rolled_late(s: Seen) -> list[Tensor]:
     return [s.tokens[at].roll(-1) for at in s.places]
 
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ddpkit.exercises.compare import same
 from ddpkit.exercises.hint import Hint, Seen
 from ddpkit.exercises.ranks import who
 from ddpkit.exercises.values import Close
 from ddpkit.text import size
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 def each_close(got: Any, wanted: Any) -> bool:
@@ -152,7 +155,7 @@ LEAN = (
 # ring_gradients
 
 
-def _sums(s: Seen) -> tuple[list[Any], list[Any], list[list[Any]]]:
+def _sums(s: Seen) -> tuple[list[Tensor], list[Tensor], list[list[Tensor]]]:
     """Return gradients of keys: the rank's own part, the sum of all parts, and `Whole.blocks`.
 
     The own part of a rank is the gradient of its keys from its own queries. The sum is over the
@@ -180,7 +183,7 @@ def _not_home(s: Seen) -> str | None:
     return None
 
 
-def _without(s: Seen, of: str) -> list[Any]:
+def _without(s: Seen, of: str) -> list[Tensor]:
     """Return the gradients of k without one part, which is a common mistake.
 
     "own": the part of the rank's own queries is missing. "last": the part of rank - 1 is missing;

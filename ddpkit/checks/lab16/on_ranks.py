@@ -31,7 +31,7 @@ def block(q: Tensor, k: Tensor, v: Tensor, mask: Any) -> tuple[Any, Any]:
 
 def block_back(
     q: Tensor, k: Tensor, v: Tensor, out: Any, lse: Any, of_out: Any, mask: Any
-) -> tuple[Any, Any, Any]:
+) -> tuple[object, object, object]:
     """Return the gradients of q, k and v that come from attention to these keys alone."""
     scale = q.shape[-1] ** -0.5
     scores = q @ k.mT * scale
@@ -59,7 +59,7 @@ def ringed(
     """Return the answer's output and log-sum-exp, and the notes of the calls of `attend`."""
     notes: Notes = []
 
-    def attend(q: Tensor, k: Tensor, v: Tensor, source: int) -> tuple[Any, Any]:
+    def attend(q: Tensor, k: Tensor, v: Tensor, source: int) -> tuple[object, object]:
         _noted(notes, k, source)
         return block(q, k, v, _mask(places, source, causal))
 
@@ -73,7 +73,7 @@ def ringed_lean(
 ) -> dict[str, Any]:
     """Return the answer's output with an `attend` of little memory, which takes all scores as 0."""
 
-    def attend(q: Tensor, k: Tensor, v: Tensor, source: int) -> tuple[Any, Any]:
+    def attend(q: Tensor, k: Tensor, v: Tensor, source: int) -> tuple[object, object]:
         lse = q.new_full((*q.shape[:-1], 1), float(k.shape[1])).log()
         return v.mean(1, keepdim=True).expand(*q.shape), lse
 
@@ -90,7 +90,7 @@ def ringed_back(
     q: Tensor,
     k: Tensor,
     v: Tensor,
-    rest: tuple[Any, Any, Any],
+    rest: tuple[object, object, object],
     places: Sequence[Any],
     causal: bool,
 ) -> dict[str, Any]:
@@ -149,7 +149,7 @@ class _Backward(torch.autograd.Function):
     """An autograd function with a forward that calls an answer's backward; ctx has only `sizes`."""
 
     @staticmethod
-    def forward(ctx: Any, gradient: Tensor, answer: Any, sizes: list[int]) -> Any:
+    def forward(ctx: Any, gradient: Tensor, answer: Any, sizes: list[int]) -> object:
         ctx.sizes = sizes
         return answer.backward(ctx, gradient)[0]
 
@@ -157,7 +157,7 @@ class _Backward(torch.autograd.Function):
 # share_of_loss
 
 
-def shared(answer: Answer, losses: Any, counted: Any) -> dict[str, Any]:
+def shared(answer: Answer, losses: Tensor, counted: object) -> dict[str, object]:
     """Return the gradient of the losses, and "finite": true if the answer's loss is finite."""
     given = losses.clone().requires_grad_()
     number = returning(answer)(given, counted)

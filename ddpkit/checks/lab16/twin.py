@@ -17,7 +17,7 @@ def stretches(sizes: Sequence[int]) -> list[Any]:
     return list(positions.split(list(sizes)))
 
 
-def in_two_chunks(length: int, n: int) -> list[Any]:
+def in_two_chunks(length: int, n: int) -> list[Tensor]:
     """Return the zigzag positions: each rank has one early and one late of 2n chunks."""
     parts = torch.arange(length).tensor_split(2 * n)
     early, late = parts[:n], parts[n:]
@@ -31,7 +31,7 @@ class Whole:
     """
 
     def __init__(
-        self, seed: int, places: Sequence[Any], *, heads: int, width: int, causal: bool
+        self, seed: int, places: Sequence[Tensor], *, heads: int, width: int, causal: bool
     ) -> None:
         drawn = torch.Generator().manual_seed(seed)
         self.places, self.causal, self.n = list(places), causal, len(places)
@@ -86,7 +86,7 @@ class Whole:
         found = torch.autograd.grad(out, (q, k, v), self.of_out)
         return found[0], found[1], found[2]
 
-    def blocks(self) -> list[list[tuple[Any, Any, Any]]]:
+    def blocks(self) -> list[list[tuple[object, object, object]]]:
         """Return [r][s]: the gradients of q, k and v from rank r's queries and rank s's keys."""
         from ddpkit.checks.lab16.on_ranks import block_back
 

@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
+from torch import Tensor
 
 
-def favouring(generator: Any, rank: int, tokens: int, experts: int) -> Any:
+def favouring(generator: torch.Generator, rank: int, tokens: int, experts: int) -> Any:
     """Return router logits of a rank's tokens: one expert is favoured, and one is never chosen."""
     logits = torch.randn(tokens, experts, generator=generator)
     logits[:, rank % experts] += 1.5
@@ -81,7 +82,7 @@ class Bias:
         self.rate = rng.choice((1, 3, 5, 7)) / 64
         self.bias = torch.randint(-96, 97, (experts,), generator=generator) / 64
 
-    def own_counts(self, rank: int) -> Any:
+    def own_counts(self, rank: int) -> Tensor:
         """Return, for each expert, the number of times that a rank's own tokens chose it."""
         return self.chosen[rank].flatten().bincount(minlength=len(self.counts))
 
@@ -172,7 +173,7 @@ class ExpertGradients:
         if self.missing is not None:
             self.experts[self.missing] = [torch.zeros_like(g) for g in self.experts[-1]]
 
-    def _drawn(self, *shapes: Sequence[int]) -> list[Any]:
+    def _drawn(self, *shapes: Sequence[int]) -> list[Tensor]:
         """Draw multiples of 1,024, so that sums and quotients are exact."""
         return [
             torch.randint(-900, 901, shape, generator=self.generator) * 1024.0 for shape in shapes

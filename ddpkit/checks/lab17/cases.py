@@ -22,11 +22,11 @@ def _sent(phase: str, ranks: Sequence[int], did: Did) -> list[int]:
     return [handed_in(within(did.trace.of(rank), phase)) for rank in ranks]
 
 
-def _fields(*names: str, ranks: Sequence[int]) -> dict[str, Callable[[Did], list[Any]]]:
+def _fields(*names: str, ranks: Sequence[int]) -> dict[str, Callable[[Did], list[object]]]:
     return {name: partial(_of_each, name, ranks) for name in names}
 
 
-def _of_each(name: str, ranks: Sequence[int], did: Did) -> list[Any]:
+def _of_each(name: str, ranks: Sequence[int], did: Did) -> list[object]:
     return [did.returned[rank][name] for rank in ranks]
 
 
@@ -105,7 +105,7 @@ def _journeys(rng: random.Random) -> Iterator[tuple[Any, int, str]]:
     yield Journey(rng, [rng.randrange(6, 30)], 2, 3, three), 1, "three experts"
 
 
-def _of_ranks(values: Sequence[Any], ranks: Sequence[int], n: int) -> PerRank:
+def _of_ranks(values: Sequence[object], ranks: Sequence[int], n: int) -> PerRank:
     """Return one value for each rank; ranks outside the group get the group's first value."""
     mine = dict(zip(ranks, values, strict=True))
     return PerRank([mine.get(rank, values[0]) for rank in range(n)])

@@ -176,7 +176,7 @@ def _summed_as(name: str) -> Any:
     return lambda s: s.wrong("output") and is_model(s.output, s.given[name])
 
 
-def _none(found: Sequence[Any]) -> bool:
+def _none(found: Sequence[object]) -> bool:
     return all(each is None for each in found)
 
 

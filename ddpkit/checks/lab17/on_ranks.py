@@ -17,7 +17,7 @@ Answer = Callable[..., Any]
 FORWARD, BACKWARD = "forward of the check", "backward of the check"  # span names
 
 
-def _group(members: Sequence[int] | None) -> Any:
+def _group(members: Sequence[int] | None) -> dist.ProcessGroup | None:
     return None if members is None else dist.new_group(list(members))
 
 
@@ -56,7 +56,7 @@ def _numbers(found: Any) -> Any:
     return found.tolist() if isinstance(found, torch.Tensor) else found
 
 
-def _unless_tensor(found: Any) -> Any:
+def _unless_tensor(found: Any) -> object:
     """Return `found`, or "a tensor" for a tensor: all_to_all_single takes only lists of splits."""
     return "a tensor" if isinstance(found, torch.Tensor) else found
 
@@ -68,7 +68,7 @@ def combined(
     ticket: Any,
     gradient: Tensor,
     members: Sequence[int] | None = None,
-) -> Any:
+) -> object:
     """Return the answer's output, and the gradients of `made` and of the weights."""
     group = _group(members)
     if members is not None and dist.get_rank() not in members:
@@ -87,7 +87,7 @@ def combined(
     }
 
 
-def balanced(answer: Answer, probabilities: Any, chosen: Tensor) -> dict[str, Any]:
+def balanced(answer: Answer, probabilities: Tensor, chosen: Tensor) -> dict[str, object]:
     """Return the answer's balance loss, and the gradient of the probabilities."""
     given, choices = probabilities.clone().requires_grad_(), chosen.clone()
     with span(FORWARD):
@@ -102,7 +102,7 @@ def balanced(answer: Answer, probabilities: Any, chosen: Tensor) -> dict[str, An
     }
 
 
-def new_bias(answer: Answer, bias: Any, chosen: Tensor, rate: float) -> dict[str, Any]:
+def new_bias(answer: Answer, bias: Tensor, chosen: Tensor, rate: float) -> dict[str, object]:
     """Return the bias of the next step; "kept" is true if the old bias is unchanged."""
     old, choices = bias.clone(), chosen.clone()
     with span(FORWARD):

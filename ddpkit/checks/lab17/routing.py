@@ -44,7 +44,7 @@ class Routing:
         bias = 0.0 if self.bias is None else self.bias
         return (self.logits + bias).topk(self.k).indices
 
-    def wide(self, weights: Tensor, chosen: Choices) -> Any:
+    def wide(self, weights: Tensor, chosen: Choices) -> Tensor:
         """Return the weights as a matrix [token, expert], with zeros for experts not chosen."""
         return torch.zeros_like(self.logits).scatter_add(1, chosen, weights.to(self.logits.dtype))
 

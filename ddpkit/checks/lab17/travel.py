@@ -47,7 +47,7 @@ class Journey:
         ]
         self.takes = [[sent[rank] for sent in self.sends] for rank in range(self.n)]
 
-    def _order(self, chosen: Tensor, generator: Any) -> Any:
+    def _order(self, chosen: Tensor, generator: torch.Generator) -> Tensor:
         """Return the indices of the choices sorted by expert, in random order within an expert."""
         flat = chosen.flatten()
         mixed = torch.randperm(len(flat), generator=generator)
@@ -152,7 +152,7 @@ class Combining:
         self.tickets = list(of_all)  # tickets by rank, without the group
         self.back = [self._back(rank) for rank in range(journey.n)]
 
-    def _back(self, rank: int) -> Any:
+    def _back(self, rank: int) -> Tensor:
         """Return the expert outputs that come back to a rank, in the order of its choices."""
         parts = []
         for other, takes in enumerate(self.journey.takes):
@@ -178,7 +178,7 @@ class Combining:
         """Return, for each token of a rank, the weighted sum of its experts' outputs."""
         return (self.every(rank, undone=undone) * weights[..., None]).sum(1)
 
-    def right(self) -> dict[str, list[Any]]:
+    def right(self) -> dict[str, list[Tensor]]:
         """Return the right outputs and gradients of each rank."""
         journey, n = self.journey, self.journey.n
         of_weights, of_back = [], []
@@ -221,7 +221,7 @@ class Combining:
         }
 
 
-def _whole(generator: Any, *shape: int) -> Any:
+def _whole(generator: torch.Generator, *shape: int) -> Tensor:
     """Draw whole numbers, so that sums and products are exact in any order."""
     return torch.randint(-40, 41, shape, generator=generator).float()
 
@@ -230,7 +230,7 @@ def _all_equal(found: Any, right: Sequence[Any]) -> bool:
     return all(map(_equal, found, right))
 
 
-def _equal(one: Any, other: Any) -> bool:
+def _equal(one: object, other: Tensor) -> bool:
     """True if two tensors are equal and have one dtype; for whole numbers, any integer dtype."""
     if not isinstance(one, torch.Tensor):
         return False

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ddpkit.checks.lab18 import hints, hints_on_ranks, low_hints, plans
 from ddpkit.cluster.torchrun.job import active
@@ -13,6 +13,9 @@ from ddpkit.exercises.exercise import Case, Observed, exercise
 from ddpkit.exercises.ranks import Did, asked, each_returned, looked, timed, title, together
 from ddpkit.exercises.values import Between, Close
 from ddpkit.protocol.per_rank import PerRank
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 Answer = Callable[..., Any]
 
@@ -334,7 +337,7 @@ def gather_fp8(answer: Answer, rng: random.Random) -> Iterator[Case]:
     drawn = torch.Generator().manual_seed(rng.randrange(10**9))
     a, b, c = rng.randrange(5, 40), 2 * rng.randrange(3, 20) + 1, rng.randrange(2, 20)
 
-    def x(*shape: int) -> Any:
+    def x(*shape: int) -> Tensor:
         return torch.randn(*shape, generator=drawn)
 
     tiny = [torch.cat([torch.tensor([448.0, -500.0, 30_000.0]), 0.6 * x(a)]), x(b, 2)]

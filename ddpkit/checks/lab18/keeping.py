@@ -94,7 +94,7 @@ class Mixed(nn.Module):
         return self.layer(x).exp() * y
 
 
-def drawn(rng: random.Random) -> list[tuple[str, Any, tuple[Any, ...]]]:
+def drawn(rng: random.Random) -> list[tuple[str, object, tuple[object, ...]]]:
     """Return a name, a module and inputs for each case."""
 
     def rows() -> int:
@@ -138,7 +138,7 @@ def models(module: Any, inputs: tuple[Any, ...]) -> Mapping[str, Any]:
     saved: list[Any] = []
     outputs: list[int] = []
 
-    def note(tensor: Tensor) -> Any:
+    def note(tensor: Tensor) -> object:
         saved.append(tensor)  # keeps the storage alive, so that no address comes twice
         return tensor
 

@@ -30,13 +30,13 @@ class RoundedLines:
         found = torch.randint(-8000, 8001, (self.length,), generator=self.generator)
         return found.float() / 4
 
-    def _near_a_tie(self) -> Any:
+    def _near_a_tie(self) -> Tensor:
         """Return True for each element with a mean that a small error could round differently."""
         exact = self.sums() / self.n
         ends = [(exact * (1 + e)).bfloat16() for e in (-1e-6, 0.0, 1e-6)]
         return (ends[0] != ends[1]) | (ends[1] != ends[2])
 
-    def sums(self) -> Any:
+    def sums(self) -> Tensor:
         """Return the sums over the ranks, in float32, of the numbers rounded to bfloat16."""
         return torch.stack([each.bfloat16().float() for each in self.flats]).sum(0)
 
@@ -44,7 +44,7 @@ class RoundedLines:
         """Return the right mean: the mean of the rounded numbers, rounded once more."""
         return (self.sums() / self.n).bfloat16().float()
 
-    def owner(self) -> Any:
+    def owner(self) -> Tensor:
         """Return the rank that owns each element, if the tensor is padded to equal parts."""
         size = -(-self.length // self.n)
         return torch.arange(self.length) // size
@@ -119,7 +119,7 @@ class ScaledSteps:
 
     def with_rules(
         self, bad: Mapping[int, Sequence[int]], *, reset: bool = True, halve: bool = True
-    ) -> dict[str, Any]:
+    ) -> dict[str, object]:
         """Return the results of each rank if the steps in `bad` are skipped.
 
         Without `reset`, a skipped step does not reset the count of good steps. Without `halve`, a
@@ -143,7 +143,7 @@ class ScaledSteps:
             "parameters": [self.trained(rank, used, took) for rank in range(self.n)],
         }
 
-    def trained(self, rank: int, used: Sequence[float], took: Sequence[bool]) -> list[list[Any]]:
+    def trained(self, rank: int, used: Sequence[float], took: Sequence[bool]) -> list[list[Tensor]]:
         """Return a rank's parameters after each step; the scales `used` divide the gradients."""
         parameters = [torch.nn.Parameter(each.clone()) for each in self.start[rank]]
         optimizer = torch.optim.SGD([{"params": [p]} for p in parameters], lr=0.5, momentum=0.5)
@@ -165,11 +165,11 @@ LARGEST = 448.0
 class Shards:
     """Shards of each rank, and the right values of a gather in fp8."""
 
-    def __init__(self, shards: Sequence[Sequence[Any]]) -> None:
+    def __init__(self, shards: Sequence[Sequence[Tensor]]) -> None:
         self.shards, self.n = shards, len(shards)
         self.whole = [torch.cat(list(each)) for each in zip(*shards, strict=True)]
 
-    def slack(self) -> list[Any]:
+    def slack(self) -> list[Tensor]:
         """Return the largest e4m3 rounding error of each element, with the scale of its shard."""
         return [
             torch.cat([_half_a_step(own[at]) for own in self.shards])
@@ -189,7 +189,7 @@ class Shards:
         facts = self.facts(observed["whole"])
         return {"off": found, **rest, **facts}
 
-    def _off(self, tensor: Tensor, at: int, slack: Sequence[Any]) -> int | str:
+    def _off(self, tensor: Tensor, at: int, slack: Sequence[Tensor]) -> int | str:
         right = self.whole[at]
         if not isinstance(tensor, torch.Tensor):
             return type(tensor).__name__
@@ -198,7 +198,7 @@ class Shards:
         wrong = ~((tensor - right).abs() <= slack[at])
         return int(wrong.sum())
 
-    def facts(self, whole: Sequence[Sequence[Any]]) -> dict[str, Any]:
+    def facts(self, whole: Sequence[Sequence[Tensor]]) -> dict[str, Any]:
         """Return {"looks like": the mistake that gives these tensors}, for the hints."""
         try:
             return {"looks like": self._like(whole)}
@@ -235,7 +235,7 @@ class Shards:
         return "nothing known"
 
 
-def _half_a_step(shard: Any) -> Any:
+def _half_a_step(shard: Tensor) -> Tensor:
     """Return the largest errors of rounding to e4m3: 2^-4 of an element, or 2^-10 of the scale."""
     scale = shard.abs().max().clamp(min=2**-100) / LARGEST
     return torch.maximum(shard.abs() * 2**-4, scale * 2**-10) * 1.001
@@ -269,7 +269,7 @@ def _by_own_scales(shards: Sequence[Sequence[Any]], rank: int) -> list[Any]:
     ]
 
 
-def _unscaled(shards: Sequence[Sequence[Any]]) -> list[Any]:
+def _unscaled(shards: Sequence[Sequence[object]]) -> list[object]:
     return [
         torch.cat([_rounded(each, torch.float8_e4m3fn) for each in column])
         for column in zip(*shards, strict=True)
@@ -298,7 +298,7 @@ def _converted_bits(shards: Sequence[Sequence[Any]]) -> list[list[Any]]:
     ]
 
 
-def _not_multiplied(shards: Sequence[Sequence[Any]]) -> list[Any]:
+def _not_multiplied(shards: Sequence[Sequence[object]]) -> list[object]:
     return _scaled(shards, lambda x, _: _rounded(x, torch.float8_e4m3fn))
 
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ddpkit.exercises.compare import same
 from ddpkit.exercises.hint import Hint, Seen
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 # mean_by_halves
 
@@ -18,7 +21,7 @@ def _all_are(s: Seen, *names: str) -> bool:
     return s.wrong("mean") and any(all(same(got, one) for got in s["mean"]) for one in found)
 
 
-def _listed(value: Any) -> list[Any]:
+def _listed(value: Any) -> list[object]:
     return value if isinstance(value, list) else [value]
 
 
@@ -155,7 +158,7 @@ def _trained_with(s: Seen, used: Callable[[float, float], float]) -> bool:
     )
 
 
-def _near(own: Any, due: Any) -> bool:
+def _near(own: Tensor, due: Tensor) -> bool:
     pairs = [(a, b) for x, y in zip(own, due, strict=True) for a, b in zip(x, y, strict=True)]
     return all(bool(((a - b).abs() <= 1e-3 * b.abs().clamp(min=1e-3)).all()) for a, b in pairs)
 
@@ -232,7 +235,7 @@ def _more_of_them(s: Seen) -> bool:
     return s.n > 1 and not s.wrong("off") and max(s.collectives) > 1
 
 
-def _shape(s: Seen) -> Any:
+def _shape(s: Seen) -> object:
     return next((x for own in s.off for x in _listed(own) if isinstance(x, str)), None)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import nn
+from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint, create_selective_checkpoint_contexts
 
 from ddpkit.checks.shared.functions import FORWARD
@@ -51,7 +51,7 @@ def _world() -> Any:
     return dist.group.WORLD
 
 
-def _applied(function: Any, *given: Any) -> Any:
+def _applied(function: Any, *given: Any) -> object:
     """Return `function.apply(*given)`: this function exists because torch's `apply` is untyped."""
     return function.apply(*given)
 
@@ -115,13 +115,13 @@ def in_a_row(
     }
 
 
-def twin(state: Any, x: Any, gradient: Any, more: Sequence[Any], times: int) -> dict[str, Any]:
+def twin(state: Any, x: Any, gradient: Any, more: Sequence[object], times: int) -> dict[str, Any]:
     """Return the results of `in_a_row` in one process that keeps all tensors."""
     with torch.random.fork_rng(devices=[]):
         return in_a_row(None, state, x, gradient, more, times)
 
 
-def _gradient(tensor: Any) -> Any:
+def _gradient(tensor: Any) -> object:
     return torch.empty(0, dtype=tensor.dtype) if tensor.grad is None else tensor.grad.clone()
 
 
@@ -240,7 +240,7 @@ def scaled(
 # gather_fp8
 
 
-def gathered(answer: Answer, shards: Sequence[Any]) -> dict[str, Any]:
+def gathered(answer: Answer, shards: Sequence[Tensor]) -> dict[str, object]:
     """Return the whole tensors that the answer gathers, and True if the shards are unchanged."""
     mine = [each.clone() for each in shards]
     with span(FORWARD):

@@ -218,7 +218,7 @@ def judged(questions: Sequence[Question], observed: Observed) -> Observed:
     return {"plans": word, "ms": ms, "bytes": levels, "within the limit": all(fits)}
 
 
-def _bools(plan: Any) -> Choice | None:
+def _bools(plan: object) -> Choice | None:
     if not isinstance(plan, list | tuple) or any(each not in (False, True) for each in plan):
         return None
     return tuple(map(bool, plan))

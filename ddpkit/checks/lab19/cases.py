@@ -28,7 +28,7 @@ def _handed_in(ranks: Sequence[int], did: Did) -> list[int]:
     return [did.handed_in[rank] for rank in ranks]
 
 
-def _of_each(name: str, ranks: Sequence[int], did: Did) -> list[Any]:
+def _of_each(name: str, ranks: Sequence[int], did: Did) -> list[object]:
     return [did.returned[rank][name] for rank in ranks]
 
 
@@ -123,7 +123,7 @@ def outer(answer: Answer, rng: random.Random) -> Iterator[Case]:
         yield _meanwhile(answer, rng)
 
 
-def _start(asks: Any) -> Any:
+def _start(asks: Any) -> object:
     """Return the right `start` after the last round, computed back from rank 0's parameters."""
     last = asks.count - 1
     mine = asks.run()[0]

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
+from torch import Tensor
 
 ROUNDS = 3
 
@@ -31,7 +32,7 @@ class Rounded:
         """Return the tensors of a rank, [round, number]."""
         return self.x[:, rank].clone()
 
-    def run(self, idea: str = "") -> tuple[list[Any], list[Any]]:
+    def run(self, idea: str = "") -> tuple[list[Tensor], list[Tensor]]:
         """Return each rank's means and errors, [round, number]; `idea` names a mistake, if any."""
         error, means, errors = torch.zeros(self.n, self.numbers), [], []
         for x in self.x:
@@ -40,7 +41,7 @@ class Rounded:
             scale = top.clamp(min=2**-100) / (128 if idea == "128" else 127)
             if idea == "no abs":
                 scale = wanted.amax(1, keepdim=True).clamp(min=2**-100) / 127
-            ways: Mapping[str, Callable[[Any], Any]] = {
+            ways: Mapping[str, Callable[[Tensor], Tensor]] = {
                 "truncated": torch.trunc, "floored": torch.floor, "128": torch.round}  # fmt: skip
             levels = ways.get(idea, torch.round)(wanted / scale)
             if idea in ("128", "no abs"):
@@ -60,7 +61,7 @@ class Rounded:
         of_mean, of_error = map(list, by_rank)
         return of_mean, of_error
 
-    def _mean(self, levels: Any, scale: Any, idea: str) -> Any:
+    def _mean(self, levels: Tensor, scale: Tensor, idea: str) -> Tensor:
         n, own = self.n, levels * scale
         if idea == "own scale":
             return scale * levels.mean(0)
@@ -92,17 +93,17 @@ class Weighted:
             if not taken:
                 self.x[rank, 1], self.x[rank, 3] = torch.nan, torch.inf
 
-    def _weighted(self, weights: Sequence[float], by: float) -> Any:
+    def _weighted(self, weights: Sequence[float], by: float) -> Tensor:
         at = [rank for rank, w in zip(self.ranks, weights, strict=True) if w]
         rows = [self.x[rank] * w for rank, w in zip(self.ranks, weights, strict=True) if w]
         return sum(rows, torch.zeros(self.numbers)) / by if at else torch.zeros(self.numbers)
 
-    def right(self) -> Any:
+    def right(self) -> Tensor:
         """Return the right weighted mean of the group."""
         taken = [self.steps[rank] for rank in self.ranks]
         return self._weighted(taken, max(sum(taken), 1))
 
-    def models(self) -> dict[str, list[Any]]:
+    def models(self) -> dict[str, list[Tensor]]:
         """Return the means that common mistakes give, by rank of the group."""
         taken = [self.steps[rank] for rank in self.ranks]
         n = len(self.ranks)

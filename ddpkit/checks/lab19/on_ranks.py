@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import nn
+from torch import Tensor, nn
 
 from ddpkit.exercises.guard import returning, values
 
@@ -20,7 +20,7 @@ def _moved(parameters: Sequence[Any], by: Any) -> None:
         p.add_(part.view_as(p))
 
 
-def _in_line(parameters: Sequence[Any]) -> Any:
+def _in_line(parameters: Sequence[Tensor]) -> Tensor:
     return torch.cat([p.detach().flatten() for p in parameters]).clone()
 
 
@@ -44,7 +44,7 @@ def outer_rounds(
     return {"after": torch.stack(after), "start": starts}
 
 
-def _a_line(start: Any) -> Any:
+def _a_line(start: Tensor) -> Tensor:
     return start.detach().clone() if isinstance(start, torch.Tensor) else type(start).__name__
 
 
@@ -80,7 +80,7 @@ def _equal(one: Any, other: Any) -> bool:
     return torch.equal(one.nan_to_num(7.5), other.nan_to_num(7.5))
 
 
-def by_bytes(answer: Answer, lines: Any) -> dict[str, Any]:
+def by_bytes(answer: Answer, lines: Tensor) -> dict[str, object]:
     """Return the means and the rounding errors of some rounds, [round, number]."""
     error, means, errors, kept = torch.zeros_like(lines[0]), [], [], True
     for x in lines:
@@ -95,7 +95,7 @@ def by_bytes(answer: Answer, lines: Any) -> dict[str, Any]:
 
 def mean_by_steps(
     answer: Answer, difference: Any, steps: int, members: Sequence[int] | None
-) -> Any:
+) -> object:
     """Return the mean, and True if the difference is unchanged; None on ranks outside the group."""
     group = None if members is None else dist.new_group(list(members))
     if members is not None and dist.get_rank() not in members:

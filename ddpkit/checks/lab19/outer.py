@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+from torch import Tensor
 
 SHAPES = ((3, 4), (5,))  # shapes of the two parameters
 NUMBERS = 17
@@ -39,7 +40,7 @@ class Rounds:
         """Return the changes of a rank's parameters, [round, before or during, number]."""
         return torch.stack([self.before[:, rank], self.during[:, rank]], dim=1)
 
-    def run(self, idea: str = "") -> list[Any]:
+    def run(self, idea: str = "") -> list[Tensor]:
         """Return each rank's parameters, [round, number]; `idea` names a mistake, or is ""."""
         p = self.start.double().expand(self.n, -1).clone()
         first = start = self.start.double().expand(self.n, -1).clone()

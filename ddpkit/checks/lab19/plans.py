@@ -137,7 +137,7 @@ class Stream:
         return found
 
 
-def _sorted(found: Any) -> Any:
+def _sorted(found: Any) -> object:
     numbers = isinstance(found, list) and all(type(each) is int for each in found)
     return sorted(found) if numbers else found
 
@@ -152,7 +152,7 @@ def streamed(answer: Answer, fragments: int, every: int, delay: int) -> Observed
     return {"begin": begin, "end": end}
 
 
-def _listed(found: Any) -> Any:
+def _listed(found: Any) -> object:
     return list(found) if isinstance(found, list | tuple | range) else "no list"
 
 
@@ -171,6 +171,6 @@ def drawn_streams(rng: random.Random) -> list[tuple[str, Stream]]:
     ]
 
 
-def first_of(found: Sequence[Any]) -> Any:
+def first_of(found: Sequence[object]) -> object:
     """Return the first element, or None if there is no element."""
     return found[0] if found else None

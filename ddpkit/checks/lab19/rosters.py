@@ -72,7 +72,7 @@ def right(plans: Plans, least: int, seconds: float) -> tuple[list[list[Any]], li
 
 def _decided(
     came: dict[int, float], rank: int, n: int, least: int, seconds: float
-) -> tuple[Any, float]:
+) -> tuple[object, float]:
     """Return the right result of a rank's visit, and the moment at which the visit ends."""
     if len(came) == n:
         moments = sorted([*(at + seconds for at in came.values()), max(came.values())])

@@ -155,7 +155,7 @@ def read_profile(answer: Answer, rng: random.Random) -> Iterator[Case]:
     for about in ("five traces", "five more traces"):
         traces = profiles.drawn(rng)
         right = [profiles.limit(each) for each in traces]
-        ideas: Mapping[str, Any] = {
+        ideas: Mapping[str, object] = {
             name: [profiles.limit(each, **idea) for each in traces]
             for name, idea in profiles.IDEAS.items()
         }

@@ -101,7 +101,7 @@ def stretches(ask: Hidden, **by_mistake: Any) -> list[Stretch]:
     return found if by_mistake.get("both", True) else found[:1]
 
 
-def limit(ask: Hidden, **by_mistake: Any) -> float:
+def limit(ask: Hidden, **by_mistake: object) -> float:
     """Return the fewest tokens that hide the messages; math.inf if no number does."""
     found = [
         once / (work - more) if work > more else math.inf
@@ -110,7 +110,7 @@ def limit(ask: Hidden, **by_mistake: Any) -> float:
     return float(max(each if each == math.inf else math.ceil(each) for each in found))
 
 
-def close(got: Any, due: float) -> bool:
+def close(got: object, due: float) -> bool:
     """True if the number is within 0.2 % or one token of `due`; inf is close only to inf."""
     if isinstance(got, bool) or not isinstance(got, int | float):
         return False
@@ -119,7 +119,7 @@ def close(got: Any, due: float) -> bool:
     return bool(abs(got - due) <= max(1.0, 0.002 * due))
 
 
-IDEAS: dict[str, Sequence[dict[str, Any]]] = {
+IDEAS: dict[str, Sequence[dict[str, object]]] = {
     "backward too": [{"both": False}, {"apart": False}],
     "two bytes": [{"gradient": 2}],
     "half a ring": [{"ring": 1}],

@@ -166,7 +166,7 @@ def drawn(rng: random.Random) -> list[Trace]:
             return found
 
 
-IDEAS: dict[str, dict[str, Any]] = {
+IDEAS: dict[str, dict[str, object]] = {
     "waiting is not moving": {"from_start": True},
     "idle": {"all_idle": True},
     "all of it": {"whole": True},
@@ -216,7 +216,7 @@ def _share(span: Span, by_mistake: Any) -> float:
     return float(share > 0) if by_mistake.get("whole") else share
 
 
-def limit(trace: Trace, **by_mistake: Any) -> Limit:
+def limit(trace: Trace, **by_mistake: object) -> Limit:
     """Return the name and the ns of the largest gain on any rank; keywords add mistakes."""
     by_rank, most = gains(trace, **by_mistake), Counter[str]()
     for mine in by_rank:

@@ -59,7 +59,7 @@ def _swapped(limits: Sequence[str]) -> list[str]:
     return [other.get(each, each) for each in limits]
 
 
-def by_ideas(queue: Queue) -> dict[str, Any]:
+def by_ideas(queue: Queue) -> dict[str, object]:
     """Return the ends and limits that common mistakes give, by the name of the mistake."""
     launch, work = queue.machine.launch, [max(each) for each in queue.work]
     limits, end = right(queue)

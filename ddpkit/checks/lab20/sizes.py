@@ -183,7 +183,7 @@ def fits(step: ShardedStep, **by_mistake: Any) -> float:
     return float(state + root + max(loss, held + working, ends + working))
 
 
-WRONG_FITS: Mapping[str, Sequence[Mapping[str, Any]]] = {
+WRONG_FITS: Mapping[str, Sequence[Mapping[str, object]]] = {
     "no logits": [{"logit": 0}],
     "logits once": [{"logit": each} for each in (2, 4, 6, 8, 10)],
     "not divided": [{"divided": False}],
@@ -217,7 +217,7 @@ def asked_flops(answer: Callable[..., Any], batches: Sequence[Batch], again: str
     return found
 
 
-def asked_bytes(answer: Callable[..., Any], steps: Sequence[ShardedStep]) -> dict[str, Any]:
+def asked_bytes(answer: Callable[..., Any], steps: Sequence[ShardedStep]) -> dict[str, object]:
     """Return the bytes that the answer computes for each step."""
     return {
         "bytes": [answer(s.shape, s.ranks, s.sequences, s.length, s.again) for s in steps],

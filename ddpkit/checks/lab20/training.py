@@ -89,11 +89,11 @@ class TransformerModel(nn.Module):
         return self.head(self.norm(x))  # type: ignore[no-any-return]
 
 
-def _selected() -> Any:
+def _selected() -> object:
     """Return checkpoint contexts that keep the attention and the products number 1, 3, 5, ..."""
     seen = Counter[bool]()
 
-    def choose(ctx: Any, op: Any, *args: Any, **kwargs: Any) -> CheckpointPolicy:
+    def choose(ctx: Any, op: object, *args: object, **kwargs: object) -> CheckpointPolicy:
         keep = "attention" in str(op) or "bmm" in str(op)
         if op is torch.ops.aten.mm.default:
             seen[ctx.is_recompute] += 1
