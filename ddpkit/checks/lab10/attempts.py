@@ -104,5 +104,5 @@ def supervised(
     return {"started": start.asked[:MOST], "ended": ended}
 
 
-def _which(it: Any, among: Sequence[object], word: str) -> str:
+def _which(it: object, among: Sequence[object], word: str) -> str:
     return next((f"{word} {i}" for i, each in enumerate(among) if each is it), "something else")

@@ -22,7 +22,10 @@ from ddpkit.protocol.per_rank import PerRank
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from ddpkit.faults.clinic import Start
+
 Answer = Callable[[], Any]
+Ranks = list[Any]  # the reports of the ranks, by rank
 ALIKE = "as many on each rank"
 MOST_WORDS = 80  # limit of new words in a mend: the kit's mends have up to 21, mends in tests 69
 NUMBER = 8  # bytes
@@ -119,7 +122,7 @@ def treated(answer: Answer, name: str, begins: list[clinic.Start]) -> Observed:
     return {"ranks": did.returned, "words": ill.words_of(mended), "handed in": did.handed_in}
 
 
-def _healthy(program: str, name: str, begins: Any) -> dict[str, Any]:
+def _healthy(program: str, name: str, begins: Start) -> dict[str, object]:
     """Run a program on this rank; return its results, and the number of groups that it made.
 
     After the program, the job can make another group only if all ranks have made equally many
@@ -198,19 +201,19 @@ def _without_the_broken(seed: int, rule: str) -> Any:
     return clinic.vector(model)
 
 
-def _edges(ranks: list[Any], seed: int) -> bool:
+def _edges(ranks: Ranks, seed: int) -> bool:
     x = clinic.data(seed)[0][0]
     right = [x[(4 * rank - 1) % len(x)] for rank in range(3)]
     return all(_all_close(each["result"], [row]) for each, row in zip(ranks, right, strict=True))
 
 
-def _predictions(ranks: list[Any], seed: int) -> bool:
+def _predictions(ranks: Ranks, seed: int) -> bool:
     model = clinic.build(seed)
     right = [model(x).detach() for x, _ in clinic.data(seed, "D")]
     return all(_all_close(each["result"], right) for each in ranks)
 
 
-def _shared(ranks: list[Any], seed: int) -> bool:
+def _shared(ranks: Ranks, seed: int) -> bool:
     """True if, in each step, the parts that the ranks used are together the whole batch."""
     import torch
 
@@ -221,7 +224,7 @@ def _shared(ranks: list[Any], seed: int) -> bool:
     )
 
 
-def _sums(ranks: list[Any], seed: int) -> bool:
+def _sums(ranks: Ranks, seed: int) -> bool:
     """True if the ranks have the right sums of rows.
 
     Every rank must have the sum of all rows. Ranks 0 and 1 must have, as their first result, the
@@ -233,11 +236,11 @@ def _sums(ranks: list[Any], seed: int) -> bool:
     return all(_all_close(each["result"], sums) for each, sums in zip(ranks, right, strict=True))
 
 
-def _first_rows(ranks: list[Any], seed: int) -> bool:
+def _first_rows(ranks: Ranks, seed: int) -> bool:
     return _all_close(ranks[1]["result"], [x[0] for x, _ in clinic.data(seed)])
 
 
-def _with_the_row_above(ranks: list[Any], seed: int) -> bool:
+def _with_the_row_above(ranks: Ranks, seed: int) -> bool:
     x = clinic.data(seed)[0][0]
     right = [x.roll(1 - 4 * rank, 0)[:5] for rank in range(3)]
     return all(_all_close(each["result"], [rows]) for each, rows in zip(ranks, right, strict=True))
@@ -261,11 +264,11 @@ def _losses(after: bool, ranks: list[Any], seed: int) -> bool:
     return len(log) == len(right) and _close(torch.tensor(log), torch.tensor(right))
 
 
-def _all_close(some: list[Any], others: list[Any]) -> bool:
+def _all_close(some: list[Tensor], others: list[Tensor]) -> bool:
     return len(some) == len(others) and all(map(_close, some, others))
 
 
-def _close(a: Any, b: Any) -> bool:
+def _close(a: object, b: Tensor) -> bool:
     import torch
 
     return (
@@ -275,7 +278,7 @@ def _close(a: Any, b: Any) -> bool:
     )
 
 
-LISTS: dict[str, Callable[[list[Any], int], bool]] = {
+LISTS: dict[str, Callable[[Ranks, int], bool]] = {
     "A": _edges,
     "B": partial(_losses, False),
     "D": _predictions,

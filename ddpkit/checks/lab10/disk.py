@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from ddpkit.exercises.exercise import Observed
 
 if TYPE_CHECKING:
-    from torch import nn
+    from torch import Tensor, nn
     from torch.optim import Optimizer
 
 Answer = Callable[..., Any]
@@ -68,7 +68,7 @@ def go_on(model: nn.Module, optimizer: Optimizer, seed: int) -> None:
     optimizer.step()
 
 
-def numbers(model: Any) -> Any:
+def numbers(model: nn.Module) -> Tensor:
     """Return a model's parameters and buffers in one vector."""
     import torch
 

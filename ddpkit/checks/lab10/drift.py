@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ddpkit.exercises.hint import Hint
 from ddpkit.exercises.ranks import Did
+
+if TYPE_CHECKING:
+    from torch import nn
 
 Changes = Mapping[int, Mapping[str, Any]]  # rank -> names and values of changed tensors
 NUMBERS = 5000  # elements of the largest tensor
@@ -49,7 +52,7 @@ def drawn(rng: random.Random) -> Iterator[Drift]:
     yield Drift("3 ranks, three of them", 3, three, ["large", "narrow", "seen"])
 
 
-def module() -> Any:
+def module() -> nn.Module:
     """Return a module with parameters, one of them frozen, and buffers of several dtypes.
 
     One buffer has no dimension, and one buffer holds NaN.
@@ -67,7 +70,7 @@ def module() -> Any:
     return net
 
 
-def on_a_rank(answer: Callable[..., Any], part: str, changed: Mapping[str, Any]) -> Any:
+def on_a_rank(answer: Callable[..., Any], part: str, changed: Mapping[str, object]) -> Any:
     """Run on a rank: return the names that the answer finds in a module with `changed` values."""
     import torch
 

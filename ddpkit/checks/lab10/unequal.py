@@ -16,7 +16,7 @@ from ddpkit.checks.shared.training import LR, Part, model, vector
 from ddpkit.exercises.ranks import Did
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    from torch import Tensor, nn
 
 SMALL = 16  # bytes: enough to exchange the existence and the length of each batch
 Lengths = Sequence[Sequence[int]]  # [rank][batch]: images
@@ -87,7 +87,7 @@ class StepSums:
         return [total / images for total, images in pairs if images]
 
 
-Rule = Callable[[StepSums], Any]  # the gradient of a step
+Rule = Callable[[StepSums], "Tensor"]  # the gradient of a step
 
 
 def whole(step: StepSums) -> Any:
@@ -153,7 +153,7 @@ class Unequal:
             after.append(vector(net))
         return torch.stack(after)
 
-    def as_seen(self, after: Any) -> list[object]:
+    def as_seen(self, after: Tensor) -> list[object]:
         """Return each rank's models at the times when it reads a batch, and the final model.
 
         A rank reads its k-th batch after k steps.
@@ -164,7 +164,7 @@ class Unequal:
         return [torch.cat([whole[: len(mine)], whole[-1:]]) for mine in self.lengths]
 
 
-def _gradient(net: Any, part: Part) -> Any:
+def _gradient(net: nn.Module, part: Part) -> Tensor:
     import torch
 
     x, y = part

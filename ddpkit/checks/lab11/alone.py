@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 
-def outputs_of(cells: Sequence[Any], xs: Sequence[Any], start: Any) -> list[Any]:
+def outputs_of(cells: Sequence[nn.Module], xs: Sequence[Tensor], start: Tensor) -> list[Tensor]:
     """Return the outputs of the last layer, by torch's nn.RNN or nn.GRU of len(cells) layers."""
     width = start.shape[-1]
     kind = {"RNNCell": nn.RNN, "GRUCell": nn.GRU}[type(cells[0]).__name__]
@@ -23,11 +22,11 @@ def outputs_of(cells: Sequence[Any], xs: Sequence[Any], start: Any) -> list[Any]
 
 
 def whole_batch(
-    weights: Sequence[Any],
-    inputs: Sequence[Any],
-    targets: Sequence[Any],
-    loss: Callable[[Any, Any], Any],
-) -> tuple[float, list[Any]]:
+    weights: Sequence[Tensor],
+    inputs: Sequence[Tensor],
+    targets: Sequence[Tensor],
+    loss: Callable[[Tensor, Tensor], Tensor],
+) -> tuple[float, list[Tensor]]:
     """Return the mean loss over micro-batches, and the gradient for each layer's weights."""
     leaves = [weight.clone().requires_grad_() for weight in weights]
     losses = []
@@ -39,7 +38,7 @@ def whole_batch(
     return mean.item(), list(torch.autograd.grad(mean, leaves))
 
 
-def split(x: Any, gradient: Any, weights: Sequence[Any]) -> tuple[Any, list[Any]]:
+def split(x: Tensor, gradient: Tensor, weights: Sequence[Tensor]) -> tuple[Tensor, list[Tensor]]:
     """Return the gradients of `x` and of the weights, for the stage in `on_ranks.both_parts`."""
     x, leaves = x.clone().requires_grad_(), [w.clone().requires_grad_() for w in weights]
     of_x, *of_weights = torch.autograd.grad(

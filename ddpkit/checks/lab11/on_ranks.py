@@ -22,7 +22,9 @@ F_S, B_S = 0.02, 0.04  # emulated seconds of a forward (or an RNN step), and of 
 # rnn_layer
 
 
-def layer_of_rank(rnn_layer: Answer, cell: Any, xs: Any, hidden: Any, slow: bool = False) -> Any:
+def layer_of_rank(
+    rnn_layer: Answer, cell: nn.Module, xs: Sequence[Tensor], hidden: Tensor, slow: bool = False
+) -> Any:
     """Return the answer's outputs without a graph; with `slow`, each call of the cell takes F_S."""
     if slow:
         cell.register_forward_hook(_takes_its_time)
@@ -74,7 +76,7 @@ class Noted(torch.autograd.Function):
         return x.clone()
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Any) -> object:
+    def backward(ctx: Any, *gradients: Tensor) -> object:
         ctx.layer.order.append(f"B{ctx.i}")
         ctx.layer.works(B_S)
         return gradients[0], None, None
@@ -130,13 +132,13 @@ def lopsided(output: Tensor, target: Tensor) -> Tensor:
 def step_of_rank(
     pipeline_step: Answer,
     plan: Any,
-    weight: Any,
-    inputs: Any,
-    targets: Any,
-    like: Any,
+    weight: Tensor,
+    inputs: Tensor,
+    targets: Tensor,
+    like: Tensor,
     once: bool,
     slow: bool,
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """Run the answer's step on a layer that already has gradients; return the observations.
 
     once  pass the plan as an iterator
@@ -183,14 +185,18 @@ class UsedWeight(torch.autograd.Function):
         return weight.clone()
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Any) -> object:
+    def backward(ctx: Any, *gradients: Tensor) -> object:
         ctx.came.append(1)
         return gradients[0], None
 
 
 def both_parts(
-    split_backward: Answer, xs: Any, gradients: Any, weights: Any, before: float | None
-) -> dict[str, Any]:
+    split_backward: Answer,
+    xs: Sequence[Tensor],
+    gradients: Sequence[Tensor],
+    weights: Sequence[Tensor],
+    before: float | None,
+) -> dict[str, object]:
     """Run the first part of each micro-batch's backward, then all second parts; observe both."""
     came: list[int] = []
     parameters = [nn.Parameter(weight.clone()) for weight in weights]

@@ -56,7 +56,7 @@ class Attention:
         row = (self.width + 1) * 3 + self.width  # q, k, v, and a column of the last weight
         return [4 * (each * HEAD_DIM * row + self.width) for each in heads]
 
-    def layers(self, n: int) -> list[Any]:
+    def layers(self, n: int) -> list[nn.MultiheadAttention]:
         """Return a layer for each rank: the rank's own heads are right, all other heads are random.
 
         So a rank that keeps the whole layer still cannot compute the parts of other ranks.
@@ -83,7 +83,7 @@ class Attention:
         """The row numbers of `in_proj_weight`, as [query, key or value; head; row of the head]."""
         return torch.arange(3 * self.width).view(3, self.heads, HEAD_DIM)
 
-    def models(self, n: int) -> Mapping[str, Any]:
+    def models(self, n: int) -> Mapping[str, object]:
         """Return the results of common mistakes, by the name of the mistake."""
         bias, layers = self.attention.out_proj.bias.detach(), self.layers(n)
         mine = self._rows.tensor_split(n, dim=1)

@@ -9,13 +9,17 @@ from typing import TYPE_CHECKING, Any
 
 from ddpkit.checks.lab12 import hints
 from ddpkit.exercises.compare import same
-from ddpkit.exercises.exercise import Case, exercise
+from ddpkit.exercises.exercise import Case, Observed, exercise
 from ddpkit.exercises.ranks import Did, asked, title
 from ddpkit.exercises.values import Between, Close
 from ddpkit.protocol.per_rank import PerRank
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+    from ddpkit.checks.lab12.attentions import Attention
+    from ddpkit.checks.lab12.mlps import Twin
+    from ddpkit.exercises.hint import Hint
 
 Answer = Callable[..., Any]
 Tensors = Sequence[Any]  # one tensor for each rank
@@ -165,7 +169,7 @@ def _passed(
     )
 
 
-def _handed_on(right: Mapping[str, Tensors], name: str, seen: Any) -> dict[str, Any]:
+def _handed_on(right: Mapping[str, Tensors], name: str, seen: Observed) -> Observed:
     """Add an observation: True if the result `name` is equal to the unchanged input."""
     return {**seen, f"{name} as it was": same(seen[name], right[name])} if name else seen
 
@@ -195,7 +199,9 @@ def sliced_mlp(answer: Answer, rng: random.Random) -> Iterator[Case]:
         yield _sliced(answer, n, (f"{hidden} hidden numbers", name), twin, hints.SLICED)
 
 
-def _sliced(answer: Answer, n: int, about: Sequence[str], twin: Any, hints: Sequence[Any]) -> Case:
+def _sliced(
+    answer: Answer, n: int, about: Sequence[str], twin: Twin | Attention, hints: Sequence[Hint]
+) -> Case:
     """Return a case of a layer with a slice on each rank; `twin` has the right results."""
     from ddpkit.checks.lab12.on_ranks import sliced
     from ddpkit.checks.shared.travel import SENT
@@ -234,7 +240,7 @@ def _sliced(answer: Answer, n: int, about: Sequence[str], twin: Any, hints: Sequ
     )
 
 
-def _apart(learns: Mapping[float, float], seen: Any) -> dict[str, Any]:
+def _apart(learns: Mapping[float, float], seen: Observed) -> dict[str, object]:
     """Count, for each rank, the parameter elements that do not change as in one process.
 
     An element is identified by its value before the first step, so its place and the shape of its

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -12,7 +12,7 @@ from ddpkit.exercises.values import Close
 from ddpkit.text import size
 
 
-def each(got: Any, wanted: Any) -> bool:
+def each(got: Iterable[object], wanted: object) -> bool:
     """True if every rank has the tensor `wanted`, up to rounding."""
     return all(same(one, Close(wanted)) for one in got)
 
@@ -22,19 +22,19 @@ def gave(s: Seen, wanted: object) -> bool:
     return s.wrong("output") and each(s.output, wanted)
 
 
-def by_rank(got: Any, wanted: Any) -> bool:
+def by_rank(got: Sequence[object], wanted: Sequence[object]) -> bool:
     """True if each rank r has the tensor `wanted[r]`."""
     return all(same(one, other) for one, other in zip(got, wanted, strict=True))
 
 
-def of_one(got: Any, given: Any) -> int | None:
+def of_one(got: Sequence[object], given: Sequence[object]) -> int | None:
     """Return a rank k if all ranks have the tensor `given[k]`; otherwise None."""
     if len(given) == 1:
         return None
     return next((k for k, one in enumerate(given) if each(got, one)), None)
 
 
-def on_one(got: Any, wanted: Any) -> list[int]:
+def on_one(got: Sequence[object], wanted: Sequence[object]) -> list[int]:
     """Return the ranks that have the right tensor; return [] if all ranks have the right tensor."""
     right_ones = [same(one, Close(other)) for one, other in zip(got, wanted, strict=True)]
     return [] if all(right_ones) else [rank for rank, good in enumerate(right_ones) if good]

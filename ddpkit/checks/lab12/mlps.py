@@ -40,7 +40,7 @@ class Twin:
         sizes = [len(part) for part in torch.arange(self.hidden).tensor_split(n)]
         return [4 * (size * (INPUTS + 1 + OUTPUTS) + OUTPUTS) for size in sizes]
 
-    def layers(self, n: int) -> list[Any]:
+    def layers(self, n: int) -> list[nn.Sequential]:
         """Return an MLP for each rank: the rank's own weights are right, all others are random.
 
         So a rank that keeps the whole layer still cannot compute the parts of other ranks.
@@ -60,7 +60,7 @@ class Twin:
                 found.append(layer)
         return found
 
-    def models(self, n: int) -> Mapping[str, Any]:
+    def models(self, n: int) -> Mapping[str, object]:
         """Return the results of common mistakes, by the name of the mistake."""
         second, layers, size = self.mlp[2], self.layers(n), self.hidden // n
         numbers = torch.arange(self.hidden)

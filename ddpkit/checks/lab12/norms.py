@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
 
 import torch
+from torch import Tensor
 
 
 class Gradients:
@@ -18,7 +18,7 @@ class Gradients:
         generator = torch.Generator().manual_seed(seed)
         shapes = (3, 4), (5,), (4, 2), (2, 2), (3,)
         whole = [torch.randn(shape, generator=generator) for shape in shapes]
-        self.by_rank: list[list[Any]] = [
+        self.by_rank: list[list[Tensor | None]] = [
             [torch.randn(shape, generator=generator) if cut else each
              for shape, each, cut in zip(shapes, whole, self.slices, strict=True)]
             for _ in range(n)
@@ -34,7 +34,7 @@ class Gradients:
         """Return the 2-norm of the whole model's gradient."""
         return math.sqrt(self.whole + sum(self.squares))
 
-    def models(self) -> Mapping[str, Any]:
+    def models(self) -> Mapping[str, object]:
         """Return the norms that common mistakes give, by the name of the mistake."""
         n, whole, squares = self.n, self.whole, sum(self.squares)
         norms = [math.sqrt(whole + each) for each in self.squares]

@@ -43,19 +43,21 @@ def sliced(answer: Answer, mlp: nn.Module, x: Tensor, gradient: Tensor) -> dict[
     }
 
 
-def _numbers(net: Any) -> list[float]:
+def _numbers(net: nn.Module) -> list[float]:
     """Return all elements of a module's parameters in one list."""
     return [number for p in net.parameters() for number in p.detach().flatten().tolist()]
 
 
-def learns(net: Any, wrapped: Any, x: Any, gradient: Any) -> tuple[object, dict[float, float]]:
+def learns(
+    net: nn.Module, wrapped: nn.Module, x: Tensor, gradient: Tensor
+) -> tuple[Tensor, dict[float, float]]:
     """Return the output of `learned`, and each element's last value by its first value."""
     first = _numbers(net)
     output = learned(wrapped, x, gradient)
     return output, dict(zip(first, _numbers(net), strict=True))
 
 
-def held(net: Any, source: Any = None) -> int:
+def held(net: nn.Module, source: nn.Module | None = None) -> int:
     """Return the bytes of the storages of a module's parameters and buffers, each storage once.
 
     The storages of `source` also count if an attribute of `net` holds `source` or its layers, for
@@ -90,7 +92,9 @@ def learned(net: Any, x: Any, gradient: Any) -> Any:
 # global_norm
 
 
-def norm_of(answer: Answer, gradients: Sequence[Any], slices: Sequence[bool]) -> dict[str, Any]:
+def norm_of(
+    answer: Answer, gradients: Sequence[Tensor | None], slices: Sequence[bool]
+) -> dict[str, object]:
     """Return the norm that the answer computes, and True if the gradients are unchanged."""
     parameters = []
     for gradient in gradients:
@@ -104,5 +108,5 @@ def norm_of(answer: Answer, gradients: Sequence[Any], slices: Sequence[bool]) ->
     return {"norm": norm, "kept": all(map(_same, gradients, after))}
 
 
-def _same(one: Any, other: Any) -> bool:
+def _same(one: Tensor | None, other: Tensor | None) -> bool:
     return one is other is None or (one is not None and other is not None and one.equal(other))

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
 
-Tensors = Sequence[Any]  # one tensor for each rank
+Tensors = Sequence[Tensor]  # one tensor for each rank
 
 
 class Strips:
@@ -27,7 +26,7 @@ class Strips:
         padded = torch.cat([beyond, self.image, beyond], dim=2)
         return [padded[:, :, at : at + size + 2 * self.k].clone() for at, size in self._extents()]
 
-    def gradients(self, of_halos: Tensors) -> list[Any]:
+    def gradients(self, of_halos: Tensors) -> list[Tensor]:
         """Return the gradient of each strip: its own gradient, and those of the rows that it lent.
 
         `of_halos` has the gradients of the strips with their halos.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -64,7 +63,7 @@ def trainable(block: nn.Module) -> list[Tensor]:
     return [p for p in block.parameters() if p.requires_grad]
 
 
-def chunk(tensors: Sequence[Any], rank: int, n: int) -> Any:
+def chunk(tensors: Sequence[Tensor], rank: int, n: int) -> Tensor:
     """Return the rank's chunk of the joined tensors, padded with zeros to a multiple of n."""
     joined = torch.cat([torch.zeros(0), *(each.detach().flatten() for each in tensors)])
     size = -(-len(joined) // n)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ddpkit.checks.lab13 import hints
 from ddpkit.checks.lab13.piece_hints import PIECES
@@ -15,6 +15,9 @@ from ddpkit.exercises.ranks import Did, asked, title
 from ddpkit.exercises.values import Between, Close
 from ddpkit.protocol.per_rank import PerRank
 from ddpkit.text import count
+
+if TYPE_CHECKING:
+    from ddpkit.checks.lab13.blocks import Learning
 
 Answer = Callable[..., Any]
 MACHINE, LINK = "1 TFLOP/s", "unlimited"
@@ -221,7 +224,7 @@ def fully_shard(answer: Answer, rng: random.Random) -> Iterator[Case]:
         yield _learning(answer, names, drawn, dtype)
 
 
-def _learning(answer: Answer, about: str, drawn: Any, dtype: str) -> Case:
+def _learning(answer: Answer, about: str, drawn: Learning, dtype: str) -> Case:
     import torch
 
     from ddpkit.checks.lab13 import seen

@@ -80,7 +80,7 @@ def swept(answer: Callable[..., Any], count: int) -> dict[str, object]:
     return Sweep(count).run(answer)
 
 
-def right(count: int) -> dict[str, Any]:
+def right(count: int) -> dict[str, object]:
     """Return the observations of a right answer in a model with `count` units."""
     forward, backward = range(count), range(count)[::-1]
     order: list[str] = []

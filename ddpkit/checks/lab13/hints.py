@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -25,7 +26,9 @@ def most(s: Seen) -> str:
 # state_bytes
 
 
-def other(s: Seen, *, by: Any = None, split: Any = (12, 2, 2), stage: Any = None) -> bool:
+def other(
+    s: Seen, *, by: float | None = None, split: Sequence[int] = (12, 2, 2), stage: int | None = None
+) -> bool:
     """True if a wrong share, a wrong split or a wrong stage explains the answer's bytes."""
     share = -(-s.parameters // s.n) if by is None else by
     asked = s.stage if stage is None else stage
@@ -176,7 +179,7 @@ OPTIMIZER = (
 # reduce_to_owner
 
 
-def by_rank(got: Any, wanted: Any) -> bool:
+def by_rank(got: Sequence[object], wanted: Sequence[object]) -> bool:
     """True if each rank r has the tensor `wanted[r]`."""
     return all(same(one, each) for one, each in zip(got, wanted, strict=True))
 
@@ -227,7 +230,7 @@ def gradients(s: Seen, times: float) -> bool:
     return learns(s, [[times * each for each in mine] for mine in s.right])
 
 
-def learns(s: Seen, wanted: Any) -> bool:
+def learns(s: Seen, wanted: Sequence[object]) -> bool:
     """True if the gradients of the ranks' shards are equal to `wanted`."""
     pairs = zip(s.gradients, wanted, strict=True)
     return all(close(one, each, 1 if s.dtype else 3) for one, each in pairs)

@@ -57,11 +57,11 @@ def stepped(answer: Answer, asked: Mapping[str, Any]) -> dict[str, Any]:
 
 
 @contextmanager
-def _optimizers() -> Iterator[list[object]]:
+def _optimizers() -> Iterator[list[torch.optim.Optimizer]]:
     """Collect all optimizers that make a step inside the block."""
-    found: list[Any] = []
+    found: list[torch.optim.Optimizer] = []
 
-    def note(optimizer: Any, *_: Any) -> None:
+    def note(optimizer: torch.optim.Optimizer, *_: object) -> None:
         if not any(optimizer is each for each in found):
             found.append(optimizer)
 
@@ -72,7 +72,7 @@ def _optimizers() -> Iterator[list[object]]:
         handle.remove()
 
 
-def _bytes_of_state(optimizers: Sequence[Any]) -> int:
+def _bytes_of_state(optimizers: Sequence[torch.optim.Optimizer]) -> int:
     """Return the bytes of the storages of the optimizers' state, each storage once."""
     tensors = [
         value
@@ -109,8 +109,12 @@ def reduced(answer: Answer, flat: Tensor) -> dict[str, object]:
 
 
 def learned(
-    answer: Answer, states: bytes, kinds: Sequence[str], inputs: Any, dtype: Any
-) -> dict[str, Any]:
+    answer: Answer,
+    states: bytes,
+    kinds: Sequence[str],
+    inputs: Sequence[Tensor],
+    dtype: torch.dtype,
+) -> dict[str, object]:
     """Return the gradients of shards in the first step, and the net's output after all steps."""
     telling: list[bool] = []
 
@@ -127,7 +131,7 @@ def learned(
             unit.gather = _noted(gather, waited)
     net, shards = nn.Sequential(*units), [unit.shard for unit in units]
     optimizer = torch.optim.Adam(shards, 1e-2)
-    gradients: list[Any] = []
+    gradients: list[Tensor] = []
     for number, mine in enumerate(inputs):
         optimizer.zero_grad()
         if number == len(inputs) - 1:

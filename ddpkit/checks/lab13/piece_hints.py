@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from ddpkit.exercises.hint import Hint, Seen
@@ -20,7 +21,7 @@ def shards(s: Seen, cut: Any) -> list[list[tuple[int, int, int]]]:
     ]
 
 
-def _ends(sizes: Any) -> list[tuple[int, int]]:
+def _ends(sizes: Sequence[int]) -> list[tuple[int, int]]:
     return [(sum(sizes[:k]), sum(sizes[: k + 1])) for k in range(len(sizes))]
 
 

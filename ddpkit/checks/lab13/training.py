@@ -148,17 +148,17 @@ def grouped(parameters: list[nn.Parameter], groups: Any) -> Any:
 def take_steps(
     optimizer: Optimizer,
     parameters: Sequence[nn.Parameter],
-    gradients: Sequence[Sequence[Tensor]],
+    gradients: Sequence[Sequence[Tensor | None]],
     rates: Sequence[float],
     heard: int = 2,
-) -> tuple[list[Any], Any]:
+) -> tuple[list[weakref.ReferenceType[Any]], float | None]:
     """Make a step with each list of gradients in turn; the last step has a closure.
 
     Only the first `heard` groups get the learning rates. Return weak references to the memory of
     the last gradients, and the result of the last step. A reference is dead when no tensor holds
     the memory.
     """
-    memory: list[Any] = []
+    memory: list[weakref.ReferenceType[Any]] = []
     returned = None
     for number, each in enumerate(gradients):
         optimizer.zero_grad()
@@ -175,7 +175,9 @@ def take_steps(
 
 
 def _backward(
-    parameters: Sequence[nn.Parameter], gradients: Sequence[Any], memory: list[Any]
+    parameters: Sequence[nn.Parameter],
+    gradients: Sequence[Tensor | None],
+    memory: list[weakref.ReferenceType[Any]],
 ) -> float:
     """Give each parameter a copy of its gradient, and record the memory; return a loss."""
     for p, gradient in zip(parameters, gradients, strict=True):

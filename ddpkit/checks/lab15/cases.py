@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -235,7 +235,7 @@ def least_sent(numbers: int) -> int:
     return STEPS * (RANKS - 1) * numbers
 
 
-def _read(task: TextTask, times: float, memory: float, claim: Mapping[str, Any]) -> Observed:
+def _read(task: TextTask, times: float, memory: float, claim: Observed) -> Observed:
     sizes = task.size
     if (found := claim["model"].numel()) != sizes:
         return {"parameters": f"{found:,}, where {sizes:,} are asked for"}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -179,7 +179,7 @@ def own_tokens(answer: Answer, rng: random.Random) -> Iterator[Case]:
         )
 
 
-def _taken(answer: Answer, tokens: Any, places: Sequence[Any]) -> Observed:
+def _taken(answer: Answer, tokens: Tensor, places: Sequence[Tensor]) -> Observed:
     mine = tokens.clone()
     taken = [answer(mine, [at.clone() for at in places], r) for r in range(len(places))]
     inputs, targets, positions = map(list, zip(*taken, strict=True))
@@ -350,7 +350,7 @@ def _bytes(answer: Answer, questions: Sequence[ways.Question]) -> Observed:
     return {"answers": [answer(*question) for question in questions]}
 
 
-def _numbers(observed: Mapping[str, Any]) -> Observed:
+def _numbers(observed: Observed) -> Observed:
     """Add "ints": true if all answers are ints. Turn floats of whole numbers into ints."""
     found = observed["answers"]
     whole = [int(x) if isinstance(x, float) and x.is_integer() else x for x in found]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ddpkit.exercises.compare import same
 from ddpkit.exercises.exercise import Observed
@@ -268,7 +268,7 @@ def _targets(s: Seen, wanted: list[object]) -> bool:
     return s.wrong("targets") and same(s.targets, wanted)
 
 
-def _taken(s: Seen, whole: Any) -> list[Any]:
+def _taken(s: Seen, whole: Tensor) -> list[Tensor]:
     return [whole[at] for at in s.places]
 
 
@@ -295,7 +295,7 @@ def _next_elsewhere(s: Seen) -> str:
     return "Shift the sequence, then take the share."
 
 
-def _before(s: Seen) -> list[Any]:
+def _before(s: Seen) -> list[Tensor]:
     import torch
 
     return _taken(s, torch.cat([torch.tensor([-100]), s.tokens[:-1]]))

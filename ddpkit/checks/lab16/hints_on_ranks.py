@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ddpkit.exercises.compare import same
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-def each_close(got: Any, wanted: Any) -> bool:
+def each_close(got: Sequence[object], wanted: Sequence[object]) -> bool:
     """True if each rank r has the tensor `wanted[r]`, up to rounding."""
     return all(same(one, Close(other)) for one, other in zip(got, wanted, strict=True))
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from typing import Any
 
 import torch
+from torch import Tensor
 
 
 def counts(
     rng: random.Random, about: str, sizes: Sequence[tuple[int, int]], *, inf: bool = False
-) -> tuple[str, list[Any], list[Any]]:
+) -> tuple[str, list[Tensor], list[Tensor]]:
     """Return `about`, the losses by rank, and the masks of counted tokens by rank.
 
     `sizes` has (tokens, counted tokens) for each rank. With `inf`, the losses of tokens that do not

@@ -20,7 +20,7 @@ Notes = list[tuple[int, float]]  # a pair for each block: source, first number o
 # One block: the keys of a single rank
 
 
-def block(q: Tensor, k: Tensor, v: Tensor, mask: Any) -> tuple[Any, Any]:
+def block(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
     """Return the output and the log-sum-exp of attention from q to these keys alone."""
     scores = q @ k.mT / q.shape[-1] ** 0.5
     if mask is not None:
@@ -30,8 +30,8 @@ def block(q: Tensor, k: Tensor, v: Tensor, mask: Any) -> tuple[Any, Any]:
 
 
 def block_back(
-    q: Tensor, k: Tensor, v: Tensor, out: Any, lse: Any, of_out: Any, mask: Any
-) -> tuple[object, object, object]:
+    q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: Tensor, of_out: Tensor, mask: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor]:
     """Return the gradients of q, k and v that come from attention to these keys alone."""
     scale = q.shape[-1] ** -0.5
     scores = q @ k.mT * scale
@@ -42,11 +42,11 @@ def block_back(
     return of_scores @ k, of_scores.mT @ q, p.mT @ of_out
 
 
-def _mask(places: Sequence[Any], source: int, causal: bool) -> Any:
+def _mask(places: Sequence[Tensor], source: int, causal: bool) -> Tensor | None:
     return places[dist.get_rank()][:, None] >= places[source] if causal else None
 
 
-def _noted(notes: Notes, k: Tensor, source: Any) -> None:
+def _noted(notes: Notes, k: Tensor, source: int) -> None:
     notes.append((int(source), k.flatten()[0].item()))
 
 
@@ -54,12 +54,12 @@ def _noted(notes: Notes, k: Tensor, source: Any) -> None:
 
 
 def ringed(
-    answer: Answer, q: Tensor, k: Tensor, v: Tensor, places: Sequence[Any], causal: bool
-) -> dict[str, Any]:
+    answer: Answer, q: Tensor, k: Tensor, v: Tensor, places: Sequence[Tensor], causal: bool
+) -> dict[str, object]:
     """Return the answer's output and log-sum-exp, and the notes of the calls of `attend`."""
     notes: Notes = []
 
-    def attend(q: Tensor, k: Tensor, v: Tensor, source: int) -> tuple[object, object]:
+    def attend(q: Tensor, k: Tensor, v: Tensor, source: int) -> tuple[Tensor, Tensor]:
         _noted(notes, k, source)
         return block(q, k, v, _mask(places, source, causal))
 
@@ -69,11 +69,11 @@ def ringed(
 
 
 def ringed_lean(
-    answer: Answer, q: Tensor, k: Tensor, v: Tensor, places: Sequence[Any]
-) -> dict[str, Any]:
+    answer: Answer, q: Tensor, k: Tensor, v: Tensor, places: Sequence[Tensor]
+) -> dict[str, object]:
     """Return the answer's output with an `attend` of little memory, which takes all scores as 0."""
 
-    def attend(q: Tensor, k: Tensor, v: Tensor, source: int) -> tuple[object, object]:
+    def attend(q: Tensor, k: Tensor, v: Tensor, source: int) -> tuple[Tensor, Tensor]:
         lse = q.new_full((*q.shape[:-1], 1), float(k.shape[1])).log()
         return v.mean(1, keepdim=True).expand(*q.shape), lse
 
@@ -90,17 +90,17 @@ def ringed_back(
     q: Tensor,
     k: Tensor,
     v: Tensor,
-    rest: tuple[object, object, object],
-    places: Sequence[Any],
+    rest: tuple[Tensor, Tensor, Tensor],
+    places: Sequence[Tensor],
     causal: bool,
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """Return the answer's three gradients, and the notes of the calls of `back`.
 
     `rest` has the output, its log-sum-exp, and the gradient of the output.
     """
     notes: Notes = []
 
-    def back(q: Tensor, k: Tensor, v: Tensor, source: int) -> tuple[Any, Any, Any]:
+    def back(q: Tensor, k: Tensor, v: Tensor, source: int) -> tuple[Tensor, Tensor, Tensor]:
         _noted(notes, k, source)
         return block_back(q, k, v, *rest, _mask(places, source, causal))
 
@@ -111,14 +111,14 @@ def ringed_back(
 
 
 def ringed_back_lean(
-    answer: Answer, q: Tensor, k: Tensor, v: Tensor, places: Sequence[Any]
-) -> dict[str, Any]:
+    answer: Answer, q: Tensor, k: Tensor, v: Tensor, places: Sequence[Tensor]
+) -> dict[str, object]:
     """Return the answer's gradients with a `back` of little memory, which returns simple values.
 
     The values are q times (source + 1), k, and v.
     """
 
-    def back(q: Tensor, k: Tensor, v: Tensor, source: int) -> tuple[Any, Any, Any]:
+    def back(q: Tensor, k: Tensor, v: Tensor, source: int) -> tuple[Tensor, Tensor, Tensor]:
         return q * (source + 1.0), k * 1.0, v * 1.0
 
     with span(FORWARD):
@@ -130,7 +130,7 @@ def ringed_back_lean(
 # ByHeads
 
 
-def by_heads(answer: Any, x: Tensor, gradient: Tensor, sizes: list[int]) -> dict[str, Any]:
+def by_heads(answer: Answer, x: Tensor, gradient: Tensor, sizes: list[int]) -> dict[str, object]:
     """Return the result of `passed`, and the gradient if ctx has only the attribute `sizes`.
 
     In its forward, the lesson's `ByTokens` calls the answer's backward with such a ctx. If the

@@ -16,6 +16,8 @@ from ddpkit.exercises.values import Between, Close
 from ddpkit.protocol.per_rank import PerRank
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from ddpkit.checks.lab16.twin import Whole
 
 Answer = Callable[..., Any]
@@ -84,7 +86,7 @@ def _hop(whole: Whole) -> float:
 
 
 def ring(
-    answer: Answer, about: str, places: Sequence[Any], causal: bool, rng: random.Random
+    answer: Answer, about: str, places: Sequence[Tensor], causal: bool, rng: random.Random
 ) -> Case:
     from ddpkit.checks.lab16.on_ranks import ringed
     from ddpkit.checks.lab16.twin import Whole
@@ -149,7 +151,7 @@ def lean(answer: Answer, rng: random.Random) -> Case:
 
 
 def ring_back(
-    answer: Answer, about: str, places: Sequence[Any], causal: bool, rng: random.Random
+    answer: Answer, about: str, places: Sequence[Tensor], causal: bool, rng: random.Random
 ) -> Case:
     from ddpkit.checks.lab16.on_ranks import ringed_back
     from ddpkit.checks.lab16.twin import Whole

@@ -55,11 +55,11 @@ class Whole:
         """The bytes of all keys and all values."""
         return self.k.nbytes + self.v.nbytes
 
-    def cut(self, x: Tensor) -> list[Any]:
+    def cut(self, x: Tensor) -> list[Tensor]:
         """Return the part of x that belongs to each rank's tokens."""
         return [x[:, at].contiguous() for at in self.places]
 
-    def mask(self) -> Any:
+    def mask(self) -> Tensor | None:
         """Return a mask that is True where a query may attend to a key; None without a mask."""
         at = torch.arange(self.q.shape[1])
         return at[:, None] >= at if self.causal else None
@@ -74,19 +74,19 @@ class Whole:
         return scores.logsumexp(-1, keepdim=True)
 
     @cached_property
-    def output(self) -> Any:
+    def output(self) -> Tensor:
         """The output of torch's attention for the whole sequence."""
         return scaled_dot_product_attention(self.q, self.k, self.v, attn_mask=self.mask())
 
     @cached_property
-    def gradients(self) -> tuple[Any, Any, Any]:
+    def gradients(self) -> tuple[Tensor, Tensor, Tensor]:
         """The gradients of q, k and v by torch's backward."""
         q, k, v = (x.clone().requires_grad_() for x in (self.q, self.k, self.v))
         out = scaled_dot_product_attention(q, k, v, attn_mask=self.mask())
         found = torch.autograd.grad(out, (q, k, v), self.of_out)
         return found[0], found[1], found[2]
 
-    def blocks(self) -> list[list[tuple[object, object, object]]]:
+    def blocks(self) -> list[list[tuple[Tensor, Tensor, Tensor]]]:
         """Return [r][s]: the gradients of q, k and v from rank r's queries and rank s's keys."""
         from ddpkit.checks.lab16.on_ranks import block_back
 
@@ -101,6 +101,6 @@ class Whole:
             for r in range(self.n)
         ]
 
-    def mask_of(self, r: int, s: int) -> Any:
+    def mask_of(self, r: int, s: int) -> Tensor | None:
         """Return the mask of rank r's queries and rank s's keys; None without a mask."""
         return self.places[r][:, None] >= self.places[s] if self.causal else None

@@ -30,7 +30,7 @@ class Balance:
         self.counts = [each.flatten().bincount(minlength=experts) for each in self.chosen]
         self.tokens = tokens
 
-    def loss(self, counts: Any, probabilities: Any, total: Any = None) -> float:
+    def loss(self, counts: Tensor, probabilities: Tensor, total: Tensor | None = None) -> float:
         """Return the balance loss from counts of choices and one rank's probabilities.
 
         The shares are the counts divided by `total`, which is the sum of the counts by default.
@@ -38,14 +38,14 @@ class Balance:
         shares = counts / (counts.sum() if total is None else total)
         return float(self.experts * (shares * probabilities.mean(0)).sum())
 
-    def right(self) -> tuple[list[float], list[Any]]:
+    def right(self) -> tuple[list[float], list[Tensor]]:
         """Return the right loss and the right gradient of each rank."""
         count = sum(self.counts)
         gradient = self.experts * count / count.sum() / self.tokens
         losses = [self.loss(count, each) for each in self.probabilities]
         return losses, [gradient.expand(self.tokens, -1).clone()] * self.n
 
-    def models(self) -> Mapping[str, Any]:
+    def models(self) -> Mapping[str, object]:
         """Return the losses that common mistakes give on each rank, by the name of the mistake."""
         count, every = sum(self.counts), torch.cat(self.probabilities)
         first = torch.cat(self.chosen)[:, 0].bincount(minlength=self.experts)
@@ -86,15 +86,15 @@ class Bias:
         """Return, for each expert, the number of times that a rank's own tokens chose it."""
         return self.chosen[rank].flatten().bincount(minlength=len(self.counts))
 
-    def moved(self, direction: Any) -> Any:
+    def moved(self, direction: Tensor) -> Tensor:
         """Return the bias moved by the rate; `direction` has a sign for each expert."""
         return self.bias + self.rate * direction.to(self.bias.dtype)
 
-    def right(self) -> Any:
+    def right(self) -> Tensor:
         """Return the right bias for the next step."""
         return self.moved((self.counts.double().mean() - self.counts).sign())
 
-    def models(self) -> Mapping[str, Any]:
+    def models(self) -> Mapping[str, object]:
         """Return the biases that common mistakes give on each rank, by the name of the mistake."""
         counts, n = self.counts.double(), self.n
         mean, all_ranks = counts.mean(), range(n)
@@ -188,11 +188,11 @@ class ExpertGradients:
         """Return the ranks with the same experts as this rank."""
         return next(group for group in self.groups if rank in group)
 
-    def mean(self, of: Sequence[Sequence[Any]], ranks: Sequence[int], by: int) -> list[Any]:
+    def mean(self, of: Sequence[Sequence[Tensor]], ranks: Sequence[int], by: int) -> list[Tensor]:
         """Return the sum of the gradients `of` over the given ranks, divided by `by`."""
         return [sum(parts) / by for parts in zip(*(of[rank] for rank in ranks), strict=True)]
 
-    def right(self) -> dict[str, list[list[Any]]]:
+    def right(self) -> dict[str, list[list[Tensor]]]:
         """Return the right gradients of each rank: of the shared parameters, and of the experts."""
         every = range(self.n)
         return {
@@ -205,7 +205,7 @@ class ExpertGradients:
         shared, own = (sum(g.nbytes for g in each[0]) for each in (self.shared, self.experts))
         return shared, own
 
-    def models(self) -> Mapping[str, Any]:
+    def models(self) -> Mapping[str, object]:
         """Return the gradients that common mistakes give on each rank, by name of the mistake."""
         every = range(self.n)
         return {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from ddpkit.checks.lab17.hints import CHANGED, is_model, right_but, sends_more
@@ -11,7 +12,7 @@ from ddpkit.exercises.ranks import who
 from ddpkit.exercises.values import Close
 
 
-def _loss_as(*names: str) -> Any:
+def _loss_as(*names: str) -> Callable[[Seen], object]:
     return lambda s: any(s.wrong("loss") and is_model(s.loss, s.given[name]) for name in names)
 
 

@@ -5,13 +5,16 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ddpkit.checks.lab17 import balance_hints, hints, home_hints
 from ddpkit.exercises.exercise import Case, exercise
 from ddpkit.exercises.ranks import Did, Looks, asked, handed_in, title, within
 from ddpkit.exercises.values import Between, Close
 from ddpkit.protocol.per_rank import PerRank
+
+if TYPE_CHECKING:
+    from ddpkit.checks.lab17.travel import Journey
 
 Answer = Callable[..., Any]
 COUNT = 8  # bytes of a count
@@ -78,7 +81,7 @@ def route(answer: Answer, rng: random.Random) -> Iterator[Case]:
 # dispatch and combine
 
 
-def _journeys(rng: random.Random) -> Iterator[tuple[Any, int, str]]:
+def _journeys(rng: random.Random) -> Iterator[tuple[Journey, int, str]]:
     """Yield, for each case, a `Journey` of rows, the number of all ranks, and a title."""
     from ddpkit.checks.lab17.travel import Journey
 

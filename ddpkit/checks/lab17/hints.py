@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ddpkit.exercises.compare import same
@@ -12,7 +12,7 @@ from ddpkit.exercises.values import Close
 from ddpkit.text import size
 
 
-def is_model(found: Any, model: Any) -> bool:
+def is_model(found: Sequence[object], model: Sequence[object]) -> bool:
     """True if each rank's value equals the value that a mistake gives, up to rounding."""
     if isinstance(model, list):
         return all(same(one, Close(other)) for one, other in zip(found, model, strict=True))
@@ -48,7 +48,7 @@ CHANGED = "Your code changed an argument. Return new tensors, and leave the argu
 # route
 
 
-def _routed_as(name: str) -> Any:
+def _routed_as(name: str) -> Callable[[Seen], object]:
     return lambda s: s.wrong("weights by expert") and is_model(s.weights_by_expert, s.given[name])
 
 
@@ -172,7 +172,7 @@ DISPATCH = (
 # combine
 
 
-def _summed_as(name: str) -> Any:
+def _summed_as(name: str) -> Callable[[Seen], object]:
     return lambda s: s.wrong("output") and is_model(s.output, s.given[name])
 
 
@@ -221,7 +221,7 @@ COMBINE = (
 # within_capacity
 
 
-def _is(name: str) -> Any:
+def _is(name: str) -> Callable[[Seen], object]:
     return lambda s: same(s.choices, s.given[name])
 
 

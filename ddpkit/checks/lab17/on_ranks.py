@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
@@ -11,6 +11,9 @@ from torch import Tensor, nn
 
 from ddpkit.exercises.guard import returning, values
 from ddpkit.rank.record.marks import span
+
+if TYPE_CHECKING:
+    from ddpkit.exercises.exercise import Observed
 
 Answer = Callable[..., Any]
 
@@ -23,7 +26,7 @@ def _group(members: Sequence[int] | None) -> dist.ProcessGroup | None:
 
 def dispatched(
     answer: Answer, x: Tensor, chosen: Tensor, per_rank: int, members: Sequence[int] | None = None
-) -> Any:
+) -> Observed | None:
     """Return the rows, the ticket and the gradient of x; None on ranks outside the group.
 
     The ticket has the order of the sent rows and the split sizes. The check sets the gradient of a
@@ -52,18 +55,18 @@ def dispatched(
     }
 
 
-def _numbers(found: Any) -> Any:
+def _numbers(found: object) -> object:
     return found.tolist() if isinstance(found, torch.Tensor) else found
 
 
-def _unless_tensor(found: Any) -> object:
+def _unless_tensor(found: object) -> object:
     """Return `found`, or "a tensor" for a tensor: all_to_all_single takes only lists of splits."""
     return "a tensor" if isinstance(found, torch.Tensor) else found
 
 
 def combined(
     answer: Answer,
-    made: Any,
+    made: Tensor,
     weights: Tensor,
     ticket: Any,
     gradient: Tensor,
@@ -111,10 +114,10 @@ def new_bias(answer: Answer, bias: Tensor, chosen: Tensor, rate: float) -> dict[
 
 
 def averaged(
-    answer: Answer, shared: Sequence[Any], own: Sequence[Any], groups: Sequence[Sequence[int]]
-) -> dict[str, Any]:
+    answer: Answer, shared: Sequence[Tensor], own: Sequence[Tensor], groups: Sequence[Sequence[int]]
+) -> dict[str, object]:
     """Return the gradients of the shared parameters and of the rank's experts after the call."""
-    same: Any = None
+    same: dist.ProcessGroup | None = None
     for members in groups:
         group = dist.new_group(list(members))
         if dist.get_rank() in members:
@@ -127,7 +130,7 @@ def averaged(
     return {"shared": of_shared, "experts": of_experts, "kept": kept}
 
 
-def _parameter(gradient: Any) -> Any:
+def _parameter(gradient: Any) -> nn.Parameter:
     """Return a parameter of zeros with the given gradient; for a shape, without a gradient."""
     missing = isinstance(gradient, tuple)
     parameter = nn.Parameter(torch.zeros(gradient if missing else gradient.shape))
@@ -135,5 +138,5 @@ def _parameter(gradient: Any) -> Any:
     return parameter
 
 
-def _copied(gradient: Tensor) -> Any:
+def _copied(gradient: Tensor | None) -> Tensor | None:
     return None if gradient is None else gradient.detach().clone()

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ddpkit.exercises.exercise import Observed
 
-Choices = Any  # int64[token, k]
+Choices = Tensor  # int64[token, k]
 
 
 # route
@@ -48,7 +48,7 @@ class Routing:
         """Return the weights as a matrix [token, expert], with zeros for experts not chosen."""
         return torch.zeros_like(self.logits).scatter_add(1, chosen, weights.to(self.logits.dtype))
 
-    def right(self) -> tuple[Any, Any]:
+    def right(self) -> tuple[Tensor, Tensor]:
         """Return the weights [token, expert], and d sum(weights · probe) / d logits."""
         given = self.logits.clone().requires_grad_()
         chosen = self.chosen()
@@ -56,7 +56,7 @@ class Routing:
         (gradient,) = torch.autograd.grad((weights * self.probe).sum(), given)
         return weights.detach(), gradient
 
-    def models(self) -> Mapping[str, Any]:
+    def models(self) -> Mapping[str, object]:
         """Return the weights [token, expert] that common mistakes give, by name of the mistake."""
         logits, k, chosen = self.logits, self.k, self.chosen()
         mine, unbiased = logits.gather(1, chosen), logits.topk(k).indices

@@ -6,7 +6,7 @@ A ticket has the order of the sent rows and the split sizes. The results travel 
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -32,7 +32,7 @@ class Journey:
         counts: Sequence[int],
         k: int,
         per_rank: int,
-        choose: Any,
+        choose: Callable[[random.Random], list[int]],
         members: Sequence[int] | None = None,
     ) -> None:
         self.n, self.k, self.per_rank, self.members = len(counts), k, per_rank, members
@@ -54,7 +54,9 @@ class Journey:
         mixed = mixed[flat[mixed] >= 0]
         return mixed[flat[mixed].argsort(stable=True)]
 
-    def rows(self, orders: Sequence[Any], rank: int, *, modulo: bool = False) -> tuple[Any, Any]:
+    def rows(
+        self, orders: Sequence[Tensor], rank: int, *, modulo: bool = False
+    ) -> tuple[Tensor, Tensor]:
         """Return the rows that a rank receives if ranks send in these orders, and their experts.
 
         With `modulo`, the ranks make a mistake: they take choice p for a choice of token p %
@@ -68,7 +70,7 @@ class Journey:
             experts.append(chosen.flatten()[here] - rank * self.per_rank)
         return torch.cat(rows), torch.cat(experts)
 
-    def gradient(self, rank: int) -> Any:
+    def gradient(self, rank: int) -> Tensor:
         """Return the gradient of x; a row's gradient is the row times (its expert's number + 1)."""
         chosen = self.chosen[rank]
         return self.x[rank] * (chosen + 1).sum(1, keepdim=True).to(torch.float32)
@@ -127,7 +129,7 @@ class Journey:
             by_rank |= wanted != sorted(wanted)
         return ("by rank", []) if by_rank else ("by expert", [])
 
-    def _local_said(self, local: Any, right: Sequence[Any]) -> str:
+    def _local_said(self, local: Any, right: Sequence[Tensor]) -> str:
         if _all_equal(local, right):
             return "right"
         if _all_equal(local, [each + rank * self.per_rank for rank, each in enumerate(right)]):
@@ -160,7 +162,7 @@ class Combining:
             parts.append(self.made[other][start : start + takes[rank]])
         return torch.cat(parts)
 
-    def every(self, rank: int, *, undone: bool = True) -> Any:
+    def every(self, rank: int, *, undone: bool = True) -> Tensor:
         """Return an output for each choice, [token, k, feature]; zeros for dropped choices.
 
         Without `undone`, the outputs are in the order of arrival, which is a mistake.
@@ -174,7 +176,7 @@ class Combining:
             every[: len(back)] = back
         return every.view(tokens, journey.k, FEATURES)
 
-    def summed(self, rank: int, weights: Tensor, *, undone: bool = True) -> Any:
+    def summed(self, rank: int, weights: Tensor, *, undone: bool = True) -> Tensor:
         """Return, for each token of a rank, the weighted sum of its experts' outputs."""
         return (self.every(rank, undone=undone) * weights[..., None]).sum(1)
 
@@ -197,7 +199,7 @@ class Combining:
         outputs = [self.summed(rank, self.weights[rank]) for rank in range(n)]
         return {"output": outputs, "gradient of rows": of_rows, "gradient of weights": of_weights}
 
-    def models(self) -> Mapping[str, Any]:
+    def models(self) -> Mapping[str, object]:
         """Return the outputs that common mistakes give on each rank, by the name of the mistake."""
         journey, ranks, weights = self.journey, range(self.journey.n), self.weights
         went = [(each >= 0).float() for each in journey.chosen]
@@ -226,7 +228,7 @@ def _whole(generator: torch.Generator, *shape: int) -> Tensor:
     return torch.randint(-40, 41, shape, generator=generator).float()
 
 
-def _all_equal(found: Any, right: Sequence[Any]) -> bool:
+def _all_equal(found: Sequence[object], right: Sequence[Tensor]) -> bool:
     return all(map(_equal, found, right))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ddpkit.exercises.compare import same
@@ -27,7 +28,7 @@ def _seeded(s: Seen) -> bool:
     return bool(s.n > 1 and not s.times and s.wrong("output") and _all_same(s.output))
 
 
-def _all_same(tensors: Any) -> bool:
+def _all_same(tensors: Sequence[Tensor]) -> bool:
     return all(each.equal(tensors[0]) for each in tensors[1:])
 
 

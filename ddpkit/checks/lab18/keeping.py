@@ -94,7 +94,7 @@ class Mixed(nn.Module):
         return self.layer(x).exp() * y
 
 
-def drawn(rng: random.Random) -> list[tuple[str, object, tuple[object, ...]]]:
+def drawn(rng: random.Random) -> list[tuple[str, nn.Module, tuple[Tensor, ...]]]:
     """Return a name, a module and inputs for each case."""
 
     def rows() -> int:
@@ -103,7 +103,7 @@ def drawn(rng: random.Random) -> list[tuple[str, object, tuple[object, ...]]]:
     def width() -> int:
         return rng.randrange(3, 40)
 
-    def x(*shape: int, dtype: Any = torch.float32) -> Any:
+    def x(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
         return torch.zeros(*shape, dtype=dtype).add(0.5).requires_grad_()
 
     w, v, u, t = width(), width(), width(), width()
@@ -132,10 +132,10 @@ def asked(answer: Answer, module: Any, inputs: tuple[Any, ...]) -> Observed:
     return {"bytes": found, "forward alone": all(each is None for each in gradients)}
 
 
-def models(module: Any, inputs: tuple[Any, ...]) -> Mapping[str, Any]:
+def models(module: nn.Module, inputs: tuple[Tensor, ...]) -> Mapping[str, object]:
     """Return the right count of bytes, and the counts that common mistakes give."""
     own = {p.untyped_storage().data_ptr() for p in module.parameters()}
-    saved: list[Any] = []
+    saved: list[Tensor] = []
     outputs: list[int] = []
 
     def note(tensor: Tensor) -> object:

@@ -40,7 +40,7 @@ class RoundedLines:
         """Return the sums over the ranks, in float32, of the numbers rounded to bfloat16."""
         return torch.stack([each.bfloat16().float() for each in self.flats]).sum(0)
 
-    def right(self) -> Any:
+    def right(self) -> Tensor:
         """Return the right mean: the mean of the rounded numbers, rounded once more."""
         return (self.sums() / self.n).bfloat16().float()
 
@@ -49,7 +49,7 @@ class RoundedLines:
         size = -(-self.length // self.n)
         return torch.arange(self.length) // size
 
-    def models(self) -> Mapping[str, Any]:
+    def models(self) -> Mapping[str, object]:
         """Return the means that common mistakes give; by rank if the ranks differ."""
         n, right, owner = self.n, self.right(), self.owner()
         short = [each.bfloat16() for each in self.flats]
@@ -198,14 +198,14 @@ class Shards:
         wrong = ~((tensor - right).abs() <= slack[at])
         return int(wrong.sum())
 
-    def facts(self, whole: Sequence[Sequence[Tensor]]) -> dict[str, Any]:
+    def facts(self, whole: Sequence[Sequence[Tensor]]) -> dict[str, object]:
         """Return {"looks like": the mistake that gives these tensors}, for the hints."""
         try:
             return {"looks like": self._like(whole)}
         except (RuntimeError, TypeError, IndexError):
             return {"looks like": "nothing known"}
 
-    def _like(self, whole: Sequence[Sequence[Any]]) -> str:
+    def _like(self, whole: Sequence[Sequence[Tensor]]) -> str:
         first = [each.flatten().double() for each in whole[0]]
         right = [each.flatten().double() for each in self.whole]
         if any(a.shape != b.shape for a, b in zip(first, right, strict=True)):
@@ -241,11 +241,13 @@ def _half_a_step(shard: Tensor) -> Tensor:
     return torch.maximum(shard.abs() * 2**-4, scale * 2**-10) * 1.001
 
 
-def _rounded(x: Tensor, dtype: Any) -> Any:
+def _rounded(x: Tensor, dtype: torch.dtype) -> Tensor:
     return x.to(dtype).float()
 
 
-def _converted(shards: Sequence[Sequence[Any]], largest: float, dtype: Any) -> list[Any]:
+def _converted(
+    shards: Sequence[Sequence[Tensor]], largest: float, dtype: torch.dtype
+) -> list[Tensor]:
     """Return the tensors if each shard's largest number is sent as `largest`, in `dtype`."""
     scales = [[each.abs().max().clamp(min=2**-100) / largest for each in own] for own in shards]
     parts = [
@@ -255,7 +257,7 @@ def _converted(shards: Sequence[Sequence[Any]], largest: float, dtype: Any) -> l
     return [torch.cat(list(each)) for each in zip(*parts, strict=True)]
 
 
-def _by_own_scales(shards: Sequence[Sequence[Any]], rank: int) -> list[Any]:
+def _by_own_scales(shards: Sequence[Sequence[Tensor]], rank: int) -> list[Tensor]:
     """Return the tensors if a rank multiplies the bytes of all ranks by its own scales."""
     scales = [[each.abs().max().clamp(min=2**-100) / LARGEST for each in own] for own in shards]
     return [
@@ -269,14 +271,16 @@ def _by_own_scales(shards: Sequence[Sequence[Any]], rank: int) -> list[Any]:
     ]
 
 
-def _unscaled(shards: Sequence[Sequence[object]]) -> list[object]:
+def _unscaled(shards: Sequence[Sequence[Tensor]]) -> list[Tensor]:
     return [
         torch.cat([_rounded(each, torch.float8_e4m3fn) for each in column])
         for column in zip(*shards, strict=True)
     ]
 
 
-def _scaled(shards: Sequence[Sequence[Any]], change: Callable[[Any, Any], Any]) -> list[Any]:
+def _scaled(
+    shards: Sequence[Sequence[Tensor]], change: Callable[[Tensor, Tensor], Tensor]
+) -> list[Tensor]:
     """Return the joined tensors if each shard becomes change(shard / scale, scale)."""
     parts = []
     for own in shards:
@@ -285,7 +289,7 @@ def _scaled(shards: Sequence[Sequence[Any]], change: Callable[[Any, Any], Any]) 
     return [torch.cat(list(each)) for each in zip(*parts, strict=True)]
 
 
-def _converted_bits(shards: Sequence[Sequence[Any]]) -> list[list[Any]]:
+def _converted_bits(shards: Sequence[Sequence[Tensor]]) -> list[list[Tensor]]:
     """Return the tensors of two mistakes, which convert values instead of viewing bits.
 
     The first converts the received bytes to numbers. The second converts the numbers to bytes
@@ -298,11 +302,11 @@ def _converted_bits(shards: Sequence[Sequence[Any]]) -> list[list[Any]]:
     ]
 
 
-def _not_multiplied(shards: Sequence[Sequence[object]]) -> list[object]:
+def _not_multiplied(shards: Sequence[Sequence[Tensor]]) -> list[Tensor]:
     return _scaled(shards, lambda x, _: _rounded(x, torch.float8_e4m3fn))
 
 
-def _one_scale(shards: Sequence[Sequence[Any]]) -> list[Any]:
+def _one_scale(shards: Sequence[Sequence[Tensor]]) -> list[Tensor]:
     """Return the tensors if a rank uses one scale for all its shards."""
     scales = [max(each.abs().max() for each in own).clamp(min=2**-100) / LARGEST for own in shards]
     return [
@@ -316,7 +320,7 @@ def _one_scale(shards: Sequence[Sequence[Any]]) -> list[Any]:
     ]
 
 
-def _near_all(found: Sequence[Any], due: Sequence[Any]) -> bool:
+def _near_all(found: Sequence[Tensor], due: Sequence[Tensor]) -> bool:
     return all(
         torch.allclose(a.flatten().float(), b.flatten().float(), rtol=1e-4, atol=0, equal_nan=True)
         for a, b in zip(found, due, strict=True)

@@ -27,7 +27,7 @@ class DropoutBlock(nn.Module):
     alone    multiply by `times` in one process, in the place of the all-reduce
     """
 
-    def __init__(self, number: int, like: Any, times: int, *, alone: bool) -> None:
+    def __init__(self, number: int, like: Tensor, times: int, *, alone: bool) -> None:
         super().__init__()
         width = like.shape[-1]
         with torch.random.fork_rng(devices=[]):
@@ -51,7 +51,7 @@ def _world() -> Any:
     return dist.group.WORLD
 
 
-def _applied(function: Any, *given: Any) -> object:
+def _applied(function: Any, *given: object) -> Any:
     """Return `function.apply(*given)`: this function exists because torch's `apply` is untyped."""
     return function.apply(*given)
 
@@ -66,7 +66,7 @@ class Summed(torch.autograd.Function):
         return operators.wait_tensor(total)
 
     @staticmethod
-    def backward(ctx: Any, gradient: Any) -> Any:
+    def backward(ctx: Any, gradient: Tensor) -> object:
         return gradient
 
 
@@ -78,7 +78,7 @@ class TimesForward(torch.autograd.Function):
         return times * x
 
     @staticmethod
-    def backward(ctx: Any, gradient: Any) -> Any:
+    def backward(ctx: Any, gradient: Tensor) -> object:
         return gradient, None
 
 
@@ -115,13 +115,15 @@ def in_a_row(
     }
 
 
-def twin(state: Any, x: Any, gradient: Any, more: Sequence[object], times: int) -> dict[str, Any]:
+def twin(
+    state: Any, x: Tensor, gradient: Tensor, more: Sequence[Tensor], times: int
+) -> dict[str, Any]:
     """Return the results of `in_a_row` in one process that keeps all tensors."""
     with torch.random.fork_rng(devices=[]):
         return in_a_row(None, state, x, gradient, more, times)
 
 
-def _gradient(tensor: Any) -> object:
+def _gradient(tensor: Tensor) -> Tensor:
     return torch.empty(0, dtype=tensor.dtype) if tensor.grad is None else tensor.grad.clone()
 
 
@@ -204,7 +206,7 @@ def by_policy(
 # mean_by_halves
 
 
-def mean(answer: Answer, flat: Any) -> dict[str, Any]:
+def mean(answer: Answer, flat: Tensor) -> dict[str, object]:
     """Return the mean that the answer computes, and True if its argument is unchanged."""
     mine = flat.clone()
     with span(FORWARD):
@@ -216,8 +218,11 @@ def mean(answer: Answer, flat: Any) -> dict[str, Any]:
 
 
 def scaled(
-    answer: Answer, gradients: Sequence[Sequence[Any]], start: Sequence[Any], how: tuple[float, int]
-) -> dict[str, Any]:
+    answer: Answer,
+    gradients: Sequence[Sequence[Tensor]],
+    start: Sequence[Tensor],
+    how: tuple[float, int],
+) -> dict[str, object]:
     """Return the results of steps with these gradients: a list for each step.
 
     None stands for a missing gradient. The second parameter is in its own parameter group.

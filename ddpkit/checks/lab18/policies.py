@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -32,7 +32,7 @@ def each_operation(answer: Answer) -> Observed:
     return {"kept": [name for name in sorted(PRODUCTS + OTHERS) if _kept(answer, now, name, given)]}
 
 
-def _kept(answer: Answer, now: Any, name: str, given: list[Any]) -> bool:
+def _kept(answer: Answer, now: object, name: str, given: Sequence[object]) -> bool:
     room, packet, overload = name.split(".")
     op = getattr(getattr(getattr(torch.ops, room), packet), overload)
     said = answer(now, op, *given)

@@ -92,7 +92,7 @@ def outer(answer: Answer, rng: random.Random) -> Iterator[Case]:
         right = asks.run()
         about = f"lr {lr:g}, momentum {momentum:g}" + (f", keep {keep:g}" if keep else "")
         observe = on_ranks.outer_steps if alone else on_ranks.outer_rounds
-        wanted: dict[str, Any] = {"after": [Close(each) for each in right]}
+        wanted: dict[str, object] = {"after": [Close(each) for each in right]}
         wanted["start"] = [Close(right[0][-1])] * n if not keep else [Close(_start(asks))] * n
         if not keep:
             wanted["ranks agree"] = True

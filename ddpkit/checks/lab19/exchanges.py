@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -28,7 +27,7 @@ class Rounded:
             each[0] = -1.0 - 0.2 * each[1].abs()
         self.x = self.x * torch.tensor(sizes)[:, None]
 
-    def of(self, rank: int) -> Any:
+    def of(self, rank: int) -> Tensor:
         """Return the tensors of a rank, [round, number]."""
         return self.x[:, rank].clone()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Callable, Sequence
 
 from ddpkit.checks.lab19.plans import first_of
 from ddpkit.exercises.compare import same
@@ -11,7 +11,7 @@ from ddpkit.exercises.hint import Hint, Seen
 from ddpkit.exercises.values import Between, Close
 
 
-def is_model(found: Any, model: Any) -> bool:
+def is_model(found: Sequence[object], model: Sequence[object]) -> bool:
     """True if each rank's value equals the value that a mistake gives, up to rounding."""
     return all(same(one, Close(other)) for one, other in zip(found, model, strict=True))
 
@@ -38,7 +38,7 @@ def gave_more(s: Seen) -> bool:
 # steps_between
 
 
-def _as(name: str) -> Any:
+def _as(name: str) -> Callable[[Seen], object]:
     return lambda s: s.steps == max(1, math.ceil(s.ideas[name]))
 
 
@@ -76,11 +76,11 @@ STEPS = (
 # Outer
 
 
-def _went(name: str) -> Any:
+def _went(name: str) -> Callable[[Seen], object]:
     return lambda s: s.wrong("after") and is_model(s.after, s.models[name])
 
 
-def _went_one_of(*names: str) -> Any:
+def _went_one_of(*names: str) -> Callable[[Seen], object]:
     return lambda s: any(_went(name)(s) for name in names)
 
 
@@ -151,7 +151,7 @@ OUTER = (
 # stream
 
 
-def _begins_as(name: str) -> Any:
+def _begins_as(name: str) -> Callable[[Seen], object]:
     return lambda s: s.wrong("begin") and s.begin == s.models[name]
 
 

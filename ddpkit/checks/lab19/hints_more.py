@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from ddpkit.checks.lab19.hints import gave_more, is_model, right_but, too_much
@@ -19,7 +20,7 @@ def _as_either(s: Seen, name: str) -> bool:
     return is_model(s.mean, mean) and is_model(s["error"], error)
 
 
-def _as(*names: str) -> Any:
+def _as(*names: str) -> Callable[[Seen], object]:
     return lambda s: s.wrong("mean", "error") and any(_as_either(s, name) for name in names)
 
 
@@ -97,7 +98,7 @@ BYTES = (
 # mean_of
 
 
-def _meant(name: str) -> Any:
+def _meant(name: str) -> Callable[[Seen], object]:
     return lambda s: s.wrong("mean") and is_model(s.mean, s.models[name])
 
 

@@ -25,8 +25,13 @@ def _in_line(parameters: Sequence[Tensor]) -> Tensor:
 
 
 def outer_rounds(
-    answer: Any, tensors: Sequence[Any], lr: float, momentum: float, steps: Any, keep: float
-) -> dict[str, Any]:
+    answer: Answer,
+    tensors: Sequence[Tensor],
+    lr: float,
+    momentum: float,
+    steps: Tensor,
+    keep: float,
+) -> dict[str, object]:
     """Return the parameters and the outer optimizer's `start` after each round: [round, number]."""
     parameters = [nn.Parameter(each.clone()) for each in tensors]
     outer = answer(iter(parameters), lr, momentum)
@@ -49,8 +54,13 @@ def _a_line(start: Tensor) -> Tensor:
 
 
 def outer_steps(
-    answer: Any, tensors: Sequence[Any], lr: float, momentum: float, steps: Any, keep: float
-) -> dict[str, Any]:
+    answer: Answer,
+    tensors: Sequence[Tensor],
+    lr: float,
+    momentum: float,
+    steps: Tensor,
+    keep: float,
+) -> dict[str, object]:
     """Return the results of `outer_rounds`, but call `step(mean)` instead of `begin` and `end`."""
     parameters = [nn.Parameter(each.clone()) for each in tensors]
     outer = answer(iter(parameters), lr, momentum)
@@ -64,7 +74,7 @@ def outer_steps(
     return {"after": torch.stack(after), "start": starts}
 
 
-def outer_timed(answer: Any, numbers: int, products: int, width: int) -> None:
+def outer_timed(answer: Answer, numbers: int, products: int, width: int) -> None:
     """Begin an exchange, multiply matrices, and end the exchange, so that the check can time it."""
     parameters = [nn.Parameter(torch.zeros(numbers // 2)) for _ in "ab"]
     outer = answer(parameters, 0.7, 0.9)
@@ -94,7 +104,7 @@ def by_bytes(answer: Answer, lines: Tensor) -> dict[str, object]:
 
 
 def mean_by_steps(
-    answer: Answer, difference: Any, steps: int, members: Sequence[int] | None
+    answer: Answer, difference: Tensor, steps: int, members: Sequence[int] | None
 ) -> object:
     """Return the mean, and True if the difference is unchanged; None on ranks outside the group."""
     group = None if members is None else dist.new_group(list(members))
@@ -106,8 +116,8 @@ def mean_by_steps(
 
 
 def caught_up(
-    answer: Answer, tensors: Sequence[Any], have: Sequence[int], lack: Sequence[int]
-) -> list[Any]:
+    answer: Answer, tensors: Sequence[Tensor], have: Sequence[int], lack: Sequence[int]
+) -> list[Tensor]:
     """Return the rank's tensors after the answer's call."""
     mine = [each.clone() for each in tensors]
     answer(mine, list(have), list(lack))

@@ -31,12 +31,12 @@ class Rounds:
         self.before = self.common + 0.5 * drawn(count, n, NUMBERS)
         self.during = 0.3 * drawn(count, n, NUMBERS) if keep else torch.zeros(count, n, NUMBERS)
 
-    def parameters(self) -> list[Any]:
+    def parameters(self) -> list[Tensor]:
         """Return the initial parameters as two tensors of the shapes SHAPES."""
         parts = self.start.split([12, 5])
         return [part.view(shape).clone() for part, shape in zip(parts, SHAPES, strict=True)]
 
-    def steps(self, rank: int) -> Any:
+    def steps(self, rank: int) -> Tensor:
         """Return the changes of a rank's parameters, [round, before or during, number]."""
         return torch.stack([self.before[:, rank], self.during[:, rank]], dim=1)
 

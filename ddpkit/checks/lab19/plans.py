@@ -152,7 +152,7 @@ def streamed(answer: Answer, fragments: int, every: int, delay: int) -> Observed
     return {"begin": begin, "end": end}
 
 
-def _listed(found: Any) -> object:
+def _listed(found: object) -> object:
     return list(found) if isinstance(found, list | tuple | range) else "no list"
 
 

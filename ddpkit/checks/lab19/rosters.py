@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ddpkit.checks.shared.meeting import Visit, meet
 from ddpkit.checks.shared.store import LooksForEver
 from ddpkit.exercises.exercise import Observed
 from ddpkit.exercises.guard import Careless
+
+if TYPE_CHECKING:
+    from torch import distributed as dist
 
 Answer = Callable[..., Any]
 Plans = Sequence[Sequence[Visit]]
@@ -18,7 +21,7 @@ LATE = 0.05  # seconds: a visit may end this much after (or before) the right mo
 def lists(answer: Answer, plans: Plans, least: int, seconds: float) -> Observed:
     """Return, for each rank, the list or the exception of each visit, and its seconds."""
 
-    def end(store: Any, name: str, rank: int) -> Any:
+    def end(store: dist.Store, name: str, rank: int) -> Any:
         return _end(answer, store, name, rank, len(plans), least, seconds)
 
     found, _ = meet(end, plans)
@@ -29,7 +32,7 @@ def lists(answer: Answer, plans: Plans, least: int, seconds: float) -> Observed:
 
 
 def _end(
-    answer: Answer, store: Any, name: str, rank: int, n: int, least: int, seconds: float
+    answer: Answer, store: dist.Store, name: str, rank: int, n: int, least: int, seconds: float
 ) -> Any:
     try:
         found = answer(store, name, rank, n, least, seconds)
@@ -45,14 +48,14 @@ def _end(
     return list(found) if numbers else f"a {type(found).__name__}"
 
 
-def right(plans: Plans, least: int, seconds: float) -> tuple[list[list[Any]], list[list[float]]]:
+def right(plans: Plans, least: int, seconds: float) -> tuple[list[list[object]], list[list[float]]]:
     """Return, for each rank, the right result of each visit, and the seconds that the visit takes.
 
     A round must be the k-th visit of each rank that comes to it, with the same k for all ranks.
     """
     n = len(plans)
     asked: dict[str, dict[int, float]] = {}
-    ends: list[list[Any]] = [[] for _ in plans]
+    ends: list[list[object]] = [[] for _ in plans]
     took: list[list[float]] = [[] for _ in plans]
     now = [0.0] * n
     for visit in range(max(map(len, plans))):

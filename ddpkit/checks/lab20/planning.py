@@ -11,9 +11,12 @@ import math
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ddpkit.checks.lab20.sizes import AGAIN, ShardedStep, TransformerShape, fits, flops
+
+if TYPE_CHECKING:
+    from ddpkit.exercises.exercise import Observed
 
 Key = tuple[int, int, int, str, int]  # replicas, stages, slices, again, micro
 Costs = Mapping[Key, tuple[float, float]]  # bytes and seconds
@@ -176,11 +179,11 @@ def _key(plan: Any) -> Key:
     return plan.replicas, plan.stages, plan.slices, plan.again, plan.micro
 
 
-def judged(ask: Search, observed: Any) -> dict[str, Any]:
+def judged(ask: Search, observed: Observed) -> dict[str, object]:
     """Return the seconds and the GPU seconds of the answer's plans, or describe wrong plans."""
     plans, timed = observed["plans"], {tuple(key) for key in observed["timed"]}
     fit = set(fitting(ask))
-    seen: dict[str, Any] = {
+    seen: dict[str, object] = {
         "seconds asked": "where a plan fits" if timed <= fit else "for others too",
         "asked": len(timed),
         "fit": len(fit),

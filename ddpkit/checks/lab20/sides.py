@@ -6,9 +6,12 @@ The runs have slightly fewer and slightly more tokens than the answer's number.
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ddpkit.checks.lab20.limits import MOST, Hidden, close, limit
+
+if TYPE_CHECKING:
+    from ddpkit.exercises.exercise import Observed
 
 
 class Sides:
@@ -17,13 +20,13 @@ class Sides:
     def __init__(self, ask: Hidden) -> None:
         self.ask = ask
 
-    def read(self, observed: Any) -> dict[str, Any]:
+    def read(self, observed: Observed) -> dict[str, object]:
         """Return the tokens, the verdict, and the exposed ms with fewer and with more tokens.
 
         If no ranks can be started, the formula alone decides.
         """
         tokens, due = observed["tokens"], limit(self.ask)
-        seen: dict[str, Any] = {"tokens": tokens, "exposed": ()}
+        seen: dict[str, object] = {"tokens": tokens, "exposed": ()}
         if not isinstance(tokens, int | float) or isinstance(tokens, bool):
             return {**seen, "number": f"a number of tokens, not {type(tokens).__name__}"}
         seen["number"] = "right" if close(tokens, due) else "wrong"
