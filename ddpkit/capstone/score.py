@@ -7,13 +7,16 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from statistics import median
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ddpkit.capstone.task import GIVEN_MS, GIVEN_PEAK, GIVEN_SENT, TextTask, floor_ms
 from ddpkit.capstone.trained import Outcome, observed, on_a_rank, outcome
 from ddpkit.cluster.torchrun.job import active, job
 from ddpkit.exercises.progress import folder, write
 from ddpkit.exercises.say import say
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
 
 FILE = "capstone.json"  # a file in the folder of a student's progress
 FORMAT = 2  # the version of the file; it changes with the task, so old scores are dropped
@@ -66,7 +69,7 @@ def _beats(other: TrainingScore, one: TrainingScore) -> bool:
 
 
 def score(
-    train: Callable[..., Any], name: str = "mine", seeds: Sequence[int] = SEEDS
+    train: Callable[..., object], name: str = "mine", seeds: Sequence[int] = SEEDS
 ) -> TrainingScore:
     """Train once for each seed, print the table of your scores, and return the new score.
 
@@ -148,7 +151,7 @@ def table(new: TrainingScore, kept: Iterable[TrainingScore]) -> str:
     return "\n".join(told) + "\n"
 
 
-def _real(train: Callable[..., Any], name: str, seed: int) -> TrainingScore:
+def _real(train: Callable[..., object], name: str, seed: int) -> TrainingScore:
     """Return the score of a run under torchrun, on all ranks of the job, in real time."""
     from ddpkit.cluster import Cluster
 
@@ -162,7 +165,9 @@ def _real(train: Callable[..., Any], name: str, seed: int) -> TrainingScore:
     return TrainingScore(name, ms, task.loss(models[0]), sent, 0.0, why, real=True)
 
 
-def _timed(train: Callable[..., Any], model: Any, shards: Any) -> tuple[Any, float]:
+def _timed(
+    train: Callable[..., object], model: nn.Module, shards: Sequence[list[list[Tensor]]]
+) -> tuple[Tensor, float]:
     """Train on this rank. Return the parameters and the duration in seconds."""
     import torch.distributed as dist
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache, cached_property, lru_cache
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,6 +13,9 @@ from ddpkit.capstone.language import DIALECTS, Language, Letters
 from ddpkit.capstone.model import TextModel
 from ddpkit.link import LinkSpec
 from ddpkit.machine import machines_of
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 RANKS = DIALECTS  # each rank has text of one dialect
 LINK: LinkSpec = {"hosts of": 2, "inside": "10 Gbit/s, 20 us", "between": "100 Mbit/s, 200 us"}
@@ -41,7 +44,7 @@ class TextTask:
         """The language of this seed."""
         return Language(self.seed)
 
-    def shard(self, rank: int) -> list[list[Any]]:
+    def shard(self, rank: int) -> list[list[Tensor]]:
         """Return a rank's stretches of text, a list for each step; each is int64 (length + 1,)."""
         import torch
 
@@ -56,7 +59,7 @@ class TextTask:
         return self.language.stretches(rank, STEPS * lengths.count(length), length + 1, 0)
 
     @property
-    def shards(self) -> list[list[list[Any]]]:
+    def shards(self) -> list[list[list[Tensor]]]:
         """The stretches of all ranks."""
         return [self.shard(rank) for rank in range(RANKS)]
 
@@ -74,11 +77,11 @@ class TextTask:
         return sum(p.numel() for p in self.model().parameters())
 
     @cached_property
-    def trained(self) -> Any:
+    def trained(self) -> Tensor:
         """The wanted parameters, float32 (n,): the result of one process trained on all shards."""
         return _trained(self.seed)
 
-    def off(self, parameters: Any) -> float:
+    def off(self, parameters: Tensor) -> float:
         """Return the distance from `parameters` to the wanted ones; 1 for the untrained model."""
         whole = float((self.trained - _flat(self.model())).norm())
         return float((parameters - self.trained).norm()) / whole
@@ -105,14 +108,14 @@ class TextTask:
             return float(model(windows[:, :-1], windows[:, 1:]))
 
 
-def _flat(model: TextModel) -> Any:
+def _flat(model: TextModel) -> Tensor:
     import torch
 
     return torch.cat([p.detach().flatten() for p in model.parameters()])
 
 
 @lru_cache(32)
-def _trained(seed: int) -> Any:
+def _trained(seed: int) -> Tensor:
     import torch
 
     task = TextTask(seed)

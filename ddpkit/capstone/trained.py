@@ -13,7 +13,7 @@ import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ddpkit.capstone.task import LINK, MACHINE, RANKS, TextTask, floor_flops, floor_ms
 from ddpkit.cluster.torchrun.job import NoEmulatedTime, active
@@ -21,6 +21,9 @@ from ddpkit.errors import LessonError
 from ddpkit.exercises.ranks import Did, together
 from ddpkit.simulate.engine.claimed import MESSAGES, program_ns
 from ddpkit.simulate.engine.operations import schedule_of
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
 
 CLOCKS = 0.01  # largest relative difference between the ranks' clocks and the recomputed time
 APART = 1e-4  # largest difference between two ranks' parameters
@@ -69,7 +72,7 @@ class Outcome:
         return "equal" if self.apart <= APART else "different"
 
 
-def on_a_rank(train: Callable[..., Any], model: Any, shard: Any) -> Any:
+def on_a_rank(train: Callable[..., object], model: nn.Module, shard: object) -> Tensor:
     """Train on a rank. Return the parameters, float32 (n,), in the order of the given model.
 
     shard  the rank's stretches, a list for each step
@@ -89,7 +92,7 @@ def on_a_rank(train: Callable[..., Any], model: Any, shard: Any) -> Any:
     return torch.from_numpy(np.concatenate(flat).astype(np.float32))
 
 
-def begun(train: Callable[..., Any], task: TextTask) -> Callable[[], dict[str, Any]]:
+def begun(train: Callable[..., object], task: TextTask) -> Callable[[], dict[str, Any]]:
     """Return a function that trains on all ranks at the first call, and returns the claim.
 
     The claim has the trained parameters and the ranks' programs. All calls return the claim of the
@@ -110,7 +113,7 @@ def claim_of(did: Callable[[], Did]) -> dict[str, Any]:
     return claimed(did())
 
 
-def observed(train: Callable[..., Any], task: TextTask) -> dict[str, Any]:
+def observed(train: Callable[..., object], task: TextTask) -> dict[str, Any]:
     """Return the claim of a training."""
     return begun(train, task)()
 

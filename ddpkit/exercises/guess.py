@@ -11,7 +11,7 @@ NOTHING = "Nothing was measured here."
 UNWRITTEN = "No prediction yet: write a number in place of the dots, and run both cells again."
 
 
-def beside(prediction: Any, measured: SupportsFloat | None, unit: str = "") -> None:
+def beside(prediction: object, measured: SupportsFloat | None, unit: str = "") -> None:
     """Print a prediction beside the measured number, and measured ÷ predicted.
 
     prediction  a number; `...` if the student has not yet written a number

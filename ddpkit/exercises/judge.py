@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 from ddpkit.asked import asking
 from ddpkit.cluster.torchrun.job import NotUnderTorchrun, active
@@ -108,7 +107,7 @@ def _ask_for_cases(exercise: Exercise, answer: object, seed: Seed, limit: float)
         yield case
 
 
-def _raise(error: BaseException) -> Any:
+def _raise(error: BaseException) -> Callable[[], Observed]:
     def observe() -> Observed:
         raise error
 
@@ -145,7 +144,7 @@ def _ask(exercise: Exercise, case: Case, limit: float) -> tuple[Assessment, Base
         return replace(assessed, printed=output.last()), error
 
 
-def _got(assessed: Assessment, seen: dict[str, Any]) -> str:
+def _got(assessed: Assessment, seen: Observed) -> str:
     """Return the observed values as text: for a right answer only the counts, otherwise all."""
     expect = assessed.case.expect
     if assessed.passed:

@@ -104,7 +104,7 @@ class _Collector:
     """Collects an answer's source and all that it uses; a helper comes before code that uses it."""
 
     def __init__(self) -> None:
-        self.bound: dict[str, Any] = {}  # name in the file -> its value
+        self.bound: dict[str, object] = {}  # name in the file -> its value
         self.imports: set[str] = set()
         self.assignments: list[str] = []
         self.definitions: list[str] = []
@@ -146,7 +146,7 @@ class _Collector:
         self.definitions.append(source)
         return name
 
-    def _bind(self, name: str, value: Any) -> bool:
+    def _bind(self, name: str, value: object) -> bool:
         """Store the value of a name; return True if the name is new."""
         if name in self.bound and self.bound[name] is not value:
             raise NotKept(
@@ -156,7 +156,7 @@ class _Collector:
         self.bound[name] = value
         return new
 
-    def _add(self, name: str, namespace: dict[str, Any]) -> None:
+    def _add(self, name: str, namespace: dict[str, object]) -> None:
         if name.startswith("__"):  # module attributes such as __name__
             return
         if name not in namespace:
@@ -182,7 +182,7 @@ class _Collector:
                 f"pass `{name}` as an argument"
             )
 
-    def _define_once(self, value: Any) -> str:
+    def _define_once(self, value: object) -> str:
         """Define a helper under the name in its source; return this name."""
         source = source_of(value)
         own = defined_name(source) if source is not None else None
@@ -237,7 +237,7 @@ def _import_of(name: str, value: Any) -> str | None:
     return None
 
 
-def _modules_with(value: Any) -> list[types.ModuleType]:
+def _modules_with(value: object) -> list[types.ModuleType]:
     """Return the modules in which a value may be found.
 
     They are the value's own module and its packages, the outermost first.
@@ -254,7 +254,7 @@ def _modules_with(value: Any) -> list[types.ModuleType]:
     return [each for each in modules if isinstance(each, types.ModuleType)]
 
 
-def _carry_of(name: str, value: Any) -> str | None:
+def _carry_of(name: str, value: object) -> str | None:
     """Return the `carry` statement for a value that is an earlier lab's answer, else None."""
     module = getattr(value, "__module__", None)
     if not isinstance(module, str) or not module.startswith(CARRIED):
@@ -265,13 +265,13 @@ def _carry_of(name: str, value: Any) -> str | None:
     return f'{name} = carry("{original}", quiet=True)'
 
 
-def _is_constant(value: Any) -> bool:
+def _is_constant(value: object) -> bool:
     if type(value) is tuple:
         return all(map(_is_constant, value))
     return type(value) in (int, float, str, bool, type(None))
 
 
-def _literal(value: Any) -> str:
+def _literal(value: object) -> str:
     if type(value) is tuple:
         return f"({', '.join(map(_literal, value))}{',' * (len(value) == 1)})"
     if type(value) is float and repr(value).lstrip("-") in ("inf", "nan"):

@@ -85,7 +85,7 @@ def limited(work: Callable[[], Result], seconds: float) -> Result:
 class _Worker(threading.Thread):
     """The thread that runs the work, and keeps its result or its error."""
 
-    def __init__(self, work: Callable[[], Any], ends: float) -> None:
+    def __init__(self, work: Callable[[], object], ends: float) -> None:
         super().__init__(name="an answer, checked", daemon=True)
         self.work, self.context = work, contextvars.copy_context()
         self.ends, self.runs = ends, False  # end of the limit; True once a run on ranks has begun

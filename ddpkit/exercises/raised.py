@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
 
 from ddpkit.errors import Deadlock, Mismatch, RankDied, RankError, RunFailed, RunTimeout
 from ddpkit.exercises.limit import TookTooLong
@@ -95,7 +94,7 @@ class Trouble:
         detail = self.stuck or self.mismatch or self.kind
         return f"{self.type}: {detail}" if detail else self.type
 
-    def claimed(self) -> dict[str, Any]:
+    def claimed(self) -> dict[str, object]:
         """Return the data as plain JSON values, to leave the grader's sandbox."""
         return asdict(self)
 

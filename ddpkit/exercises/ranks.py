@@ -30,7 +30,7 @@ from ddpkit.trace.memory import inside
 
 CALL = "a call of the answer"  # the span around each call, which a check removes from the trace
 APART_NS = 1  # emulated time before and after each call
-Arguments = Sequence[tuple[Any, ...]]  # the arguments of one call, by rank
+Arguments = Sequence[tuple[object, ...]]  # the arguments of one call, by rank
 
 
 @dataclass(frozen=True)
@@ -279,12 +279,12 @@ class AnswerCall:
 
     returned: Any
     kept: bool
-    program: Any
+    program: object
     packed: bool = False  # True if `returned` is packed by `pack_result`
 
 
 def _call_each(
-    answer: Callable[..., Any], calls: list[tuple[Any, ...]], files: bool = False
+    answer: Callable[..., Any], calls: list[tuple[object, ...]], files: bool = False
 ) -> list[AnswerCall]:
     """Make the calls one after another on a rank, with a barrier between two calls.
 

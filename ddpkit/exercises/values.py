@@ -13,9 +13,12 @@ import math
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ddpkit.text import VALUE, cut
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 DIGITS = 6  # significant digits shown of a float
 SHORT = 8  # a tensor of at most so many elements is shown element by element
@@ -36,7 +39,7 @@ class PlainTensor:
     shape: tuple[int, ...]
     data: bytes
     # torch.Tensor on the CPU, to compare element by element
-    values: Any = field(compare=False, repr=False)
+    values: Tensor = field(compare=False, repr=False)
 
     def __str__(self) -> str:
         return f"{self.dtype}{list(self.shape)}"
@@ -57,7 +60,7 @@ class Close:
     printed, because right answers with different rounding must print the same.
     """
 
-    value: Any
+    value: object
     digits: int = 4
 
     def __post_init__(self) -> None:
@@ -164,7 +167,7 @@ def digits_of(expected: object) -> int:
             return DIGITS
 
 
-def _numbers(value: Any) -> Iterator[float]:
+def _numbers(value: object) -> Iterator[float]:
     """Yield every finite number in plain data."""
     if isinstance(value, PlainTensor):
         yield from _numbers(value.values.reshape(-1).tolist())
@@ -202,7 +205,7 @@ def show_float(value: float, digits: int = DIGITS) -> str:
     return text if any(mark in text for mark in ".einf") else text + ".0"
 
 
-def _text(value: Any, digits: int) -> str:
+def _text(value: object, digits: int) -> str:
     match value:
         case float():
             return show_float(value, digits)
@@ -255,7 +258,7 @@ def digest(value: object) -> str:
     return _sha(_exact(plain(value)))
 
 
-def _exact(value: Any) -> str:
+def _exact(value: object) -> str:
     match value:
         case PlainTensor():
             return _tensor_sha(value)

@@ -9,13 +9,17 @@ import textwrap
 import tokenize
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ddpkit.cluster import Cluster, Run
 from ddpkit.errors import LessonError
 from ddpkit.faults.patients import ILL
 from ddpkit.protocol.per_rank import PerRank
 from ddpkit.rank import compiler
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor, nn
 
 Mend = Mapping[int, str]  # number of a line, counted from 1 -> the new text of the line
 
@@ -129,10 +133,10 @@ def patient(name: str) -> Patient:
 class Start:
     """The start values of a program on a rank; the seed and the peers' values are kept secret."""
 
-    steps: list[tuple[Any, Any]]
-    model: Any
-    another: Any  # the model that `build()` returns
-    saved: dict[str, Any]
+    steps: list[tuple[Tensor, Tensor]]
+    model: nn.Module
+    another: nn.Module  # the model that `build()` returns
+    saved: dict[str, object]
     numbers: int  # the seed of `generator`, alike on all ranks
 
 
@@ -158,7 +162,9 @@ def starts(name: str, seed: int, ranks: int, *, apart: bool = False) -> list[Sta
 ANY_ROW = "G"  # patients in which a rank may take any row of a batch
 
 
-def _own_rows(x: Any, y: Any, rank: int, ranks: int, generator: Any) -> tuple[Any, Any]:
+def _own_rows(
+    x: Tensor, y: Tensor, rank: int, ranks: int, generator: torch.Generator
+) -> tuple[Tensor, Tensor]:
     """Return the batch with random numbers in the rows of the peers."""
     import torch
 
@@ -229,7 +235,7 @@ def data(seed: int, name: str = "") -> list[tuple[Any, Any]]:
     return steps
 
 
-def build(seed: int) -> Any:
+def build(seed: int) -> nn.Module:
     """Return a model with random parameters from the seed, the same in every process."""
     import torch
 
@@ -240,7 +246,7 @@ def build(seed: int) -> Any:
     return model
 
 
-def vector(model: Any) -> Any:
+def vector(model: nn.Module) -> Tensor:
     """Return all parameters of a model in one flat tensor."""
     import torch
 
@@ -264,7 +270,7 @@ def _average(model: Any) -> None:
 
 
 @compiler.absent()
-def one_process(seed: int, steps: int = STEPS) -> Any:
+def one_process(seed: int, steps: int = STEPS) -> nn.Module:
     """Return the model of a seed, trained in one process for `steps` steps on whole batches."""
     import torch
 
@@ -298,7 +304,7 @@ def _report(ranks: list[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
-def _rounded(numbers: Any) -> list[Any]:
+def _rounded(numbers: Tensor) -> list[object]:
     """Return a tensor's numbers with three decimals; a list of rows for a table."""
     if numbers.dim() > 1:
         return [_rounded(row) for row in numbers]

@@ -1,7 +1,5 @@
 """`draw_attention`: a square of tiles in the colours of the ranks, and a bar for each rank."""
 
-from typing import Any
-
 from matplotlib.figure import Figure
 
 from ddpkit.view.attention.model import AttentionPicture, Tile
@@ -64,8 +62,8 @@ def _bars(page: Page, model: AttentionPicture) -> None:
         box = BARS, middle - 0.36 * row, end, middle + 0.36 * row
         page.bars([box], **style.filled(style.tint(rank), "white"))
         page.write(end + 0.08, middle, f"{pairs:,}", 9)
-    pale: dict[str, Any] = {"facecolor": "#FFFFFF", "edgecolor": style.ARROW, "linewidth": 0.8}
-    entries: list[tuple[str, dict[str, Any]]] = [
+    pale: style.Look = {"facecolor": "#FFFFFF", "edgecolor": style.ARROW, "linewidth": 0.8}
+    entries: list[tuple[str, style.Look]] = [
         ("a tile without a mask", {"facecolor": style.ARROW}),
         ("a tile with a mask", {**pale, "hatch": HATCH}),
         ("no pair: left out", pale),

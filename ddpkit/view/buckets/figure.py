@@ -1,7 +1,6 @@
 """`draw_buckets`: the step with one bucket cap, beside the step times with all caps."""
 
 from dataclasses import replace
-from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -61,9 +60,9 @@ def _step(page: Page, model: CapSweep) -> None:
     page.write_fitting(LEFT, below + 0.36, f"{ms(p.step_ns)} = {said}", 9.5, STEP)
 
 
-def _legend() -> list[tuple[str, dict[str, Any]]]:
+def _legend() -> list[tuple[str, style.Look]]:
     kinds = {"forward": "forward", "backward": "backward", "optimizer": "optimizer"}
-    swatches: list[tuple[str, dict[str, Any]]] = [
+    swatches: list[tuple[str, style.Look]] = [
         (word, style.filled(style.FACE[kind])) for kind, word in kinds.items()
     ]
     swatches.append(("all-reduce", style.filled(style.MOVING)))
@@ -84,7 +83,7 @@ def _curve(page: Page, model: CapSweep) -> None:
     axes.plot(caps, times, color=style.BACKWARD, linewidth=1.8, marker="o", markersize=3, zorder=3)
     axes.axhline(alone, color=style.GREY, linewidth=1, linestyle=(0, (4, 2)), zorder=2)
     cap, ns = model.best
-    look: dict[str, Any] = {"linestyle": "", "zorder": 4, "clip_on": False}
+    look: style.Look = {"linestyle": "", "zorder": 4, "clip_on": False}
     axes.plot([cap], [ns / 1e6], marker="o", markersize=10, markeredgecolor=style.OPTIMIZER,
               markerfacecolor="none", markeredgewidth=1.8, **look)  # fmt: skip
     axes.plot([model.cap_mb], [model.step_ns / 1e6], marker="D", markersize=6,
@@ -93,7 +92,7 @@ def _curve(page: Page, model: CapSweep) -> None:
     entries = _marks(model)
     x = CURVE + 0.06
     for text, marker, color, face in entries:
-        mark: dict[str, Any] = {"markeredgecolor": color, "markerfacecolor": face}
+        mark: style.Look = {"markeredgecolor": color, "markerfacecolor": face}
         page.add(
             Line2D([x], [TOP - 0.14], marker=marker, markersize=6, markeredgewidth=1.5, **mark)
         )
@@ -102,7 +101,7 @@ def _curve(page: Page, model: CapSweep) -> None:
     page.write(CURVE + WIDE / 2, TOP + HIGH + 0.13, "cap (MB)", 9, style.GREY, ha="center")
     if near:
         said, backed = f"compute alone {ms(model.compute_ns)}", {"facecolor": "white", "pad": 0.6}
-        more: dict[str, Any] = {"color": style.GREY, "family": style.FONT, "size": 8.5}
+        more: style.Look = {"color": style.GREY, "family": style.FONT, "size": 8.5}
         more |= {"ha": "right", "va": "top", "bbox": {**backed, "edgecolor": "none"}}
         axes.annotate(said, (1, low), (0, -3), axes.get_yaxis_transform(),
                       textcoords="offset points", **more)  # fmt: skip

@@ -91,7 +91,7 @@ class Page:
         return False
 
     def legend(
-        self, entries: Iterable[tuple[str, dict[str, Any]]], x: float, y: float, room: float
+        self, entries: Iterable[tuple[str, style.Look]], x: float, y: float, room: float
     ) -> None:
         """Draw swatches and words in one line, or in two if one line would need very small type."""
         entries = list(entries)
@@ -117,7 +117,7 @@ class _Boxes(Collection):
     """Rectangles as one unit square and a matrix each: a path for each would take twice as long."""
 
     def __init__(
-        self, boxes: np.ndarray, inches: Transform, size: Transform, look: dict[str, Any]
+        self, boxes: np.ndarray, inches: Transform, size: Transform, look: style.Look
     ) -> None:
         """Keep the boxes; ``inches`` maps points of the page to pixels, ``size`` maps sizes."""
         corners: Any = boxes[:, :2]
@@ -130,7 +130,7 @@ class _Boxes(Collection):
         self.set_transform(size)
 
 
-def _parted(*, halo: str = "", boxed: bool = False, **more: Any) -> dict[str, Any]:
+def _parted(*, halo: str = "", boxed: bool = False, **more: Any) -> style.Look:
     """Return matplotlib's keyword arguments for a label, with its halo or its white box."""
     if halo:
         more["path_effects"] = [withStroke(linewidth=3, foreground=halo)]

@@ -25,7 +25,7 @@ class Control:
     kind: str = "slider"  # also "choice", "player"
     pace_ms: int = 0  # time between two steps of a player
 
-    def described(self) -> dict[str, Any]:
+    def described(self) -> dict[str, object]:
         """Return the control's data for panel.js: the texts of the values, without the values."""
         return {"label": self.label, "words": [*self.words], "kind": self.kind,
                 "pace_ms": self.pace_ms}  # fmt: skip

@@ -11,6 +11,8 @@ A fill, or the outline of the fill, has a contrast of at least 3 to 1.
 
 from typing import Any
 
+Look = dict[str, Any]  # keyword arguments for matplotlib
+
 INK = "#1F2933"  # titles, labels on light bars
 GREY = "#5B6875"  # axes, lanes, secondary text
 BAND = "#F4F6FA"  # behind a rank's row
@@ -139,7 +141,7 @@ def ink_on(color: str) -> str:
     return max("white", INK, key=lambda ink: contrast("#FFFFFF" if ink == "white" else ink, color))
 
 
-def filled(color: str, between: str = "none") -> dict[str, Any]:
+def filled(color: str, between: str = "none") -> Look:
     """Return matplotlib's arguments for a filled patch: a pale fill has an outline.
 
     ``between`` is the colour of the edge of a fill that is not pale.

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -81,7 +80,7 @@ def _cells(
     cells = np.full((len(rows), columns), np.nan)  # cells without a step stay empty
     for rank, row in enumerate(rows):
         cells[rank, : len(row)] = row
-    edge: dict[str, Any] = {"edgecolors": "white", "linewidth": 1.2} if columns <= EDGED else {}
+    edge: style.Look = {"edgecolors": "white", "linewidth": 1.2} if columns <= EDGED else {}
     axes.pcolormesh(
         np.arange(columns + 1) - 0.5, np.arange(len(rows) + 1) - 0.5, np.ma.masked_invalid(cells),
         cmap=scale.colors, vmin=scale.low, vmax=scale.high, **edge,

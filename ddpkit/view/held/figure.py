@@ -36,7 +36,7 @@ def draw_held(model: HeldPicture) -> Figure:
     axes = _axes(page, model, top, scale)
     for number, line in enumerate(model.lines):
         color, dashes = LOOKS[number]
-        look: dict[str, Any] = {"color": color, "linestyle": dashes, "linewidth": 1.8}
+        look: style.Look = {"color": color, "linestyle": dashes, "linewidth": 1.8}
         _line(axes, line, look, scale)
         y = 0.85 + ROW * number
         page.add(Line2D([LEFT, LEFT + 0.5], [y, y], **look))
@@ -66,10 +66,10 @@ def _axes(page: Page, model: HeldPicture, top: float, scale: float) -> Axes:
     return axes
 
 
-def _line(axes: Axes, line: Line, look: dict[str, Any], scale: float) -> None:
+def _line(axes: Axes, line: Line, look: style.Look, scale: float) -> None:
     x, y = zip(*line.corners, strict=True)
     axes.plot([ns / 1e6 for ns in x], [nbytes / scale for nbytes in y], zorder=3, **look)
     if line.out_of_memory:
         at = x[-1] / 1e6, y[-1] / scale
-        mark: dict[str, Any] = {"marker": "x", "markersize": 11, "markeredgewidth": 2.6}
+        mark: style.Look = {"marker": "x", "markersize": 11, "markeredgewidth": 2.6}
         axes.plot(*at, color=look["color"], clip_on=False, zorder=5, **mark)

@@ -42,7 +42,7 @@ def draw_limits(model: LimitsPicture) -> Figure:
     axes.grid(axis="y", color=style.GRID, linewidth=0.8)
     for number, line in enumerate(model.lines):
         color, dashes, marker = LOOKS[number]
-        look: dict[str, Any] = {
+        look: style.Look = {
             "color": color, "linestyle": dashes, "linewidth": 1.8, "marker": marker,
         }  # fmt: skip
         axes.plot(line.tokens, line.shares, zorder=3, markersize=5, **look)

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 from matplotlib.figure import Figure
 
@@ -97,7 +96,7 @@ def _texts(box: OpBox) -> Sequence[str]:
     return box.name, f"{box.kind}{box.micro}", str(box.micro)
 
 
-def _look(kind: str, micro: int) -> dict[str, Any]:
+def _look(kind: str, micro: int) -> style.Look:
     """Return a box's look: pale for a forward, full for a backward, framed for weight gradients."""
     tint = style.tint(micro)
     face = {"F": style.lighter(tint), "B": tint, "W": "#FFFFFF"}[kind]

@@ -1,7 +1,5 @@
 """`draw_plan`: a column for each number of ranks, a row for each batch; darker cells cost more."""
 
-from typing import Any
-
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
@@ -63,7 +61,7 @@ def _cells(axes: Axes, model: PlanMap) -> "np.ndarray[tuple[int, int], np.dtype[
             continue
         (at,) = [(k, i) for i, row in enumerate(model.rows) for k, c in enumerate(row) if c == cell]
         thick = 1.6 if cell is model.fastest else 2.6
-        frame: dict[str, Any] = {
+        frame: style.Look = {
             "fill": False,
             "edgecolor": style.INK,
             "linewidth": thick,

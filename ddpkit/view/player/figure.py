@@ -2,7 +2,6 @@
 
 from functools import cache
 from math import hypot
-from typing import Any
 
 from matplotlib.collections import LineCollection, PathCollection
 from matplotlib.figure import Figure
@@ -122,7 +121,7 @@ class _Drawer:
     def _write_letters(self) -> None:
         """Write the letters under the columns as paths: 64 texts would take half of a redraw."""
         for letter, places in self.letters.items():
-            look: dict[str, Any] = {"facecolor": style.INK, "linewidth": 0, "zorder": 4}
+            look: style.Look = {"facecolor": style.INK, "linewidth": 0, "zorder": 4}
             written = PathCollection(
                 [_outline(letter)],
                 offsets=places,
@@ -190,7 +189,7 @@ class _Drawer:
         return x + nx * off, y + ny * off
 
 
-def _look(playback: Playback, adds: bool) -> dict[str, Any]:
+def _look(playback: Playback, adds: bool) -> style.Look:
     if not playback.chunks:
         return {"color": style.ARROW, "linestyle": "solid"}
     return {"color": ADDS if adds else KEEPS, "linestyle": "solid" if adds else (0, (3, 1.4))}
@@ -230,7 +229,7 @@ def _headings(page: Page, playback: Playback) -> None:
             page.write(LEFT, 0.84, HOLDS if known else UNKNOWN, 9, style.GREY)
         return
     kinds = {m.adds for moment in playback.moments for m in moment.messages}
-    entries: list[tuple[str, dict[str, Any]]] = []
+    entries: list[tuple[str, style.Look]] = []
     if playback.full > 1:
         entries.append((f"sum of fewer than {playback.full} ranks", style.filled(PART)))
     done = f"sum of all {playback.full}" if playback.full > 1 else "holds it"
@@ -274,7 +273,7 @@ def _progress(page: Page, playback: Playback, step: int, y: float) -> None:
         gap = min(0.03, pitch / 5)
         adds = playback.moments[k].messages[0].adds
         color = _look(playback, adds)["color"] if k <= step else style.IDLE
-        look: dict[str, Any] = {"facecolor": color}
+        look: style.Look = {"facecolor": color}
         if k == step:
             look |= {"edgecolor": style.INK, "linewidth": 2.0, "zorder": 3}
         page.add(Rectangle((left, y - 0.08), pitch - gap, 0.16, **look))

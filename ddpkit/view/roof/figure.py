@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
@@ -39,7 +37,7 @@ def draw_roof(model: RoofPicture) -> Figure:
     longest = max((dot.seconds for dot in model.dots), default=1.0)
     for name, (color, marker) in LOOKS.items():
         dots = [dot for dot in model.dots if dot.limit == name]
-        look: dict[str, Any] = {"color": color, "marker": marker, "edgecolor": "white"}
+        look: style.Look = {"color": color, "marker": marker, "edgecolor": "white"}
         axes.scatter(
             [dot.intensity for dot in dots],
             [dot.rate / 1e12 for dot in dots],

@@ -62,7 +62,7 @@ def _axes(page: Page, model: Scaling) -> Axes:
 def _curve(axes: Axes, some: tuple[Scaled, ...], at: int, look: tuple[Any, ...]) -> None:
     color, marker, dashes = look
     points = [(each.world_size, each.efficiency) for each in some]
-    free: dict[str, Any] = {"color": color, "marker": marker, "clip_on": False, "zorder": 3}
+    free: style.Look = {"color": color, "marker": marker, "clip_on": False, "zorder": 3}
     axes.plot(*zip(*points, strict=True), linestyle=dashes, markersize=3, linewidth=1.8, **free)
     axes.plot(*points[at], markersize=8, **free)
 
@@ -70,7 +70,7 @@ def _curve(axes: Axes, some: tuple[Scaled, ...], at: int, look: tuple[Any, ...])
 def _entry(page: Page, x: float, name: str, look: tuple[Any, ...]) -> float:
     """Write a curve's name above the plot, and return the right end of the name, in inches."""
     color, marker, dashes = look
-    line: dict[str, Any] = {"color": color, "linewidth": 1.8, "linestyle": dashes}
+    line: style.Look = {"color": color, "linewidth": 1.8, "linestyle": dashes}
     page.add(Line2D([x, x + 0.34], [KEY, KEY], **line))
     page.add(Line2D([x + 0.17], [KEY], color=color, marker=marker, markersize=5))
     page.write(x + 0.41, KEY, name, 9)
