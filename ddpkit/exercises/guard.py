@@ -11,6 +11,8 @@ from ddpkit.asked import NotYourOwn
 from ddpkit.exercises.hint import Hint, Seen
 from ddpkit.exercises.values import Between
 
+Answer = Callable[..., Any]  # a function or a class with any parameters
+
 RETURNED_NONE = "it returned None"
 NEVER_WAITED = "was never waited for"
 # observed values of these names are counts of bytes
@@ -47,7 +49,7 @@ def _refuse(made: Any, *_: object, **__: object) -> NoReturn:
     raise NotYourOwn(f"{made.__module__}.{made.__qualname__}")
 
 
-def returning(answer: Callable[..., Any]) -> Callable[..., Any]:
+def returning(answer: Answer) -> Answer:
     """Return the answer, wrapped so that it raises `Careless` if it returns None."""
     return partial(_return_of, answer)
 
@@ -60,14 +62,14 @@ def values(returned: Any, count: int) -> Any:
     return returned
 
 
-def signature(answer: Callable[..., Any]) -> inspect.Signature:
+def signature(answer: Answer) -> inspect.Signature:
     """Return the signature of the answer, even if `returning` has wrapped the answer."""
     if isinstance(answer, partial) and answer.func is _return_of:
         return inspect.signature(answer.args[0])
     return inspect.signature(answer)
 
 
-def _return_of(answer: Callable[..., Any], *arguments: object, **named: object) -> Any:
+def _return_of(answer: Answer, *arguments: object, **named: object) -> Any:
     returned = answer(*arguments, **named)
     if returned is None:
         raise Careless(RETURNED_NONE)

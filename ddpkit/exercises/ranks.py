@@ -11,7 +11,7 @@ from typing import Any
 from ddpkit.cluster import Cluster, Run
 from ddpkit.errors import LessonError
 from ddpkit.exercises.exercise import Observed
-from ddpkit.exercises.guard import NEVER_WAITED, Careless
+from ddpkit.exercises.guard import NEVER_WAITED, Answer, Careless
 from ddpkit.exercises.limit import seconds_left
 from ddpkit.exercises.values import digest
 from ddpkit.link import LinkSpec
@@ -119,7 +119,7 @@ def within(spans: Iterable[Span], name: str) -> list[Span]:
 
 
 def call(
-    answer: Callable[..., Any],
+    answer: Answer,
     *arguments: object,
     world_size: int,
     link: LinkSpec | None = None,
@@ -136,7 +136,7 @@ def call(
 
 
 def together(
-    answer: Callable[..., Any],
+    answer: Answer,
     calls: Sequence[Arguments],
     *,
     link: LinkSpec | None = None,
@@ -159,7 +159,7 @@ Looks = Mapping[str, str | Callable[[Did], Any]]
 
 
 def asked(
-    answer: Callable[..., Any],
+    answer: Answer,
     *arguments: object,
     world_size: int,
     see: Looks,
@@ -237,7 +237,7 @@ def who(ranks: Iterable[int]) -> str:
 class _Shared:
     """One run of an answer, shared by several cases."""
 
-    answer: Callable[..., Any]
+    answer: Answer
     calls: Sequence[Arguments]
     link: LinkSpec | None
     machine: MachineSpec | None = None
@@ -284,7 +284,7 @@ class AnswerCall:
 
 
 def _call_each(
-    answer: Callable[..., Any], calls: list[tuple[object, ...]], files: bool = False
+    answer: Answer, calls: list[tuple[object, ...]], files: bool = False
 ) -> list[AnswerCall]:
     """Make the calls one after another on a rank, with a barrier between two calls.
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ddpkit.cluster import Run
 from ddpkit.cluster.blame import blame
@@ -13,6 +13,9 @@ from ddpkit.errors import Death, RankDied, RankError
 from ddpkit.exercises.exercise import Observed
 from ddpkit.protocol.raised import Raised
 from ddpkit.trace import Trace
+
+if TYPE_CHECKING:
+    from ddpkit.exercises.guard import Answer
 
 End = tuple[int, ...] | str  # the ranks that die; or "raised", "well"
 MOST = 9  # the check stops a supervisor after this number of starts
@@ -89,9 +92,7 @@ class Starter:
         return self.runs[-1]
 
 
-def supervised(
-    answer: Callable[..., Any], ends: Sequence[End], arguments: Sequence[int]
-) -> Observed:
+def supervised(answer: Answer, ends: Sequence[End], arguments: Sequence[int]) -> Observed:
     """Return the runs that a supervisor started, and the outcome, like "the error of run 2"."""
     start = Starter(ends)
     try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ddpkit.exercises.hint import Hint
@@ -11,6 +11,8 @@ from ddpkit.exercises.ranks import Did
 
 if TYPE_CHECKING:
     from torch import nn
+
+    from ddpkit.exercises.guard import Answer
 
 Changes = Mapping[int, Mapping[str, Any]]  # rank -> names and values of changed tensors
 NUMBERS = 5000  # elements of the largest tensor
@@ -70,7 +72,7 @@ def module() -> nn.Module:
     return net
 
 
-def on_a_rank(answer: Callable[..., Any], part: str, changed: Mapping[str, object]) -> Any:
+def on_a_rank(answer: Answer, part: str, changed: Mapping[str, object]) -> Any:
     """Run on a rank: return the names that the answer finds in a module with `changed` values."""
     import torch
 

@@ -18,6 +18,8 @@ from ddpkit.exercises.ranks import Did
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
+    from ddpkit.exercises.guard import Answer
+
 SMALL = 16  # bytes: enough to exchange the existence and the length of each batch
 Lengths = Sequence[Sequence[int]]  # [rank][batch]: images
 
@@ -33,7 +35,7 @@ ABOUT = (  # title, images of each batch by rank
 # On ranks
 
 
-def steps(answer: Callable[..., Any], net: Any, mine: Sequence[Part]) -> Any:
+def steps(answer: Answer, net: Any, mine: Sequence[Part]) -> Any:
     """Run on a rank; return the answer's count of steps, and the parameters over time.
 
     The parameters are recorded each time the answer reads a batch, and at the end, as one tensor of

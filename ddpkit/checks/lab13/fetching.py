@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ddpkit.exercises.guard import Answer
 
 
 @dataclass
@@ -46,7 +48,7 @@ class Sweep:
     under_way: list[str] = field(default_factory=list)  # computations while a unit is fetched
     most: int = 0  # largest number of units in memory at a time
 
-    def run(self, answer: Callable[..., Any]) -> dict[str, object]:
+    def run(self, answer: Answer) -> dict[str, object]:
         """Run both passes; return the events in order, and the units that are left in memory."""
         units = [Unit(number, self.order) for number in range(self.count)]
         left = []
@@ -75,7 +77,7 @@ class Sweep:
         unit.after()
 
 
-def swept(answer: Callable[..., Any], count: int) -> dict[str, object]:
+def swept(answer: Answer, count: int) -> dict[str, object]:
     """Return the observations of an answer in a model with `count` units."""
     return Sweep(count).run(answer)
 

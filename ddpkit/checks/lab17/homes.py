@@ -6,9 +6,12 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from operator import index
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ddpkit.exercises.exercise import Observed
+
+if TYPE_CHECKING:
+    from ddpkit.exercises.guard import Answer
 
 Load = Sequence[int]
 Places = list[list[int]]
@@ -157,7 +160,7 @@ def read(question: Question, observed: Observed) -> Observed:
     return {"places": "balanced", **rest}
 
 
-def placed(answer: Callable[..., Any], load: Load, ranks: int, slots: int) -> Observed:
+def placed(answer: Answer, load: Load, ranks: int, slots: int) -> Observed:
     """Return an answer's placement, and "load kept": true if the load is unchanged."""
     given = list(load)
     found = answer(given, ranks, slots)

@@ -5,12 +5,15 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from ddpkit.exercises.exercise import Observed
+
+if TYPE_CHECKING:
+    from ddpkit.exercises.guard import Answer
 
 Choices = Tensor  # int64[token, k]
 
@@ -99,7 +102,7 @@ class Routing:
                 "choices": choices, **rest}  # fmt: skip
 
 
-def routed(answer: Callable[..., Any], logits: Tensor, k: int, bias: Any, probe: Any) -> Observed:
+def routed(answer: Answer, logits: Tensor, k: int, bias: Any, probe: Any) -> Observed:
     """Return an answer's weights and choices, and the gradient of the logits.
 
     "left alone" is true if the arguments are unchanged.
@@ -124,7 +127,7 @@ def routed(answer: Callable[..., Any], logits: Tensor, k: int, bias: Any, probe:
 # within_capacity
 
 
-def limited(answer: Callable[..., Any], chosen: Choices, experts: int, capacity: int) -> Observed:
+def limited(answer: Answer, chosen: Choices, experts: int, capacity: int) -> Observed:
     """Return an answer's choices, and "left alone": true if `chosen` is unchanged."""
     given = chosen.clone()
     choices = answer(given, experts, capacity)

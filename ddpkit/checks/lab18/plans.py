@@ -8,9 +8,12 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ddpkit.exercises.exercise import Observed
+
+if TYPE_CHECKING:
+    from ddpkit.exercises.guard import Answer
 
 # ms of a forward; `inside`: bytes that are kept for the backward; `given`: bytes of the input
 Block = tuple[int, int, int]
@@ -200,7 +203,7 @@ def knapsack(rng: random.Random) -> Question:
     return blocks, 3, 81 * size
 
 
-def asks(answer: Callable[..., Any], questions: Sequence[Question]) -> Observed:
+def asks(answer: Answer, questions: Sequence[Question]) -> Observed:
     """Return the answer's plans for the questions."""
     return {"plans": [answer(list(blocks), held, limit) for blocks, held, limit in questions]}
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from ddpkit.exercises.guard import Answer
 
 Way = Literal["shards", "copies", "slices"]
 # seconds of messages; seconds of messages for each token; seconds of arithmetic for each token
@@ -43,7 +46,7 @@ class Hidden:
         return f"{self.way}, {self.n} ranks, {self.giga} GB/s, {self.us} us"
 
 
-def asked(answer: Callable[..., Any], arguments: tuple[Any, ...]) -> dict[str, Any]:
+def asked(answer: Answer, arguments: tuple[Any, ...]) -> dict[str, Any]:
     """Return the number of tokens that the answer computes."""
     return {"tokens": answer(*arguments)}
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +17,7 @@ from ddpkit.checks.lab20.sizes import AGAIN, ShardedStep, TransformerShape, fits
 
 if TYPE_CHECKING:
     from ddpkit.exercises.exercise import Observed
+    from ddpkit.exercises.guard import Answer
 
 Key = tuple[int, int, int, str, int]  # replicas, stages, slices, again, micro
 Costs = Mapping[Key, tuple[float, float]]  # bytes and seconds
@@ -144,7 +145,7 @@ def drawn(rng: random.Random) -> list[tuple[str, Search]]:
 
 
 def asked(
-    answer: Callable[..., Any],
+    answer: Answer,
     shape: TransformerShape,
     batch: int,
     gpus: Sequence[int],

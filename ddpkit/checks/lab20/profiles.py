@@ -9,11 +9,14 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ddpkit.trace import Trace
 from ddpkit.trace.intervals import subtract, total
 from ddpkit.trace.span import Span
+
+if TYPE_CHECKING:
+    from ddpkit.exercises.guard import Answer
 
 RANKS, RIDGE = 4, 300
 Limit = tuple[str, int]
@@ -226,7 +229,7 @@ def limit(trace: Trace, **by_mistake: object) -> Limit:
     return most.most_common(1)[0]
 
 
-def asked(answer: Callable[..., Any], traces: Sequence[Trace], ridge: float) -> dict[str, Any]:
+def asked(answer: Answer, traces: Sequence[Trace], ridge: float) -> dict[str, Any]:
     """Return the answer's limits and gains for these traces."""
     found = [answer(trace, ridge) for trace in traces]
     return {"limits": [each[0] for each in found], "ns": [each[1] for each in found]}

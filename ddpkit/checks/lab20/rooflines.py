@@ -6,9 +6,12 @@ The limit is arithmetic, memory or the launch.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ddpkit.exercises.guard import Answer
 
 Operation = tuple[int, int]  # FLOPs, bytes
 
@@ -105,7 +108,7 @@ def drawn(rng: random.Random) -> list[tuple[str, Queue]]:
     ]
 
 
-def asked(answer: Callable[..., Any], operations: Sequence[Operation], machine: Any) -> Any:
+def asked(answer: Answer, operations: Sequence[Operation], machine: Any) -> Any:
     """Return the answer's limits, and its end of the last operation in us."""
     limits, end = answer(list(operations), machine)
     return {"limits": list(limits), "us": 1e6 * end}

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ddpkit.exercises.guard import Answer
 
 AGAIN = "none", "selective", "full"
 
@@ -209,7 +212,7 @@ def within(steps: Sequence[ShardedStep], peaks: Sequence[int]) -> bool:
     return all(abs(fits(s) / p - 1) < 0.03 for s, p in zip(steps, peaks, strict=True))
 
 
-def asked_flops(answer: Callable[..., Any], batches: Sequence[Batch], again: str) -> dict[str, Any]:
+def asked_flops(answer: Answer, batches: Sequence[Batch], again: str) -> dict[str, Any]:
     """Return the answer's FLOPs without recomputation, and its FLOPs for `again`."""
     found = {"none": [answer(*batch) for batch in batches]}
     if again != "none":
@@ -217,7 +220,7 @@ def asked_flops(answer: Callable[..., Any], batches: Sequence[Batch], again: str
     return found
 
 
-def asked_bytes(answer: Callable[..., Any], steps: Sequence[ShardedStep]) -> dict[str, object]:
+def asked_bytes(answer: Answer, steps: Sequence[ShardedStep]) -> dict[str, object]:
     """Return the bytes that the answer computes for each step."""
     return {
         "bytes": [answer(s.shape, s.ranks, s.sequences, s.length, s.again) for s in steps],

@@ -13,7 +13,7 @@ from ddpkit.view.drawing.page import Box, Page
 from ddpkit.view.drawing.plot import Plot
 from ddpkit.view.drawing.rows import RankRow, is_micro
 
-Look = dict[str, Any]  # the look of a patch: keyword arguments for matplotlib
+Look = style.Look
 OVERLAP: Look = {
     "facecolor": style.BACKWARD,
     "edgecolor": style.MOVING,
