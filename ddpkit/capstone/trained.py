@@ -92,7 +92,7 @@ def on_a_rank(train: Callable[..., object], model: nn.Module, shard: object) -> 
     return torch.from_numpy(np.concatenate(flat).astype(np.float32))
 
 
-def begun(train: Callable[..., object], task: TextTask) -> Callable[[], dict[str, Any]]:
+def begun(train: Callable[..., object], task: TextTask) -> Callable[[], dict[str, object]]:
     """Return a function that trains on all ranks at the first call, and returns the claim.
 
     The claim has the trained parameters and the ranks' programs. All calls return the claim of the
@@ -103,7 +103,7 @@ def begun(train: Callable[..., object], task: TextTask) -> Callable[[], dict[str
     return partial(claim_of, did)
 
 
-def claim_of(did: Callable[[], Did]) -> dict[str, Any]:
+def claim_of(did: Callable[[], Did]) -> dict[str, object]:
     """Return the claim of a run; start the run at the first call.
 
     Raises NoEmulatedTime under torchrun.
@@ -113,12 +113,12 @@ def claim_of(did: Callable[[], Did]) -> dict[str, Any]:
     return claimed(did())
 
 
-def observed(train: Callable[..., object], task: TextTask) -> dict[str, Any]:
+def observed(train: Callable[..., object], task: TextTask) -> dict[str, object]:
     """Return the claim of a training."""
     return begun(train, task)()
 
 
-def claimed(did: Did) -> dict[str, Any]:
+def claimed(did: Did) -> dict[str, object]:
     """Return the claim of a run of `on_a_rank`: the values that `outcome` needs."""
     first, *others = did.returned
     alike = all(each.shape == first.shape for each in others)

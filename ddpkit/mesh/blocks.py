@@ -23,12 +23,12 @@ class EnterSlices(torch.autograd.Function):
     """The entry into slices: forward returns x, backward sums the gradients of all slices."""
 
     @staticmethod
-    def forward(ctx: Any, x: torch.Tensor, slices: Any) -> torch.Tensor:
+    def forward(ctx: Any, x: torch.Tensor, slices: dist.ProcessGroup) -> torch.Tensor:
         ctx.slices = slices
         return x.view_as(x)
 
     @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> Any:
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:
         return added_up(gradient, ctx.slices), None
 
 
@@ -36,15 +36,15 @@ class LeaveSlices(torch.autograd.Function):
     """The exit from slices: forward sums the x of all slices, backward returns the gradient."""
 
     @staticmethod
-    def forward(ctx: Any, x: torch.Tensor, slices: Any) -> torch.Tensor:
+    def forward(ctx: Any, x: torch.Tensor, slices: dist.ProcessGroup) -> torch.Tensor:
         return added_up(x, slices)
 
     @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> Any:
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:
         return gradient, None
 
 
-def added_up(x: torch.Tensor, group: Any) -> torch.Tensor:
+def added_up(x: torch.Tensor, group: dist.ProcessGroup) -> torch.Tensor:
     """Return the sum of the x of all ranks in a group, as a new tensor."""
     not_for(*SLICES)
     x = x.clone()
@@ -63,7 +63,13 @@ class MeshBlock(torch.nn.Module):
     """
 
     def __init__(
-        self, model: MeshModel, number: int, slices: Any, replicas: Any, *, shards: bool
+        self,
+        model: MeshModel,
+        number: int,
+        slices: dist.ProcessGroup,
+        replicas: dist.ProcessGroup,
+        *,
+        shards: bool,
     ) -> None:
         """Make this rank's slice of a block, in the rank's two groups; ``number`` is the seed."""
         not_for(*SLICES)

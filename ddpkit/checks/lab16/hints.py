@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 # merge
 
 
-def _is(s: Seen, mistaken: Tensor) -> bool:
+def _is(s: Seen, mistaken: object) -> bool:
     """True if the answer's output is wrong, and equals the output of a known mistake."""
     return s.wrong("output") and same(s.output, Close(mistaken))
 
@@ -264,7 +265,7 @@ def _first_unordered(s: Seen) -> int:
 # own_tokens
 
 
-def _targets(s: Seen, wanted: list[object]) -> bool:
+def _targets(s: Seen, wanted: Sequence[object]) -> bool:
     return s.wrong("targets") and same(s.targets, wanted)
 
 

@@ -42,14 +42,14 @@ class _KernelManager(nbval.kernel.KernelManager):  # type: ignore[misc]
 nbval.kernel.KernelManager = functools.partial(_KernelManager, transport="ipc")
 
 
-def _write(**line: Any) -> None:
+def _write(**line: object) -> None:
     data = (json.dumps(line) + "\n").encode()
     with _writing:
         while data:
             data = data[os.write(RECORD, data) :]
 
 
-def _end(**line: Any) -> NoReturn:
+def _end(**line: object) -> NoReturn:
     _write(**line)
     os._exit(0)  # the remaining processes end with the sandbox
 

@@ -181,7 +181,7 @@ _LOOKS: Mapping[str, tuple[str, ...]] = {
 }
 
 
-def _number(fact: Any, _: int) -> int:
+def _number(fact: object, _: int) -> int:
     if type(fact) is not int or not 0 <= fact <= MOST_NUMBER:
         raise ValueError(
             "a rank's program has a number that is not an integer, or is below 0 or above 2**60"
@@ -189,7 +189,7 @@ def _number(fact: Any, _: int) -> int:
     return fact
 
 
-def _numbers(fact: Any, world_size: int) -> tuple[int, ...]:
+def _numbers(fact: object, world_size: int) -> tuple[int, ...]:
     if not isinstance(fact, list | tuple) or len(fact) > world_size:
         raise ValueError(
             "the parts of an exchange must be a list of numbers, at most one number for each rank"
@@ -197,7 +197,7 @@ def _numbers(fact: Any, world_size: int) -> tuple[int, ...]:
     return tuple(_number(each, world_size) for each in fact)
 
 
-def _word(fact: Any, _: int) -> str:
+def _word(fact: object, _: int) -> str:
     if not isinstance(fact, str) or len(fact) > 200:
         raise ValueError(
             "a dtype, an operation or a group in a rank's program is not a string, or is longer "
@@ -206,25 +206,25 @@ def _word(fact: Any, _: int) -> str:
     return fact
 
 
-def _kind(fact: Any, _: int) -> str:
+def _kind(fact: object, _: int) -> str:
     if fact not in KINDS:
         raise ValueError("a rank's program computes an unknown kind of work")
     return str(fact)
 
 
-def _rank(fact: Any, world_size: int) -> int:
+def _rank(fact: object, world_size: int) -> int:
     if type(fact) is not int or not 0 <= fact < world_size:
         raise ValueError("a program names a rank outside the run")
     return fact
 
 
-def _ranks(fact: Any, world_size: int) -> tuple[int, ...]:
+def _ranks(fact: object, world_size: int) -> tuple[int, ...]:
     if not isinstance(fact, list | tuple) or len(fact) > world_size:
         raise ValueError(f"the members of a group must be a list of at most {world_size} ranks")
     return tuple(_rank(each, world_size) for each in fact)
 
 
-def _rank_or_none(fact: Any, world_size: int) -> int | None:
+def _rank_or_none(fact: object, world_size: int) -> int | None:
     return None if fact is None else _rank(fact, world_size)
 
 

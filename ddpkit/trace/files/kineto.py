@@ -78,7 +78,7 @@ def thin(found: dict[str, Any]) -> Any:
     return None if is_event and not _is_wanted(found) else found
 
 
-def is_recording(top: Any) -> bool:
+def is_recording(top: object) -> bool:
     """True if the content of a JSON file looks like a profiler's file, damaged or not."""
     return isinstance(top, dict) and "traceEvents" in top
 

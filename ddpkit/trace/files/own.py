@@ -54,7 +54,7 @@ def write(path: str | os.PathLike[str], trace: BaseTrace) -> None:
     disk.write(Path(path), data)
 
 
-def is_saved(top: Any) -> bool:
+def is_saved(top: object) -> bool:
     """True if the content of a JSON file looks like a file by `write`, damaged or not."""
     return isinstance(top, dict) and "ddpkit_trace" in top
 
