@@ -90,7 +90,7 @@ def add_user_files(beginning: str) -> None:
         is_user_file.cache_clear()
 
 
-def _codes(value: Any, seen: set[int]) -> Iterator[types.CodeType]:
+def _codes(value: object, seen: set[int]) -> Iterator[types.CodeType]:
     """Yield the code of a function, and of functions inside it, wrapped by it or in its closure."""
     if id(value) in seen:
         return

@@ -315,7 +315,7 @@ _known(Feature.ALIKE, f"torch.distributed.distributed_c10d.{MEET}", probe=_count
 # Futures
 
 
-def is_future(value: Any) -> bool:
+def is_future(value: object) -> bool:
     """True for a torch future, made in Python or in C++, such as the future of a Work."""
     import torch
 

@@ -6,7 +6,7 @@ import json
 import os
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ddpkit.authoring.lesson import Cell, Lesson
 from ddpkit.authoring.notebook import Notebook, make_solution, text_of, to_text
@@ -41,12 +41,12 @@ def execute(lesson: Lesson, *, cell_limit_s: int = CELL_LIMIT_S) -> Notebook:
     return notebook
 
 
-def tidy(outputs: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def tidy(outputs: list[Notebook]) -> list[Notebook]:
     """Return the outputs without live widgets, and with adjacent pieces of a stream joined.
 
     The pieces of a stream depend on the speed of the kernel.
     """
-    kept: list[dict[str, Any]] = []
+    kept: list[Notebook] = []
     for output in outputs:
         if _WIDGET in output.get("data", {}) or _RULES in str(output.get("data")):
             continue

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Any
 
 from ddpkit.authoring.lesson import Lesson
 from ddpkit.authoring.notebook import Notebook
@@ -43,12 +42,12 @@ def leaks(lesson: Lesson, lab: Notebook) -> Iterator[str]:
         yield f"the metadata of the notebook: `{line}`"
 
 
-def _found(secrets: tuple[str, ...], value: Any) -> Iterator[str]:
+def _found(secrets: tuple[str, ...], value: object) -> Iterator[str]:
     text = "\n".join(_normal(line) for text in _texts(value) for line in text.splitlines())
     return (line for line in secrets if line in text)
 
 
-def _texts(value: Any) -> Iterator[str]:
+def _texts(value: object) -> Iterator[str]:
     """Yield every string in a piece of JSON, also the keys; join the items of a list of strings."""
     if isinstance(value, str):
         yield value

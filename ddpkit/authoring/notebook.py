@@ -53,7 +53,7 @@ def load(path: Path) -> Notebook:
     return dict(notebook)
 
 
-def text_of(value: Any) -> str:
+def text_of(value: object) -> str:
     """Return a text of nbformat as a string; nbformat also allows a list of lines."""
     return "".join(map(str, value)) if isinstance(value, list) else str(value)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from ddpkit.authoring.notebook import Notebook, text_of
 from ddpkit.text import EXCERPT
@@ -41,7 +40,7 @@ def output_problems(cell: Notebook, root: Path) -> Iterator[str]:
         yield f"does not say that {name} passes"
 
 
-def _passes(name: str, outputs: list[dict[str, Any]]) -> bool:
+def _passes(name: str, outputs: list[Notebook]) -> bool:
     """True if the outputs have a verdict such as "token_ring: passed, 5 of 5 cases."."""
     said = "".join(text_of(out["text"]) for out in outputs if out.get("name") == "stdout")
     return re.search(rf"^{re.escape(name)}: pass", said, re.MULTILINE) is not None
@@ -54,7 +53,7 @@ def _machine_path(text: str, root: Path) -> str | None:
     return found[0] if found else None
 
 
-def _plain(output: dict[str, Any]) -> str:
+def _plain(output: Notebook) -> str:
     """Return the whole text of an output. Pictures are skipped, except SVG."""
     data = output.get("data", {})
     texts = [

@@ -110,7 +110,7 @@ def _differ_in_tensor(
     return Difference(at, found.got, found.expected) if found else None
 
 
-def _count(values: list[Any] | tuple[Any, ...]) -> str:
+def _count(values: list[object] | tuple[object, ...]) -> str:
     return f"{len(values)} {plural(len(values), 'value')}"
 
 

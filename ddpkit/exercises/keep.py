@@ -190,12 +190,12 @@ class _Collector:
             return own
         return self.define(value)
 
-    def _add_if_imported(self, name: str, namespace: dict[str, Any]) -> None:
+    def _add_if_imported(self, name: str, namespace: dict[str, object]) -> None:
         statement = _import_of(name, namespace[name]) if name in namespace else None
         if statement is not None and self._bind(name, namespace[name]):
             self.imports.add(statement)
 
-    def _import_submodules(self, source: str, namespace: dict[str, Any]) -> None:
+    def _import_submodules(self, source: str, namespace: dict[str, object]) -> None:
         """Add an import of each submodule that a source uses, such as `xml.etree`.
 
         `import xml` alone loads no submodule.
@@ -220,7 +220,7 @@ def _enclosed(thing: Any) -> tuple[str, ...]:
     return code.co_freevars if isinstance(code, types.CodeType) else ()
 
 
-def _import_of(name: str, value: Any) -> str | None:
+def _import_of(name: str, value: object) -> str | None:
     """Return the import that binds `name` to the value; None if no module has the value."""
     if isinstance(value, types.ModuleType):
         if sys.modules.get(value.__name__) is not value or value.__name__ == "__main__":

@@ -134,7 +134,7 @@ def _cell(cell: dict[str, Any]) -> SubmittedCell:
     )
 
 
-def _source(value: Any) -> str:
+def _source(value: object) -> str:
     """Return the text of a cell.
 
     nbformat allows a string or a list of lines; a forged file may have any value.

@@ -81,7 +81,7 @@ def _drawn_where_the_generator_is() -> AbstractContextManager[object]:
             self,
             func: Callable[..., Any],
             types: object,
-            args: tuple[Any, ...] = (),
+            args: tuple[object, ...] = (),
             kwargs: dict[str, Any] | None = None,
         ) -> object:
             kwargs = kwargs or {}

@@ -6,7 +6,6 @@ import base64
 import re
 import struct
 from collections.abc import Iterator
-from typing import Any
 
 from ddpkit.authoring.lesson import SUMMARY, Lesson
 from ddpkit.authoring.notebook import Notebook, framed, text_of
@@ -202,7 +201,7 @@ def _notes(texts: list[str]) -> Notebook:
 
 
 def _cell(slide_type: str, source: str, look: str = "") -> Notebook:
-    metadata: dict[str, Any] = {"slideshow": {"slide_type": slide_type}}
+    metadata: Notebook = {"slideshow": {"slide_type": slide_type}}
     if look:
         metadata["ddpkit"] = {"look": look}
     return {
@@ -213,14 +212,14 @@ def _cell(slide_type: str, source: str, look: str = "") -> Notebook:
     }
 
 
-def _aspect(output: dict[str, Any]) -> float:
+def _aspect(output: Notebook) -> float:
     """Return the width of a PNG divided by its height; both stand in the first 24 bytes."""
     head = base64.b64decode(text_of(output["data"]["image/png"])[:32])
     width, height = struct.unpack(">II", head[16:24])
     return float(width / height)
 
 
-def _picture(output: dict[str, Any]) -> Notebook:
+def _picture(output: Notebook) -> Notebook:
     """Return a cell with one picture as its output, and without code."""
     data = {"image/png": output["data"]["image/png"]}
     shown_output = {

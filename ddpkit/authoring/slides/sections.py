@@ -6,7 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 from ddpkit.authoring.leaks import secret_lines
 from ddpkit.authoring.lesson import Cell, Lesson
@@ -46,7 +46,7 @@ class Piece:
     context: list[str] = field(default_factory=list)
     prompt: str = ""
     answer: str = ""
-    figure: dict[str, Any] | None = None
+    figure: Notebook | None = None
     printed: str = ""
     notice: str = ""
     after: str = ""
@@ -197,7 +197,7 @@ def _add_text(section: Section, paragraph: str, pending: list[str]) -> None:
 
 
 def _add_outputs(
-    section: Section, outputs: list[dict[str, Any]], pending: list[str], secrets: tuple[str, ...]
+    section: Section, outputs: list[Notebook], pending: list[str], secrets: tuple[str, ...]
 ) -> None:
     """Add a cell's outputs to the prediction before the cell, or make a block for a picture."""
     figure = next((out for out in outputs if "image/png" in out.get("data", {})), None)
@@ -214,7 +214,7 @@ def _add_outputs(
         pending.clear()
 
 
-def _printed(output: dict[str, Any]) -> str:
+def _printed(output: Notebook) -> str:
     """Return the text of an output: the printed text, or the value of the cell's last line."""
     if output.get("name") == "stdout":
         return text_of(output["text"])

@@ -26,7 +26,7 @@ REST = ("before the steps", "after the steps")  # spans in which the check reads
 # ShardedOptimizer
 
 
-def stepped(answer: Answer, asked: Mapping[str, Any]) -> dict[str, Any]:
+def stepped(answer: Answer, asked: Mapping[str, Any]) -> dict[str, object]:
     """Run the steps of the answer's optimizer; return parameters, loss, and bytes of state.
 
     "cleared" is true if zero_grad() has cleared the gradients, and "let go" if it has freed them.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ddpkit.exercises.compare import same
 from ddpkit.exercises.hint import Hint, Seen
@@ -21,7 +21,7 @@ def _all_are(s: Seen, *names: str) -> bool:
     return s.wrong("mean") and any(all(same(got, one) for got in s["mean"]) for one in found)
 
 
-def _listed(value: Any) -> list[object]:
+def _listed(value: object) -> list[object]:
     return value if isinstance(value, list) else [value]
 
 

@@ -46,7 +46,7 @@ class Hidden:
         return f"{self.way}, {self.n} ranks, {self.giga} GB/s, {self.us} us"
 
 
-def asked(answer: Answer, arguments: tuple[Any, ...]) -> dict[str, Any]:
+def asked(answer: Answer, arguments: tuple[object, ...]) -> dict[str, object]:
     """Return the number of tokens that the answer computes."""
     return {"tokens": answer(*arguments)}
 

@@ -152,7 +152,7 @@ def asked(
     host: int,
     memory: float,
     costs: Costs,
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """Return the answer's two plans, and each plan for which the answer called `seconds`.
 
     A combination without an entry in the table needs one byte on each GPU, and takes one

@@ -229,7 +229,7 @@ def limit(trace: Trace, **by_mistake: object) -> Limit:
     return most.most_common(1)[0]
 
 
-def asked(answer: Answer, traces: Sequence[Trace], ridge: float) -> dict[str, Any]:
+def asked(answer: Answer, traces: Sequence[Trace], ridge: float) -> dict[str, object]:
     """Return the answer's limits and gains for these traces."""
     found = [answer(trace, ridge) for trace in traces]
     return {"limits": [each[0] for each in found], "ns": [each[1] for each in found]}

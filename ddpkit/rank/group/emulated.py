@@ -238,6 +238,6 @@ class EmulatedGroup(RecordedGroup):
             return self._twin
 
 
-def _posted(what: Call, members: tuple[int, ...], seq: int) -> tuple[Any, ...]:
+def _posted(what: Call, members: tuple[int, ...], seq: int) -> tuple[object, ...]:
     """Return an operation as an entry of a rank's program (see `Machine.noting`)."""
     return what.op, what.bytes, what.group, [*members], seq, what.root, what.peer, what.tag
