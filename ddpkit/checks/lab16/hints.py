@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -265,7 +264,7 @@ def _first_unordered(s: Seen) -> int:
 # own_tokens
 
 
-def _targets(s: Seen, wanted: Sequence[object]) -> bool:
+def _targets(s: Seen, wanted: object) -> bool:
     return s.wrong("targets") and same(s.targets, wanted)
 
 
