@@ -128,10 +128,10 @@ def unequal(latencies: tuple[float, ...]) -> st.SearchStrategy[list[Link]]:
 def test_a_ring_on_unequal_links_goes_at_the_pace_of_the_slowest(each: list[Link]) -> None:
     """`replay` and the all_reduce of the emulated link use the slowest link's formula."""
     n, links = len(each), Links(tuple(each))
-    far = len({link.latency_ns for link in each}) > 1
+    far = any(link.latency_ns > 1000 for link in each)
     ns = time_of(schedule("ring", n, 25_000 * n), links).end_ns
     bound = cost("ring", n, 100_000 * n, links.slowest)
-    # unequal latencies are paid once per distant link, not in every round
+    # a long latency is paid once per distant link, not in every round
     assert (0.3 if far else 0.99) * bound <= ns <= bound + 2 * n
 
 
