@@ -103,8 +103,8 @@ class Hint:
     if its functions raise an error or return an empty sentence, so `when` need not work for answers
     with other mistakes.
 
-    `say` is a short hint, which leaves the thinking to the student. `more`, shown by `check(f,
-    hint=2)`, may contain the solution.
+    `say` is a short hint, which leaves the thinking to the student. `more`, shown by ``check(f,
+    hint=2)``, may contain the solution.
     """
 
     name: str
