@@ -140,8 +140,12 @@ class Memory:
         return held
 
     def place_of(self, tensor: torch.Tensor) -> str:
-        """Return the place of a tensor's storage."""
-        held = self._hold(tensor)
+        """Return the place of a tensor's storage; a question records no new storage."""
+        try:
+            key = torch_private.storage_id(tensor.untyped_storage())
+        except (NotImplementedError, RuntimeError):  # sparse
+            return UNDECIDED
+        held = self._held.get(key)
         return UNDECIDED if held is None else held.place
 
     def place(self, tensor: torch.Tensor, place: str) -> None:

@@ -175,7 +175,6 @@ def _made(gpus: Gpus, aliasing: bool, original: Torchs, *args: object, **kwargs:
     if pinned and gpus.places is not None and is_plain(made):
         gpus.places.place(made, PINNED)
     if not there:
-        # The order matters: `holds` settles the place of a tensor that torch has made.
         if device is not None and not by_torch and gpus.holds(made):  # `on_gpu.new_ones(device=)`
             gpus.places.place(made, HOST)  # type: ignore[union-attr]
         return made
