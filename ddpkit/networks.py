@@ -87,8 +87,8 @@ def read_network(text: str, world_size: int) -> NamedHosts:
     if not comma:
         if size < world_size:
             raise ValueError(
-                f"the link {text!r} names no network between hosts, but one host has only {size} "
-                f"of the {world_size} ranks: add the network, as in "
+                f"the link {text!r} names no network between hosts, but a host has {size} GPUs, "
+                f"and the run has {world_size} ranks: add the network, as in "
                 f'"{text}, {_DEFAULT} 400 Gbit/s per GPU"'
             )
         return NamedHosts(size, inside)

@@ -22,15 +22,11 @@ from ddpkit.rank.record.recorder import Recorder, activate, now_of_run
 from ddpkit.rank.record.threads import note_starts
 from ddpkit.rank.report import UnsendableResultError
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # needs torch, which a launcher need not have
     import torch.distributed as dist
 
-    from ddpkit.protocol.ship import Part
-
-if TYPE_CHECKING:  # needs torch, which a launcher need not have
+    from ddpkit.protocol.ship import Part, UnpackedCall
     from ddpkit.rank.emulation.machine import Machine
-
-ShippedCall = tuple[Callable[..., object], tuple[object, ...], dict[str, object]]
 
 
 def live(
@@ -38,7 +34,7 @@ def live(
     recorder: Recorder,
     *,
     store: dist.Store,
-    read_call: Callable[[], ShippedCall],
+    read_call: Callable[[], UnpackedCall],
     begin: Callable[[], None],
     machine: Machine | None = None,
     output: AbstractContextManager[object] | None = None,

@@ -26,12 +26,12 @@ from ddpkit.protocol.reply import Reply, send_reply
 from ddpkit.protocol.ship import read_call
 from ddpkit.rank import compiler, process
 from ddpkit.rank.agent import Agent
-from ddpkit.rank.life import ShippedCall, live
+from ddpkit.rank.life import live
 from ddpkit.rank.record.recorder import Recorder
 from ddpkit.rank.report import report
 
 if TYPE_CHECKING:
-    from ddpkit.protocol.ship import Part
+    from ddpkit.protocol.ship import Part, UnpackedCall
 
 
 def main(mine: Assignment, settings: ProcessSettings, pipes: RankPipes) -> None:
@@ -88,7 +88,7 @@ def _flush() -> None:
             stream.flush()
 
 
-def _read_call(file: Path) -> ShippedCall:
+def _read_call(file: Path) -> UnpackedCall:
     """Return the function and its arguments; make the cell's functions and classes known to pickle.
 
     pickle sends functions and classes by name, and a peer looks for the name in `__main__`: for a

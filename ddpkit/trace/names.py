@@ -23,8 +23,8 @@ def with_names(trace: Trace, names: Mapping[int, str]) -> Trace:
             )
         if not isinstance(name, str) or not name:
             raise TraceError(
-                f"names={{{rank}: {name!r}}}: a name is a string with characters, as in "
-                "{0: 'server'}"
+                f"names={{{rank}: {name!r}}}: a name is a string with at least one character, "
+                "as in {0: 'server'}"
             )
     named = {_fact(rank): name for rank, name in names.items()}
     return replace(trace, facts={**trace.facts, **named})

@@ -260,7 +260,10 @@ def test_odd_args_cost_only_what_they_say(tmp_path: Path, args: dict[str, Any]) 
         ([recording(event("cpu_op", "mm", 10**400, 1))], "has the ts '1000000"),
         ([recording(OP, event("kernel", [1], 1, 1))], "event 1 ('[1]') has no name"),
         ([recording(OP, baseTimeNanoseconds="x")], "baseTimeNanoseconds is damaged"),
-        ([of_rank(0, 10**9, OP)], "world_size is '1000000000', but must be a whole number from 1 to 65536"),
+        (
+            [of_rank(0, 10**9, OP)],
+            "world_size is '1000000000', but must be a whole number from 1 to 65536",
+        ),
         ([of_rank(2, 2, OP)], "rank is '2', but must be a whole number from 0 to 1"),
         ([of_rank("0", 2, OP)], "rank is '0', but must be a whole number from 0 to 1"),
         ([of_rank(0, 2, OP), of_rank(0, 2, OP)], "both come from rank 0: name one file per rank"),

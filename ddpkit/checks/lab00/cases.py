@@ -21,7 +21,7 @@ from ddpkit.protocol.per_rank import PerRank
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from ddpkit.checks.shared.answer import Answer
+    from ddpkit.exercises.guard import Answer
 
 # Four ranks come first: with two ranks, several mistakes give the same result.
 TOKENS = ((4, 1, "float32"), (2, 1, "float32"), (3, 5, "int64"), (1, 2, "float32"))

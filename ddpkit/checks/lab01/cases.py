@@ -20,7 +20,7 @@ from ddpkit.exercises.values import Close
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from ddpkit.checks.shared.answer import Answer
+    from ddpkit.exercises.guard import Answer
 
 
 # minibatches

@@ -22,7 +22,7 @@ from ddpkit.simulate import schedule
 from ddpkit.trace import messages
 
 if TYPE_CHECKING:
-    from ddpkit.checks.shared.answer import Answer
+    from ddpkit.exercises.guard import Answer
 
 
 # A line

@@ -18,7 +18,7 @@ from ddpkit.simulate import ALL_REDUCE, schedule
 from ddpkit.simulate.messages.costs import terms
 
 if TYPE_CHECKING:
-    from ddpkit.checks.shared.answer import Answer
+    from ddpkit.exercises.guard import Answer
 
 
 def _register(way: Way) -> None:

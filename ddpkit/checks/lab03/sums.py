@@ -15,7 +15,7 @@ from ddpkit.exercises.ranks import together
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from ddpkit.checks.shared.answer import Answer
+    from ddpkit.exercises.guard import Answer
 
 Inputs: TypeAlias = "dict[str, list[Tensor]]"  # name of a sum -> its inputs, by rank
 

@@ -20,7 +20,7 @@ from ddpkit.protocol.per_rank import PerRank
 if TYPE_CHECKING:
     from torch.nn import Module
 
-    from ddpkit.checks.shared.answer import Answer
+    from ddpkit.exercises.guard import Answer
 
 
 Missing = dict[int, tuple[int, ...]]  # rank -> numbers of its gradients that are None

@@ -12,7 +12,7 @@ from ddpkit.exercises.exercise import Observed
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from ddpkit.checks.shared.answer import Answer
+    from ddpkit.exercises.guard import Answer
 
 Split: TypeAlias = "list[list[Tensor]]"  # [rank][step]: tensors of numbers
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from ddpkit.exercises.sources import globals_of, source_of
 
 if TYPE_CHECKING:
-    from ddpkit.checks.shared.answer import Answer
+    from ddpkit.exercises.guard import Answer
 
 
 class Unordered(set[object]):

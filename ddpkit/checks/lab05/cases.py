@@ -32,7 +32,7 @@ from ddpkit.exercises.exercise import Case, Observed, exercise
 if TYPE_CHECKING:
     from torch.nn import Parameter
 
-    from ddpkit.checks.shared.answer import Answer
+    from ddpkit.exercises.guard import Answer
 
 
 # flatten and unflatten

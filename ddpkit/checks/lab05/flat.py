@@ -10,7 +10,7 @@ from ddpkit.exercises.exercise import Observed
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from ddpkit.checks.shared.answer import Answer
+    from ddpkit.exercises.guard import Answer
 
 Shapes = tuple[tuple[int, ...], ...]
 SETS: tuple[tuple[str, str, Shapes], ...] = (

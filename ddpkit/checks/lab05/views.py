@@ -13,7 +13,7 @@ from ddpkit.exercises.exercise import Observed
 if TYPE_CHECKING:
     from torch.nn import Parameter
 
-    from ddpkit.checks.shared.answer import Answer
+    from ddpkit.exercises.guard import Answer
 
 NUMBER = 2  # number of buckets
 Step = tuple[Any, ...]  # a method of `Story`, and its arguments: ("backward", 3)

@@ -23,7 +23,7 @@ from ddpkit.exercises.values import Between, Close
 from ddpkit.protocol.per_rank import PerRank
 
 if TYPE_CHECKING:
-    from ddpkit.checks.shared.answer import Answer
+    from ddpkit.exercises.guard import Answer
 
 KB = 1024
 

@@ -16,7 +16,7 @@ from ddpkit.exercises.exercise import Observed
 from ddpkit.torch_private import tree_leaves
 
 if TYPE_CHECKING:
-    from ddpkit.checks.shared.answer import Answer
+    from ddpkit.exercises.guard import Answer
 
 Build = Callable[[list[torch.Tensor]], object]  # seven parameters -> the model's output
 # title, function that asks the answer, model, places of unused parameters

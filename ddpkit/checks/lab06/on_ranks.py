@@ -20,7 +20,7 @@ from ddpkit.exercises.raised import named
 from ddpkit.rank.record.marks import span
 
 if TYPE_CHECKING:
-    from ddpkit.checks.shared.answer import Answer
+    from ddpkit.exercises.guard import Answer
 
 OWN = "the answer's own"  # name of a span: the answer's own work, without torch's class
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from ddpkit.exercises.exercise import Observed
 
 if TYPE_CHECKING:
-    from ddpkit.checks.shared.answer import Answer
+    from ddpkit.exercises.guard import Answer
 
 # indices of parameters: a list for each bucket, or in order of readiness for each backward
 Layout = Sequence[list[int]]

@@ -15,7 +15,7 @@ from ddpkit.checks.lab07.buckets import CAP_MB, gradients_of
 from ddpkit.checks.shared.models import Part
 
 if TYPE_CHECKING:
-    from ddpkit.checks.shared.answer import Answer
+    from ddpkit.exercises.guard import Answer
 
 
 def group_of(all_reduce: Answer) -> Any:

@@ -12,7 +12,7 @@ from ddpkit.checks.shared.store import LooksForEver
 from ddpkit.exercises.raised import listed
 
 if TYPE_CHECKING:
-    from ddpkit.checks.shared.answer import Answer
+    from ddpkit.exercises.guard import Answer
 
 
 def visits(answer: Answer, plans: Sequence[Sequence[Visit]], timeout: float) -> dict[str, object]:

@@ -20,7 +20,7 @@ from ddpkit.rank.record.marks import span
 from ddpkit.torch_private import is_future
 
 if TYPE_CHECKING:
-    from ddpkit.checks.shared.answer import Answer
+    from ddpkit.exercises.guard import Answer
 
 CAP_MB = 0.00001  # 10 bytes: each gradient of `linear`, also a vector, gets its own bucket
 TURN = 7  # tag of the message that gives the turn to the next rank

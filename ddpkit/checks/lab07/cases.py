@@ -22,7 +22,7 @@ from ddpkit.protocol.per_rank import PerRank
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from ddpkit.checks.shared.answer import Answer
+    from ddpkit.exercises.guard import Answer
 
 
 # fp16_hook

@@ -15,8 +15,8 @@ from ddpkit.exercises.values import Between, Close
 from ddpkit.protocol.per_rank import PerRank
 
 if TYPE_CHECKING:
-    from ddpkit.checks.shared.answer import Answer
     from ddpkit.checks.shared.models import Part
+    from ddpkit.exercises.guard import Answer
     from ddpkit.exercises.hint import Hint
 
 

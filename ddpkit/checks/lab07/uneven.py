@@ -15,7 +15,7 @@ from ddpkit.checks.shared.models import Part, loss_of
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from ddpkit.checks.shared.answer import Answer
+    from ddpkit.exercises.guard import Answer
 
 MISTAKES = ("by all", "again", "repeated")
 

@@ -19,7 +19,7 @@ from ddpkit.protocol.per_rank import PerRank
 from ddpkit.text import count
 
 if TYPE_CHECKING:
-    from ddpkit.checks.shared.answer import Answer
+    from ddpkit.exercises.guard import Answer
 
 HEADER_BYTES = 8
 

@@ -17,7 +17,7 @@ from ddpkit.exercises.exercise import Case
 from ddpkit.exercises.hint import Hint, Seen
 
 if TYPE_CHECKING:
-    from ddpkit.checks.shared.answer import Answer
+    from ddpkit.exercises.guard import Answer
 
 LEADS = (  # about; bound; workers; story
     ("bound 0, all in step", 0, 3, "?0 ?1 ?2 v0 v1 v2 p0 ?0 ?1 p1 ?1 p2 ?0 ?1 ?2 v1 p1 ?0 ?1"),

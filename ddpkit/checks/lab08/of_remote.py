@@ -15,7 +15,7 @@ from ddpkit.exercises.ranks import Did, asked
 from ddpkit.exercises.values import Between, Close
 
 if TYPE_CHECKING:
-    from ddpkit.checks.shared.answer import Answer
+    from ddpkit.exercises.guard import Answer
 
 Call = tuple[int, str, tuple[Any, ...]]  # client, name, arguments
 Said = tuple[int, list[Any]]  # client, [kind of the answer, value]

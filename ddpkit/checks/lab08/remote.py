@@ -19,7 +19,7 @@ from ddpkit.checks.lab08.servers import DATA, HEADER, TOKEN
 from ddpkit.exercises.raised import named
 
 if TYPE_CHECKING:
-    from ddpkit.checks.shared.answer import Answer
+    from ddpkit.exercises.guard import Answer
 
 Result = TypeVar("Result")
 NO_PAIR = "no pair of a name and arguments"

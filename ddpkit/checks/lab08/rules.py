@@ -15,7 +15,7 @@ from torch import Tensor
 from ddpkit.exercises.exercise import Observed
 
 if TYPE_CHECKING:
-    from ddpkit.checks.shared.answer import Answer
+    from ddpkit.exercises.guard import Answer
 
 Story = str
 Event = tuple[str, int]

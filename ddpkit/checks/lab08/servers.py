@@ -16,7 +16,7 @@ import torch.distributed as dist
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from ddpkit.checks.shared.answer import Answer
+    from ddpkit.exercises.guard import Answer
 
 
 HEADER, DATA, TOKEN = 1, 2, 3  # tags

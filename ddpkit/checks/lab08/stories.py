@@ -19,7 +19,7 @@ from torch import Tensor
 from ddpkit.checks.lab08.servers import DATA, DONE, HEADER, PULL, PUSH, TOKEN
 
 if TYPE_CHECKING:
-    from ddpkit.checks.shared.answer import Answer
+    from ddpkit.exercises.guard import Answer
 
 # (worker, number of its pull) -> pushes and DONEs that must come before the answer to this pull
 Needs = Mapping[tuple[int, int], int]

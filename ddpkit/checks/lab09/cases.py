@@ -19,7 +19,7 @@ from ddpkit.exercises.hint import Hint, Seen
 from ddpkit.exercises.values import Close
 
 if TYPE_CHECKING:
-    from ddpkit.checks.shared.answer import Answer
+    from ddpkit.exercises.guard import Answer
 
 
 def _asked(call: Answer, questions: Sequence[Question]) -> Observed:

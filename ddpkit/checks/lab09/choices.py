@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from ddpkit.checks.shared.mistakes import Mistake, Question, as_number
 
 if TYPE_CHECKING:
-    from ddpkit.checks.shared.answer import Answer
+    from ddpkit.exercises.guard import Answer
 
 Measure: TypeAlias = Callable[[float], float]
 Found: TypeAlias = list[object]  # the cap, then the measured caps in order

@@ -10,11 +10,10 @@ from typing import Any
 
 from ddpkit.checks.lab10 import attempts, clinic, disk, disk_hints, drift, hints, traces, unequal
 from ddpkit.exercises.exercise import Case, Observed, exercise
+from ddpkit.exercises.guard import Answer
 from ddpkit.exercises.ranks import asked, looked, together
 from ddpkit.exercises.values import Between, Close
 from ddpkit.protocol.per_rank import PerRank
-
-Answer = Callable[..., Any]
 
 # straggler
 

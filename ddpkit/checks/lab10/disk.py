@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
     from torch.optim import Optimizer
 
-Answer = Callable[..., Any]
+    from ddpkit.exercises.guard import Answer
+
 Trained = tuple[int, "nn.Module", "Optimizer"]  # steps, model, optimizer
 State = dict[str, Any]  # a checkpoint's content: "step", "model", "optimizer"
 

@@ -22,15 +22,13 @@ from ddpkit.checks.lab11.replay import BACKWARD, FORWARD, in_words, replayed
 from ddpkit.cluster.torchrun.job import active
 from ddpkit.errors import LessonError
 from ddpkit.exercises.exercise import Case, Observed, exercise
+from ddpkit.exercises.guard import Answer
 from ddpkit.exercises.hint import Hint
 from ddpkit.exercises.ranks import asked, timed, title
 from ddpkit.exercises.values import Between, Close
 from ddpkit.protocol.per_rank import PerRank
 from ddpkit.simulate.step.pipeline import Op, gpipe, one_f_one_b, op_name, pipeline_time
 from ddpkit.text import count
-
-Answer = Callable[..., Any]
-
 
 MACHINE = "laptop core"  # emulated in cases with a link
 SLACK = 1.03  # largest time allowed, as a multiple of a prediction that omits small operations

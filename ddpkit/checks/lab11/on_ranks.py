@@ -10,11 +10,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from ddpkit.exercises.guard import Answer
 from ddpkit.exercises.ranks import Did
 from ddpkit.rank.emulation.busy import busy
-
-Answer = Callable[..., Any]
-
 
 F_S, B_S = 0.02, 0.04  # emulated seconds of a forward (or an RNN step), and of a backward
 

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
     from ddpkit.checks.lab12.attentions import Attention
     from ddpkit.checks.lab12.mlps import Twin
+    from ddpkit.exercises.guard import Answer
     from ddpkit.exercises.hint import Hint
 
-Answer = Callable[..., Any]
 Tensors = Sequence[Any]  # one tensor for each rank
 NOTHING = Between(0, 0)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from copy import deepcopy
 from typing import Any
 
@@ -11,10 +11,8 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from ddpkit.checks.shared.functions import BACKWARD, FORWARD
-from ddpkit.exercises.guard import returning
+from ddpkit.exercises.guard import Answer, returning
 from ddpkit.rank.record.marks import span
-
-Answer = Callable[..., Any]
 
 STEPS, RATE = 3, 0.1
 

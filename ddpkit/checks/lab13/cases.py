@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -18,8 +18,8 @@ from ddpkit.text import count
 
 if TYPE_CHECKING:
     from ddpkit.checks.lab13.blocks import Learning
+    from ddpkit.exercises.guard import Answer
 
-Answer = Callable[..., Any]
 MACHINE, LINK = "1 TFLOP/s", "unlimited"
 ANY = 10**9  # bytes: with -ANY as the lower limit, any small number is allowed
 

@@ -11,13 +11,12 @@ from torch import Tensor, nn
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from ddpkit.checks.lab13 import blocks, training
-from ddpkit.exercises.guard import returning
+from ddpkit.exercises.guard import Answer, returning
 from ddpkit.rank.emulation.busy import busy
 from ddpkit.rank.group.work import RecordedWork
 from ddpkit.rank.record.marks import span
 from ddpkit.torch_private import storage_id
 
-Answer = Callable[..., Any]
 STEP = "the step of the check"  # span around the counted messages
 LAST = "the end of the step"  # a span after the last operation of the step
 REST = ("before the steps", "after the steps")  # spans in which the check reads the memory

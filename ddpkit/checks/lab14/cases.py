@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -11,12 +11,9 @@ from ddpkit.checks.lab14 import planners, seconds, storage
 from ddpkit.checks.lab14.groups import GROUPS, in_order
 from ddpkit.checks.shared.mistakes import hints_for, telling
 from ddpkit.exercises.exercise import Case, Observed, exercise
-from ddpkit.exercises.guard import Careless
+from ddpkit.exercises.guard import Answer, Careless
 from ddpkit.exercises.hint import Hint
 from ddpkit.simulate.mesh.plans import MeshModel, MeshPlan, mesh_groups
-
-Answer = Callable[..., Any]
-
 
 # groups_of
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -11,10 +11,10 @@ from ddpkit.capstone.task import GIVEN_MS, MEMORY, RANKS, STEPS, TextTask
 from ddpkit.capstone.trained import begun, outcome
 from ddpkit.checks.lab15 import hints, traces
 from ddpkit.exercises.exercise import Case, Observed, exercise
+from ddpkit.exercises.guard import Answer
 from ddpkit.trace import Trace
 
 ENOUGH = "a gradient of each rank but one, in each step"
-Answer = Callable[..., Any]
 Row = tuple[str, Trace]  # the bottleneck, and a trace with this bottleneck
 RECORDED = ("straggler", "latency", "bandwidth")
 

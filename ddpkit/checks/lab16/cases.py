@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,8 @@ from ddpkit.protocol.per_rank import PerRank
 if TYPE_CHECKING:
     from torch import Tensor
 
-Answer = Callable[..., Any]
+    from ddpkit.exercises.guard import Answer
+
 
 # merge
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -10,10 +10,9 @@ import torch.distributed as dist
 from torch import Tensor
 
 from ddpkit.checks.shared.functions import FORWARD, passed
-from ddpkit.exercises.guard import returning, values
+from ddpkit.exercises.guard import Answer, returning, values
 from ddpkit.rank.record.marks import span
 
-Answer = Callable[..., Any]
 Notes = list[tuple[int, float]]  # a pair for each block: source, first number of k
 
 

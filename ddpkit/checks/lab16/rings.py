@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from math import floor
 from typing import TYPE_CHECKING, Any
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from ddpkit.checks.lab16.twin import Whole
+    from ddpkit.exercises.guard import Answer
 
-Answer = Callable[..., Any]
 FAST, WITH_MEMORY = "1 TFLOP/s", "1 TFLOP/s, 100 GB/s"  # machines; the second counts memory
 # Measured peaks on six ranks, as multiples of a rank's keys and values; inputs and outputs count
 # too. Forward: 5.6 for the kit's answer, 6.6 if the last block's output is kept, 7.7 if all outputs

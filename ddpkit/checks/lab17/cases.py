@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ddpkit.checks.lab17 import balance_hints, hints, home_hints
 from ddpkit.exercises.exercise import Case, exercise
@@ -15,8 +15,8 @@ from ddpkit.protocol.per_rank import PerRank
 
 if TYPE_CHECKING:
     from ddpkit.checks.lab17.travel import Journey
+    from ddpkit.exercises.guard import Answer
 
-Answer = Callable[..., Any]
 COUNT = 8  # bytes of a count
 
 

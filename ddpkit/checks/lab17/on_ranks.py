@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -14,8 +14,8 @@ from ddpkit.rank.record.marks import span
 
 if TYPE_CHECKING:
     from ddpkit.exercises.exercise import Observed
+    from ddpkit.exercises.guard import Answer
 
-Answer = Callable[..., Any]
 
 FORWARD, BACKWARD = "forward of the check", "backward of the check"  # span names
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -11,10 +11,9 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint, create_selective_checkpoint_contexts
 
 from ddpkit.checks.shared.functions import FORWARD
-from ddpkit.exercises.guard import returning
+from ddpkit.exercises.guard import Answer, returning
 from ddpkit.rank.record.marks import span
 
-Answer = Callable[..., Any]
 FUNCTIONAL = "_c10d_functional"  # torch's namespace of functional collectives
 
 # Again

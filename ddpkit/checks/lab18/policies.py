@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import torch
 from torch.utils.checkpoint import CheckpointPolicy, SelectiveCheckpointContext
 
 from ddpkit.exercises.exercise import Observed
+from ddpkit.exercises.guard import Answer
 
-Answer = Callable[..., Any]
 PRODUCTS = ("aten.addmm.default", "aten.bmm.default", "aten.mm.default")
 OTHERS = (
     "aten.add.Tensor",

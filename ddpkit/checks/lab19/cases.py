@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -12,11 +12,10 @@ from ddpkit.checks.shared.meeting import Visit
 from ddpkit.cluster.torchrun.job import active
 from ddpkit.exercises.compare import same
 from ddpkit.exercises.exercise import Case, Observed, exercise
+from ddpkit.exercises.guard import Answer
 from ddpkit.exercises.ranks import Did, asked, timed, title
 from ddpkit.exercises.values import Between, Close
 from ddpkit.protocol.per_rank import PerRank
-
-Answer = Callable[..., Any]
 
 
 def _exchanges(ranks: Sequence[int], did: Did) -> list[int]:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from ddpkit.exercises.guard import returning, values
-
-Answer = Callable[..., Any]
+from ddpkit.exercises.guard import Answer, returning, values
 
 
 @torch.no_grad()

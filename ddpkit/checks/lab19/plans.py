@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
 from ddpkit.exercises.exercise import Observed
-from ddpkit.exercises.guard import values
+from ddpkit.exercises.guard import Answer, values
 
-Answer = Callable[..., Any]
 Plan = tuple[float, int, int, float, float, float]  # the arguments of steps_between
 
 # steps_between

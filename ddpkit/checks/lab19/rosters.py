@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ddpkit.checks.shared.meeting import Visit, meet
@@ -13,7 +13,8 @@ from ddpkit.exercises.guard import Careless
 if TYPE_CHECKING:
     from torch import distributed as dist
 
-Answer = Callable[..., Any]
+    from ddpkit.exercises.guard import Answer
+
 Plans = Sequence[Sequence[Visit]]
 LATE = 0.05  # seconds: a visit may end this much after (or before) the right moment
 

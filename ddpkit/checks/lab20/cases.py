@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any
 
 from ddpkit.checks.lab20 import (
     hints,
@@ -19,9 +18,8 @@ from ddpkit.checks.lab20 import (
 )
 from ddpkit.cluster.torchrun.job import active
 from ddpkit.exercises.exercise import Case, Observed, exercise
+from ddpkit.exercises.guard import Answer
 from ddpkit.exercises.values import Close
-
-Answer = Callable[..., Any]
 
 
 @exercise("model_flops", lab="20", points=3)

@@ -1,6 +1,5 @@
 """Parts of the checks that several labs share.
 
-answer     the type of a student's answer
 mistakes   common mistakes as functions, and hints for answers that return the same numbers
 messages   hints about messages that were not delivered
 hints      sentences about answers of the wrong type

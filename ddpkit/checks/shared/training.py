@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from torch import Tensor
     from torch.nn import Module
 
-    from ddpkit.checks.shared.answer import Answer
+    from ddpkit.exercises.guard import Answer
 
 Lengths = Sequence[Sequence[int]]  # [step][rank]: number of images in a rank's part
 Part: TypeAlias = "tuple[Tensor, Tensor]"  # images (n, 3) float64, labels (n,) int64

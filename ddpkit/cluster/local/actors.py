@@ -165,7 +165,7 @@ class Actors:
         return limit, actor
 
     def present_ns(self, network_ns: int) -> int:
-        """Return the emulated time for a change of a store whose time is unknown.
+        """Return the emulated time for a change of a store at an unknown time.
 
         The change gets the earliest clock of a computing rank, but no time before
         ``network_ns``. ``network_ns`` is the time up to which the network has moved messages.

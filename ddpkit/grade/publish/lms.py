@@ -59,8 +59,8 @@ def _assignment(lab: str, roster: Roster) -> str:
 def _canvas_person(person: Person, roster: Roster) -> list[str]:
     if roster.kind == CANVAS:
         return [person.row.get(name, "") for name in PEOPLE]
-    who = plain_cell(person.id)  # the id may be a folder's name, which may look like a formula
-    return [plain_cell(person.name), "", who, who, ""]
+    login = plain_cell(person.id)  # a folder's name may be the id, and may look like a formula
+    return [plain_cell(person.name), "", login, login, ""]
 
 
 def _grade(result: Result | None) -> str:

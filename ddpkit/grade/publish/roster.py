@@ -53,7 +53,7 @@ class Roster:
     columns: tuple[str, ...] = ()
 
     def owner(self, submission: str) -> Person | None:
-        """Return the person to whom a submission belongs; None if the roster has no such person.
+        """Return the owner of a submission; None if the roster has no such person.
 
         `submission` is a path as in the results. Raises GradeError if the submission fits two
         people.

@@ -1,7 +1,6 @@
 """No sandbox: a student's notebook in the student's account, for `ddpkit check --as-graded`.
 
-Students who run their own code need no protection from it. The notebook finds the same environment
-as in the grader's sandbox: the course's copy of ddpkit, an empty home, and no files beside the
+Students need no protection from their own code. The notebook finds the same environment as in the grader's sandbox: the course's copy of ddpkit, an empty home, and no files beside the
 notebook.
 """
 

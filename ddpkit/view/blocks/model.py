@@ -85,7 +85,7 @@ class BlocksPicture:
     @property
     def title(self) -> str:
         """Return the subject of the picture."""
-        return f"The blocks of each of {self.ranks} ranks"
+        return f"The blocks on each of {self.ranks} ranks"
 
     @property
     def text(self) -> str:
