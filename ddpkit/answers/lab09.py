@@ -10,7 +10,7 @@ import torch
 
 
 def step_time(compute, cap, price) -> float:
-    """Return the seconds of one data-parallel step whose all-reduces overlap with backward.
+    """Return the seconds of one data-parallel step; its all-reduces overlap with backward.
 
     `compute.forward` and `compute.after` (the optimizer) are in seconds. Gradient i is ready
     `compute.ready[i]` seconds after the start of backward, and has `compute.sizes[i]` bytes, in

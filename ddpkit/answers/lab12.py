@@ -73,7 +73,7 @@ class SlicedMLP(nn.Module):
 
 
 def edges(top, bottom):
-    """Send `top` to the rank above, `bottom` to the rank below; return what they send, or zeros."""
+    """Send `top` to the rank above, `bottom` to the rank below; return their rows, or zeros."""
     from_above, from_below = (torch.zeros_like(each).contiguous() for each in (bottom, top))
     rank, works = dist.get_rank(), []
     for peer, give, take in ((rank - 1, top, from_above), (rank + 1, bottom, from_below)):

@@ -1,7 +1,8 @@
 """No sandbox: a student's notebook in the student's account, for `ddpkit check --as-graded`.
 
-Students need no protection from their own code. The notebook finds the same environment as in the grader's sandbox: the course's copy of ddpkit, an empty home, and no files beside the
-notebook.
+Students need no protection from their own code. The notebook finds the same
+environment as in the grader's sandbox: the course's copy of ddpkit, an empty home, and no files
+beside the notebook.
 """
 
 from __future__ import annotations
