@@ -33,7 +33,7 @@ def of_rank(rank: int, did: Did) -> object:
     return did.returned[rank]
 
 
-SAID = ("ok", "raised")  # the first words of an answer
+KINDS = ("ok", "raised")  # the first value of an answer
 
 
 def pairs(s: Seen) -> bool:
@@ -43,7 +43,7 @@ def pairs(s: Seen) -> bool:
     """
     values = (each for of_client in s.got for each in of_client)
     return any(
-        isinstance(each, tuple | list) and each and isinstance(each[0], str) and each[0] in SAID
+        isinstance(each, tuple | list) and each and isinstance(each[0], str) and each[0] in KINDS
         for each in values
     )
 
