@@ -91,6 +91,10 @@ def _work(
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(1)
+    if torch := sys.modules.get("torch"):
+        # Only this thread survives a fork: an operation of torch on many numbers would wait for
+        # OpenMP's other threads for ever.
+        torch.set_num_threads(1)
     grow_by(allowed.memory)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     for work in works:

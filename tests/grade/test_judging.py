@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import subprocess
 import sys
 import time
 import zlib
@@ -184,6 +185,21 @@ def test_no_claim_is_slow_to_judge(name: str, claim: Callable[[], dict[str, Any]
     assert row.status in ("error", "fail")
     assert ended.children_user - begun.children_user < 3
     assert len(says(row)) < 1000
+
+
+def test_large_tensors_are_judged_after_the_grader_has_used_all_of_its_threads() -> None:
+    """A right answer of lab 16 was judged for 150 s and refused: OpenMP's threads were not there.
+
+    A process of its own: another test may have changed the number of threads in this one.
+    """
+    asks = """
+import torch
+from ddpkit.grade.apart import Allowance, apart
+torch.set_num_threads(2)
+numbers = torch.ones(1 << 22)
+assert numbers.sum() == apart(lambda: float(numbers.sum()), Allowance(seconds=1, memory=1 << 28))
+"""
+    subprocess.run([sys.executable, "-c", asks], check=True, timeout=100)
 
 
 def test_programs_are_unpacked_no_further_than_any_training_goes() -> None:
