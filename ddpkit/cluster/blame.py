@@ -22,9 +22,14 @@ ECHO = 2.0  # seconds to report the cause, if every exception so far is an echo
 ECHOES = ("closed by peer", "reset by peer", "Broken pipe", "Connection refused", "Socket Timeout")
 
 
+def echoes(message: str) -> bool:
+    """True if the message of an exception only reports that a peer is gone."""
+    return any(words in message for words in ECHOES)
+
+
 def is_echo(raised: Raised) -> bool:
     """True if an exception only reports that a peer is gone."""
-    return any(words in raised.message for words in ECHOES)
+    return echoes(raised.message)
 
 
 def patience(raised: Mapping[int, Raised], deaths: Collection[int]) -> float:

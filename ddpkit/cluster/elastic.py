@@ -171,8 +171,17 @@ def _read(guardian: subprocess.Popen[bytes], show: bool) -> tuple[str, list[str]
 
 
 def _failure(exit_code: int, rank: str, newest: Mapping[str, str]) -> str:
-    """Return a failure as text: "rank 1: ValueError: bad batch" or "rank 1: ended by SIGKILL"."""
+    """Return a failure as text: "rank 1: ValueError: bad batch" or "rank 1: ended by SIGKILL".
+
+    Of ranks that fail within its 0.1 s, torchrun names the lowest one, which may only have lost
+    its connection to another failed rank; `newest` may have the traceback of that rank.
+    """
     death = blame.process_death(exit_code, None)
     if death.signal:
         return f"rank {rank}: ended by {death.signal}"
-    return f"rank {rank}: {newest.get(rank) or f'exit code {exit_code}'}"
+    if not blame.echoes(newest.get(rank, "")):
+        return f"rank {rank}: {newest.get(rank) or f'exit code {exit_code}'}"
+    for other, text in newest.items():
+        if not blame.echoes(text):
+            return f"rank {other}: {text}"
+    return f"another rank, which torchrun does not name: rank {rank} lost its connection to it"

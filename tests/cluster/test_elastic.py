@@ -159,7 +159,7 @@ def test_a_script_that_fails_has_its_exit_code(tmp_path, capfd):
 
 
 FAILS_TWICE = """
-import os, signal, sys, torch.distributed as dist
+import os, signal, sys, time, torch.distributed as dist
 dist.init_process_group("gloo")
 attempt = int(os.environ["TORCHELASTIC_RESTART_COUNT"])
 dist.barrier()
@@ -168,7 +168,10 @@ if dist.get_rank() == 1 and attempt < 2:
         os.kill(os.getpid(), signal.SIGKILL)
     raise ValueError("bad batch 7")
 print("x\\n" * 2000 if attempt == 0 else "", flush=True)
-dist.barrier()
+try:
+    dist.barrier()
+except RuntimeError:  # rank 0 lives on, so that torchrun cannot take it for the first failed rank
+    time.sleep(600)
 if dist.get_rank() == 0 and sys.argv[1] == "fails":
     sys.exit(3)
 dist.destroy_process_group()
@@ -184,6 +187,25 @@ def test_the_restarts_and_their_reasons_are_said(tmp_path, capfd, how, code):
     said = f"exit code {code}, after 2 restarts ({'; '.join(run.restarts)})"
     assert str(run) == said
     assert capfd.readouterr().out.endswith(f"torchrun ended with {said}.\n")
+
+
+LOST = "RuntimeError: [pair.cc:537] Read error [127.0.0.1]:35516: Connection reset by peer."
+
+
+@pytest.mark.parametrize(
+    ("code", "newest", "says"),
+    [
+        (1, {"0": LOST, "1": "ValueError: bad batch"}, "rank 1: ValueError: bad batch"),
+        (1, {"0": LOST, "1": LOST, "2": "KeyError: 7"}, "rank 2: KeyError: 7"),
+        (1, {"0": "KeyError: 7", "1": "ValueError: bad batch"}, "rank 0: KeyError: 7"),
+        (1, {"0": LOST}, "another rank, which torchrun does not name: rank 0 lost its "),
+        (1, {"1": "ValueError: bad batch"}, "rank 0: exit code 1"),
+        (-9, {"1": "ValueError: bad batch"}, "rank 0: ended by SIGKILL"),
+    ],
+)
+def test_a_rank_that_lost_its_connection_is_not_to_blame(code, newest, says):
+    """Rank 1 was killed, rank 0 failed 0.1 s later, and the restart was rank 0's fault."""
+    assert elastic._failure(code, "0", newest).startswith(says)
 
 
 def test_no_script():
