@@ -14,7 +14,7 @@ PIP := PYTHONUNBUFFERED=1 $(BIN)/python -m pip install --disable-pip-version-che
 # Hundreds of processes import the kit in a test run: they should find it compiled.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: lab test quick touched versions release docs slides bench lint perfetto actionlint
+.PHONY: lab test quick touched versions release changes docs slides bench lint perfetto actionlint
 lab: $(LAB)
 	@$(BIN)/ddpkit lab --copy my_labs --opened
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/jupyter lab $(AS_ROOT) --ServerApp.root_dir=my_labs --LabApp.default_url=/lab/tree/start.ipynb $(ARGS)
@@ -32,6 +32,8 @@ versions: $(READY) # not in .ci/run, whose fresh clone would download 2 GB or mo
 release: $(READY)
 	$(BIN)/ddpkit release $(ARGS)
 	$(BIN)/python docs/pictures.py
+changes: $(READY)
+	@$(BIN)/towncrier build --draft --version next $(ARGS) 2>/dev/null
 docs: $(READY)
 	@$(BIN)/python -c "import furo, myst_nb" 2>/dev/null || $(PIP) -q -e '.[docs]'
 	$(BIN)/python -m sphinx -W -n -q -c docs -d docs/_build/doctrees . docs/_build/html $(ARGS)

@@ -20,7 +20,8 @@ ROOT = Path(__file__).parents[1]
 VERSION = "ddpkit/__init__.py"
 CITATION = "CITATION.cff"
 CHANGELOG = "CHANGELOG.md"
-UNRELEASED = "## [Unreleased]\n"
+CHANGES = "changes"
+TOWNCRIER = (sys.executable, "-m", "towncrier", "build", "--yes")
 PYTHON = sys.executable
 
 
@@ -58,11 +59,10 @@ def write_the_version(version: str) -> None:
 
 
 def close_the_changelog(version: str) -> None:
-    text = _read(CHANGELOG)
-    if not notes(text, "Unreleased"):
-        raise Failed(f"{CHANGELOG} has no entries under [Unreleased].")
-    head = f"{UNRELEASED}\n## [{version}] - {datetime.date.today()}\n"
-    _write(CHANGELOG, text.replace(UNRELEASED, head, 1))
+    """Put the files of changes/ into the changelog, and remove them."""
+    if not any((ROOT / CHANGES).glob("*.md")):
+        raise Failed(f"{CHANGES}/ has no file: no change was described.")
+    call(*TOWNCRIER, "--version", version, "--date", str(datetime.date.today()))
 
 
 def compare_generated_files(version: str) -> None:
@@ -137,7 +137,7 @@ def main(version: str, only_notes: bool) -> None:
             step(version)
         except Failed as error:
             if number > 1:
-                call("git", "checkout", "-q", "--", VERSION, CITATION, CHANGELOG)
+                call("git", "reset", "-q", "--hard")  # the first step found no uncommitted change
             raise click.ClickException(f"{error} Nothing is released.") from error
     click.echo(f"Done. To publish: git push --follow-tags, and upload dist/*{version}*.")
 

