@@ -14,10 +14,8 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.utils.checkpoint import checkpoint
 
+from benchmarks._kernels import Operations
 from ddpkit.rank.emulation.machine import current
-
-# An operation's kind, dtype, FLOPs and bytes, and the number of such operations.
-Operations = Counter[tuple[str, str, int, int]]
 
 
 @dataclass(frozen=True)

@@ -2,17 +2,21 @@
 
     python -m benchmarks.published [--rows FILE] [--only TEXT] [--fit]
 
-Reads published steps (FILE has the columns of benchmarks/published_steps.csv), counts the
-operations of a micro-batch and of an optimizer step on a rank without values, and prices them on
-the kit's machine for the row's GPU. Prints a line for each row, which ends in predicted ÷
-published, and a summary for each GPU.
+Reads published steps, and predicts them on the kit's machine for the row's GPU. Prints a line for
+each row, which ends in predicted ÷ published, and a summary for each GPU. The columns of FILE
+decide how a row is predicted:
 
-The predicted time is the device's compute alone: no launches, no queue and no network. The
-machines' shares are fitted to rows of this kind (docs/emulation.md, "Named machines"), so for these
-rows the ratios show the quality of the fit, and for other rows the error of a prediction. `--fit`
-fits the three shares again, on the rows that are read.
+published_steps.csv          the operations of a micro-batch and of an optimizer step are counted on
+                             a rank without values, and priced
+published_megatron_2021.csv  formulas (benchmarks/_megatron.py): kernels, collectives, pipeline; a
+published_nemo.csv           second or two
 
-Only MPT in bfloat16 is counted; other rows are named and left out.
+For the first file, the predicted time is the device's compute alone: no launches, no queue and no
+network. The machines' shares are fitted to rows of this kind (docs/emulation.md, "Named machines"),
+so for these rows the ratios show the quality of the fit, and for other rows the error of a
+prediction. `--fit` fits the three shares again, on the rows that are read.
+
+Nothing is fitted on the other two. Rows of models that are not counted are named and left out.
 """
 
 from __future__ import annotations
@@ -26,7 +30,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from benchmarks._mpt import Operations, Sizes, operations
+from benchmarks import _megatron
+from benchmarks._kernels import Operations, seconds
+from benchmarks._mpt import Sizes, operations
 from ddpkit import Cluster
 from ddpkit.machine import KindCost, MachineModel
 
@@ -55,39 +61,35 @@ def read(path: Path) -> tuple[list[Row], list[str]]:
     """Return the rows that can be counted, and the names of all other rows with the reason."""
     found: list[Row] = []
     others: list[str] = []
-    with path.open(encoding="utf-8") as file:
-        for row in csv.DictReader(line for line in file if not line.startswith("#")):
-            name = (
-                f"{row['model']}, {row['gpus']} x {row['gpu']}, {row['sequence']} tokens x "
-                f"{row['micro_batch']} x {row['grad_accumulation']}"
-            )
-            if not row["model"].startswith("MPT"):
-                others.append(f"{name}: its model is not here")
-            elif "bf16" not in row["precision"]:
-                others.append(f"{name}: {row['precision']} is not counted")
-            elif row["gpu"] not in MACHINES:
-                others.append(f"{name}: ddpkit has no machine for it")
-            else:
-                columns = ("d_model", "heads", "layers", "ffn", "vocab", "sequence", "micro_batch")
-                sizes = Sizes(*(int(row[c]) for c in columns), row["checkpointing"] == "full")
-                passes, gpus = int(row["grad_accumulation"]), int(row["gpus"])
-                found.append(Row(name, row["gpu"], sizes, passes, gpus, float(row["s_per_step"])))
+    for row in table(path):
+        name = (
+            f"{row['model']}, {row['gpus']} x {row['gpu']}, {row['sequence']} tokens x "
+            f"{row['micro_batch']} x {row['grad_accumulation']}"
+        )
+        if not row["model"].startswith("MPT"):
+            others.append(f"{name}: its model is not here")
+        elif "bf16" not in row["precision"]:
+            others.append(f"{name}: {row['precision']} is not counted")
+        elif row["gpu"] not in MACHINES:
+            others.append(f"{name}: ddpkit has no machine for it")
+        else:
+            columns = ("d_model", "heads", "layers", "ffn", "vocab", "sequence", "micro_batch")
+            sizes = Sizes(*(int(row[c]) for c in columns), row["checkpointing"] == "full")
+            passes, gpus = int(row["grad_accumulation"]), int(row["gpus"])
+            found.append(Row(name, row["gpu"], sizes, passes, gpus, float(row["s_per_step"])))
     return found, others
+
+
+def table(path: Path) -> list[dict[str, str]]:
+    """Return the rows of a file, without its comments."""
+    with path.open(encoding="utf-8") as file:
+        return list(csv.DictReader(line for line in file if not line.startswith("#")))
 
 
 def predicted(row: Row, counted: tuple[Operations, Operations], machine: MachineModel) -> float:
     """Return the seconds of a step: the micro-batches, and the optimizer on a GPU's part."""
     micro_batch, update = counted
     return row.passes * seconds(micro_batch, machine) + seconds(update, machine, SHARDS / row.gpus)
-
-
-def seconds(counted: Operations, machine: MachineModel, of_bytes: float = 1.0) -> float:
-    """Return the device's seconds of operations; `of_bytes` scales the bytes of each operation."""
-    total = 0
-    for (kind, dtype, flops, moved), times in counted.items():
-        _, device_ns = machine.host_and_device_ns(kind, flops, round(moved * of_bytes), dtype)
-        total += times * device_ns
-    return total / 1e9
 
 
 def fitted(
@@ -140,6 +142,31 @@ def main() -> None:
     parser.add_argument("--only", default="", help="rows whose line has this text")
     parser.add_argument("--fit", action="store_true", help="fit the three shares again")
     asked = parser.parse_args()
+    columns = table(asked.rows)[0].keys()
+    if "parameters_1e9" in columns:
+        others = _by_formulas(_megatron.gpt(table(asked.rows)), asked.only)
+    elif "release" in columns:
+        steps, others = _megatron.llama(table(asked.rows))
+        _by_formulas(steps, asked.only)
+    else:
+        others = _by_counting(asked)
+    for other in others:
+        print(f"left out: {other}")
+
+
+def _by_formulas(steps: Sequence[_megatron.Step], only: str) -> list[str]:
+    steps = [step for step in steps if only in step.name]
+    for step in steps:
+        print(_line(step.name, step.predicted, step.published))
+    by_gpu: dict[str, list[float]] = defaultdict(list)
+    for step in steps:
+        by_gpu[step.gpu].append(step.predicted / step.published)
+    for gpu, ratios in (by_gpu | {"all": list(itertools.chain(*by_gpu.values()))}).items():
+        print(f"{gpu}: {summary(ratios)}")
+    return []
+
+
+def _by_counting(asked: argparse.Namespace) -> list[str]:
     rows, others = read(asked.rows)
     rows = [row for row in rows if asked.only in row.name]
     by_gpu: dict[str, list[Row]] = defaultdict(list)
@@ -149,11 +176,7 @@ def main() -> None:
         by_gpu[row.gpu].append(row)
         machine = MachineModel.parse(MACHINES[row.gpu])
         step = predicted(row, known[row.sizes], machine)
-        print(
-            f"{row.name}: predicted {step:.3f} s, published {row.seconds:.3f} s, "
-            f"{step / row.seconds:.3f}",
-            flush=True,
-        )
+        print(_line(row.name, step, row.seconds), flush=True)
     print(f"\nCompute alone, on {asked.rows}:")
     everything: list[float] = []
     for gpu, mine in by_gpu.items():
@@ -167,8 +190,11 @@ def main() -> None:
             print(f"{gpu} fitted on these rows, {_shares(machine)}: {summary(ratios)}", flush=True)
     if everything:
         print(f"all: {summary(everything)}")
-    for other in others:
-        print(f"left out: {other}")
+    return others
+
+
+def _line(name: str, step: float, measured: float) -> str:
+    return f"{name}: predicted {step:.3f} s, published {measured:.3f} s, {step / measured:.3f}"
 
 
 def _shares(machine: MachineModel) -> str:
