@@ -8,6 +8,7 @@ the bandwidths of docs/emulation.md ("Networks by name"); nothing is fitted on r
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
@@ -37,7 +38,7 @@ class Step:
 # -- Table 1 of 2021: GPT in float16, attention with a matrix of scores, blocks recomputed
 
 # Megatron-LM, examples/sc21/run_table_1.sh, by 10^9 parameters: micro-batch, parts of a stage in
-# the interleaved pipeline, and True if the gradients' all-reduce overlaps the backward (torch's DDP).
+# the interleaved pipeline, and True if the gradients' all-reduce overlaps the backward.
 RUNS = {
     1.7: (16, 1, True),
     3.6: (16, 1, True),
@@ -72,9 +73,8 @@ def _gpt_step(row: Mapping[str, str], machine: MachineModel) -> Step:
     hidden = 2 * tokens * width  # bytes of a micro-batch's activations
     all_reduce = 2 * (slices - 1) / slices * hidden / SYSTEMS["A100"][1]
     block = seconds(forward + forward + backward, machine) + 6 * all_reduce
-    # With stages, one stage has the head; the loss of time is spread over the interleaved parts.
-    head = seconds(gpt_head(tokens, width, slices), machine) / (1 if stages == 1 else 2)
-    stage = layers / stages * block + head
+    # The last stage has the head, and the pipeline goes at the pace of the slowest stage.
+    stage = layers / stages * block + seconds(gpt_head(tokens, width, slices), machine)
     if stages > 1:
         stage += 2 * parts * hidden / slices / BETWEEN  # each slice sends its part
     held = size * 1e9 / (slices * stages)
@@ -185,13 +185,15 @@ def _llama_step(row: Mapping[str, str], name: str) -> Step:
     replicas = gpus // (slices * stages * rings)
     passes, tokens = batch // replicas // micro_batch, micro_batch * length // rings
 
-    # Megatron's sequence parallelism: a gather and a reduce-scatter for each of two layers, and the
-    # same again in the backward. Nothing of them is taken to be hidden.
+    # Sequence parallelism: a gather and a reduce-scatter for each of two layers, and the
+    # same again in the backward. No part of the time of these collectives counts as hidden.
     moved = 8 * (slices - 1) / slices * 2 * tokens * model.width
     precision = row["precision"]
     block = seconds(llama_block(model, tokens, length, slices, precision), machine) + moved / inside
+    # The slowest stage has the head too, unless the layers leave a place for it (126 on 8 stages).
     head = seconds(llama_head(model, tokens, slices), machine)
-    stage = model.layers / stages * block + (head if stages == 1 else 0)
+    whole = math.ceil(model.layers / stages)
+    stage = whole * block if model.layers % stages else whole * block + head
     weights = sum(rows * columns for rows, columns in linears(model, slices))
     held = (model.layers * weights + model.vocabulary * model.width / slices) / stages
     once = held * PRECISIONS[precision][2] + held * SHARDED / (
