@@ -2,11 +2,11 @@
 
     python -m benchmarks.real_sizes [--markdown] [--models 8B 8B-alike 1.3B 2x2x2 70B]
 
-Prints, for each model, the emulated step and its tokens per second, the highest memory of a rank,
-the real seconds of the run, and the memory of this computer that a rank took. Then it prints the
-parameters, gradients and optimizer state that a rank of FSDP2 holds after a step, divided by the
-hand count of 12 bytes for each parameter and rank; and the microseconds of this computer for an
-operation that is counted and not computed.
+Prints, for each model, the emulated step and its tokens per second, the highest memory of a rank
+(allocated, and reserved by torch's caching allocator), the real seconds of the run, and the memory
+of this computer that a rank took. Then it prints the parameters, gradients and optimizer state that
+a rank of FSDP2 holds after a step, divided by the hand count of 12 bytes for each parameter and
+rank; and the microseconds of this computer for an operation that is counted and not computed.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from typing import Any
 
 from benchmarks._report import as_markdown, as_text, machine
 from ddpkit import Cluster
+from ddpkit.rank.emulation.machine import current
 from docs import llama
 
 RANKS = 8
@@ -45,7 +46,7 @@ def meshed() -> dict[str, Any]:
     """Train the model of 1.3 billion parameters on replicas, stages and slices."""
     before = _resident()
     ends = llama.train_meshed("1.3B", 8, 2048, 4)
-    return {"ends": ends, "grew": _resident() - before}
+    return {"ends": ends, "grew": _resident() - before, **_reserved()}
 
 
 def ddp() -> dict[str, Any]:
@@ -74,7 +75,14 @@ def _told(make: Callable[[], Any], *batch: int, **how: Any) -> dict[str, Any]:
         (each.to_local() if hasattr(each, "to_local") else each).numel()
         for each in model.parameters()
     )
-    return {"ends": ends, "grew": _resident() - before, "parameters": own}
+    return {"ends": ends, "grew": _resident() - before, "parameters": own, **_reserved()}
+
+
+def _reserved() -> dict[str, int]:
+    rank = current()
+    assert rank is not None
+    assert rank.memory is not None
+    return {"reserved": rank.memory.allocator().most_reserved}
 
 
 def _resident() -> int:
@@ -130,6 +138,7 @@ def main() -> None:
                 f"{step:.3f} s",
                 f"{tokens / step:,.0f}",
                 f"{max(level.total for level in levels) / 2**30:.1f} GiB",
+                f"{run.results[0]['reserved'] / 2**30:.1f} GiB",
                 f"{held / (12 * own):.6f}" if own else "",
                 f"{seconds:.0f} s",
                 f"{max(result['grew'] for result in run.results) / 1e6:.0f} MB",
@@ -142,7 +151,8 @@ def main() -> None:
             "ranks that run",
             "step",
             "tokens/s of a rank",
-            "highest memory",
+            "allocated",
+            "reserved",
             "held ÷ 12 bytes",
         ),
         *("this computer: time", "memory of a rank"),

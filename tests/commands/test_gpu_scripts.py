@@ -65,6 +65,10 @@ def test_torchscript_knows_what_is_stood_in_for() -> None:
     assert on(1, "scripted.py").traffic.collectives(0)["broadcast"].times > 0
 
 
+def test_torchs_allocator_reserves_segments_and_has_a_snapshot(tmp_path: Path) -> None:
+    ran("-n", "1", "--machine", "A100", SCRIPTS / "reserved.py", cwd=tmp_path)
+
+
 def test_what_scripts_ask_of_autocast_memory_and_fsdp() -> None:
     run = on(2, "gpu_words.py", machine="A100", link="100 Gbit/s, 5 us")
     assert run.traffic.collectives(0)["all_gather"].times > 0

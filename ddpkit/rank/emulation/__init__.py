@@ -1,5 +1,6 @@
 """A rank's emulated machine: its clock, and the user's code's view of the machine.
 
+allocator  torch's caching allocator of CUDA memory: segments, blocks, a snapshot
 backward  backward passes of the main thread, with the waits of DDP's reducer in C++
 capability  operations for which a modelled GPU is too old
 carried  tensors that gloo may still carry while the host of a device goes on

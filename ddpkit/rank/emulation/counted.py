@@ -259,6 +259,7 @@ class Counted:
         self.places: Places | None = None
         if device is not None:
             device.meter = self.meter
+            self.memory.stream = lambda: getattr(device.queues.current, "number", 0)
         self._modes: list[Counting] = []
 
     def tell_places(self, device: Device) -> Places:

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import groupby, islice
 
+import torch
+
+from ddpkit import torch_private
 from ddpkit.protocol.raised import MemoryFull
+from ddpkit.rank.emulation.allocator import Block, CachingAllocator, NoRoom
 from ddpkit.text import size
+from ddpkit.trace import MemoryLevel
 
 DEVICE, HOST, PINNED, UNDECIDED = "device", "host", "pinned", ""  # places of a storage
 
@@ -19,6 +26,9 @@ class Held:
     ref: object = None
     collected_ns: int | None = None  # the end of the wait for an operation that carried the storage
     place: str = UNDECIDED  # on a machine with a device; may be decided after the first use
+    stream: int = 0  # the current stream when the storage was made
+    block: Block | None = None  # in torch's allocator, as far as `Reserved` has followed
+    followed: int = 0  # bytes, likewise
 
 
 @dataclass(slots=True)
@@ -40,6 +50,61 @@ class BytesInUse:
             self.full_by, self.full_with = by, self.live
 
 
+def levels(changes: Iterable[tuple[int, Held, int]], parts: dict[str, int]) -> list[MemoryLevel]:
+    """Return the bytes by kind after each ns with changes; `parts` has the bytes before.
+
+    If the bytes change several times at one ns, the list has the highest and then the last level.
+    """
+    found = list[MemoryLevel]()
+    for ns, of_moment in groupby(changes, key=lambda change: change[0]):
+        highest: MemoryLevel | None = None
+        for _, held, by in of_moment:
+            parts[held.kind] += by
+            last = MemoryLevel(ns, tuple(parts.values()))
+            if by > 0 and (highest is None or last.total > highest.total):
+                highest = last
+        if highest is not None and highest.total > last.total:
+            found.append(highest)
+        found.append(last)
+    return found
+
+
+class Reserved:
+    """torch's caching allocator of a rank, which follows the changes of the rank's storages.
+
+    The allocator follows only when somebody asks, because most programs never ask.
+    """
+
+    def __init__(self, limit: int | None) -> None:
+        self.allocator = CachingAllocator(limit)
+        self._done = 0  # changes that the allocator has followed
+
+    def follow(self, changes: Sequence[tuple[object, Held, int]]) -> None:
+        """Make the requests of further changes; `changes` begins with the changes known so far."""
+        allocator = self.allocator
+        for _, held, by in islice(changes, self._done, None):
+            if held.place in (HOST, PINNED):
+                continue
+            if held.block is not None:
+                allocator.free(held.block)
+                held.block = None
+            held.followed += by
+            if held.followed > 0:
+                held.block = self._malloc(held)
+        self._done = len(changes)
+
+    def _malloc(self, held: Held) -> Block:
+        try:
+            return self.allocator.malloc(held.followed, held.stream)
+        except NoRoom:  # the run goes on, as long as the requested bytes fit
+            self.allocator.limit = None
+            return self.allocator.malloc(held.followed, held.stream)
+
+    def forget(self, count: int) -> None:
+        """Record that the first `count` changes are not kept any more."""
+        self._done -= count
+
+
 def full_text(full: MemoryFull, *, of_host: bool) -> str:
     """Return the text of the error for a full memory."""
     alive = ", ".join(f"{kind} {size(nbytes)}" for kind, nbytes in full.alive.items())
@@ -56,3 +121,10 @@ def full_text(full: MemoryFull, *, of_host: bool) -> str:
         f"hold: {alive}. A smaller batch or checkpointing holds fewer activations; sharding "
         "divides parameters, gradients and optimizer state among ranks."
     )
+
+
+def dense_parts(tensor: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """Return a dense tensor, or the indices and values of a sparse one."""
+    if tensor.layout is torch.sparse_coo:
+        return torch_private.sparse_parts(tensor)
+    return (tensor,) if tensor.layout is torch.strided else ()

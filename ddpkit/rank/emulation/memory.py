@@ -20,7 +20,6 @@ import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
-from itertools import groupby
 
 import torch
 from torch.nn.modules.module import (
@@ -35,8 +34,19 @@ from torch.optim.optimizer import (
 from ddpkit import torch_private
 from ddpkit.machine import MachineModel
 from ddpkit.protocol.raised import MemoryFull
+from ddpkit.rank.emulation.allocator import CachingAllocator
 from ddpkit.rank.emulation.clock import Clocks
-from ddpkit.rank.emulation.held import DEVICE, HOST, UNDECIDED, BytesInUse, Held, full_text
+from ddpkit.rank.emulation.held import (
+    DEVICE,
+    HOST,
+    UNDECIDED,
+    BytesInUse,
+    Held,
+    Reserved,
+    dense_parts,
+    full_text,
+    levels,
+)
 from ddpkit.rank.record.clock import Moment
 from ddpkit.trace import MEMORY_KINDS, MemoryLevel
 
@@ -51,6 +61,8 @@ class Memory:
         self._clocks, self._rank, self._model = clocks, rank, model
         self._device = BytesInUse(model.memory)  # holds all storages, unless `apart`
         self._host = BytesInUse(None if model.host is None else model.host.memory)
+        self._reserved = Reserved(model.memory)
+        self.stream: Callable[[], int] = int  # returns the number of the current stream
         self.apart = False  # True if the host's memory counts separately, in `_host`
         self._held: dict[int, Held] = {}  # address of a storage -> the storage
         self._changes: list[tuple[Moment, Held, int]] = []
@@ -80,9 +92,16 @@ class Memory:
         """The maximum of the bytes in use in the host's memory, if counted separately."""
         return self._host.most
 
+    def allocator(self) -> CachingAllocator:
+        """Return torch's caching allocator after all requests so far."""
+        with self._lock:
+            self._reserved.follow(self._changes)
+            return self._reserved.allocator
+
     def forget_most(self) -> None:
-        """Reset the maximum to the bytes in use now."""
+        """Reset the maximum to the bytes in use now, and that of the reserved bytes likewise."""
         self._device.most = self._device.live
+        self._reserved.allocator.most_reserved = self.allocator().reserved
 
     def tell_apart(self) -> None:
         """Count the host's storages separately from now on, including all that already exist."""
@@ -172,6 +191,8 @@ class Memory:
     def _change(self, held: Held, by: int, at: int | None = None) -> None:
         """Record that a storage has grown or shrunk by `by` bytes."""
         with self._lock:
+            if not held.nbytes:
+                held.stream = self.stream()
             held.nbytes += by
             self._room(held).change(by)
             if by:
@@ -193,6 +214,8 @@ class Memory:
 
     def _forget(self) -> None:
         """Replace the oldest changes by their sums, to save memory."""
+        self.allocator()
+        self._reserved.forget(MANY)
         for _, held, by in self._changes[:MANY]:
             if self._room(held) is self._device:
                 self._base[held.kind] += by
@@ -276,7 +299,7 @@ class Memory:
             gradient = None if parameter is None else parameter.grad
             if gradient is None:
                 continue
-            for part in _dense_parts(torch_private.local_part(gradient)):
+            for part in dense_parts(torch_private.local_part(gradient)):
                 whole = part.untyped_storage().nbytes() == part.numel() * part.element_size()
                 self._note(part, "gradients", over=("activations", "buckets")[: 1 + whole])
 
@@ -356,8 +379,7 @@ class Memory:
     def levels(self, read: Read) -> list[MemoryLevel]:
         """Return the bytes in use from each moment on; `read` converts a moment to ns.
 
-        If the bytes change several times at one moment, the list has the highest and then the last
-        level of this moment. Storages can be made and freed while no time passes.
+        Storages can be made and freed while no time passes, so a moment may have two levels.
         """
         with self._lock:
             changes = sorted(
@@ -368,18 +390,7 @@ class Memory:
                 ),
                 key=lambda change: change[0],
             )
-        parts, found = dict(self._base), list[MemoryLevel]()
-        for ns, of_moment in groupby(changes, key=lambda change: change[0]):
-            highest: MemoryLevel | None = None
-            for _, held, by in of_moment:
-                parts[held.kind] += by
-                last = MemoryLevel(ns, tuple(parts.values()))
-                if by > 0 and (highest is None or last.total > highest.total):
-                    highest = last
-            if highest is not None and highest.total > last.total:
-                found.append(highest)
-            found.append(last)
-        return found
+        return levels(changes, dict(self._base))
 
 
 def _tensors(values: Iterable[object]) -> Iterator[torch.Tensor]:
@@ -388,10 +399,3 @@ def _tensors(values: Iterable[object]) -> Iterator[torch.Tensor]:
             yield value
         elif isinstance(value, list | tuple):
             yield from _tensors(value)
-
-
-def _dense_parts(tensor: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    """Return a dense tensor, or the indices and values of a sparse one."""
-    if tensor.layout is torch.sparse_coo:
-        return torch_private.sparse_parts(tensor)
-    return (tensor,) if tensor.layout is torch.strided else ()

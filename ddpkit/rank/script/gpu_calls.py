@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import pickle
 import sys
 import types
 from collections.abc import Callable
@@ -137,11 +138,16 @@ def _random_numbers(cuda: Any, count: int) -> None:
 def _tools(gpus: Gpus, cuda: Any) -> None:
     """Make tools that measure a GPU, or change its settings, do nothing."""
 
-    def no_snapshot(*_: object, **__: object) -> dict[str, list[object]]:
-        gpus.say_once(
-            "no snapshot of a GPU's memory: --html shows the memory of a modelled machine"
-        )
-        return {"segments": [], "device_traces": []}
+    def snapshot(*_: object, **__: object) -> dict[str, object]:
+        emulated = machine.current()
+        if emulated is None or emulated.memory is None:
+            gpus.say_once("an empty snapshot of a GPU's memory: `--machine` models the memory")
+            return {"segments": [], "device_traces": []}
+        return {"segments": emulated.memory.allocator().snapshot(), "device_traces": [[]]}
+
+    def dump_snapshot(filename: str = "dump_snapshot.pickle", *_: object, **__: object) -> None:
+        with open(filename, "wb") as file:
+            pickle.dump(snapshot(), file)
 
     def profiles(*_: object, **__: object) -> int:
         return 0
@@ -153,9 +159,8 @@ def _tools(gpus: Gpus, cuda: Any) -> None:
     )
     for home in (cuda, cuda.profiler):
         home.cudart, home.check_error = lambda: runtime, lambda res: None
-    cuda.memory_snapshot = lambda *_, **__: no_snapshot()["segments"]
-    for name in ("_snapshot", "_dump_snapshot"):
-        setattr(cuda.memory, name, no_snapshot)
+    cuda.memory_snapshot = lambda *_, **__: snapshot()["segments"]
+    cuda.memory._snapshot, cuda.memory._dump_snapshot = snapshot, dump_snapshot
     cuda.get_allocator_backend = lambda: "native"
     cuda.get_sync_debug_mode = lambda: 0
     cuda.graph_pool_handle = lambda: (0, 0)

@@ -19,6 +19,7 @@ import torch.distributed as dist
 from ddpkit import torch_private
 from ddpkit.rank.callers import is_torchs
 from ddpkit.rank.emulation import machine, streams
+from ddpkit.rank.emulation.allocator import CachingAllocator
 from ddpkit.rank.record.recorder import moment_ns
 from ddpkit.rank.script import homes, typed_tensors
 from ddpkit.rank.script.gpu_calls import stand_in_for_calls
@@ -142,14 +143,19 @@ def stand_in(gpus: Gpus, count: int) -> None:
         ("device_count", count),
         ("current_accelerator", torch.device("cuda")),
         ("synchronize", None),
-        ("empty_cache", None),
         ("empty_host_cache", None),
         ("reset_accumulated_memory_stats", None),
         ("current_stream", CpuStream()),
         ("set_stream", None),
     ):
         seen.tell(torch.accelerator, name, _always(value))
-    for name in ("memory_stats", *IN_USE, *(f"max_{use}" for use in IN_USE), RESETS[0]):
+    for name in (
+        "memory_stats",
+        "empty_cache",
+        *IN_USE,
+        *(f"max_{use}" for use in IN_USE),
+        RESETS[0],
+    ):
         seen.tell(torch.accelerator, name, found[name])
     seen.tell(torch.cuda.memory, torch_private.MEMORY_HISTORY, _always(None))
     seen.tell(dist, "is_nccl_available", _always(True))
@@ -228,25 +234,30 @@ def _of_a_modelled_machine() -> dict[str, Callable[..., object]]:
     memory = None if emulated is None else emulated.memory
     if memory is None:
         return {}
-    limit, name = memory.model.memory or 0, memory.model.name
+    limit, name, allocator = memory.model.memory or 0, memory.model.name, memory.allocator
     title = f"{name}, emulated by ddpkit run"
     return {
         "get_device_name": _always(title),
         "get_device_properties": _always(properties(name, limit, title)),
         "mem_get_info": lambda *_, **__: (max(0, limit - memory.live), limit),
-        **{name: lambda *_, **__: memory.live for name in (*IN_USE, "device_memory_used")},
-        **{f"max_{name}": lambda *_, **__: memory.most for name in IN_USE},
+        **dict.fromkeys((*IN_USE[:1], "device_memory_used"), lambda *_, **__: memory.live),
+        **dict.fromkeys(IN_USE[1:], lambda *_, **__: allocator().reserved),
+        f"max_{IN_USE[0]}": lambda *_, **__: memory.most,
+        **{f"max_{name}": lambda *_, **__: allocator().most_reserved for name in IN_USE[1:]},
         **dict.fromkeys(RESETS, lambda *_, **__: memory.forget_most()),
-        "memory_stats": lambda *_, **__: _stats(memory.live, memory.most),
+        "memory_stats": lambda *_, **__: _stats(memory.live, memory.most, allocator()),
+        "empty_cache": lambda *_, **__: allocator().empty_cache(),
     }
 
 
-def _stats(live: int, most: int) -> dict[str, int]:
+def _stats(live: int, most: int, allocator: CachingAllocator | None = None) -> dict[str, int]:
     """Return the result of `torch.cuda.memory_stats`: only the fields that scripts read."""
-    stats = {"num_alloc_retries": 0, "num_ooms": 0}
-    for kind in ("allocated", "active", "reserved", "requested"):
+    allocator = allocator or CachingAllocator()
+    stats = {"num_alloc_retries": allocator.retries, "num_ooms": 0}
+    for kind in ("allocated", "active", "requested"):
         stats |= {f"{kind}_bytes.all.current": live, f"{kind}_bytes.all.peak": most}
-    return stats
+    stats |= {"reserved_bytes.all.current": allocator.reserved}
+    return stats | {"reserved_bytes.all.peak": allocator.most_reserved}
 
 
 def _memory() -> int:
