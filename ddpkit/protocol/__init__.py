@@ -11,7 +11,7 @@ reply        the last message of a rank: its result, spans and notes
 replica      fingerprints of a model, which should be equal on several ranks
 mapped       a file mapped into memory, which other processes read even after its writer's end
 blackbox     a rank's calls and status, in a file that outlives the rank
-past         the start and end of a rank's calls and compute, in a second such file
+past         the start and end of a rank's calls and compute, in a second mapped file
 alike        a job in which only the first ranks run, and the other ranks are copies
 not_computed  the mark of a tensor with values that were not computed
 emulation    messages between ranks and the timekeeper of an emulated cluster

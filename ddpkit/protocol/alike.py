@@ -65,10 +65,10 @@ class Alike:
             )
 
     def first_copy(self, members: Sequence[int]) -> tuple[int, ...]:
-        """Return the ranks of a group that has no running rank, moved down to the first ranks.
+        """Return the group of which a group without running ranks is a copy.
 
-        The ranks are reduced by a multiple of `present`, so that the lowest member is a running
-        rank.
+        The method subtracts the same multiple of `present` from each rank, so that the lowest
+        member becomes a running rank.
         """
         start = min(members) // self.present * self.present
         return tuple(rank - start for rank in members)

@@ -111,7 +111,7 @@ class BlackBox(MappedFile):
 
     def _write_text(self, text: bytes) -> int:
         """Append a text, or overwrite the oldest if the file is full; return the text's number."""
-        if len(self._known_texts) == TEXTS - 1:  # a reader could not trust the oldest text any more
+        if len(self._known_texts) == TEXTS - 1:  # the file will soon overwrite the oldest text
             del self._known_texts[next(iter(self._known_texts))]
         place: int = self._texts
         self._known_texts[text] = place

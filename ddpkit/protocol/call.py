@@ -31,9 +31,10 @@ class Call(NamedTuple):
 
     The number is `seq`. For a collective, `seq` counts the collectives of its group from 1. For a
     message, `seq` counts the messages with the same sender, receiver and tag. `seq` is 0 before the
-    call is made, and for two waits that are no calls of a process group: for keys of a store, and
-    in `new_group`. Both waits have `op` and `where`; in addition a wait for keys has `keys`, and a
-    wait in `new_group` has `group` and `members`.
+    call is made.
+
+    A `Call` with `seq` 0 also stands for a wait outside a process group. A wait for keys of a store
+    has `op`, `where` and `keys`. A wait in `new_group` has `op`, `where`, `group` and `members`.
     """
 
     op: str  # torch.distributed's name of the operation: "all_reduce", "send"
@@ -50,10 +51,10 @@ class Call(NamedTuple):
     reduce: str = ""  # "SUM", "MAX"; "" without a reduction
     members: tuple[int, ...] = ()  # global ranks of the group; may be () for the default group
     seq: int = 0
-    found: bool = False  # True for a recv from any rank, written again once its source is known
+    found: bool = False  # True for a recv from any rank that is written again with its sender
     # the user's name of the group: "tp", a mesh's dimension; "" without a name
     group_desc: str = ""
-    # for an all-to-all in a small group, the sizes of the parts: to each member, from each member
+    # elements that an all_to_all_single sends to, and takes from, each member; () in a large group
     sends: tuple[int, ...] = ()
     takes: tuple[int, ...] = ()
     strides: tuple[int, ...] = ()  # in elements; () for a contiguous or a copied tensor
@@ -73,7 +74,7 @@ class Call(NamedTuple):
 
     @property
     def objects(self) -> int | None:
-        """The length of the list, if the call moves the sizes of a list of objects; else None."""
+        """The number of objects, if the call moves the sizes of a list of objects; else None."""
         is_list = self.via.endswith("_object_list") and self.via != "scatter_object_list"
         return self.shape[0] if is_list and self.dtype == "int64" and self.shape else None
 

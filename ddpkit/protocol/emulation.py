@@ -79,7 +79,7 @@ class DeviceTimes(NamedTuple):
 
 
 class PostedSend(NamedTuple):
-    """A message: a rank has posted a send, or a receive if ``receives``.
+    """A message: a rank has posted a receive if ``receives`` is True, otherwise a send.
 
     ``peer`` is None for a receive from any rank.
     """
@@ -123,12 +123,13 @@ class Withdrawn(NamedTuple):
 class Ask(NamedTuple):
     """A message: an ``actor`` of the rank asks when the operations ``after`` end, and waits.
 
-    An actor is a thread of the rank, or a callback. It waits for the answer, at most until
-    ``limit_ns``. With ``posted``, it asks for the time at which all members had posted the
-    operations, not for the time at which the operations end. With ``store``, it asks for a `TURN`
-    at a store, or for a `CHANGE` of a store, and ``after`` is empty. ``question`` is the number of
-    the question on the rank. A signal's handler may end a wait before the answer comes; by the
-    number the rank can tell this late answer from the answer to a newer question.
+    An actor is a thread of the rank, or a callback. The actor waits for the answer, at most until
+    ``limit_ns``. With ``posted``, the actor asks for the time at which all members had posted the
+    operations, not for the time at which the operations end. With ``store``, the actor asks for a
+    `TURN` at a store, or for a `CHANGE` of a store, and ``after`` is empty.
+
+    ``question`` is the number of the question on the rank. A signal's handler may end a wait before
+    the answer comes. The number tells the rank that such a late answer belongs to an old question.
     """
 
     actor: int
@@ -171,9 +172,9 @@ class Left(NamedTuple):
 class Due(NamedTuple):
     """The answer to an `Ask`: the time at which the operations end.
 
-    ``done_ns`` is None if the operations do not end before the limit. ``done_ns`` may be later than
-    the limit, if this time is already known. ``now_ns`` is the cluster's time, for a rank that
-    stood still and is behind this time.
+    ``done_ns`` is None if the operations do not end before the limit. If the timekeeper already
+    knows a time later than the limit, ``done_ns`` is this time. If the rank stood still and its
+    clock is behind, ``now_ns`` is the cluster's time.
     """
 
     actor: int
@@ -252,14 +253,14 @@ class ClockPage(MappedFile):
         wait; `WAITING` if the thread waits already.
         """
         self._version += 1
-        # Times first: a reader that looks while the thread has lost its core must not see a running
-        # clock together with the CPU time of its previous start.
+        # Write the times before the state. The thread may lose its core between the two writes: a
+        # reader must not see a running clock with the CPU time of an earlier start.
         self._LAYOUT.pack_into(self._memory, 0, self._version, self._memory[8], ns, cpu_ns)
         self._memory[8] = how
 
     @property
     def in_users_code(self) -> bool:
-        """True if the thread runs the user's code: if it stands still, gloo is not the reason."""
+        """True if the thread runs the user's code, and so does not wait for gloo."""
         return self._memory[8] == GOING
 
     @property

@@ -76,7 +76,7 @@ class Past(MappedFile):
         self._numbers.release()
         super().close()
 
-    # The rank's side. Moments that are no numbers are left out.
+    # The rank's side. A moment that is not a number, such as a CUDA event, is not written.
 
     def posted(self, call: int, moment: object) -> None:
         """Write the time of a call's post; `call` is the result of `BlackBox.write_call`."""

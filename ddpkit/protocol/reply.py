@@ -24,7 +24,7 @@ class Reply:
     """The last message of a rank in a run: its spans, and its result or its exception."""
 
     spans: list[Span]
-    dropped: Dropped  # the numbers of spans and steps that a long run no longer holds
+    dropped: Dropped  # the number of spans and steps that the recorder of a long run has dropped
     raised: Raised | None = None  # None if the function returned
     # made by `ship.pack_result`; empty after an exception
     result: Sequence[Part] = field(default_factory=list)
@@ -68,7 +68,7 @@ def _receive(connection: Connection, size: int) -> bytearray:
         return bytearray(connection.recv_bytes())
     descriptor, part = connection.fileno(), bytearray(size)
     view = memoryview(part)
-    # the message's header
+    # skip the header that `Connection.send_bytes` writes before a message
     _read_into(descriptor, memoryview(bytearray(4 if size <= 0x7FFFFFFF else 12)))
     _read_into(descriptor, view)
     return part

@@ -149,7 +149,7 @@ class _TensorPickler(CodePickler):
         # notebook's first run should not wait for the import.
         torch: Any = sys.modules.get("torch")
         if torch is not None and obj is type(torch.distributed.Work):
-            return type, (torch.distributed.Work,)  # pybind11's metaclass, in no module
+            return type, (torch.distributed.Work,)  # no module exports pybind11's metaclass
         obj = torch_private.awaited(obj)  # the bytes may still be on the way
         if torch is None or type(obj) not in (torch.Tensor, torch.nn.Parameter):
             return super().reducer_override(obj)
@@ -158,7 +158,7 @@ class _TensorPickler(CodePickler):
         if is_large(obj):
             return on_meta(obj).__reduce_ex__(5)
         flat = obj.detach().cpu().contiguous().reshape(-1)
-        if flat.stride(0) != 1:  # contiguous() does not copy a tensor of one element or none
+        if flat.stride(0) != 1:  # contiguous() does not copy tensors with at most one element
             flat = flat.clone(memory_format=torch.contiguous_format)
         parameter = type(obj) is torch.nn.Parameter
         details = (obj.dtype, tuple(obj.shape), obj.requires_grad, parameter)
@@ -202,7 +202,7 @@ def _tensor(
 
     if memoryview(buffer).nbytes == 0:
         flat = torch.empty(0, dtype=torch.uint8)
-    elif memoryview(buffer).readonly:  # the buffer is in the pickle
+    elif memoryview(buffer).readonly:  # a small buffer is a part of the pickle
         flat = torch.frombuffer(bytearray(buffer), dtype=torch.uint8)
     else:
         flat = torch.frombuffer(buffer, dtype=torch.uint8)
@@ -239,9 +239,10 @@ def _why_unpicklable(
 
 
 def _of_user(value: object) -> tuple[str, object, list[tuple[str, object]] | None]:
-    """Return the user's function inside an argument: its name, itself, and `_culprit`'s path.
+    """Find the user's function inside an argument; return its name, the function, and a path.
 
-    A check sends a student's answer inside partials and functions of the kit.
+    A check sends a student's answer inside partials and functions of the kit. The path leads from
+    the function to a variable that cannot be pickled, as in `_culprit`.
     """
     chain = _culprit(value, {id(value)}) if _has_code(value) else None
     while chain and not (isinstance(value, types.FunctionType) and _is_users(value)):
