@@ -87,7 +87,7 @@ def _died(
 
 
 def _raised(raised: Mapping[int, Raised], returned: Collection[int]) -> RunFailed:
-    """Return the error for ranks that raised exceptions: the lowest rank's is the cause."""
+    """Return the error for ranks that raised; the exception of the lowest rank is the cause."""
     lowest, same = min(raised), causes.alike(raised)
     first = raised[lowest]
     if first.exit_code is not None:

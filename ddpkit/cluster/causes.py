@@ -12,7 +12,7 @@ from ddpkit.errors import DeadlockCause, MismatchKind
 from ddpkit.protocol.call import Call
 from ddpkit.protocol.raised import Raised
 
-Needs = Mapping[int, Collection[int]]  # waiting rank -> ranks without their part
+Needs = Mapping[int, Collection[int]]  # waiting rank -> ranks that must still make their part
 
 
 def deadlock_cause(

@@ -161,7 +161,7 @@ class Cluster:
             raise ClusterError(str(error)) from None
         self.speeds = speeds_of(speed, world_size, emulated=self.links is not None)
         self.alike = self._alike(alike)
-        self.tells = True  # False leaves out the words after a run: see `cluster.afterwards`
+        self.tells = True  # False: print no texts about a finished run (`cluster.afterwards`)
         self._closed = False
         if job.active():
             here = job.job()
@@ -360,7 +360,7 @@ def _check_call(
     kwargs: dict[str, object],
     world_size: int,
 ) -> None:
-    """Raise an error before the run if otherwise every rank would raise this error."""
+    """Raise an error that every rank would raise, before the ranks are started."""
     if not callable(function):
         raise CallError(
             f"run() takes a function and its arguments, as in run(f, 1, 2), but the first argument "

@@ -166,7 +166,7 @@ def _read(guardian: subprocess.Popen[bytes], show: bool) -> tuple[str, list[str]
         elif show and number == MOST:
             print(f"(More than {MOST} lines: the others are left out.)")
     guardian.stdout.close()
-    guardian.wait()  # before the lifeline ends: an ended command must not count as stopped
+    guardian.wait()  # if the lifeline were closed first, the ended command would count as stopped
     return "".join(lines), failures
 
 

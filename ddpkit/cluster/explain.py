@@ -159,9 +159,9 @@ COUNTED = (
 def _why_groups(making: Mapping[int, Call]) -> str:
     """Return a text about the different groups that ranks make while they wait for each other.
 
-    torch names a group by its number, and the members connect by name. Ranks that make a group of
-    the same members under different numbers have made different numbers of groups before. A group
-    with local synchronization has a hash of the members as its name.
+    torch names a group by its number, and the members connect by name. If two ranks give one group
+    different numbers, these ranks have made different numbers of groups before. A group with local
+    synchronization has a hash of the members as its name.
     """
     if not all(call.group.isdigit() for call in making.values()):
         return _local_groups(making)
@@ -184,9 +184,9 @@ def _why_groups(making: Mapping[int, Call]) -> str:
 def _local_groups(making: Mapping[int, Call]) -> str:
     """Return a text about the ranks that wait in a group's new_group, and the missing members.
 
-    If all members wait in this new_group, gloo has not connected them: gloo numbers the groups of a
-    process (`ProcessGroupGloo::local_id_`), and uses the number in the addresses at which the
-    members connect.
+    All members may wait in this new_group, and none may be missing. Then gloo looks for the members
+    at wrong addresses: each process numbers its gloo groups (`ProcessGroupGloo::local_id_`), the
+    number is a part of the addresses, and the members have different numbers.
     """
     steps = []
     for rank, call in sorted(making.items()):

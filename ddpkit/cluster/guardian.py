@@ -23,7 +23,7 @@ import time
 from pathlib import Path
 
 LINUX = sys.platform.startswith("linux")
-LOOK = 0.1  # seconds between two looks whether the command has ended
+LOOK = 0.1  # seconds between two looks for the command's end
 PATIENCE = 20  # seconds for torchrun to end its ranks, on systems other than Linux
 PR_SET_CHILD_SUBREAPER = 36
 

@@ -19,7 +19,7 @@ _NAMES = ("SIGTERM", "SIGHUP", "SIGQUIT")
 ENDING = [getattr(signal, name) for name in _NAMES if hasattr(signal, name)]
 
 _lock = threading.Lock()
-_holding: dict[int, list[int]] = {}  # the interrupts put off, by thread
+_holding: dict[int, list[int]] = {}  # thread -> its delayed interrupts
 
 
 @contextmanager

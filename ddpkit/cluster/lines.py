@@ -9,10 +9,11 @@ in the branches of an if. So:
   are ignored.
 - A *place* is a line and the number of a DDP model, because the same line reduces the gradients of
   all DDP models.
-- After a failure, a difference counts only if a rank has also called from the place of the other
-  rank: each branch of `if rank == 0` belongs only to some ranks. A call of the user's code that was
-  paired with a call of torch's own code takes precedence over other differences, because under
-  `Join` it is correct that calls of torch's own code are paired from two lines.
+- After a failure, a difference between two ranks counts only if one of these ranks has also called
+  from the other rank's place. The branches of `if rank == 0` never count, because each branch
+  belongs only to some ranks. A call of the user's code that was paired with a call of torch's own
+  code takes precedence over other differences, because under `Join` it is correct that calls of
+  torch's own code are paired from two lines.
 - After a run without an error, the texts of the lines are compared, and a difference counts only in
   one of two patterns. *Swapped*: in consecutive calls, two ranks call from lines with the same
   texts in different orders, and calls from one of these texts are never paired with each other.
@@ -104,7 +105,7 @@ def place(call: Call) -> Place:
 def _stretches(
     kept: Sequence[AtLines], one: int, other: int, said: Callable[[Place], str]
 ) -> list[list[AtLines]]:
-    """Return the runs of consecutive collectives that two ranks call from different lines."""
+    """Return the stretches of consecutive collectives that two ranks call from different lines."""
     found: list[list[AtLines]] = []
     last = -1
     for calls in kept:

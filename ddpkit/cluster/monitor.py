@@ -201,7 +201,7 @@ class Monitor:
         calls[rank] = call
         self._lines.came(rank, call)
         counted = rank, call.group, call.function
-        # A call with objects begins with their sizes, and only the sizes are int64.
+        # A call with objects counts once, by the int64 sizes that torch sends before the objects.
         self._posted[counted] += call.function == call.op or call.dtype == "int64"
         self._nth.setdefault(key, {})[rank] = self._posted[counted]
         first, *others = calls.values()
@@ -244,12 +244,12 @@ class Monitor:
             self._still_since.clear()
         if self._network is not None and self._network.happened != self._happened:
             self._happened = self._network.happened
-            self._still_since.clear()  # the network works out a step for waiting ranks
+            self._still_since.clear()  # the network moves messages for waiting ranks
             return None
         unfinished = [rank for rank in range(len(self._boxes)) if rank not in returned]
         if not unfinished or not all(self._stands_still(rank) for rank in unfinished):
             return None
-        # The time for which all ranks stood still. A status is old if its rank holds the GIL.
+        # Measure the standstill by the oldest status: a rank that holds the GIL writes no new one.
         until = min(self.statuses[rank].wall_ns for rank in unfinished)
         still = until - max(self._still_since[rank].wall_ns for rank in unfinished)
         if still < PATIENCE_NS:

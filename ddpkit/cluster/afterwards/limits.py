@@ -13,7 +13,7 @@ from ddpkit.cluster.phrases import ranks, wrapped
 from ddpkit.trace import Span, Trace, collectives, messages
 
 NS = 1_000_000_000
-GLOO = 1800.0  # gloo's default in seconds, for functions of a notebook, which set no limit
+GLOO = 1800.0  # gloo's default in seconds: a run from a notebook sets no other limit
 
 
 def over_the_limit(trace: Trace, limits: Mapping[int, float]) -> str:

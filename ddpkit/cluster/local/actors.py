@@ -27,7 +27,7 @@ class Actor:
     asks: Ask | None = None
     absent: bool = False  # True if the actor stands still: the timekeeper does not wait for it
     stood_still: bool = False  # True if the actor stood still in the user's code, until its answer
-    found: bool = False  # True if the awaited key is in the store, without a reported change
+    found: bool = False  # True if the actor found its key before a rank reported the change
 
 
 class Actors:

@@ -23,7 +23,7 @@ from ddpkit.protocol.emulation import (
 from ddpkit.simulate.engine.device import COMPUTE, Item
 from ddpkit.simulate.engine.network import Network
 
-LONG = 10  # a kernel or a wait longer than this number of mean waits ends a starved stretch
+LONG = 10  # a starved stretch ends at a kernel or a wait of more than this number of mean waits
 # the least number of launches and the least share of waits in a starved stretch
 LEAST_LAUNCHES, LEAST_SHARE = 10, 0.2
 
@@ -174,8 +174,8 @@ class _Waits:
 def starved(stretches: Iterable[Busy]) -> Iterable[Starved]:
     """Yield the stretches in which the device waits for one launch after another.
 
-    A kernel that starts at its launch, after a gap, has let the device wait for the host. Such
-    kernels form one stretch until a kernel or a gap is far longer than the mean gap.
+    If a kernel starts at its launch, after a gap, the device has waited for the host during the
+    gap. Such kernels form one stretch until a kernel or a gap is far longer than the mean gap.
     """
     waits: _Waits | None = None
     for before, each in pairwise(stretches):

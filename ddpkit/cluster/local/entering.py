@@ -14,8 +14,8 @@ def enter(network: Network, ns: int, rank: int, post: PostedCollective, running:
     """Enter a rank's part of a collective into the network, and the parts of its absent copies.
 
     ``running`` is the number of members that run. In a collective without a root, one part stands
-    for a rank and all its copies. In a collective with a root, each absent rank has its own part.
-    One rank may stand for several ranks, so the collective ends at the same time for all ranks.
+    for a rank and all its copies. In a collective with a root, each absent rank has its own part,
+    and the collective ends at the same time for all ranks.
     """
     members, n = post.members, len(post.members)
     me, some = members.index(rank), running < n

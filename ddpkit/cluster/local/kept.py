@@ -22,7 +22,7 @@ class Pending:
     source: int = UNKNOWN  # the sender of a finished receive
     done_ns: int = UNKNOWN
     then: list[Callable[[int], None]] = field(default_factory=list)  # called with `done_ns`
-    withdrawn: bool = False  # gloo has refused the operation
+    withdrawn: bool = False  # True if gloo has refused the operation
     met_ns: int = UNKNOWN  # when the last member posted, by that member's clock
     then_met: list[Callable[[int], None]] = field(default_factory=list)  # called with `met_ns`
 

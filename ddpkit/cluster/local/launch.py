@@ -52,7 +52,7 @@ SOCKETS_NAME = 107  # largest length in bytes of a Unix socket's name (`sun_path
 SHORT_FOLDER = "/tmp"
 RETRY = 5  # seconds in which a killed forkserver is replaced
 _asked_for_compiler: list[int] = []  # the process id of the forkserver that imports the compiler
-_starting = threading.Lock()  # two functions below change state of the whole process
+_starting = threading.Lock()  # held while a start changes the state of the whole process
 _start_program = multiprocessing.util.spawnv_passfds
 
 

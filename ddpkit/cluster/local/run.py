@@ -111,8 +111,8 @@ class LocalRun:
         self.reads: dict[int, Mapping[tuple[str, int], int]] = {}
         self.timed = ""  # the newest `Reply.timed`
         self.ranks: list[RankProcess] = []
-        self._joined = False  # a rank has joined the default group
-        # a rank imported a part of the compiler that the forkserver could import for all
+        self._joined = False  # True if a rank has joined the default group
+        # True if a rank imported a part of the compiler that the forkserver could import for all
         self._ranks_import = False
         self._served: dict[int, int] = {}  # CPU time of ranks, in ns, at the first bad news
         stack.callback(self.end)
@@ -151,7 +151,7 @@ class LocalRun:
         error = self._watch()
         ended_ns = time.perf_counter_ns()
         for ends in self.ranks:
-            ends.kill()  # first: a rank that prints without end would never let us finish reading
+            ends.kill()  # a rank that prints without end would keep `_read_everything` busy forever
         if self._ranks_import:
             launch.load_more_of_compiler()
         self._read_everything()
@@ -360,7 +360,7 @@ class LocalRun:
         If a rank holds the GIL, its stack is newer than its black box.
         """
         unfinished = [r for r in range(self.request.processes) if r not in self.results]
-        self.monitor.look(self.results)  # before the signal, which ends a system call
+        self.monitor.look(self.results)  # before `ask_where`: its signal may end a rank's wait
         for ends in self.ranks:
             ends.ask_where()
         asked = [ends for rank, ends in enumerate(self.ranks) if rank in unfinished]

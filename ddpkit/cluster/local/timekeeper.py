@@ -181,7 +181,7 @@ class Timekeeper(threading.Thread):
             else:
                 wait = min(LONG, max(SHORT, (now - idle_since) / 4))
                 self._actors.leave_out_who_stands_still(now, [*map(bool, self._unmet)])
-                if seen and self._read(wait):  # time may pass now, before any further wait
+                if seen and self._read(wait):  # messages came: look again at once
                     idle_since, wait = now, 0
 
     # Messages of ranks
@@ -239,11 +239,11 @@ class Timekeeper(threading.Thread):
             )
 
     def _meet(self, rank: int, post: PostedSend | PostedCollective) -> None:
-        """Record that a rank has posted an operation; gloo can end it once all members have."""
+        """Record a rank's post; gloo can end the operation once all members have posted it."""
         if isinstance(post, PostedCollective):
             key: Hashable = post.group, post.seq
             expected = self._running(post.members)
-        elif post.peer is None:  # gloo has the message once its sender is known
+        elif post.peer is None:  # `_found` records this receive once the sender is known
             return
         else:
             ends = (post.peer, rank) if post.receives else (rank, post.peer)
@@ -284,7 +284,7 @@ class Timekeeper(threading.Thread):
         if not here:
             del self._here[key]
         self._posts.get(key, {}).pop(rank, None)
-        if rank in self._devices:  # later items of the device go on
+        if rank in self._devices:  # later items of the device must not wait for the operation
             self._operations.posted(rank, post.number).finish_at(post.ns)
             operation.finish_at(post.ns)
 
@@ -309,7 +309,7 @@ class Timekeeper(threading.Thread):
             operation.end, part.then = part, operation.finish
 
     def _found(self, rank: int, post: PostedSend, source: int) -> None:
-        """Tell a rank the sender of its message, because the sender waits in gloo for this rank."""
+        """Tell a rank the sender of its message; only then can the rank receive from it in gloo."""
         self._meet(rank, post._replace(peer=source))
         self._send(rank, False, Source(post.number, source))
 

@@ -50,5 +50,5 @@ def _hand_on(here: int, writer: Connection) -> None:
 def _in_the_background(terminal: int) -> bool:
     try:
         return os.tcgetpgrp(terminal) != os.getpgrp()
-    except OSError:  # a terminal of no shell
+    except OSError:  # the terminal belongs to no shell
         return False

@@ -61,7 +61,7 @@ class Unsent:
         blocked = None if times.blocked == NEVER else times.blocked
         collected = None if times.collected == NEVER else times.collected
         call = RecordedCall(what, what.seq, times.posted, None, blocked, times.done, collected)
-        call.claimed = True  # a rank that was killed may have been about to wait
+        call.claimed = True  # no warning about a missing wait: the rank may have been about to wait
         return KeptCall(times, call)
 
     def _last_ns(self) -> int:

@@ -76,7 +76,7 @@ class Rest:
         if ready or used > self.used + notable:
             self.used, self.since, self.looks = used, now, 0
         else:
-            self.looks += now != self.looked  # one look, even for several callbacks of a rank
+            self.looks += now != self.looked  # several callbacks of a rank count as one look
         self.looked = now
 
     def is_longer_than(self, seconds: float, now: float) -> bool:

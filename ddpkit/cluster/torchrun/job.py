@@ -110,7 +110,7 @@ class TorchrunJob:
         self.messenger = Messenger(self.rank, line, gone)
         self.watcher = Watcher(lines, names) if self.rank == 0 else None
         self.runs = 0
-        self.skipped = set[int]()  # numbers of ranks of skipped runs; the full text comes only once
+        self.skipped = set[int]()  # world sizes of skipped runs; a later skip prints a short text
         self.checking = False
         atexit.register(self.leave)
         only_rank_0_prints()
