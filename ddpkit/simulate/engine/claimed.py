@@ -127,7 +127,7 @@ def _exchanged(
     return CollectivePart(schedule, members, seq, sum(sends), group, async_op=True, handle=number)
 
 
-# Entries that a stranger may write
+# Checks of the entries, because a report may come from anybody
 
 
 def _listed(program: Any) -> Sequence[Any]:

@@ -19,7 +19,8 @@ from ddpkit.simulate.messages.schedules import Part, Recv, Schedule, Send, Step,
 
 MOST_ROUNDS = 64
 MERGED = 16  # the fewest messages of a rank in a ring of more than `MOST_ROUNDS` rounds
-PHASES = {"ring": 2, "all_gather": 1, "reduce_scatter": 1}  # tours of a chunk around the ring
+# how often each chunk travels around the ring
+PHASES = {"ring": 2, "all_gather": 1, "reduce_scatter": 1}
 
 
 def can_be_folded(operation: str) -> bool:

@@ -279,7 +279,8 @@ class Network:
         receive.nbytes = send.nbytes
         patience = min(latency, out.link.wire_ns(send.nbytes))
         message = Matched(send, receive, out, into, latency, patience)
-        # Added before any message moves at this time: the side chooses among all messages.
+        # The side gets the message before any message moves at this time, and so can choose among
+        # all messages.
         out.add(message)
         self._at(now, MOVE, 0, send.rank, send.number, partial(self._carry, out=out))
 
@@ -299,7 +300,8 @@ class Network:
         earliest = max(send.posted_ns, receive.posted_ns - message.latency_ns)
         leaves, through = message.out.take(earliest, send.nbytes)
         arrives = message.out.link.arrival_ns(into.link, send.nbytes, leaves)
-        arrives += message.latency_ns - message.latency_ns // send.rounds  # for merged rounds
+        # a message of merged rounds has one latency for each round; `arrives` has one so far
+        arrives += message.latency_ns - message.latency_ns // send.rounds
 
         def arrive(now: int) -> None:
             receive.finish(into.take(now, send.nbytes)[1])
@@ -360,8 +362,8 @@ class Network:
     def _goes_on(self, part: Part) -> Callable[[End], None]:
         """Return the function that does a part's next steps when a message is received.
 
-        The function ends the part as soon as the end of its last step is known, which may be after
-        now. So two ranks with equal ends both learn their ends, and go on side by side.
+        The function ends the part as soon as the end of the part's last step is known, even if this
+        end is later than now. So two ranks with equal ends learn their ends at the same moment.
         """
 
         def received(end: End) -> None:

@@ -18,7 +18,7 @@ OPERATIONS = {
     "reduce_scatter": ("reduce_scatter", True),  # a list of tensors; `nbytes` is one tensor's size
     "reduce_scatter_tensor": ("reduce_scatter", False),
     "all_to_all": ("round_robin", False),  # a list of tensors; `nbytes` is one tensor's size
-    "all_to_all_single": ("reduce_scatter", False),  # has the same formula
+    "all_to_all_single": ("reduce_scatter", False),  # the two have the same formula
     "broadcast": ("broadcast", False),
     "reduce": ("reduce", False),
     "scatter": ("scatter", True),
@@ -26,8 +26,8 @@ OPERATIONS = {
     "barrier": ("barrier", False),
 }
 EXCHANGES = frozenset({"all_to_all", "all_to_all_single"})  # each rank has a part for each rank
-# These operations end for no rank before all ranks have posted: gloo reduces in a ring, so a rank
-# of the emulated tree would go on early in emulated time, and still wait for peers in gloo.
+# No rank ends these operations before all ranks have posted. The emulated tree would let some ranks
+# go on earlier in emulated time, but gloo reduces in a ring, so all ranks wait for all in gloo.
 AFTER_ALL = frozenset({"reduce"})
 
 

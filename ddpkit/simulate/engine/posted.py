@@ -55,17 +55,17 @@ class Sender(LinkSide):
     """The outgoing side of a link. It carries messages in the order of their sends.
 
     A message is carried only when its receive is posted. A message that was sent first still goes
-    first if its receive is posted at most `patience_ns` after the message could have left: a
-    receive that is late by less than the latency delays nothing. The patience is the latency, or
-    the message's own time on the wire if this time is shorter: after that time the message's send
-    might be over.
+    first if its receive is posted at most `patience_ns` after the message could have left. The
+    patience is at most the latency, because a receive that is late by less delays nothing. The
+    patience is at most the message's own time on the wire, because the send might then be over.
 
     Messages wait in groups of equal patience. In a group the message that was sent first is also
     the first to be due, so only the first messages of the groups have to be compared.
     """
 
     looks_ns: int = UNKNOWN  # the time of the next look for messages to carry
-    _groups: dict[int, list[tuple[Order, Matched]]] = field(default_factory=dict)  # heaps
+    # patience in ns -> a heap of the messages with this patience
+    _groups: dict[int, list[tuple[Order, Matched]]] = field(default_factory=dict)
     _patiences: list[int] = field(default_factory=list)  # the keys of `_groups`, sorted
     _soonest: Matched | None = None  # the message with the smallest `due`
 
@@ -127,7 +127,7 @@ class Matched:
     latency_ns: int
     patience_ns: int
 
-    order: Order = field(init=False)  # the key of a side's choice
+    order: Order = field(init=False)  # a side carries the message with the smallest order first
 
     def __post_init__(self) -> None:
         self.order = self.send.posted_ns, self.send.rank, self.send.number
@@ -167,7 +167,7 @@ class Part:
     done_ns: int = UNKNOWN
     ends: list[tuple[Step, End]] = field(default_factory=list)  # kept for a trace
     then: Callable[[Part], None] | None = None  # called once `done_ns` is known
-    before: Part | None = None  # the part before in the same stream, until this part begins
+    before: Part | None = None  # the previous part in the same stream; None once this part begins
     following: Part | None = None
     withdrawn: bool = False  # taken back before it began
     ended: Callable[[Part], None] | None = None  # the network's function, called when `open` is 0
@@ -177,7 +177,7 @@ class Part:
         self.close(end.done_ns)
 
     def close(self, ns: int) -> None:
-        """Count one end: that of a send, or that of all steps. The last end ends the part."""
+        """Count the end of a send, or the end of all steps. The last of these ends the part."""
         self.until_ns = max(self.until_ns, ns)
         self.open -= 1
         if not self.open and self.ended is not None:

@@ -6,8 +6,8 @@ each rank. The result is exact, to the nanosecond, if no two messages of a round
 link: in a ring, also on hosts, and in recursive doubling if the ranks have separate links.
 
 If all clocks are later by a constant when a round starts, they are later by the same constant when
-the round ends. So once all clocks exceed those of some rounds before by one constant, the remaining
-rounds need not be played.
+the round ends. So as soon as all clocks have grown by the same constant over some rounds, the
+remaining rounds need not be played.
 """
 
 from __future__ import annotations

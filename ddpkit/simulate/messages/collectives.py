@@ -70,7 +70,7 @@ def all_gather(n: int, length: int, root: int = 0) -> Steps:
 def reduce_scatter(n: int, length: int, root: int = 0) -> Steps:
     """Return a ring's steps: each chunk's sum travels round the ring and ends at its owner.
 
-    It starts at the owner's right neighbour, and each rank adds its own values.
+    The sum starts at the owner's right neighbour, and each rank adds its own values.
     """
     for round in range(n - 1):
         for rank in range(n):

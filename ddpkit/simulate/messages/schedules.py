@@ -14,7 +14,7 @@ from ddpkit.asked import not_for
 from ddpkit.text import count
 
 Part: TypeAlias = tuple[int, int]  # elements [start, stop) of the vector
-ANSWERED = (  # exercises answered by a schedule, carried out on ranks
+ANSWERED = (  # exercises for which a schedule, carried out on ranks, would be an answer
     *("broadcast", "reduce", "scatter", "gather", "all_gather", "reduce_scatter", "barrier"),
     *("all_to_all", "round_robin", "master_worker", "tree", "butterfly", "ring"),
     *("average_by_gather", "average_per_parameter", "average_flat", "ring_all_reduce"),

@@ -7,10 +7,9 @@ Buckets may also take turns through several streams (`streams`). When the last a
 backward finishes and the optimizer steps.
 
 An all_reduce takes the time of its `Price`, from the last rank's post, and ends for all ranks at
-once. On equal links this is the last rank's end, to the nanosecond (`events` plays every message):
-the last rank's bytes have to go all the way round. Other ranks may end a little earlier. On unequal
-links, ranks that post early may have moved data before the last post, and then all ranks end
-earlier than in this model.
+once. On equal links this end is exact, to the nanosecond, for the rank that ends last (`events`
+plays every message). Other ranks may end a little earlier. On unequal links, ranks that post early
+may have moved data before the last post, and then all ranks end earlier than in this model.
 
 The times of ranks with equal compute are computed once: 4,096 such ranks take no longer than one.
 """
@@ -34,7 +33,7 @@ class AllReduce:
 
     bucket: Bucket
     ready_ns: int  # time at which the last rank posts the bucket
-    start_ns: int  # time at which the previous all_reduce is done too
+    start_ns: int  # time at which the bucket is posted and the previous all_reduce is done
     done_ns: int
 
 
@@ -117,7 +116,7 @@ def replay(
         ready_ns = [max(posted) for posted in zip(*posts, strict=True)]
         facts |= {"algorithm": algorithm, "streams": streams}
         done_ns = streamed(steps, links, buckets, ready_ns, algorithm, streams)
-        started = [0] * streams + done_ns  # not before the stream's previous all_reduce is done
+        started = [0] * streams + done_ns  # the ends of the streams' previous all_reduces
         rows = zip(buckets, ready_ns, map(max, ready_ns, started), done_ns, strict=False)
         return Replay(steps, links, tuple(AllReduce(*row) for row in rows), facts)
     free = 0

@@ -35,9 +35,8 @@ class Forecast:
     overhead_ns: int  # time of a recorded all_reduce in addition to the time on its link
     ratios: tuple[float, ...]  # measured ÷ predicted, for each step that was held out
     machine: str = ""  # the machine for which compute was counted, as recorded
-    recorded: tuple[
-        int, ...
-    ] = ()  # the recorded ranks, if some are missing: the others count as copies
+    # the recorded ranks; () if all were recorded, otherwise the missing ranks count as copies
+    recorded: tuple[int, ...] = ()
     seen: StepCalls | None = None  # the calls of the typical step
 
     @property

@@ -22,7 +22,7 @@ OF_THE_KIT = "waits: values of peers"  # a wait of the emulation; a GPU's host h
 
 @dataclass(frozen=True, slots=True)
 class HostAhead:
-    """The host's time in a step. Both fields are empty if the host waits, or without a device.
+    """The host's time in a step. Both fields are empty if the host waits, or has no device.
 
     ns       the time of the host's work
     starved  stretches in which the device waits for launches, each with the share of the time in
@@ -38,7 +38,7 @@ class HostAhead:
 
         A wait counts in the step in which it ends: only then can the host launch more work.
         """
-        host = [span for span in spans if span.kind == "host"]  # may be steps ahead of the device
+        host = [span for span in spans if span.kind == "host"]  # perhaps steps ahead of the device
         waits = (span for span in host if span.name.startswith(WAITS) and span.name != OF_THE_KIT)
         if any(window[0] <= wait.end_ns < window[1] for wait in waits):
             return cls()

@@ -128,7 +128,7 @@ def bert(size: str = "base", length: int = 128) -> ModelTable:
     layers += _linear("pooler", width, width, 1)
     layers += _linear("words.dense", width, width, length)
     layers += _norm("words.norm", width)
-    # The embedding as output: no parameters of its own, but multiplications.
+    # The output layer shares the matrix of the embedding: new are only its bias and its products.
     layers += [ModelLayer("words.bias", vocabulary, vocabulary * width * length)]
     layers += _linear("next", width, 2, 1)
     return ModelTable(f"BERT-{size}", tuple(layers))
@@ -145,7 +145,7 @@ def gpt(
     for block in range(blocks):
         layers += _block(f"block.{block}", width, length)
     layers += _norm("norm", width)
-    # The word embedding as output: its multiplications count in the last layer.
+    # The output layer shares the matrix of the embedding: the last layer gets its multiplications.
     last = layers[-1]
     layers[-1] = ModelLayer(last.name, last.parameters, vocabulary * width * length)
     return ModelTable(f"GPT of {blocks} blocks of {width}", tuple(layers))
@@ -156,7 +156,7 @@ def _block(name: str, width: int, length: int) -> list[ModelLayer]:
     query, key, value = (
         _linear(f"{name}.{each}", width, width, length) for each in ("query", "key", "value")
     )
-    # The products of the attention itself count with the value.
+    # The value's weight also gets the multiplications of the attention, which has no parameters.
     attention = 2 * length**2 * width
     value[0] = ModelLayer(value[0].name, value[0].parameters, value[0].macs + attention)
     return [

@@ -4,7 +4,7 @@ A model is cut into layers, and a batch into micro-batches. A plan is the work o
 order, as a list of operations:
 
     ("F", 3)     micro-batch 3 forward, through the rank's own layer
-    ("B", 3)     micro-batch 3 backward; if the plan has a ("W", 3) too, for the layer's input alone
+    ("B", 3)     micro-batch 3 backward; only for the layer's input if there is also a ("W", 3)
     ("W", 3)     micro-batch 3 backward, for the layer's parameters; no other rank waits for a W
     ("F", 3, 5)  micro-batch 3 forward, through layer 5, if a rank has several layers
 

@@ -352,8 +352,8 @@ def share(gradients: Sequence[Span], buckets: Sequence[Span]) -> list[tuple[Span
 
     The gradients of a pair are given as indices in `gradients`.
 
-    ``gradients`` must be sorted by their ends. Gradients after the last all_reduce are left out,
-    and all_reduces without gradients too.
+    ``gradients`` must be sorted by their ends. The result has neither gradients after the last
+    all_reduce nor all_reduces without gradients.
     """
     pairs, first = [], 0
     ends = [gradient.end_ns for gradient in gradients]

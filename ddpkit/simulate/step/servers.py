@@ -128,7 +128,7 @@ def server_program(
 
 @dataclass
 class _Clocks:
-    """The number of pushes of each unfinished worker at a server, by which the server answers."""
+    """A server's counts of the workers' pushes, which decide when a worker may pull."""
 
     workers: Sequence[int]
     bound: float

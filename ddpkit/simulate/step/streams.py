@@ -3,7 +3,7 @@
 The groups share the links.
 
 Within a group, all_reduces go one after another; all_reduces of different groups move at the same
-time. On a link that one stream fills, several streams hide latencies, but no bytes.
+time. If one stream fills a link, further streams hide latencies, but do not move bytes faster.
 """
 
 from __future__ import annotations

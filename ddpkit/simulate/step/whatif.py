@@ -3,7 +3,7 @@
 The ranks' compute is taken from the recording, the communication is simulated. The result assumes
 that compute takes as long during the new communication as during the recorded communication.
 
-The simulation also needs the recorded link. If the link was emulated, it is known: a recorded
+The simulation also needs the recorded link. The trace names an emulated link. There a recorded
 all_reduce takes longer than its messages (copying, waking threads), and this overhead is added to
 each simulated all_reduce. For a real link, a latency and a bandwidth are fitted to the recorded
 all_reduces.
@@ -43,7 +43,7 @@ def what_if(
     link.
     """
     known = {rank: _step(trace, step, rank, sizes) for rank in trace.recorded_ranks}
-    copied = list(known.values())  # for the ranks that were not recorded
+    copied = list(known.values())  # the ranks that were not recorded are copies of these
     first = trace.recorded_ranks[0]
     buckets = recorded_buckets(trace, -1 if step is None else step, first, sizes)
     if bucket_cap_mb is not None or first_bucket_mb is not None or not buckets:
