@@ -38,7 +38,7 @@ class BaseTrace:
     memory: Mapping[int, tuple[MemoryLevel, ...]] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "spans", tuple(self.spans))  # any iterable will do
+        object.__setattr__(self, "spans", tuple(self.spans))  # the argument may be any iterable
 
     def __repr__(self) -> str:
         steps = f", {count(self.steps, 'step')}" if self.steps else ""

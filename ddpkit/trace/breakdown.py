@@ -96,5 +96,5 @@ class Breakdown:
 
     @property
     def hidden(self) -> float | None:
-        """The fraction of communication time during which the rank computes; None without any."""
+        """The fraction of communication time in which the rank computes; None if it is 0 ns."""
         return self.overlapped_ns / self.comm_ns if self.comm_ns else None

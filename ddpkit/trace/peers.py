@@ -47,8 +47,8 @@ def match_peers(spans: Iterable[Span]) -> tuple[Span, ...]:
     """Return the spans, in order, with ``ready_ns`` filled in if the peers are known.
 
     ``ready_ns`` stays None if a peer is missing (no partner, or fewer ranks than
-    ``args["group_size"]``). It also stays None if the operation ended before its last peer posted
-    it: a buffered send and the root of a broadcast wait for no peer.
+    ``args["group_size"]``). ``ready_ns`` also stays None if the operation ended before the last
+    peer's post: a buffered send and the root of a broadcast wait for no peer.
     """
     spans = tuple(spans)
     ready: dict[int, int] = {}  # id(span) -> ns

@@ -58,9 +58,8 @@ class Trace(BaseTrace):
         kernels, so that HolisticTraceAnalysis computes the numbers of `breakdown`.
 
         Times are rounded to 1 us. Ranks with an empty window are left out. Returns the paths of the
-        written files. Raises TraceError if a file cannot be written. It also raises TraceError if
-        the folder already holds other traces, because HolisticTraceAnalysis would take these for
-        ranks.
+        written files. Raises TraceError if a file cannot be written, or if the folder already holds
+        other traces, because HolisticTraceAnalysis would take these for ranks.
         """
         return chrome.write(self, Path(path))
 

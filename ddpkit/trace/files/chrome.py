@@ -25,8 +25,8 @@ Reasons for the less obvious choices:
 - A slice of communication ends when the operation is done. The end of a later wait is among its
   facts ("collected_us", on the file's scale), and is no slice, because nothing moves meanwhile.
 - Slices of one row must nest, or Perfetto drops them: an overlapping slice gets a row of its own.
-- HTA takes a file's rank from the first ``"rank": ``, with the space, so the first event has it.
-  HTA reads every .json and .gz of the folder.
+- HTA takes a file's rank from the first text ``"rank": ``, with the space, so the first event has
+  this text. HTA reads every .json and .gz of the folder.
 - HTA does not count a kernel as compute if its name has "Sync", "Memcpy" or "Memset". It takes any
   event with "ProfilerStep" in its name for a step, and leaves out the last step. So these words
   are changed in the names of events (`_MISREAD`).
@@ -154,7 +154,7 @@ class _Writer:
         self.origin = _origin(trace)
         made = how_made(trace.facts)
         self.name_of_rank = f"rank {rank}, {made}" if made else f"rank {rank}"
-        self.correlation = itertools.count(1)  # HTA skips kernels without it
+        self.correlation = itertools.count(1)  # HTA skips kernels without a correlation
 
     def name(self) -> Iterator[_Event]:
         yield self._meta("process_name", 0, {"name": self.name_of_rank, "rank": self.rank})

@@ -7,8 +7,8 @@
 
 ``ts`` and ``dur`` are microseconds; ``ts`` counts from ``baseTimeNanoseconds`` (Unix time), so the
 ranks of one host share a clock. Before torch 2.4 there is no ``baseTimeNanoseconds``, and ``ts`` is
-Unix time itself: 1661203462598738.125, and a float loses its nanoseconds. All times become whole
-nanoseconds of Unix time. `profiled` makes spans from the events.
+Unix time itself, such as 1661203462598738.125. A float would lose the nanoseconds of such a number.
+All times become whole nanoseconds of Unix time. `profiled` makes spans from the events.
 """
 
 from collections.abc import Mapping

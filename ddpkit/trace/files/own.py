@@ -113,7 +113,7 @@ def _levels(raw: Any, world_size: int) -> dict[int, tuple[MemoryLevel, ...]]:
 
 def _columns(spans: Sequence[Span]) -> dict[str, list[Any]]:
     columns = {name: [*map(operator.attrgetter(name), spans)] for name in _FIELDS}
-    columns["args"] = [*map(dict, columns["args"])]  # any mapping will do
+    columns["args"] = [*map(dict, columns["args"])]  # a span's args may be any mapping
     return columns
 
 

@@ -139,8 +139,8 @@ def _numbered(spans: Sequence[Span], *, one_group: bool) -> list[Span]:
 
     The k-th collective of a name gets the same ``seq`` on every rank. ``seq`` stays None if some
     ranks have more collectives of the name than other ranks, because the missing collectives cannot
-    be identified. It also stays None if the job had several groups and the recording does not have
-    the group, as with gloo.
+    be identified. ``seq`` also stays None if the job had several groups and the recording does not
+    name the group, as with gloo.
     """
     rows: dict[tuple[str, str], dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
     for i, span in enumerate(spans):
