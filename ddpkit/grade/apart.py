@@ -93,7 +93,7 @@ def _work(
         os._exit(1)
     if torch := sys.modules.get("torch"):
         # Only this thread survives a fork: an operation of torch on many numbers would wait for
-        # OpenMP's other threads for ever.
+        # OpenMP's other threads forever.
         torch.set_num_threads(1)
     grow_by(allowed.memory)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

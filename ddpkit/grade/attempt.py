@@ -51,7 +51,7 @@ WORDS = {
     engine.BUSY: "it had not ended after {patience:g} s, nor when run again alone",
     "too long": "the whole notebook took longer than {whole:g} s",
 }
-# after so many runs that a student's own cells ended, only needed cells run
+# if a student's own cells have ended this many runs, only needed cells run
 MOST_LEFT_OUT = 3
 # reason of a run's end -> status; every other reason gives the status "error"
 STATUS = {"timeout": "timeout", "exited": "exited", engine.BUSY: "timeout", "too long": "timeout"}
@@ -270,7 +270,7 @@ def _leave_out(
     if not step.exercises:
         state.notes.append(f"A cell of your own was skipped: {words}.")
         state.ended_by_own += 1
-    # each such end costs a new sandbox, and up to the whole time limit of a cell
+    # each end in a student's own cell costs a new sandbox, and up to the time limit of a cell
     if state.ended_by_own >= MOST_LEFT_OUT:
         state.removed |= {n for n, cell in enumerate(merged.cells) if not cell.is_needed}
     if state.ended_by_own >= 3 * MOST_LEFT_OUT:

@@ -160,7 +160,7 @@ class _Reader(ast.NodeVisitor):
     visit_SetComp = visit_DictComp = visit_GeneratorExp = visit_ListComp
 
     def visit_NamedExpr(self, node: ast.NamedExpr) -> None:
-        self.binds.add(node.target.id)  # also from inside a comprehension
+        self.binds.add(node.target.id)  # even in a comprehension, := binds a name of the cell
         self.visit(node.value)
 
     def visit_Import(self, node: ast.Import | ast.ImportFrom) -> None:

@@ -271,7 +271,7 @@ def _ready(
     except Refused as error:
         result = refused(notebook, found, str(error))
     except StillOpen as error:
-        if lab:  # then no file can be graded
+        if lab:  # all files are graded as this lab, which is still open
             raise
         result = infra_error(notebook, "", found or (earlier.lab if earlier else ""), str(error))
     else:

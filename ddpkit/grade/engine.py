@@ -24,7 +24,7 @@ from ddpkit.grade.sandbox.base import Limits, Sandbox, Usage
 TICK = 0.2  # seconds between two looks at the resources in use
 SOON = 0.05  # seconds: a cell that begins so soon after a look uses the numbers of that look
 PATIENCE = 10  # after PATIENCE times a limit in real time, the machine is too busy to judge a cell
-# reasons of an end: INFRA blames no cell; BUSY blames the running cell only in a run alone
+# reasons of a run's end: INFRA blames no cell; BUSY blames the cell only if the sandbox ran alone
 INFRA, BUSY = "infra_error", "busy"
 FIRST = -15  # niceness of the watching process; processes with a lower number run first
 MOST_LOG = 4000  # bytes kept of pytest's output

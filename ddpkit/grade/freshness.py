@@ -3,9 +3,9 @@
 A submission is graded again if the digest has changed.
 
 The modules of ddpkit are found by their imports, starting from the modules that make scores.
-Imports at the top of a module and inside functions count. A module counts too
-if its name is in a string, because pytest's plugin is named in a string. Imports for type checkers
-do not count. The search reads only syntax trees, and imports no module.
+Imports at the top of a module and inside functions count. A module also counts if its name is in a
+string, because pytest's plugin is named in a string. Imports for type checkers do not count. The
+search reads only syntax trees, and imports no module.
 
 The data files beside a module (the digits) count too, and so do the versions of Python and of the
 libraries that these modules import.

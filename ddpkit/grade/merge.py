@@ -35,7 +35,7 @@ class PlannedCell:
     source: str
     label: str  # the cell's name in messages: an exercise, "given" or "helper"
     exercises: tuple[str, ...] = ()  # exercises that the cell answers
-    is_needed: bool = True  # an answer uses a name that the cell binds or changes
+    is_needed: bool = True  # False if no answer uses a name that the cell binds or changes
 
 
 @dataclass
@@ -60,8 +60,8 @@ class _Cell:
     names: CellNames
     claims: frozenset[str]  # exercises that the cell's id or metadata name
     checks: frozenset[str]  # exercises that the cell checks, by a call or by its marks
-    is_given: bool  # an unchanged cell of the lab
-    is_demonstration: bool  # a demonstration of the lab with changed numbers and arguments
+    is_given: bool  # True for an unchanged cell of the lab
+    is_demonstration: bool  # True for a demonstration of the lab with new numbers or arguments
 
 
 def merge(lab: Sequence[SubmittedCell], names: Sequence[str], submission: Submission) -> Merged:

@@ -102,7 +102,7 @@ def _cases(
     exercise: Exercise, seed: Seed, pickle: Callable[[Exercise, Case], bytes]
 ) -> Iterator[tuple[Case, bytes]]:
     cases = exercise.asks(Answer(exercise.name), seed.rng(exercise.name))
-    for case in cases:  # pickled before the next case: a closure may use a variable of the loop
+    for case in cases:  # pickle each case at once: its closure may use a variable of the next
         yield case, pickle(exercise, case)
 
 
@@ -121,7 +121,7 @@ def _alike(expect: Any, known: Any) -> frozenset[str]:
 def _bare(value: Any) -> Any:
     """Return an expected value as plain data.
 
-    `same` finds no two `Close` objects equal, but it compares plain data.
+    `same` can compare plain data, but finds no two `Close` objects equal.
     """
     match value:
         case Close():

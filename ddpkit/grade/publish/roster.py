@@ -39,7 +39,7 @@ class Person:
     id: str
     name: str
     folders: tuple[str, ...]  # possible first parts of a submission's path
-    pattern: str = ""  # regular expression: a first part that begins with a match is theirs too
+    pattern: str = ""  # regular expression: a first part may also begin with a match
     # the person's row of the roster, by column
     row: dict[str, str] = field(default_factory=dict, hash=False)
 

@@ -203,7 +203,7 @@ def confine(limits: Limits) -> None:
     if os.geteuid() == 0:
         most = limits.threads + SPARE_THREADS
         resource.setrlimit(resource.RLIMIT_NPROC, (most, most))
-    else:  # a thousand processes must leave the grader time; root raises its own priority instead
+    else:  # leave the grader time beside a thousand processes; root raises its own priority instead
         os.setpriority(os.PRIO_PROCESS, 0, NICE)
     with suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
         file.write("1000")  # if memory runs out, the kernel kills this process, not the grader
