@@ -11,7 +11,7 @@ MOST_STRETCHES, MOST_RANKS = 128, 16
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """A run of consecutive positions that lie in one part of one rank's share of the sequence."""
+    """Consecutive positions that lie in one part of one rank's share of the sequence."""
 
     rank: int
     part: int
@@ -25,7 +25,7 @@ class Tile:
 
     queries: Stretch
     keys: Stretch
-    masked: bool  # some query of the tile does not see some key
+    masked: bool  # True if some query of the tile does not see some key
 
     @property
     def rank(self) -> int:
@@ -84,8 +84,8 @@ def attention_picture(
     """Return the picture of a sequence; ``places[r]`` has the positions of rank r's tokens.
 
     Each rank's share is cut into `tiles` parts, as by `tensor_split`. Raises ValueError if a
-    position is on no rank or on two ranks, and for more ranks or runs of
-    consecutive positions than can be drawn.
+    position is on no rank or on two ranks, and for more ranks or stretches of consecutive positions
+    than can be drawn.
     """
     shares = [[int(at) for at in each] for each in places]
     length = sum(map(len, shares))
@@ -149,7 +149,7 @@ def _split(share: Sequence[int], parts: int) -> list[Sequence[int]]:
 
 
 def _stretches(part: Sequence[int]) -> list[tuple[int, int]]:
-    """Return the start and the end of each run of consecutive positions."""
+    """Return the start and the end of each stretch of consecutive positions."""
     found: list[tuple[int, int]] = []
     for at in sorted(part):
         if found and found[-1][1] == at:

@@ -75,7 +75,7 @@ def _curve(page: Page, model: CapSweep) -> None:
     caps, times = zip(*((cap, ns / 1e6) for cap, ns in model.curve), strict=True)
     alone, high = model.compute_ns / 1e6, max(times)
     near = min(times) - alone < high - min(times) or high == min(times)
-    low = alone if near else min(times)  # the line of compute alone may lie too far below
+    low = alone if near else min(times)  # leave the line of compute alone out if it is far below
     room = (high - low or high) * 0.12
     axes.set(xscale="log", xlim=(caps[0] / 1.3, caps[-1] * 1.3), facecolor="none")
     axes.set_ylim(low - 2 * room, high + 2.2 * room)

@@ -59,7 +59,7 @@ def what_if(
         )
     ((slow_rank, times),) = slow.items()
     start = {"cap_mb": bucket_cap_mb or 0.0, **numbers_of(now), "slow": slow_rank, "times": times}
-    # one replayed step stands for all steps: it can be replayed again at each move of a slider
+    # Replay the recording only once; each move of a slider replays the resulting step.
     again = simulate.what_if(trace)
     typical = typical_step(trace, rank)
     assumed = [ASSUMED, *([EMULATED] if how_made(trace.facts) == "emulated" else [])]

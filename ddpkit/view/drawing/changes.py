@@ -78,8 +78,9 @@ class Changes:
     labels: tuple[str, str]
     steps: tuple[int | None, int | None]  # the compared steps; None: the whole runs
     titles: tuple[str, str]
-    ranks: tuple[Ranked, ...]  # recorded in both runs
-    alone: tuple[tuple[int, ...], tuple[int, ...]]  # ranks recorded only in the first, the second
+    ranks: tuple[Ranked, ...]  # ranks that were recorded in both runs
+    # ranks that were recorded only in the first run, and only in the second run
+    alone: tuple[tuple[int, ...], tuple[int, ...]]
     slowest: tuple[int, int]
     lengths: tuple[int, int]  # ns of the slowest rank
     kinds: Mapping[str, tuple[KindTotal, KindTotal]]

@@ -20,7 +20,7 @@ OVERLAP: Look = {
     "hatch": style.OVERLAP_HATCH,
 }
 EXPOSED: Look = {"facecolor": "white", "edgecolor": style.EXPOSED, "hatch": style.EXPOSED_HATCH}
-FACE = {kind: to_rgba(color) for kind, color in style.FACE.items()}  # strings would draw slowly
+FACE = {kind: to_rgba(color) for kind, color in style.FACE.items()}  # names of colours draw slowly
 EDGE = {kind: to_rgba(color) for kind, color in style.EDGE.items()}
 WHITE = to_rgba("white")
 LOWEST = 0.13  # inches: a lower bar has no room for a line of text
@@ -34,7 +34,7 @@ class Chart:
     ) -> None:
         """Place the plot, in inches; ``end_ns`` is the time at which the last bar ends."""
         self.right = 1.005 * end_ns / 1e6 or 1.0  # a little beyond the last bar
-        self.pixel = self.right / (width * style.DPI)  # ms
+        self.pixel = self.right / (width * style.DPI)  # ms of one pixel
         self.plot = Plot(page, left, top, width, height, self.right)
         self.plot.axis(self.plot.ticks(8), grid=True)
 
@@ -73,7 +73,7 @@ class Chart:
         edges = [EDGE.get(bar.kind, WHITE) for bar in wide]
         line = 0.7 if where[1] - where[0] > LOWEST / 2 else 0.35
         self._bars(wide, where, edgecolors=edges, linewidth=line)
-        inset = 0.5 / 72  # inches: makes bars without edges as high as the inside of white edges
+        inset = 0.5 / 72  # inches: bars without edges get the visible height of bars with edges
         self._bars(thin, (where[0] + inset, where[1] - inset), edgecolors="none", linewidth=0)
 
     def _bars(self, drawn: Sequence[Bar], where: Extent, **look: Any) -> None:

@@ -114,7 +114,10 @@ class Page:
 
 
 class _Boxes(Collection):
-    """Rectangles as one unit square and a matrix each: a path for each would take twice as long."""
+    """Rectangles, drawn as one unit square with a matrix for each rectangle.
+
+    A path for each rectangle would take twice as long.
+    """
 
     def __init__(
         self, boxes: np.ndarray, inches: Transform, size: Transform, look: style.Look

@@ -24,7 +24,7 @@ class Plot:
         """Place the plot, in inches; the horizontal scale goes from 0 to ``end``."""
         self.page, self.end = page, end
         self.left, self.top, self.width, self.height = left, top, width, height
-        self.scale = np.array([width / end, 1.0])  # inches
+        self.scale = np.array([width / end, 1.0])  # inches per unit, across and down
         self.origin = np.array([left, top])
 
     def on_page(self, box: Box) -> Box:

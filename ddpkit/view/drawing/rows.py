@@ -47,7 +47,7 @@ class RankRow:
     breakdown: Breakdown
     waiting_ns: int  # time during which an operation of the rank waited for a peer
     died: int | None = None  # time of death, if in the window
-    copies: Sequence[Bar] = ()  # between host and device, or on the device
+    copies: Sequence[Bar] = ()  # copies between host and device, or on the device
     copied: Mapping[str, CopyTotal] = field(default_factory=dict)  # direction -> total
     more: Mapping[str, Sequence[Bar]] = field(default_factory=dict)  # the host and side streams
 
@@ -147,7 +147,7 @@ class RowBuilder:
 
     def _name_own(self, ordered: Sequence[Span], rough: list[Rough]) -> None:
         """Write the names of the user's spans on their bars, unless later bars cover the bar."""
-        after, scanned = self.length, len(rough)  # the start of the next bar in sight
+        after, scanned = self.length, len(rough)  # `after`: start of the next bar drawn on top
         for n in reversed([n for n, span in enumerate(ordered) if span.kind == "span"]):
             seen = (start for start, end, *_ in rough[n + 1 : scanned] if start < end)
             after, scanned = next(seen, after), n + 1
@@ -210,7 +210,7 @@ class RowBuilder:
     def _bar(
         self, start: int, end: int, kind: str, texts: tuple[str, ...], window: Interval
     ) -> list[Rough]:
-        """Return a list of the part of a bar inside the window; [] if the bar lies outside."""
+        """Return a list with the part of a bar inside the window; [] if the bar lies outside."""
         start, end = max(start, window[0]), min(end, window[1])
         if start > end:
             return []

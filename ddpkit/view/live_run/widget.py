@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 RECORD = struct.Struct("<3d?")  # the bytes of a `Report`
-EVERY_S = 1.0  # between two pictures; longer if drawing would use over a tenth of a core
+EVERY_S = 1.0  # seconds between two pictures, or more if drawing would use a tenth of a core
 
 
 class Reporter:

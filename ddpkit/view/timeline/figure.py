@@ -82,7 +82,7 @@ def _arrows(plot: Plot, model: Timeline, rows: list[RowLayout]) -> None:
             y, to_y = rows[rank].top, rows[to].bottom
         lines.append(((start / 1e6, y), (end / 1e6, to_y)))
     plot.lines(lines, linewidths=0.9, colors=style.ARROW, zorder=2.5)
-    if lines:  # arrows pass behind a rank's lanes: cover them between the lanes too
+    if lines:  # lanes hide the arrows behind them: hide the arrows between the lanes too
         for row, place in zip(model.rows, rows, strict=True):
             for lane, above, below in zip(row.lanes, place.lanes, place.lanes[1:], strict=False):
                 solid = [bar for bar in lane if bar.kind != "done"]

@@ -47,7 +47,8 @@ def draw_memory(page: Page, track: MemoryTrack, top: float, width: float, end_ms
     page.write_fitting(PANEL, top - 0.02, words, 10, RIGHT, bold=True)
     pairs = zip(MEMORY_KINDS, track.peak.nbytes, strict=True)
     ever = [any(held) for held in zip(*(held for *_, held in track.steps), strict=True)]
-    shown = [pair for pair, drawn in zip(pairs, ever, strict=True) if drawn]  # even if 0 here
+    # every kind that the track shows at some time, even if the kind has no bytes at the peak
+    shown = [pair for pair, drawn in zip(pairs, ever, strict=True) if drawn]
     apart = min(0.14, HIGH / max(1, len(shown)))
     for line, (kind, part) in enumerate(shown):
         y = top + 0.14 + apart * line
