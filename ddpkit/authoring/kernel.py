@@ -117,7 +117,7 @@ def _environment(lesson: Lesson, folder: Path) -> dict[str, str]:
     dropped = {"DDPKIT_SEED", "PYTEST_CURRENT_TEST"}
     environment = {key: value for key, value in os.environ.items() if key not in dropped}
     root = lesson.path.resolve().parent.parent
-    if (root / "ddpkit" / "__init__.py").exists():  # this clone's ddpkit, not an installed one
+    if (root / "ddpkit" / "__init__.py").exists():  # import ddpkit from this clone
         paths = [str(root), os.environ.get("PYTHONPATH", "")]
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
     return environment | {

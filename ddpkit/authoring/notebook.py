@@ -119,7 +119,7 @@ def framed(cells: list[Notebook]) -> Notebook:
 
 
 def _cell(cell: Cell, source: str) -> Notebook:
-    if cell.kind == "code":  # the two blank lines after a function fill half a screen here
+    if cell.kind == "code":  # one blank line between functions is enough in a notebook
         source = re.sub(r"\n{3,}", "\n\n", source)
     made: Notebook = {
         "cell_type": cell.kind,
