@@ -58,7 +58,7 @@ KINDS = {
     ".npz",
     ".md",
     ".typed",
-}  # in ddpkit/
+}  # endings of files in ddpkit/
 ANSWERS = re.compile(r"lab(\d\d)\.py")
 TEACHERS = re.compile(r"<!-- for teachers -->\n.*?<!-- for all -->\n", re.DOTALL)  # in README
 NEED_A_CHECKOUT = re.compile(r"(make test|ddpkit (grade|report|handout|slides|release)) .*\n?")

@@ -80,7 +80,10 @@ def _row(each: MachineModel) -> list[str]:
 
 
 def _shares(each: MachineModel) -> str:
-    """Return a text on the kinds of operations with their own efficiency; values if single."""
+    """Return a text on the kinds of operations that have an efficiency of their own.
+
+    The text has the efficiencies too if every kind has a single one.
+    """
     if all(len(cost.points) == 1 for cost in each.kinds.values()):
         found = [(kind, cost.points[0][1]) for kind, cost in each.kinds.items()]
         return ", ".join(f"{kind} {share:.2g} of the peak" for kind, share in found)

@@ -56,7 +56,7 @@ def write(content: bytes, path: Path) -> None:
 def write_rows(
     as_json: Path | None, as_csv: Path | None, rows: Sequence[Row], **others: object
 ) -> None:
-    """Write rows to the named files; the JSON file has the `others` too."""
+    """Write rows to the named files; the JSON file also has the values in `others`."""
     if as_json is not None:
         write(json_bytes({**others, "rows": [*map(dict, rows)]}), as_json)
     if as_csv is not None:
