@@ -58,7 +58,7 @@ class Assessment:
     case: Case
     status: Status
     wrong: tuple[Wrong, ...] = ()
-    got: str = ""  # all observed values, or an exception's headline, or why there are no values
+    got: str = ""  # all observed values, an exception's headline, or the reason for no values
     details: tuple[str, ...] = ()  # lines about an exception
     printed: tuple[str, ...] = ()  # the answer's last printed lines
     advice: Advice | None = None
@@ -138,7 +138,7 @@ def assess_raised(
 
 
 def until_one_ends(assessments: Iterable[Assessment]) -> list[Assessment]:
-    """Return the assessments; all after the one that ends the exercise become NOT_TRIED."""
+    """Return the assessments; if a case ends the exercise, all later cases become NOT_TRIED."""
     kept: list[Assessment] = []
     ended = False
     for each in assessments:

@@ -130,7 +130,7 @@ class Exercise:
     returns: bool = True
 
     def asks(self, answer: Any, rng: random.Random) -> Iterator[Case]:
-        """Yield the cases for an answer. If `returns`, an answer that returns None fails them."""
+        """Yield the cases. If `returns`, an answer that returns None fails the cases."""
         return self.cases(returning(answer) if self.returns else answer, rng)
 
 

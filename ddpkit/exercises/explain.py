@@ -43,10 +43,10 @@ def explain(error: BaseException) -> Explanation:
 
 
 def _whole(error: DdpkitError) -> str:
-    """Return an error's text; a short message of the first rank in it is joined into one line.
+    """Return an error's text, with a short message of the first rank joined into one line.
 
-    Otherwise the further lines of the message would stand below the rows of all cases, far from the
-    message's first line.
+    A check shows the first line of the text in the row of the case. The further lines come below
+    the rows of all cases, far from the first line.
     """
     text = str(error)
     raised = error.raised if isinstance(error, RankError) else {}

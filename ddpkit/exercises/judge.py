@@ -85,7 +85,7 @@ def judge(
 def _ask_for_cases(exercise: Exercise, answer: object, seed: Seed, limit: float) -> Iterator[Case]:
     """Yield the exercise's cases.
 
-    If the answer raises while a case is made, the last case is one that fails with this error.
+    If the answer raises an error while a case is made, the last case fails with this error.
     """
     cases = exercise.asks(own(answer), seed.rng(exercise.name))
     while True:

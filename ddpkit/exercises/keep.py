@@ -21,8 +21,8 @@ from ddpkit.exercises.sources import (
     source_of,
 )
 
-# Modules of this name are absent from sys.modules, so cloudpickle ships carried code by value, and
-# ranks need no file.
+# The beginning of the names of modules with carried answers. sys.modules does not contain these
+# modules, so cloudpickle ships their code by value, and ranks need no file.
 CARRIED = "ddpkit_carried_"
 
 CARRY = "from ddpkit import carry"  # line of a kept file that uses an earlier answer
@@ -73,7 +73,7 @@ def load(name: str, text: str, path: Path) -> Any:
     linecache.cache[filename] = (len(text), None, text.splitlines(keepends=True), filename)
     module = types.ModuleType(f"{CARRIED}{name}")
     module.__file__ = filename
-    # only while the file runs, because dataclasses look their module up
+    # sys.modules has the module only while the file runs, because dataclasses look up their module
     sys.modules[module.__name__] = module
     try:
         exec(code, module.__dict__)

@@ -16,11 +16,11 @@ from ddpkit.protocol.raised import Raised
 
 # kind, and a pattern for the messages of this kind; the first row that fits counts
 KINDS: tuple[tuple[str, str], ...] = (
-    ("returned None", r"Careless: it returned None"),  # `guard`
+    ("returned None", r"Careless: it returned None"),  # raised by `guard`
     ("number for a tensor", r"of type torch\.Tensor but got <class 'int'>"),
     ("never waited for", r"was never waited for"),
     ("hidden group", r"the messages in such a group are not counted"),
-    ("not your own", r"is the kit's own answer to the exercise"),  # `asked`
+    ("not your own", r"is the kit's own answer to the exercise"),  # raised by `ddpkit.asked`
     ("modes off", r"hides operations from the kit"),
     ("side channel", r"ranks could exchange data past torch\.distributed"),
     ("in flight", r"a tensor in flight: the "),
@@ -37,11 +37,11 @@ KINDS: tuple[tuple[str, str], ...] = (
     ("no view", r"view size is not compatible"),
     ("no ranks", r"Default process group has not been initialized"),
     ("freed", r"out of bounds for storage of size 0"),
-    # after "freed", so the storage's size is not 0
+    # the row "freed" comes first, so here the size of the storage is not 0
     ("storage too small", r"out of bounds for storage"),
     ("wrong size", r"invalid for input of size"),
     ("split sizes", r"split_with_sizes expects split_sizes to sum"),
-    ("unequal lists", r"invalid tensor size at index"),  # gloo, all_to_all of lists
+    ("unequal lists", r"invalid tensor size at index"),  # raised by gloo's all_to_all of lists
     ("total of splits", r"[Ss]plit sizes doesn't match total dim 0 size"),
     ("number of splits", r"Number of tensor splits not equal to group size"),
     ("no even chunks", r"outputShape\[0\] \* worldSize|[Oo]utput tensor size times world"),
@@ -56,19 +56,19 @@ KINDS: tuple[tuple[str, str], ...] = (
     ("no hook", r"cannot register a hook"),
     ("not its gradient", r"assign a gradient|assigned grad"),
     ("gradient count", r"returned an incorrect number of gradients"),
-    ("not ready", r"no gradient for"),  # the lessons' Reducer
+    ("not ready", r"no gradient for"),  # raised by the lessons' Reducer
     ("ready twice", r"ready twice"),
     ("ambiguous", r"Boolean value of Tensor"),
     ("no context manager", r"context manager"),
-    ("not a list", r", not a list$"),  # lab 05's check of unflatten
-    ("not a tensor", r", not a tensor$"),  # lab 05's check of flatten
+    ("not a list", r", not a list$"),  # raised by lab 05's check of unflatten
+    ("not a tensor", r", not a tensor$"),  # raised by lab 05's check of flatten
     ("None", r"NoneType"),
     ("a list", r"'list' object has no attribute|must be Tensor, not list|operand type.*'list'"),
     ("iterator", r"iterator|generator"),
     ("dtypes", r"dtype|different type|scalar type"),
     ("gradient's shape", r"returned an invalid gradient"),
     ("factors", r"be multiplied|multiply up to"),
-    ("state sizes", r"size mismatch for"),  # load_state_dict
+    ("state sizes", r"size mismatch for"),  # raised by load_state_dict
     ("shapes", r"[Ss]izes? of tensor|dimension|must match the size"),
 )
 

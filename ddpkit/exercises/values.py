@@ -235,7 +235,7 @@ def _tensor_text(tensor: PlainTensor, digits: int) -> str:
     if tensor.values.numel() > SHORT:
         if digits == DIGITS:
             return f"{tensor} {_tensor_sha(tensor)}"
-        # Right answers may differ in their last bits, so two projections stand for the elements.
+        # Show two rounded numbers made from all elements: right answers may differ in last bits.
         import torch
 
         flat = tensor.values.reshape(-1).to(torch.float64)

@@ -20,7 +20,7 @@ WHOLE = 120  # characters that the first exception's text may have, even beside 
 class Verdict:
     """The result of a check; true if passed.
 
-    Notebooks do not show it as a cell's value, because `check` prints the report.
+    A notebook shows no Verdict as a cell's value, because `check` prints the report.
     """
 
     name: str
@@ -84,7 +84,7 @@ def _rows(verdict: Verdict, secret: bool) -> Iterator[str]:
     for case in cases:
         lead = f"{sign(case.passed)} {case.title:<{width}}   "
         text = case.got if secret or not case.wrong else _differences(case.wrong)
-        # an exception's text may be long: the first text gets much room, later texts one line
+        # An exception's text may be long. The first exception gets several lines, later ones one.
         if case.details:
             raised += 1
             room = LINE - len(lead)
