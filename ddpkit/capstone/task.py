@@ -30,7 +30,7 @@ STEPS, RATE = 8, 0.01  # steps and learning rate of AdamW
 # lengths of the stretches of a step: LONG on the last rank, SHORT on all other ranks
 SHORT, LONG = [32] * 8, [64, 32, 32] * 2
 HELD_OUT = 64  # stretches of each dialect for the held-out loss
-TABLES = 2  # number of first parameters that are embeddings: look-ups, without a matrix product
+TABLES = 2  # the first two parameters are embeddings: look-ups without a matrix product
 
 
 @dataclass(frozen=True)

@@ -36,7 +36,7 @@ Program = list[Any]  # the entries of one rank's program, see `ddpkit.simulate.e
 class Outcome:
     """The judged costs of a training. Times in ms, sizes in bytes."""
 
-    loss: float  # rank 0's model on the held-out texts of all dialects
+    loss: float  # loss of rank 0's model on the held-out texts of all dialects
     off: float  # distance to the wanted parameters; the start is at distance 1
     apart: float  # largest difference of a parameter between rank 0 and a further rank
     ms: float  # recomputed time: common start to the last rank's end
