@@ -202,10 +202,10 @@ class Deadlock(RunFailed):
     waiting  unfinished rank -> the rank's call and line
     needs    unfinished rank -> ranks that have not posted their part of its call; may be empty
     cause    the reason (`DeadlockCause`); the first that applies, in the order of `DeadlockCause`
-    made     rank -> the number of its calls of a collective, if ranks wait in this collective for
-             returned ranks; empty for other causes, and if the numbers are unknown
-    apart    rank -> its call of the group's first collective that ranks called from different
-             lines, where one rank has passed the line of another; empty without such a collective
+    made     rank -> the rank's number of calls of one collective, if unfinished ranks wait in this
+             collective for returned ranks; empty if the numbers are unknown
+    apart    rank -> the rank's call of one collective, the group's first that ranks called from
+             different lines; empty if all such differences are usual (`ddpkit.cluster.lines`)
     """
 
     def __init__(

@@ -3,7 +3,7 @@
 Each kind of operation is timed over a fixed grid of sizes, as in training: forward and backward,
 with fresh outputs, on one thread, and on operands that have left the near caches since they were
 made. On the CPU the thread's own CPU time counts, the least of several rounds, so other programs on
-the machine matter little. The efficiency follows from a time t and a size, size / (peak · (t −
+the machine matter little. If work of a size takes the time t, the efficiency is size / (peak · (t −
 launch)), where the peak is the best measured rate.
 
 The launch is the time of a training step with almost no work, divided by the number of operations
@@ -161,8 +161,9 @@ def _clock(device: str) -> tuple[Callable[[], float], Callable[[], None]]:
 def _launch(device: str) -> float:
     """Return the time of a small training step divided by the number of its operations, in seconds.
 
-    The operations are counted on the CPU, because an emulated cluster computes there: on the CPU
-    an optimizer needs several operations for each parameter, and on a GPU only a few in all.
+    The operations are counted on the CPU, because the ranks of an emulated cluster compute on the
+    CPU. On the CPU an optimizer needs several operations for each parameter; on a GPU it needs only
+    a few for all parameters.
     """
     import torch
 

@@ -3,11 +3,11 @@
 `"hosts of 8 H100, InfiniBand 400 Gbit/s per GPU"` names the GPUs of a host and the network between
 hosts. The links inside a host follow from the GPU (NVLink, PCIe and so on); the number of GPUs may
 be left out if the hosts of this GPU have a usual size. `"8 x H100 hosts"` is another way to write
-`"hosts of 8 H100"`. The network is InfiniBand, RoCE or Ethernet (TCP sockets), and InfiniBand if it
-is left out; the rate is that of the adapters of one GPU, or of a whole host.
+`"hosts of 8 H100"`. The network is InfiniBand (also if the text names none), RoCE or Ethernet (TCP
+sockets). The rate is the rate of the adapters of one GPU ("per GPU"), or of a whole host.
 
-The numbers are in data/networks.json, each with its source. They are bus bandwidths: the rate at
-which each rank sends in a ring of large messages.
+The numbers are in data/networks.json, each with its source. Each bandwidth is a bus bandwidth: the
+rate at which each rank sends in a ring of large messages.
 """
 
 import json

@@ -739,7 +739,7 @@ _known(
 )
 
 
-WRAPS_MODES = "torch._compile"  # the module with the function around a dispatch mode's method
+WRAPS_MODES = "torch._compile"  # the module of the function that wraps a dispatch mode's method
 _known(
     Feature.NO_VALUES,
     WRAPS_MODES,
@@ -828,7 +828,7 @@ _known(
 
 
 def next_node() -> int:
-    """Return the number of autograd's next node."""
+    """Return the number that autograd will give its next node."""
     import torch
 
     return int(torch._C._autograd._get_sequence_nr())
@@ -1072,7 +1072,7 @@ def put_compiler(module: ModuleType | None) -> None:
 
 
 def _asks_the_compiler() -> bool:
-    """True if torch calls `disable(function, recursive)` for a function not to be compiled."""
+    """True if torch excludes a function from compilation by `disable(function, recursive)`."""
     import torch
     from torch._compile import _disable_dynamo
 
