@@ -13,7 +13,7 @@ import types
 from collections.abc import Iterator
 from typing import Any
 
-# IPython's file name for code under a compiling magic -> the reader's name of the cell
+# the file name that IPython gives the code of a cell with a magic -> the cell's name for the reader
 MAGICS = {
     "<timed exec>": "%%time cell",
     "<timed eval>": "%%time cell",
