@@ -67,7 +67,7 @@ class BlackBox(MappedFile):
         self._calls, self._statuses, self._texts = self._numbers[:AT_CALL]
         self._known_texts: dict[bytes, int] = {}  # text -> its number, for all texts in the file
         self._read = self._refused = 0
-        self._held = -1, 0.0  # a call in the making, and the time since which the reader waits
+        self._held = -1, 0.0  # index of a call marked `MAKING`, and the start of the reader's wait
 
     def close(self) -> None:
         self._numbers.release()
@@ -169,7 +169,7 @@ class BlackBox(MappedFile):
         return time.monotonic() - self._held[1] < HELD
 
     def last_calls(self) -> dict[int, Call]:
-        """Return all calls that are still in the file, read before or not, by index."""
+        """Return all calls that are still in the file, by index, read before or not."""
         written, texts = self._numbers[CALLS_WRITTEN], self._numbers[TEXTS_WRITTEN]
         kept = {n: self._call(n) for n in range(max(0, written - SLOTS + 1), written)}
         return {n: one.call for n, one in kept.items() if one.call and one.text > texts - TEXTS}

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple, TypeAlias
 
-Where: TypeAlias = tuple[str, int]  # file and line of the user's code; ("", 0) is outside of it
+Where: TypeAlias = tuple[str, int]  # file and line of the user's code; ("", 0) is any other code
 
 NOWHERE: Where = ("", 0)
 # the operations with one rank at each end; all further operations are collectives
 MESSAGES = ("send", "recv")
 # these functions post operations without waiting
 ASYNCHRONOUS = ("isend", "irecv", "batch_isend_irecv")
-# torch.distributed's calls with Python objects, which consist of calls with tensors.
+# Functions of torch.distributed for Python objects. Inside, these functions send tensors.
 OF_OBJECTS = (
     *("broadcast_object_list", "scatter_object_list", "all_gather_object", "gather_object"),
     *("send_object_list", "recv_object_list"),

@@ -188,7 +188,7 @@ class Due(NamedTuple):
 class Source(NamedTuple):
     """An answer: the sender of the message that a receive from any rank takes.
 
-    It is sent as soon as the sender is known.
+    The timekeeper gives this answer as soon as the sender is known.
     """
 
     number: int  # the receive's number on the rank

@@ -52,7 +52,7 @@ class KeptStretch(NamedTuple):
 
     number: int  # counted from 1, in the order of the ends
     kind: str
-    name: str  # cut if it is long
+    name: str  # a long name is cut
     start: int
     end: int
     # for a step, the number of steps so far; for a backward, the time of its last gradient
