@@ -71,7 +71,7 @@ def unanswered(calls: Mapping[int, Call]) -> tuple[int, list[int]] | None:
 
 
 def lost_message(calls: Mapping[int, Call], needs: Needs, returned: Collection[int]) -> int | None:
-    """Return a rank that waits for a posted message of a returned sender, or None."""
+    """Return a rank that waits for a message posted by a rank that has returned, or None."""
     for rank, call in sorted(calls.items()):
         if call.op == "recv" and not needs.get(rank) and call.peer in returned:
             return rank

@@ -82,7 +82,7 @@ def _look() -> tuple[int, bool]:
     Does not start CUDA.
     """
     if sys.platform.startswith("linux") and not any(map(os.path.exists, DRIVERS)):
-        return 0, False  # torch, which takes seconds to import, is not asked
+        return 0, False  # without a driver there is no GPU, and an import of torch takes seconds
     import torch
     import torch.distributed as dist
 

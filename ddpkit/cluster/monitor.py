@@ -195,7 +195,10 @@ class Monitor:
         return "members", {first: known, rank: call}
 
     def _take(self, rank: int, call: Call) -> tuple[MismatchKind, dict[int, Call]] | None:
-        """Compare a collective with the peers' calls; return a difference's kind and the calls."""
+        """Compare a collective with the peers' calls of it.
+
+        Return the first difference, as its kind and the differing calls; None if all calls match.
+        """
         key = (call.group, call.seq)
         calls = self._collectives.setdefault(key, {})
         calls[rank] = call
@@ -217,7 +220,10 @@ class Monitor:
         return None
 
     def _message(self, rank: int, call: Call) -> tuple[MismatchKind, dict[int, Call]] | None:
-        """Compare a send with its receive; return the kind of difference and the calls, or None."""
+        """Compare a send with its receive.
+
+        Return their difference, as its kind and the two calls; None if they match.
+        """
         if call.op == "recv":
             self._receives.setdefault((call.group, rank, call.tag), set()).add(
                 "anybody" if call.peer is None or call.found else "by name"
@@ -249,7 +255,7 @@ class Monitor:
         unfinished = [rank for rank in range(len(self._boxes)) if rank not in returned]
         if not unfinished or not all(self._stands_still(rank) for rank in unfinished):
             return None
-        # Measure the standstill by the oldest status: a rank that holds the GIL writes no new one.
+        # Count up to the oldest status, because a rank that holds the GIL writes no new status.
         until = min(self.statuses[rank].wall_ns for rank in unfinished)
         still = until - max(self._still_since[rank].wall_ns for rank in unfinished)
         if still < PATIENCE_NS:

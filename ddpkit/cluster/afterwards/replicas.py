@@ -32,7 +32,7 @@ from ddpkit.text import count
 from ddpkit.trace import Trace
 
 SCALARS = 16  # bytes of a loss, a count or both
-Model: TypeAlias = Mapping[int, Replica]  # one model on the ranks that have the model
+Model: TypeAlias = Mapping[int, Replica]  # rank -> the rank's replica of one model
 
 
 def differing(replicas: Mapping[int, Sequence[Replica]], *, alone: bool) -> str:
@@ -124,10 +124,9 @@ def _moments(model: Model) -> Iterator[dict[int, Fingerprints]]:
 def _compared(
     seen: Mapping[int, Fingerprints], begun: Prints
 ) -> Iterator[tuple[bool, tuple[int, ...], int]]:
-    """Yield a tuple for each parameter.
+    """Yield, for each parameter, True if it is equal on all ranks, and its fingerprints.
 
-    The tuple has True if the parameter's fingerprints on all ranks are equal, these fingerprints,
-    and the fingerprint at the start of the run.
+    The fingerprints are a tuple with one for each rank, and the one at the start of the run.
     """
     by_parameter = zip(*(each.prints for each in seen.values()), strict=True)
     for prints, before in zip(by_parameter, begun, strict=True):

@@ -25,7 +25,7 @@ class Actor:
     number: int
     ns: int = 0
     asks: Ask | None = None
-    absent: bool = False  # True if the actor stands still: the timekeeper does not wait for it
+    absent: bool = False  # True if the timekeeper does not wait for the actor, which stands still
     stood_still: bool = False  # True if the actor stood still in the user's code, until its answer
     found: bool = False  # True if the actor found its key before a rank reported the change
 
@@ -84,7 +84,10 @@ class Actors:
         return now_ns
 
     def will_come(self, place: Place) -> bool:
-        """Record an actor that begins after an unfinished operation; False if it has left."""
+        """Record an actor that begins after an unfinished operation.
+
+        Return False if the actor has left already.
+        """
         if place in self._gone:
             self._gone.remove(place)
             return False

@@ -83,7 +83,7 @@ class Operations:
             operation = self._all.get((rank, number))
             if operation is None:
                 if number <= oldest:
-                    continue  # forgotten, because the end was long ago
+                    continue  # the operation ended long ago, and has been forgotten
                 # A thread's question may arrive before the post of a second thread's operation.
                 operation = self._all[rank, number] = Pending()
             if operation.done_ns == UNKNOWN:

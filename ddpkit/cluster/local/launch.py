@@ -37,7 +37,7 @@ START = "forkserver" if sys.platform.startswith("linux") else "spawn"
 # Ask for a heap in pages of 2 MB, if the kernel has such pages: entries for pages of 4 kB are
 # half of the work of a fork and of an exit. glibc reads the variable when a program begins.
 HUGE_PAGES = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
-# numpy's BLAS has one thread in a rank, as under torchrun; more would spin while torch is imported.
+# numpy's BLAS gets one thread in a rank, as under torchrun: more threads would spin during imports.
 ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1"}
 # Names in code that needs torch's compiler: such code calls the compiler, or makes objects that
 # import the compiler, which takes a second or more.
@@ -97,7 +97,7 @@ def load_more_of_compiler() -> None:
     """
     for pid in _server():
         with suppress(ProcessLookupError):  # the forkserver was killed
-            os.kill(pid, signal.SIGURG)  # ignored by a process without a handler
+            os.kill(pid, signal.SIGURG)  # a process without a handler ignores this signal
 
 
 def _server() -> list[int]:
@@ -147,7 +147,7 @@ class RankProcess:
         self.process.join(max(0.0, seconds))
         for connection in (self.reply, self.output, self.crash, self.lifeline):
             connection.close()
-        with suppress(ValueError):  # no report yet: left to the garbage collector
+        with suppress(ValueError):  # without a report of the end, leave it to the garbage collector
             self.process.close()
 
     def ask_where(self) -> None:
@@ -162,7 +162,7 @@ class RankProcess:
         while wait([self.crash], 0) and (data := read_bytes(self.crash)):
             self.stack_text += data
         newest = self.stack_text.decode(errors="replace").rpartition("most recent call first")[2]
-        for line in newest.split("\n")[:-1]:  # the innermost frame first; the last may be cut
+        for line in newest.split("\n")[:-1]:  # the last line of the text may be incomplete
             if line.startswith('  File "'):
                 filename, _, rest = line[8:].partition('", line ')
                 if filename == RANK_MAIN:
@@ -276,7 +276,7 @@ def _own_groups() -> Iterator[None]:
     """
     home: Any = multiprocessing.util
     before = home.spawnv_passfds
-    if before is _start_program:  # unless the grader's kernel has replaced the function
+    if before is _start_program:  # the grader's kernel may have replaced the function
         home.spawnv_passfds = start_in_own_group
     try:
         yield

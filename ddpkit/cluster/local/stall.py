@@ -22,7 +22,7 @@ from typing import NamedTuple
 PATIENCE = 30.0  # seconds without work
 LOOKS = 20  # number of looks during the patience
 BUSY = 0.02  # CPU seconds per second; a rank's agent uses a tenth of this
-POLLS = b"TP_"  # begins the names of TensorPipe's threads, which poll for remote calls
+POLLS = b"TP_"  # beginning of the names of TensorPipe's threads, which poll for remote calls
 SOME = 1 << 16  # bytes; a rank's agent and an idle worker move fewer
 TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
 

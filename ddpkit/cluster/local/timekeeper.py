@@ -276,7 +276,7 @@ class Timekeeper(threading.Thread):
             channel[post.receives] -= 1
         here = self._here.setdefault(
             key, [*members[: self._running(members)]]
-        )  # a completed operation has no entry
+        )  # `_here` has no entry for an operation that all members have posted
         here.remove(rank)
         self._unmet[rank].discard(key)
         for each in here:

@@ -28,7 +28,7 @@ NOTABLE_NS = 100_000  # CPU time that shows a main thread at work
 class ThreadState(NamedTuple):
     """The state of a thread, as Linux reports it: ready to run or not, and the CPU time."""
 
-    ready: bool  # runs, would run if it had a core, or is stopped
+    ready: bool  # True if the thread runs, waits for a core, or is stopped
     ticks: int  # CPU time, in ticks of 10 ms
 
 

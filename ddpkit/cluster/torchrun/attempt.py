@@ -1,6 +1,6 @@
 """Gives each attempt of a job its own part of the store, which torchrun may keep after a failure.
 
-The previous attempt left addresses of dead ranks in the store. The new attempt must not read them.
+The previous attempt left addresses of dead ranks in the store. The new attempt must not read these.
 There is no number of the attempt: the agent of each host counts only the failures on the agent's
 own host (pytorch/pytorch#108158). Therefore each rank asks rank 0 with a random word. Rank 0
 chooses a new name for a part of the store, and answers each rank's word with the name.

@@ -24,7 +24,7 @@ PINGS = 32
 
 @dataclass(frozen=True)
 class Reading:
-    """A reading of rank 0's clock: `at_ns + offset_ns`, at the time `at_ns` of a host's clock.
+    """A comparison of clocks: at `at_ns` of a host's clock, rank 0's clock is `offset_ns` later.
 
     `error_ns` bounds the error of the offset.
     """

@@ -23,7 +23,7 @@ from ddpkit.protocol.raised import Raised
 from ddpkit.rank.agent import Agent
 
 EXPLANATION_LIMIT = 10.0  # seconds that a failed rank waits for rank 0's explanation
-HEAD_START = 0.5  # seconds; a rank at fault ends earlier than peers, so torchrun's report names it
+HEAD_START = 0.5  # seconds by which a rank at fault ends first, so that torchrun's report names it
 
 
 class Messenger:

@@ -221,7 +221,7 @@ def _socket_of_signals() -> socket.socket:
     """
     heard, wakeup = socket.socketpair()
     wakeup.setblocking(False)
-    if threading.current_thread() is threading.main_thread():  # Python demands the main thread
+    if threading.current_thread() is threading.main_thread():  # no other thread may set handlers
         signal.signal(signal.SIGTERM, _ignore)
         signal.set_wakeup_fd(wakeup.detach(), warn_on_full_buffer=False)
     return heard
