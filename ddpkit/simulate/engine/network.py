@@ -54,7 +54,8 @@ class Network:
         # a heap of (time, `END` … `ARRIVAL`, round, rank, post's number, event's number, action)
         self._events: list[tuple[int, int, int, int, Number, int, Action]] = []
         self._numbers = count()
-        self._channels: dict[Hashable, dict[int, Channel]] = {}  # keys: (stream, dst, tag); src
+        # (stream, receiver, tag) -> sender -> messages
+        self._channels: dict[Hashable, dict[int, Channel]] = {}
         self._anybody: dict[Hashable, deque[End]] = {}  # receives from any rank
         self._plays: dict[Hashable, Play] = {}
         self._last: dict[tuple[Hashable, int], Part] = {}  # (stream, rank) -> the newest part
@@ -97,7 +98,7 @@ class Network:
         after_all: bool = False,
         present: int | None = None,
     ) -> Part:
-        """Post a rank's part in collective `key` at `ns`; it begins after the rank's earlier parts.
+        """Post a rank's part in collective `key` at `ns`. Earlier parts of the rank end first.
 
         ``together``: the collective ends for all ranks at once, with the last rank. ``after_all``:
         the collective ends for no rank before all ranks have posted it. ``present``: only the first
@@ -212,7 +213,7 @@ class Network:
 
     def _end_item(self, now: int, item: Item, run: int, place: DevicePlace) -> None:
         if run != item.runs or place.running is not item:
-            return  # the item was interrupted
+            return  # the item was interrupted, and ends later
         place.running = None
         if place.ready:
             self._look(now, item, place)
@@ -231,7 +232,7 @@ class Network:
             self._match(now, end, channel.receives.popleft())
             return
         channel.sends.append(end)
-        door = now + self._route(end.rank, end.peer, end.peer)[2]  # the earliest arrival
+        door = now + self._route(end.rank, end.peer, end.peer)[2]  # earliest time of arrival
         at_the_door: Action = partial(self._at_the_door, end=end, channel=channel, place=place)
         self._posted(door, end.rank, end.number, at_the_door)
 
@@ -279,8 +280,7 @@ class Network:
         receive.nbytes = send.nbytes
         patience = min(latency, out.link.wire_ns(send.nbytes))
         message = Matched(send, receive, out, into, latency, patience)
-        # The side gets the message before any message moves at this time, and so can choose among
-        # all messages.
+        # The side gets all messages of this time before one of them moves, and chooses among all.
         out.add(message)
         self._at(now, MOVE, 0, send.rank, send.number, partial(self._carry, out=out))
 
@@ -300,7 +300,7 @@ class Network:
         earliest = max(send.posted_ns, receive.posted_ns - message.latency_ns)
         leaves, through = message.out.take(earliest, send.nbytes)
         arrives = message.out.link.arrival_ns(into.link, send.nbytes, leaves)
-        # a message of merged rounds has one latency for each round; `arrives` has one so far
+        # a message of merged rounds has a latency for each round; `arrives` has one so far
         arrives += message.latency_ns - message.latency_ns // send.rounds
 
         def arrive(now: int) -> None:

@@ -18,7 +18,7 @@ OPERATIONS = {
     "reduce_scatter": ("reduce_scatter", True),  # a list of tensors; `nbytes` is one tensor's size
     "reduce_scatter_tensor": ("reduce_scatter", False),
     "all_to_all": ("round_robin", False),  # a list of tensors; `nbytes` is one tensor's size
-    "all_to_all_single": ("reduce_scatter", False),  # the two have the same formula
+    "all_to_all_single": ("reduce_scatter", False),  # costs as much as a reduce_scatter
     "broadcast": ("broadcast", False),
     "reduce": ("reduce", False),
     "scatter": ("scatter", True),

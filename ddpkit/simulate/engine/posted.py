@@ -30,11 +30,11 @@ class End:
     round: int = 0
     number: Number = (0, 0)
     peer: int = UNKNOWN  # the peer; for a receive from any rank, unknown until a send matches
-    done_ns: int = UNKNOWN  # the sender's side is free again, or the receiver has the last byte
+    done_ns: int = UNKNOWN  # a send: its side is free again; a receive: the last byte is in
     then: Callable[[End], None] | None = None  # called once `done_ns` is known
     # for a receive from any rank, called once `peer` is known
     found: Callable[[End], None] | None = None
-    withdrawn: bool = False  # taken back before it moved
+    withdrawn: bool = False  # True if the rank took the post back before the message moved
     rounds: int = 1  # number of equal rounds in a row that this message stands for
 
     def find(self, peer: int) -> None:
@@ -169,7 +169,7 @@ class Part:
     then: Callable[[Part], None] | None = None  # called once `done_ns` is known
     before: Part | None = None  # the previous part in the same stream; None once this part begins
     following: Part | None = None
-    withdrawn: bool = False  # taken back before it began
+    withdrawn: bool = False  # True if the rank took the post back before the part began
     ended: Callable[[Part], None] | None = None  # the network's function, called when `open` is 0
 
     def closes(self, end: End) -> None:

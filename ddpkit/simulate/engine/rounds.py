@@ -42,7 +42,7 @@ def ring_ends(nbytes: int, links: Links, starts: Sequence[int] | None = None) ->
     shown = n  # number of ranks that are computed
     if starts is None and not longer and links.hosts and not n % links.hosts.size:
         hosts = [links.each[i : i + links.hosts.size] for i in range(0, n, links.hosts.size)]
-        shown = links.hosts.size if len(set(hosts)) == 1 else n  # all hosts do the same
+        shown = links.hosts.size if len(set(hosts)) == 1 else n  # one host stands for equal hosts
     rounds, at = 2 * (n - 1), at[:shown]
     edges = _Edges(links, [(rank, (rank + 1) % n) for rank in range(shown)])
     if longer:
@@ -99,7 +99,7 @@ def _equal_rounds(edges: _Edges, at: Times, rounds: int, nbytes: int, period: in
             clocks = np.concatenate((at, out_free, in_free))
             later = clocks - kept[1]
             kept = None
-            if (later == later[0]).all():  # now every period adds the same time
+            if (later == later[0]).all():  # now each period adds the same time to all clocks
                 times = (rounds - number) // period
                 number += times * period
                 for clock in (at, awaited, out_free, in_free):

@@ -38,10 +38,10 @@ def assign_buckets(
 ) -> tuple[Bucket, ...]:
     """Return the buckets that torch's DDP makes, in the order in which they are reduced.
 
-    ``gradients`` are in the order in which they become ready. A bucket holds one dtype. It closes
-    when it reaches its cap, and may exceed the cap. Caps are in MB of 2**20 bytes. The first bucket
-    of a dtype has its own cap, so that communication starts early: 1 MB if the cap is left at its
-    default of 25 MB, otherwise the cap itself (torch/nn/parallel/distributed.py,
+    ``gradients`` are in the order in which they become ready. A bucket holds one dtype. A bucket
+    closes when it reaches its cap, and may exceed the cap. Caps are in MB of 2**20 bytes. The first
+    bucket of a dtype has its own cap, so that communication starts early: 1 MB if the cap is left
+    at its default of 25 MB, otherwise the cap itself (torch/nn/parallel/distributed.py,
     `_BucketCapacityConfig`; reducer.cpp, `compute_bucket_assignment_by_size`).
     """
     not_for("assign_buckets", "rebuilt_buckets", "best_cap", "step_time")

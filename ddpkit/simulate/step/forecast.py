@@ -41,7 +41,7 @@ class Forecast:
 
     @property
     def ratio(self) -> float | None:
-        """The median of recorded to predicted time over the held-out steps; None without these."""
+        """The median of the held-out steps' recorded ÷ predicted times; None without such steps."""
         return statistics.median(self.ratios) if self.ratios else None
 
     def replay(

@@ -216,7 +216,7 @@ class _StepReader:
         host = HostAhead.of(spans, self.window)
         self.host_ns, starved = host.ns, [stretch for stretch, _ in host.starved]
         parts = [(*part, 1.0) for part in subtract(work, starved)]
-        for stretch, share in host.starved:  # here the device works for a share of the time
+        for stretch, share in host.starved:  # the device computes in this share of the stretch
             parts += [(*part, share) for part in intersect(work, [stretch])]
         parts.sort()
         self.starts = [start for start, _, _ in parts]
