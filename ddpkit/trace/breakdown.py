@@ -66,7 +66,7 @@ class Breakdown:
     overlapped_ns: int
     exposed_ns: int
     idle_ns: int
-    copy_ns: int = 0  # copies with neither compute nor communication
+    copy_ns: int = 0  # the rank copies, and neither computes nor communicates
 
     @classmethod
     def of(cls, activity: Activity) -> "Breakdown":

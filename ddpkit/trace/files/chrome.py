@@ -56,7 +56,7 @@ NOTE = (
     "Rows 'counted: ...' hold the times of the breakdown, dressed as GPU kernels so that "
     "HolisticTraceAnalysis counts the same times; all other rows hold the recorded spans."
 )
-_ALL_RANKS = "all_ranks"  # the mark of an export of all ranks, under "ddpkit"
+_ALL_RANKS = "all_ranks"  # key in a file's object "ddpkit" that marks an export of all ranks
 _ROWS = ("step", "compute", "comm", "copy")  # the rows and their order in the picture
 _FIRST = ("step", HOST, STARVED, "compute")  # rows of a rank with a device; the others follow
 _PLACES = 1_000_000  # row numbers reserved for each name, because a name may have several rows

@@ -42,7 +42,8 @@ _ACCUMULATES = "torch::autograd::AccumulateGrad"  # autograd's operator with a f
 _ANNOTATED = re.compile(r"nccl:_?(\w+)")
 _STEP = "ProfilerStep#"
 _OPTIMIZER = "Optimizer.step#"
-# a GPU's step marks below this share of the CPU's step marks are ignored: ROCm's last 16 us
+# A GPU's step marks are ignored if they are shorter than this share of the CPU's step marks: on
+# ROCm, the GPU's step marks last only 16 us.
 _FAR_SHORTER = 0.1
 _GLOO = "gloo:"
 # name in c10d, NCCL and the profiler, in lower case without "_" -> torch.distributed's name
