@@ -87,7 +87,7 @@ def _is_stub(node: ast.AST) -> bool:
         return False
     body = node.body
     if isinstance(body[0], ast.Expr) and isinstance(body[0].value, ast.Constant):
-        body = body[1:]  # without the docstring
+        body = body[1:]  # leave the docstring out
     match body:
         case [ast.Raise(exc=ast.Call(args=[ast.Constant(value=str() as says)]))]:
             return says.startswith(BLANK)
@@ -286,7 +286,7 @@ def _without_magic(line: str) -> str:
     if found is None:
         return line
     sign, name, rest = found.groups()
-    if assigned := code[: found.start(1)].strip():  # such as `x = !ls`
+    if assigned := code[: found.start(1)].strip():  # a magic may assign: `x = !ls`
         return f"{indent}{assigned} None"
     if sign == "%" and name == "time":
         return indent + (rest.strip() or "pass")

@@ -303,7 +303,7 @@ def _blank(
     answers: dict[str, int],
     own: Iterable[int],
 ) -> set[str]:
-    """Return the exercises with an unchanged answer: their cells are as in the lab."""
+    """Return the exercises with cells that the student has not changed."""
     handed_out = {cell.exercise: cell.source.strip() for cell in lab if cell.exercise}
     same = {name for name, n in answers.items() if cells[n].source.strip() == handed_out.get(name)}
     return same - {name for n in own for name in cells[n].names.changes}

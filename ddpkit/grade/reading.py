@@ -76,7 +76,7 @@ def _read(path: Path) -> Read | str:
     """Return a submission and its lab, or the reason for a refusal."""
     try:
         submission = read(path)
-        for cell in submission.cells:  # the slowest part of the reading, so its time counts here
+        for cell in submission.cells:  # this slow part of the reading runs under the limits too
             names_in(cell.source)
         return submission, lab_of(submission)
     except Refused as error:

@@ -46,9 +46,9 @@ def score_case(question: SealedCase, claim: Any) -> Assessment:
     """
     try:
         return _score_case(question, claim)
-    except MemoryError:  # the caller sets the limit of memory
+    except MemoryError:  # the caller has set a limit of memory, and handles this error
         raise
-    except Exception:  # forged: no claim of ddpkit's raises here
+    except Exception:  # the claim is forged: no claim that ddpkit has written raises an error
         return Assessment(question.case, Status.ERROR, got=NO_VALUES)
 
 

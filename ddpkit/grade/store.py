@@ -157,7 +157,7 @@ def all_of(out: Path) -> Iterator[Result]:
     for path in (out / "results").glob("*.json"):
         try:
             yield _result(json.loads(path.read_text("utf-8")))
-        except FileNotFoundError:  # removed meanwhile by a grader
+        except FileNotFoundError:  # a grader has removed the file meanwhile
             continue
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise GradeError(f"{path} is damaged ({error}): delete it, and grade again.") from None

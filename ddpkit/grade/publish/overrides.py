@@ -23,7 +23,7 @@ from typing import Any
 from ddpkit.errors import GradeError
 from ddpkit.grade.store import Result
 
-FILE = "overrides.toml"  # beside the folder of results
+FILE = "overrides.toml"  # a file beside the folder of results
 TEXTS = ("name", "exercise", "comment")
 KEYS = {"points", *TEXTS}
 

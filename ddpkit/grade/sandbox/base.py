@@ -174,7 +174,7 @@ def environment(
         "HOME": str(home),
         "TMPDIR": str(tmp),
         "LANG": "C.UTF-8",
-        # pytest imports from the first folder; the plugin takes it away from Jupyter's kernel
+        # pytest imports from the first folder; the plugin removes this folder for Jupyter's kernel
         "PYTHONPATH": f"{course / BARE}{os.pathsep}{course}",
         "PYTHONDONTWRITEBYTECODE": "1",
         "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",  # an installed plugin may change the order of cells

@@ -213,7 +213,7 @@ def mounts(course: Path, job: Path, disk: int) -> list[str]:
     arguments = ["--proc", "/proc", "--dev", "/dev"]
     # bwrap itself protects /proc/sys only if that folder, not just its files, is writable.
     arguments += ["--ro-bind", "/proc/sys", "/proc/sys", "--remount-ro", "/proc"]
-    for folder in IN_MEMORY:  # before the other mounts, because Python itself may be below /home
+    for folder in IN_MEMORY:  # these mounts come first, because Python itself may be below /home
         arguments += ["--perms", "0777", "--size", str(disk), "--tmpfs", folder]
     seen = layers(set(_readable()), set(_telling()))
     for path, is_covered in seen:

@@ -79,7 +79,7 @@ class ControlGroup:
                 file.write("0")  # "0" stands for the writing process
 
     def added(self, used: Usage) -> Usage:
-        """Return the meter's numbers; if the kernel killed a process, with too much memory."""
+        """Return the meter's numbers, with the limit as memory if the kernel killed a process."""
         return replace(used, memory=max(used.memory, self.memory)) if self.has_killed else used
 
     @property
