@@ -8,7 +8,7 @@ from ddpkit.view.drawing.page import Box, Page
 
 LEFT, TOP, WIDEST = 0.4, 0.9, 2.6  # inches: margins, and the longest side of a matrix
 LEAST = 0.14  # inches: the least side of a matrix, so that a label fits beside the matrix
-BETWEEN, UNDER, SAID = 0.5, 0.62, 0.2  # inches: gap between matrices, gap under them, a sentence
+BETWEEN, UNDER, SAID = 0.5, 0.62, 0.2  # inches: gaps between and under matrices; a line of words
 SHEET = 0.05  # inches by which each part of a sum is shifted behind the part in front
 APART = 0.1  # inches between the strips of a matrix with a halo
 
@@ -71,7 +71,7 @@ def _matrix(page: Page, matrix: Matrix, ranks: int, box: Box) -> None:
         page.label(box, ["on every rank", "every rank", "all"], 8.5)
     elif matrix.held == "sum":
         behind = SHEET * (ranks - 1)
-        for rank in reversed(range(ranks)):  # rank 0 in front
+        for rank in reversed(range(ranks)):  # draw rank 0 last, in front
             x, y = left + SHEET * rank, top + behind - SHEET * rank
             sheet = x, y, x + right - left - behind, y + bottom - top - behind
             page.bars([sheet], **style.filled(style.tint(rank), "white"))

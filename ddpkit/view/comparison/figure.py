@@ -25,7 +25,7 @@ def draw_comparison(model: Comparison) -> Figure:
     beside.axis(beside.ticks(4))
     for side, at in zip(model.sides, rows, strict=True):
         head = 0, at[0].top - HEAD, chart.right, at[0].top - 0.01
-        chart.plot.bars([head], facecolor="white", zorder=1)  # no grid behind words
+        chart.plot.bars([head], facecolor="white", zorder=1)  # hides the grid behind words
         _head(page, model, side, TOP + at[0].top - 0.13)
         timeline = side.timeline
         for row, place in zip(timeline.rows, at, strict=True):

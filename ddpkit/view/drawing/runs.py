@@ -1,4 +1,4 @@
-"""The argument of a picture, which is a run or a trace: its type, its trace and its check."""
+"""The run or the trace that a picture draws: the type of this argument, and its check."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ class _Renderer(RendererBase):
     def __init__(self, width: float, height: float) -> None:
         super().__init__()
         self.width, self.height = width, height
-        self.smallest = 9.0  # points
+        self.smallest = 9.0  # points of the smallest letters so far, or 9
         self._flip = Affine2D().scale(1, -1).translate(0, height)
         self._defs: dict[str, str] = {}
         self._out: list[tuple[str, str]] = []  # (look, data of a path), or ("", an element)
@@ -71,7 +71,7 @@ class _Renderer(RendererBase):
             else:
                 parts.append(more)
         body = f"<defs>{''.join(self._defs.values())}</defs>{''.join(parts)}"
-        name = hashlib.sha256(body.encode()).hexdigest()[:8]  # several pictures share a page
+        name = hashlib.sha256(body.encode()).hexdigest()[:8]  # pictures share a page
         least = style.WIDTH * POINTS * LEAST_PX / self.smallest * self.width / 792
         return (
             f"<svg xmlns='http://www.w3.org/2000/svg' role='img' aria-label='{_quoted(alt)}' "
@@ -97,7 +97,8 @@ class _Renderer(RendererBase):
             return
         points: Any = placed.vertices
         box = (*points.min(axis=0).tolist(), *points.max(axis=0).tolist())
-        if rgbFace is not None and self._groups[-1:] == ["text"]:  # letters with a halo
+        # an outline of letters is their halo
+        if rgbFace is not None and self._groups[-1:] == ["text"]:
             color = _hex(rgbFace)
             middle = (box[0] + box[2]) / 2, (box[1] + box[3]) / 2
             fill, ground = _paint("fill", color, self._ink(color, middle)), None
@@ -109,7 +110,7 @@ class _Renderer(RendererBase):
         self._out.append((look, data))
 
     def draw_path_collection(self, *given: Any, **named: Any) -> None:
-        """Draw a collection's paths grouped by look: they do not overlap, so any order will do."""
+        """Draw a collection's paths in groups of equal look. The paths do not overlap."""
         before, self._out = self._out, []
         super().draw_path_collection(*given, **named)
         looks = dict.fromkeys(look for look, _ in self._out)
@@ -152,7 +153,7 @@ class _Renderer(RendererBase):
     ) -> None:  # fmt: skip
         points = prop.get_size_in_points()
         self.smallest = min(self.smallest, points)
-        if ismath:  # a formula: symbols come from several fonts
+        if ismath:  # matplotlib draws a formula, because its symbols come from several fonts
             super().draw_text(gc, x, y, s, prop, angle, ismath)
             return
         width, high, _ = self.get_text_width_height_descent(s, prop, False)

@@ -97,7 +97,7 @@ class SpanColumns:
         return {
             "length": max(self.length, 1),
             "tick_ns": self.tick_ns,
-            "extent": [min(low, 0), max(high, self.length, 1)],  # the first time and the last
+            "extent": [min(low, 0), max(high, self.length, 1)],  # first and last time in view
             "rows": [asdict(row) for row in self.rows],
             "height": self.rows[-1].top + self.rows[-1].height + EDGE if self.rows else 0,
             "names": self.names,

@@ -41,7 +41,7 @@ def explore_pipeline(
 
     def model(**at: Any) -> PipelinePicture:
         plans = pipeline_plans(at["schedule"], at["stages"], _fitting(at))
-        parts = 2 if at["schedule"] == "interleaved" else 1  # parts of a rank's layers
+        parts = 2 if at["schedule"] == "interleaved" else 1  # chunks of a rank's layers
         trace = pipeline_time(
             plans,
             forward=_seconds(forward) / parts,

@@ -102,7 +102,7 @@ def _cuts(plan: Schedule) -> list[int]:
     message has the whole vector. For a barrier, which has no data, the result is [0].
     """
     if plan.steps and not any(elements(step.part) for step in plan.steps):
-        return [0]  # no payload: a barrier
+        return [0]  # the messages of a barrier have no data
     ends = {end for step in plan.steps for end in step.part} | {0, plan.length}
     if len(ends) <= 2 and plan.steps:
         return sorted(ends)

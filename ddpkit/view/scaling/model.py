@@ -37,7 +37,7 @@ class Scaling:
 
     @property
     def notice(self) -> str:
-        """Return a sentence on the numbers of ranks with a good efficiency, weak and strong."""
+        """Return a sentence on the most ranks with a good efficiency, by kind of scaling."""
         weak, strong = (
             max(each.world_size for each in some if each.efficiency >= GOOD)
             for some in (self.weak, self.strong)

@@ -23,7 +23,7 @@ class StateBar:
     by_kind: dict[str, int]  # parameters first, as in the bar
     total: int
     least: int  # bytes on a rank if there are as many ranks as parameters
-    enough: int | None  # the fewest ranks on which the stage fits; None: it fits on no number
+    enough: int | None  # the fewest ranks on which the stage fits; None: no number is enough
 
 
 @dataclass(frozen=True)
