@@ -138,7 +138,10 @@ def _place(statement: str) -> tuple[int, bool, str]:
 
 
 def _sections(statements: Sequence[str]) -> Iterator[list[str]]:
-    """Return the statements by section of ruff's order; carried answers add an import of `get`."""
+    """Return the statements by section of ruff's order.
+
+    If there are carried answers, the import of `get`, which they call, is added.
+    """
     parts: list[list[str]] = [[], [], [], []]
     for statement in statements:
         parts[_place(statement)[0]].append(statement)

@@ -101,7 +101,7 @@ def _failed(lesson: Lesson, cell: Cell | None, what: str) -> LessonError:
 
 
 def private_connection(folder: Path) -> Config:
-    """Return a kernel's configuration; on POSIX it has sockets in `folder` and no open ports."""
+    """Return a kernel's configuration: on POSIX, sockets in `folder` and no open ports."""
     from traitlets.config import Config
 
     connection = Config()

@@ -141,7 +141,7 @@ def _notebook(path: Path, text: str) -> Any:
     """Return the lesson as jupytext reads a file: the cells and the header's values."""
     import jupytext  # the import takes half a second, and no other module needs jupytext
 
-    # A lesson has no magics, since magics are not Python. jupytext must not see one in a comment.
+    # A lesson has no magics, since magics are not Python. No comment of a lesson may become one.
     fmt = {"extension": ".py", "format_name": "percent", "comment_magics": False}
     try:
         return jupytext.reads(text, fmt=fmt)
