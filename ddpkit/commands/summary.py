@@ -1,4 +1,4 @@
-"""The report of a run: tables of time, then speed, work and price; and the same for JSON."""
+"""The report of a run: tables of time, then speed, work and price. JSON has the same numbers."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ PATIENCE_S = 2.0  # seconds before the first message, and between messages
 
 @contextmanager
 def said_if_long(patience_s: float = PATIENCE_S) -> Iterator[Callable[[str], None]]:
-    """Yield a function that names the work under way; a thread prints the name to a terminal.
+    """Yield a function to call with the name of the work under way; a thread prints the name.
 
     The thread prints nothing in the first ``patience_s`` seconds, then the name of each new work
     once. If stderr is no terminal, nothing is printed.
