@@ -79,7 +79,7 @@ class Case:
     title: str
     observe: Callable[[], Observed]
     expect: Observed
-    # share of the exercise's points, relative to the weights of its further cases
+    # share of the exercise's points, relative to the weights of the exercise's other cases
     weight: float = 1.0
     read: Callable[[Observed], Observed] | None = None
     hints: Sequence[Hint] = ()

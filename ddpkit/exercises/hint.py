@@ -57,7 +57,7 @@ class Seen:
         self.raised, self.attribute, self.dtypes = trouble.type, trouble.attribute, trouble.dtypes
 
     def __getattr__(self, name: str) -> Any:
-        if name in ("observed", "given"):  # while an object is copied, these do not exist yet
+        if name in ("observed", "given"):  # a copy in the making has neither attribute
             raise AttributeError(name)
         # The given value comes first: an observed value may be a stranger's claim, with additional
         # names, and a hint takes sizes from the given values.

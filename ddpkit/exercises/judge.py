@@ -127,7 +127,7 @@ def _ask(exercise: Exercise, case: Case, limit: float) -> tuple[Assessment, Base
         return replace(assessed, got=_got(assessed, seen), printed=output.last()), None
     except KeyboardInterrupt:
         raise
-    except BaseException as error:  # also SystemExit, and a student's own exception classes
+    except BaseException as error:  # answers may raise SystemExit or their own classes
         if isinstance(error, LessonError) and student_line(error) is None:
             raise
         if is_unanswered(error):

@@ -157,7 +157,7 @@ class _Collector:
         return new
 
     def _add(self, name: str, namespace: dict[str, object]) -> None:
-        if name.startswith("__"):  # module attributes such as __name__
+        if name.startswith("__"):  # attributes of the module, such as __name__
             return
         if name not in namespace:
             if not hasattr(builtins, name):

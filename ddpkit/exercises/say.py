@@ -19,6 +19,6 @@ def say(text: str) -> None:
         return
     try:
         sys.stdout.write(text)
-    except UnicodeEncodeError:  # a console without Unicode
+    except UnicodeEncodeError:  # this console cannot print Unicode
         sys.stdout.write(plain(text))
     sys.stdout.flush()

@@ -48,7 +48,7 @@ def _files_of(cls: type) -> set[str]:
     members = (inspect.unwrap(getattr(each, "__func__", each)) for each in vars(cls).values())
     codes = (each.__code__ for each in members if isinstance(each, types.FunctionType))
     files = {code.co_filename for code in codes if code.co_qualname.startswith(cls.__qualname__)}
-    files = {name for name in files if linecache.getlines(name)}  # generated code has no lines
+    files = {name for name in files if linecache.getlines(name)}  # skips generated code
     file = getattr(sys.modules.get(cls.__module__), "__file__", None)
     return files or ({file} if file else set())
 

@@ -147,7 +147,7 @@ def _plain_tensor(value: Any, library: str) -> PlainTensor | Opaque:
         if tensor.is_floating_point():
             tensor = tensor + 0.0  # -0.0 + 0.0 is 0.0
         data = tensor.reshape(-1).view(torch.uint8).numpy().tobytes()
-    except (RuntimeError, TypeError, ValueError, NotImplementedError):  # sparse, meta, objects …
+    except (RuntimeError, TypeError, ValueError, NotImplementedError):  # sparse or meta tensor
         return Opaque(f"{library} tensor that is not dense")
     return PlainTensor(
         library, str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape), data, tensor

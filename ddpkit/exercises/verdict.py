@@ -84,7 +84,7 @@ def _rows(verdict: Verdict, secret: bool) -> Iterator[str]:
     for case in cases:
         lead = f"{sign(case.passed)} {case.title:<{width}}   "
         text = case.got if secret or not case.wrong else _differences(case.wrong)
-        # An exception's text may be long. The first exception gets several lines, later ones one.
+        # An exception's text may be long. Only the first exception gets more than one line.
         if case.details:
             raised += 1
             room = LINE - len(lead)
