@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
 FILE = "capstone.json"  # a file in the folder of a student's progress
-FORMAT = 2  # the version of the file; it changes with the task, so old scores are dropped
+FORMAT = 2  # version of the file; a new task gets a new version, so that old scores are dropped
 SEEDS = (1, 2)
 EQUAL = 0.03  # relative difference in time; scores with a smaller difference are called equal
 HEAD = f"  {'':12} {'ms':>7} {'times':>6} {'loss':>6} {'MB sent':>8} {'peak MB':>8}"
@@ -35,7 +35,7 @@ class TrainingScore:
     sent: float  # bytes
     peak: float  # bytes
     why: str = ""  # the reason why the score is not ranked; "" for a ranked score
-    real: bool = False  # True if the time is real: it cannot be compared with emulated times
+    real: bool = False  # True if the time is real, and so not comparable with emulated times
 
     @property
     def line(self) -> str:
