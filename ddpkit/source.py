@@ -91,7 +91,7 @@ def add_user_files(beginning: str) -> None:
 
 
 def _codes(value: object, seen: set[int]) -> Iterator[types.CodeType]:
-    """Yield the code of a function, and of functions inside it, wrapped by it or in its closure."""
+    """Yield the code of a function and of its inner functions, wrapped functions and closure."""
     if id(value) in seen:
         return
     seen.add(id(value))
