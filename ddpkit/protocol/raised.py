@@ -24,7 +24,7 @@ class MemoryFull:
     limit: int  # bytes of the machine's memory
     used: int  # bytes in use before the request
     asked: int  # bytes of the request
-    alive: Mapping[str, int]  # bytes by kind (`ddpkit.trace.MEMORY_KINDS`); the sum: used + asked
+    alive: Mapping[str, int]  # kind (`ddpkit.trace.MEMORY_KINDS`) -> bytes: in all used + asked
 
 
 @dataclass(frozen=True)

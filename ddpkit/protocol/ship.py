@@ -202,12 +202,12 @@ def _tensor(
 
     if memoryview(buffer).nbytes == 0:
         flat = torch.empty(0, dtype=torch.uint8)
-    elif memoryview(buffer).readonly:  # a small buffer is a part of the pickle
+    elif memoryview(buffer).readonly:  # a small buffer comes as read-only bytes in the pickle
         flat = torch.frombuffer(bytearray(buffer), dtype=torch.uint8)
     else:
         flat = torch.frombuffer(buffer, dtype=torch.uint8)
     tensor = flat.view(dtype).reshape(shape)
-    tensor = tensor.to(torch.get_default_device())  # on a rank, perhaps its GPU
+    tensor = tensor.to(torch.get_default_device())  # a rank's default device may be a GPU
     if parameter:
         return torch.nn.Parameter(tensor, requires_grad)
     return tensor.requires_grad_(requires_grad)
