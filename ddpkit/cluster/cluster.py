@@ -375,7 +375,7 @@ def _check_call(
             )
     try:
         signature = inspect.signature(function)
-    except (ValueError, TypeError):  # a built-in function: the call itself will raise
+    except (ValueError, TypeError):  # a built-in function has no signature: its call will raise
         return
     try:
         signature.bind(*args, **kwargs)

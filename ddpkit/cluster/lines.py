@@ -42,7 +42,7 @@ class Lines:
     """Stores those collectives of a run that ranks call from different lines."""
 
     def __init__(self) -> None:
-        self._by: dict[tuple[str, Place], set[int]] = defaultdict(set)  # ranks by group and place
+        self._by: dict[tuple[str, Place], set[int]] = defaultdict(set)  # (group, place) -> ranks
         self._alike: set[tuple[str, Place]] = set()  # places from which all ranks called
         self._apart: dict[str, list[dict[int, Call]]] = defaultdict(list)  # group -> differences
 

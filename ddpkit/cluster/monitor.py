@@ -323,7 +323,7 @@ class Monitor:
             return {other for other in call.members if not self._makes(other, call)}
         if call.keys:
             return everyone - {rank}
-        if not call.seq:  # seen from outside: only the name is known
+        if not call.seq:  # an agent knows only the name of this call
             stuck = {r for r, status in self.statuses.items() if status.waiting == call}
             return everyone - {rank} - stuck
         if call.is_message:

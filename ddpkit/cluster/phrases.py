@@ -42,7 +42,7 @@ def tensor(call: Call) -> str:
 
 def describe(call: Call) -> str:
     """Return a call as text: "recv(src=1, tag=7)", "all_reduce(float32[4])"."""
-    if not call.seq:  # seen in a stack: only the name is known
+    if not call.seq:  # an agent has seen the call in a stack, and knows only the name
         if call.keys:
             return f"{call.op}({', '.join(map(repr, call.keys))}) of a store"
         return f"{call.op}()" + (f" for group {sorted(call.members)}" if call.group else "")

@@ -32,7 +32,7 @@ def by_line(trace: Trace, fact: str) -> tuple[list[str], str]:
     The texts are, for example, ["the isend in line 3 (rank 0)"] and "2 more lines". The last text
     is "" if there are no further lines.
     """
-    posted: dict[tuple[int, str], set[int]] = defaultdict(set)  # ranks by line and name
+    posted: dict[tuple[int, str], set[int]] = defaultdict(set)  # (line, name) -> ranks
     for span in trace.spans:
         line = span.args.get("line")
         if fact in span.args and isinstance(line, int) and line:

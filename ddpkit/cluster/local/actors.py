@@ -26,7 +26,7 @@ class Actor:
     ns: int = 0
     asks: Ask | None = None
     absent: bool = False  # True if the timekeeper does not wait for the actor, which stands still
-    stood_still: bool = False  # True if the actor stood still in the user's code, until its answer
+    stood_still: bool = False  # True if the actor stood still in the user's code, until an answer
     found: bool = False  # True if the actor found its key before a rank reported the change
 
 
@@ -41,7 +41,7 @@ class Actors:
         self._at_stores: set[Place] = set()  # actors during their turn at a store
         # the start of a standstill: real time in s, emulated time in ns; None without a standstill
         self._stands_since: tuple[float, int] | None = None
-        self.standstills = 0  # number of times that an actor in the user's code was left out
+        self.standstills = 0  # number of standstills of actors in the user's code
 
     def watch(self, rank: int, watched: Watched) -> None:
         """Watch the main thread of a rank that has been started."""

@@ -71,7 +71,7 @@ def run_local(request: Request) -> RunOutcome:
             with interrupts_held() as more:
                 doing = run.doing_when_stopped()
                 stack.close()
-                more.clear()  # a second press of Stop gets the same answer
+                more.clear()  # drop a second press of Stop, which asks for the same
             text = stopped.stopped("run", doing, run.results)
             raise Interrupted(text, doing=doing, returned=run.results) from None
 

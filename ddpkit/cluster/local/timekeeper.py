@@ -91,7 +91,7 @@ class Timekeeper(threading.Thread):
         devices: Sequence[bool] = (),
     ) -> None:
         super().__init__(name="ddpkit-timekeeper", daemon=True)
-        self._counted = counted  # True if compute is counted: then a clock page shows all time
+        self._counted = counted  # True if compute is counted, so that clock pages show all time
         self.error: BaseException | None = None
         self._links, self._pages, self._speeds = links, pages, speeds
         self._network = Network(links)
@@ -104,7 +104,7 @@ class Timekeeper(threading.Thread):
         self._here: dict[Hashable, list[int]] = {}
         # operation -> rank -> number and time of the post, until all members have posted
         self._posts: dict[Hashable, dict[int, tuple[int, int]]] = {}
-        self._unmet: list[set[Hashable]] = [set() for _ in links]  # keys of `_here`, by rank
+        self._unmet: list[set[Hashable]] = [set() for _ in links]  # rank -> keys of `_here`
         # (group, ends, tag) -> numbers of sends and receives
         self._posted: dict[Hashable, list[int]] = defaultdict(lambda: [0, 0])
         self.happened = 0  # number of past events

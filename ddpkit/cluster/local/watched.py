@@ -92,9 +92,9 @@ class Watched:
     pid: int
     speed: float
     main: Rest = field(default_factory=Rest)  # judged by the main thread's CPU time
-    main_but_agent: Rest = field(default_factory=Rest)  # like `main`, even if the agent is ready
+    main_but_agent: Rest = field(default_factory=Rest)  # like `main`, but the agent may be ready
     process: Rest = field(default_factory=Rest)  # judged by the CPU time of all threads
-    process_but_agent: Rest = field(default_factory=Rest)  # like `process`, without the agent
+    process_but_agent: Rest = field(default_factory=Rest)  # like `process`, but without the agent
     files: dict[str, int] = field(default_factory=dict)  # path in /proc -> open file
 
     def go_on(self) -> None:
