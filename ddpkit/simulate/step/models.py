@@ -128,7 +128,7 @@ def bert(size: str = "base", length: int = 128) -> ModelTable:
     layers += _linear("pooler", width, width, 1)
     layers += _linear("words.dense", width, width, length)
     layers += _norm("words.norm", width)
-    # The output layer shares the matrix of the embedding: new are only its bias and its products.
+    # The output layer shares the matrix of the embedding, and adds a bias and multiplications.
     layers += [ModelLayer("words.bias", vocabulary, vocabulary * width * length)]
     layers += _linear("next", width, 2, 1)
     return ModelTable(f"BERT-{size}", tuple(layers))
