@@ -20,7 +20,7 @@ from ddpkit.trace.memory import MemoryLevel, inside
 from ddpkit.trace.span import OPERATIONS, ROW_OF, TIMES, Scalar, Span
 from ddpkit.trace.traffic import Traffic
 
-MARKS = (  # the end of an error about a trace without steps
+MARKS = (  # the end of the message of an error about a trace without steps
     "`with ddpkit.step():`, torch.profiler's `profiler.step()` or an optimizer's step mark the "
     "steps"
 )

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from ddpkit.trace.span import Scalar
 
-UNENDED = "unended"  # among a span's args: the rank was ended during the call
+UNENDED = "unended"  # key in a span's args: the rank was ended during the call
 
 
 def death_fact(rank: int, ns: int) -> dict[str, Scalar]:

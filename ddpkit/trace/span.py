@@ -14,21 +14,20 @@ KINDS = (*COMPUTE_KINDS, "comm", "copy", "step", "host")
 ROW_OF = {kind: "compute" if kind in COMPUTE_KINDS else kind for kind in KINDS}
 SENDS = ("send", "isend")
 RECEIVES = ("recv", "irecv")
-UNWAITED = (
-    "unwaited"  # among a span's args: the call was never waited for, nor asked for its future
-)
-CHANGED = "changed"  # among a span's args: the code changed a tensor of the call before its wait
+# Keys of a span's args (`Span.args`):
+UNWAITED = "unwaited"  # the program never waited for the call, nor asked for its future
+CHANGED = "changed"  # the code changed a tensor of the call before the call's wait
 
-OPTIMIZER = "optimizer"  # an arg of the spans of a rank's second optimizer, and of later ones
-READY = "ready"  # an arg of a backward's span: the number of gradients ready at the end
-OPERATIONS = "operations"  # among a span's args: its compute lies outside all modules
-# Among the args of spans on an emulated device: the host's time at the first launch, and the work.
+OPTIMIZER = "optimizer"  # key for the spans of a rank's second and later optimizers
+READY = "ready"  # key for a backward's span: the number of gradients ready at the end
+OPERATIONS = "operations"  # key for compute that lies outside all modules
+# keys for spans on an emulated device: the host's time at the first launch, and the work
 LAUNCHED = "launched_ns"
 OF_DEVICE = (LAUNCHED, "own_launches", "own_flops", "own_bytes")
-QUEUE = "queue"  # among the args of a span on a side stream: the name of the stream
-# Among the args of a collective on a device: the time at which the stream had reached the call.
+QUEUE = "queue"  # key for a span on a side stream: the name of the stream
+# key for a collective on a device: the time at which the stream had reached the call
 QUEUED = "queued_ns"
-LIMIT = "device_waits_ns"  # among the args of a stretch of the host in which the device waits
+LIMIT = "device_waits_ns"  # key for a stretch of the host in which the device waits
 
 Scalar = str | int | float
 

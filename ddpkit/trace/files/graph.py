@@ -128,7 +128,7 @@ def _ordered(
         if event == 0 and n in posted:
             front = front - posted[n].after | {posted[n].number}
         elif event == 0:
-            waited_early.add(n)  # an operation of length 0: waits are sorted before posts
+            waited_early.add(n)  # the wait for an operation of length 0 is sorted before its post
         elif event == 1:
             span = operations[n]
             node = GraphNode(
