@@ -74,7 +74,7 @@ class _State:
     rows: dict[str, Assessment] = field(default_factory=dict)  # question's key -> assessment
     errors: dict[str, str] = field(default_factory=dict)  # exercise -> the error of its cell
     helpers: dict[str, None] = field(default_factory=dict)  # errors of the student's helper cells
-    dropped: dict[str, tuple[str, str]] = field(default_factory=dict)  # exercise -> status, words
+    dropped: dict[str, tuple[str, str]] = field(default_factory=dict)  # exercise -> status, reason
     # positions in Merged.cells of cells that may not run again
     removed: set[int] = field(default_factory=set)
     judge: Judge = field(default_factory=Judge)

@@ -18,7 +18,7 @@ from ddpkit.errors import GradeError
 from ddpkit.grade import store
 from ddpkit.grade.found import HandedIn
 
-FILE = "part.json"  # in the folder of results
+FILE = "part.json"  # a file in the folder of results
 MOST = 10_000  # parts of a class
 
 

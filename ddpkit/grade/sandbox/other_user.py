@@ -81,7 +81,7 @@ class OtherUser:
         self.theirs: list[Path] = []
         # folders, besides the sandbox's own, in which a student's code can make files
         self.open = open_folders()
-        self.folder = job.parent / "box"  # may be entered by the user's group
+        self.folder = job.parent / "box"  # only the user's group may enter
         for outer in (job.parent, job.parent.parent):
             outer.chmod(0o711)
         course.parent.chmod(0o700)  # the folder of another lab may hold this lab's answers
@@ -149,7 +149,7 @@ def _become(user: int, limits: Limits | None = None) -> None:
     os.setresuid(user, user, user)
     libc = ctypes.CDLL(None)
     libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)  # no way back through sudo and the like
-    # set after the change of user, which would clear the setting
+    # a change of user clears this setting, so it comes after the change
     libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if not filter.trouble():
         filter.load()
