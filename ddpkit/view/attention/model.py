@@ -16,7 +16,7 @@ class Stretch:
     rank: int
     part: int
     start: int
-    end: int  # after the last position
+    end: int  # the last position + 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -109,7 +109,7 @@ class View(Generic[Model]):
     def show(self, make_controls: Callable[[View[Model]], Any]) -> View[Model]:
         """Print the text, and in IPython display the starting picture and the controls."""
         if in_ipython():
-            self.controls = make_controls(self)  # first, so that all outputs appear together
+            self.controls = make_controls(self)  # before the outputs, so that they appear together
             display_picture(self.figure(), self.text(), self.table())
             print(self.text())
             display_live(self.controls)

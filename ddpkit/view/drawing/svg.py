@@ -71,7 +71,7 @@ class _Renderer(RendererBase):
             else:
                 parts.append(more)
         body = f"<defs>{''.join(self._defs.values())}</defs>{''.join(parts)}"
-        name = hashlib.sha256(body.encode()).hexdigest()[:8]  # pictures share a page
+        name = hashlib.sha256(body.encode()).hexdigest()[:8]  # unique on a page
         least = style.WIDTH * POINTS * LEAST_PX / self.smallest * self.width / 792
         return (
             f"<svg xmlns='http://www.w3.org/2000/svg' role='img' aria-label='{_quoted(alt)}' "

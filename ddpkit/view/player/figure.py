@@ -184,7 +184,7 @@ class _Drawer:
             return x, y
         (a, b), (c, d) = line
         far = hypot(c - a, d - b) or 1.0
-        nx, ny = (d - b) / far, -(c - a) / far  # to the left of the arrow
+        nx, ny = (d - b) / far, -(c - a) / far  # a step to the arrow's left
         off = 0.1 + abs(nx) * wide / 2 + abs(ny) * 0.08
         return x + nx * off, y + ny * off
 

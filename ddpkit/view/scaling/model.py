@@ -87,7 +87,7 @@ def scaling_model(
         tuple(scaling(larger, link, worlds, strong=strong, buckets=buckets, algorithm=algorithm))
         for strong in (False, True)
     )
-    # without other compute, which the bars show as idle time
+    # other compute is left out: the bars show its time as idle
     computed_ns = larger.compute_ns - larger.other_ns
     title = f"{words.ms(computed_ns)} of compute, {size(step.bytes)} of gradients, {link}"
     title += f", {algorithm}" if algorithm != "ring" else ""

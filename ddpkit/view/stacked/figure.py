@@ -16,7 +16,7 @@ BAR, PITCH, GAP = 0.3, 0.38, 0.2  # inches: a bar, from bar to bar, between grou
 NAMES = 3.6  # inches of the labels, at most
 BESIDE = 1.9  # inches right of the longest bar, for its time and the gain
 
-WHITE = {"facecolor": "white", "edgecolor": "none", "pad": 1.0}  # under words, over the grid
+WHITE = {"facecolor": "white", "edgecolor": "none", "pad": 1.0}  # a box under words, over the grid
 
 LOOKS: dict[str, tuple[Look, Look]] = {  # looks of a part, and of the word on the part
     "forward": (style.filled(style.FORWARD), {"color": style.INK}),
