@@ -317,7 +317,7 @@ def _check_source(target: str) -> None:
             with tokenize.open(target) as file:
                 if "\0" in file.read():
                     raise SyntaxError("a null byte")
-    except (SyntaxError, UnicodeDecodeError):  # not text; mistakes in the text are for the rank
+    except (SyntaxError, UnicodeDecodeError):  # the file is no text
         raise ClusterError(
             f"{target!r} is not a Python script, because it is not text: name a script."
         ) from None

@@ -16,7 +16,7 @@ from ddpkit.view.drawing.words import ms
 from ddpkit.view.timeline.model import timeline_model
 
 HOUR_NS = 3600e9
-STEPS = 1000  # number of steps in the report's second price
+STEPS = 1000  # the report's second price is the price of this number of steps
 
 
 def summary(done: Run[None], price: float | None = None) -> str:
