@@ -37,7 +37,7 @@ def same(got: object, expected: object) -> bool:
     """True if `got` equals `expected` in type and value, so True is not 1, and 1.0 is not 1."""
     got, expected = plain(got), plain(expected)
     if type(got) is not type(expected) and not isinstance(expected, Close | Between):
-        # early, because `difference` would make texts of both values, which may be large
+        # `difference` would make texts of both values, which may be large
         return False
     return difference(got, expected) is None
 

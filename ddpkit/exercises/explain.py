@@ -29,7 +29,7 @@ class Explanation:
 
 def explain(error: BaseException) -> Explanation:
     """Return the headline and the details of an exception that ended an answer."""
-    if isinstance(error, DdpkitError):  # written for the student already
+    if isinstance(error, DdpkitError):  # the text of this error is written for students
         first, *rest = _whole(error).strip().splitlines() or [type(error).__name__]
         lines = [line.strip() for line in rest if line.strip()]
         return Explanation(first.replace(CARELESS, ": "), tuple(_shortened(lines)))

@@ -72,7 +72,7 @@ def limited(work: Callable[[], Result], seconds: float) -> Result:
             raise TookTooLong(seconds, place)
     except KeyboardInterrupt:
         worker.end(KeyboardInterrupt)
-        if isinstance(worker.error, KeyboardInterrupt):  # its message names each rank's line
+        if isinstance(worker.error, KeyboardInterrupt):  # the message names each rank's line
             raise worker.error from None
         raise
     finally:

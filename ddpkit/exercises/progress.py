@@ -103,7 +103,7 @@ def _read(path: Path) -> tuple[Progress | None, str | None]:
         )
         if result.exercise != path.stem:
             raise ValueError(f"the result belongs to {result.exercise}")
-    except (ValueError, KeyError, TypeError):  # also JSONDecodeError and UnicodeDecodeError
+    except (ValueError, KeyError, TypeError):  # the JSON is damaged
         aside = _set_aside(path)
         return None, f"{path} was damaged: it is renamed {aside.name}, and a new file begins."
     return result, None
