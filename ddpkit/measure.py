@@ -315,7 +315,7 @@ def _reductions() -> Iterator[Work]:
     aten = torch.ops.aten
     for rows, columns in REDUCTIONS:
         x, row, column, size = (rows, columns), (columns,), (rows, 1), 4.0 * rows * columns
-        image = (max(1, rows // 64), columns, 8, 8)  # the size of x, unless rows < 64
+        image = (max(1, rows // 64), columns, 8, 8)  # the image has as many numbers as x
         pixels = 4.0 * math.prod(image)
         yield size, _in_turns(partial(torch.sum, dim=0), x)
         yield 2 * size, _in_turns(partial(torch.softmax, dim=1), x)
