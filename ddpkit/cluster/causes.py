@@ -111,7 +111,7 @@ def difference(one: Call, other: Call) -> MismatchKind | None:
 
 
 def misfit(calls: Mapping[int, Call], rank: int) -> tuple[int, int] | None:
-    """Return the two ranks that expect different sizes of a part of an all-to-all, or None."""
+    """Return two ranks that expect different sizes of one part of an all-to-all, or None."""
     for other in sorted(calls):
         for src, dst in ((rank, other), (other, rank)):
             sent, taken = calls[src], calls[dst]
@@ -140,7 +140,7 @@ def size(call: Call) -> int:
 
 
 def alike(raised: Mapping[int, Raised]) -> list[int]:
-    """Return the ranks with an exception of the same type and line as the lowest rank's."""
+    """Return the lowest rank, and all ranks with an exception of the same type and line."""
     first = _kind(raised[min(raised)])
     return sorted(rank for rank, other in raised.items() if _kind(other) == first)
 

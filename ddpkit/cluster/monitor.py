@@ -34,7 +34,7 @@ PATIENCE_MATCHED_NS = 20_000_000_000
 # On an emulated network, this time counts instead of `PATIENCE_MATCHED_NS`: on busy cores a rank
 # that waits in gloo may long seem to compute, and the network waits for such a rank.
 PATIENCE_EMULATED_NS = 60_000_000_000
-PATIENCE_LOST_NS = 5_000_000_000  # if the rank that should send bytes has returned
+PATIENCE_LOST_NS = 5_000_000_000  # ns of patience if the rank that should send bytes has returned
 BUSY = 0.05  # CPU seconds per second, above which a rank is moving bytes or computing
 
 
@@ -131,7 +131,7 @@ class Monitor:
         return self._lines.by_luck(_text) if self._complete else {}
 
     def _apart(self, call: Call) -> dict[int, Call]:
-        """Return the first calls from different lines in the group of `call`, which failed."""
+        """Return the first calls from different lines in the group of a call that failed."""
         if call.is_message or not call.seq or not self._complete:
             return {}
         return self._lines.first_apart(call.group)
@@ -195,7 +195,7 @@ class Monitor:
         return "members", {first: known, rank: call}
 
     def _take(self, rank: int, call: Call) -> tuple[MismatchKind, dict[int, Call]] | None:
-        """Compare a collective with the peers' calls of it.
+        """Compare a rank's call of a collective with the calls of its peers.
 
         Return the first difference, as its kind and the differing calls; None if all calls match.
         """

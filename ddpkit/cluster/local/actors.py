@@ -197,7 +197,7 @@ class Actors:
         }
 
     def have_reached(self, clocks: dict[int, int]) -> None:
-        """Record times that `clocks` returned earlier: all posts before them have arrived."""
+        """Record times from `clocks`: all posts before these times have arrived by now."""
         for rank, ns in clocks.items():
             actor = self._all.get((rank, MAIN))
             if actor is not None and actor.asks is None:
