@@ -74,7 +74,7 @@ class Network:
     def recv(
         self, ns: int, stream: Hashable, dst: int, src: int | None, nbytes: int, tag: int = 0
     ) -> End:
-        """Post a receive at `ns`; if `src` is None, it takes the first message from any rank."""
+        """Post a receive at `ns`; with `src` None, a receive of the first message from any rank."""
         end = End(dst, ns, nbytes, number=self._number())
         place = (stream, dst, tag)
         if src is None:
@@ -198,7 +198,7 @@ class Network:
         self._look(now, item, place)
 
     def _look(self, now: int, item: Item, place: DevicePlace) -> None:
-        """Plan that a place chooses its next item, after all items that are ready at `now`."""
+        """Plan a place's choice of its next item, after all items that are ready at `now`."""
         if place.looks_ns != now:
             place.looks_ns = now
             begin: Action = partial(self._begin, place=place)
