@@ -12,7 +12,7 @@ from ddpkit.view.drawing.words import ms
 from ddpkit.view.stacked.model import PARTS, Stacked, StackedSteps
 
 TOP, BOTTOM, EDGE = 1.12, 0.6, 0.25  # inches
-BAR, PITCH, GAP = 0.3, 0.38, 0.2  # inches: a bar, from bar to bar, between groups
+BAR, PITCH, GAP = 0.3, 0.38, 0.2  # inches: a bar, a bar with its gap, the gap between groups
 NAMES = 3.6  # inches of the labels, at most
 BESIDE = 1.9  # inches right of the longest bar, for its time and the gain
 
