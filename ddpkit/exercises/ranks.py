@@ -167,7 +167,7 @@ def asked(
     machine: MachineSpec | None = None,
     files: bool = False,
 ) -> Callable[[], Observed]:
-    """Return the `observe` of a case that calls the answer once and returns the values in `see`.
+    """Return a function for `Case.observe`: it calls the answer once, and returns values by `see`.
 
     asked(answer, PerRank(inputs), world_size=3, see={"gave": "returned", "to": "to"})
     """
@@ -195,7 +195,7 @@ def timed(observed: Observed, machine: MachineSpec, link: LinkSpec = "unlimited"
 
 
 def looked(told: Callable[[], Did], see: Looks) -> Callable[[], Observed]:
-    """Return the `observe` of a case that shares its run.
+    """Return a function for `Case.observe` of a case that shares its run with other cases.
 
     `told` is a function that `together` has returned.
     """

@@ -110,7 +110,7 @@ def _global_names(table: symtable.SymbolTable) -> Iterator[str]:
         if symbol.is_global() and (symbol.is_referenced() or symbol.is_declared_global()):
             yield symbol.get_name()
     for child in table.get_children():
-        # Python 3.14 has tables for annotations
+        # skip the tables of annotations in Python 3.14
         if "annotation" not in str(child.get_type()).lower():
             yield from _global_names(child)
 
