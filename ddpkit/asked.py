@@ -72,7 +72,7 @@ def not_for(*exercises: str) -> None:
 
 
 def _called_by_an_answer(frame: FrameType) -> FrameType | None:
-    """Return the frame of the kit's function called by the reader's code; None without such a call.
+    """Return the frame of the kit's function that the reader's code has called, or None.
 
     Code of libraries and of the kit may stand between the reader's code and `frame`. On a thread
     without a line of the reader's code, a call counts as the reader's.
