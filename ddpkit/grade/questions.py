@@ -121,7 +121,7 @@ def _alike(expect: Any, known: Any) -> frozenset[str]:
 def _bare(value: Any) -> Any:
     """Return an expected value as plain data.
 
-    `same` can compare plain data, but finds no two `Close` objects equal.
+    `same` compares the results, and would never find two `Close` objects equal.
     """
     match value:
         case Close():

@@ -212,7 +212,9 @@ class BaseTrace:
         """The spans that reach into each step, as lists of indices in `spans`."""
         found: list[list[int]] = [[] for _ in range(self.steps)]
         starts = {rank: [start for start, _ in steps] for rank, steps in self._steps.items()}
-        ends = {  # running maxima, which are sorted even if steps are nested
+        # For each step, the latest end so far. `bisect` needs a sorted list, and nested steps have
+        # ends out of order.
+        ends = {
             rank: [*accumulate((end for _, end in steps), max)]
             for rank, steps in self._steps.items()
         }

@@ -96,5 +96,5 @@ class Breakdown:
 
     @property
     def hidden(self) -> float | None:
-        """The share of communication time in which the rank computes; None without communication."""
+        """The share of communication time in which the rank computes; None without such time."""
         return self.overlapped_ns / self.comm_ns if self.comm_ns else None
