@@ -30,7 +30,7 @@ from ddpkit.protocol.assignment import Assignment
 VARIABLE = "PYTHONHASHSEED"
 # functions with results that depend on the hash seed
 HASHED = frozenset({"hash", "set", "frozenset"})
-NAMES_HASH = b"\x8c\x04hash"  # the name `hash` in the pickle of a function's code
+NAMES_HASH = b"\x8c\x04hash"  # in a pickle, the name `hash` in a function's code
 
 
 def needs_own_interpreters(call: bytes, file: str, is_script: bool) -> bool:

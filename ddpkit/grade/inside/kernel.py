@@ -50,7 +50,7 @@ class _IsForkserver(BaseException):
 
 def _fork(path: bytes, arguments: Sequence[str], descriptors: Sequence[int]) -> int:
     """Start the forkserver as a fork of this process; replaces `util.spawnv_passfds`."""
-    if "multiprocessing.forkserver" not in arguments[-1]:  # the small resource tracker
+    if "multiprocessing.forkserver" not in arguments[-1]:  # this program is the resource tracker
         return start_in_own_group(path, arguments, descriptors)
     if pid := os.fork():
         return pid
