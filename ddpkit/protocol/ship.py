@@ -149,7 +149,7 @@ class _TensorPickler(CodePickler):
         # notebook's first run should not wait for the import.
         torch: Any = sys.modules.get("torch")
         if torch is not None and obj is type(torch.distributed.Work):
-            return type, (torch.distributed.Work,)  # no module exports pybind11's metaclass
+            return type, (torch.distributed.Work,)  # pickle cannot name pybind11's metaclass
         obj = torch_private.awaited(obj)  # the bytes may still be on the way
         if torch is None or type(obj) not in (torch.Tensor, torch.nn.Parameter):
             return super().reducer_override(obj)

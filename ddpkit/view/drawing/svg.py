@@ -97,7 +97,7 @@ class _Renderer(RendererBase):
             return
         points: Any = placed.vertices
         box = (*points.min(axis=0).tolist(), *points.max(axis=0).tolist())
-        # an outline of letters is their halo
+        # matplotlib draws the letters of a text with a halo as filled paths
         if rgbFace is not None and self._groups[-1:] == ["text"]:
             color = _hex(rgbFace)
             middle = (box[0] + box[2]) / 2, (box[1] + box[3]) / 2

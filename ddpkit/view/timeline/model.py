@@ -36,7 +36,7 @@ class Timeline:
     rows: list[RankRow]
     messages: list[Arrow]  # messages to draw as arrows
     length_ns: int
-    whole: str  # the time that the parts share out: "step" or "run"
+    whole: str  # the whole of which the parts are shares: "step" or "run"
     note: str  # conditions that a reader must know to read the numbers right; may be ""
     text: str  # the picture in words and numbers
     memory: MemoryTrack | None = None  # only a modelled machine has memory
