@@ -27,10 +27,10 @@ def cores() -> int:
 
 def _quota(cgroups: Path) -> float | None:
     """Return the limit of the process's control groups in cores; None if there is no limit."""
-    with suppress(OSError, ValueError):  # control groups, version 2: "150000 100000"
+    with suppress(OSError, ValueError):  # version 2 of control groups; "max 100000": no limit
         quota, period = map(int, (cgroups / "cpu.max").read_text().split())
         return quota / period
-    with suppress(OSError, ValueError):  # control groups, version 1: -1 is no limit
+    with suppress(OSError, ValueError):  # version 1 of control groups; -1: no limit
         names = ("cpu.cfs_quota_us", "cpu.cfs_period_us")
         quota, period = (int((cgroups / "cpu" / name).read_text()) for name in names)
         return quota / period if quota > 0 else None
