@@ -155,7 +155,8 @@ class Agent(threading.Thread):
         self._main = threading.main_thread().ident
         self._beats = 0
         self._at: tuple[int, int] | None = None  # frame and instruction of the main thread
-        self._where: tuple[tuple[str, int], str] = ("", 0), "wrapper"  # user's line, call there
+        # the user's line, and the call in this line
+        self._where: tuple[tuple[str, int], str] = ("", 0), "wrapper"
         self._calls = 0  # number of calls in the black box at the last look
         self._counted_ns = 0  # counted compute at the last look
         self._used: tuple[int, int] | None = None  # last look's time, and the CPU time until then
@@ -192,7 +193,7 @@ class Agent(threading.Thread):
         waiting = waiting or self._wait_for_gpu(frame)
         if waiting and any(self._is_at_work(*thread) for thread in frames.items()):
             waiting = None
-        if waiting and waiting.what.keys and _has_children():  # a child may still set it
+        if waiting and waiting.what.keys and _has_children():  # a child process may set the key
             waiting = None
         self._where = where, via
         return self._status(self._where, waiting)
@@ -228,7 +229,7 @@ class Agent(threading.Thread):
         )
 
     def _main_computes(self) -> bool:
-        """True if the main thread has computed since the last look; a waiting thread does not."""
+        """True if the main thread has computed since the last look, and so is not waiting."""
         assert self._main is not None
         now, used = time.perf_counter_ns(), _cpu_ns(self._main)
         since, used_then = self._used or (now, used)
@@ -281,7 +282,7 @@ class Agent(threading.Thread):
         # is_set().
         if computes:
             return None
-        if os.path.basename(filename) == "threading.py":  # waits for a thread that communicates
+        if os.path.basename(filename) == "threading.py":  # the other thread may communicate
             return next(iter(list(self.recorder.waits.values())), None)
         if os.sep + os.path.join("torch", "distributed") + os.sep in filename:
             return None if _returns_at_once(via) else RecordedCall(Call(via, where=where))

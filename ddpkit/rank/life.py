@@ -53,7 +53,7 @@ def live(
     note_starts(now_of_run)
     _seed_all(mine.seed, mine.rank)
     with (
-        compiler.absent(),  # only a forkserver has put the compiler off already
+        compiler.absent(),  # only a forkserver has already delayed the compiler's import
         device.used(mine, recorder),
         machine.shown(recorder) if machine else nullcontext(),
         _joined(mine, store),

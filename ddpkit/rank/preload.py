@@ -73,7 +73,7 @@ from ddpkit.torch_private import COMPILER  # noqa: E402
 
 IDLE = 2.0  # seconds since the last rank was forked
 FORKSERVER, LAUNCHER = os.getpid(), os.getppid()
-GONE = 0.5  # seconds in which a launcher has ended, if its end has closed the pipe
+GONE = 0.5  # seconds to wait for the end of a launcher that may have closed the pipe by its end
 ORPHAN = 60.0  # seconds in which a new process must have become a rank, on busy cores too
 EACH_RANK = (  # modules that each rank would import, 20 to 50 ms a rank
     "ddpkit.exercises.ranks",
@@ -162,14 +162,14 @@ def _tidy(_: int, __: object) -> None:
 
 def _put_off() -> None:
     """Restart the timer, so that a run soon after another does not wait for huge pages."""
-    mine = os.getpid() == FORKSERVER  # a rank's own children are the rank's affair
+    mine = os.getpid() == FORKSERVER  # this module leaves the children of a rank alone
     if mine and signal.getitimer(signal.ITIMER_REAL)[0]:
         signal.setitimer(signal.ITIMER_REAL, IDLE)
 
 
 def _end() -> None:
     """End a forkserver at once, and remove its socket's folder, which a killed launcher leaves."""
-    signal.setitimer(signal.ITIMER_REAL, 0)  # Python still runs handlers, and imports fail by now
+    signal.setitimer(signal.ITIMER_REAL, 0)  # a handler would still run, and its imports would fail
     server = vars(multiprocessing.forkserver._forkserver)
     address = server.get("_forkserver_address")
     if not address or server.get("_forkserver_alive_fd") is not None:
@@ -180,7 +180,7 @@ def _end() -> None:
         if time.monotonic() > give_up:
             os._exit(0)
         time.sleep(0.01)
-    with suppress(OSError):  # the launcher was first
+    with suppress(OSError):  # the launcher may have removed the folder already
         os.unlink(address)
         os.rmdir(os.path.dirname(address))  # fails if the folder has other files
     os._exit(0)  # a normal end of the interpreter would tear down torch first
@@ -188,7 +188,7 @@ def _end() -> None:
 
 def _end_unless_a_rank() -> None:
     """End a new process that does not become a rank in time."""
-    if os.getppid() == FORKSERVER:  # a rank's own children are the rank's affair
+    if os.getppid() == FORKSERVER:  # this module leaves the children of a rank alone
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
         signal.signal(signal.SIGUSR2, signal.SIG_DFL)
         signal.signal(signal.SIGURG, signal.SIG_DFL)

@@ -43,7 +43,7 @@ from ddpkit.rank import keyboard
 def set_up(mine: Assignment, settings: ProcessSettings, pipes: RankPipes) -> None:
     """Make this process a rank: set its process group, its environment, its output, and its end."""
     if os.name == "posix":
-        # the rank's children die with it, and Ctrl-C in a terminal goes to the launcher
+        # A group of its own: a kill reaches the rank's children, and Ctrl-C only the launcher.
         os.setpgid(0, 0)
         _die_with(pipes.lifeline)
     _push_nobody_aside()

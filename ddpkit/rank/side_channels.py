@@ -47,7 +47,7 @@ EVENTS = {  # names of audit events, and verbs for messages
     "os.setxattr": "changes a file's attributes",
 }
 IMPORTS = "<frozen importlib._bootstrap>", "_find_and_load"  # an import's file and function
-TEMPORARY = tempfile.__file__, "_get_default_tempdir"  # writes a file to try a folder
+TEMPORARY = tempfile.__file__, "_get_default_tempdir"  # tries a folder by writing a file
 STORES = ("set", "add", "append", "compare_set", "multi_set", "queue_push")
 
 

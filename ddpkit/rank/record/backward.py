@@ -14,7 +14,7 @@ from ddpkit.trace import Span
 class Backward:
     """One backward pass of a rank.
 
-    Moments are recorded as it runs; the rest is computed after the run.
+    Moments are recorded during the pass; spans are made from the moments after the run.
     """
 
     # the user's line with the call of the backward, from `where.user_call`

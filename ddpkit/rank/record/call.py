@@ -35,12 +35,12 @@ class RecordedCall:
     work: Any = None  # the backend's own handle, until the end of the call
     future: Any = None  # future of the work, for a collective that may run beside compute
     index: int = 0  # number of the call's entry in the black box
-    from_anybody: bool = False  # a receive without a named source
-    claimed: bool = False  # the work was waited for, seen to be done, or asked for a future
+    from_anybody: bool = False  # True for a receive from any rank
+    claimed: bool = False  # True if code has waited for the work, seen its end or got its future
     # versions of the call's tensors at the post: `rank.group.changed`
     versions: list[tuple[weakref.ref[torch.Tensor], int]] | None = None
     own_now: Callable[[], int] | None = None  # clock of a call outside all streams of a device
-    changed: bool = False  # the code changed a tensor before `claimed`
+    changed: bool = False  # True if the code changed a tensor of the call before `claimed`
 
     def numbered(self) -> Call:
         """Return the `Call` with its number."""

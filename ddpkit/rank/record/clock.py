@@ -66,7 +66,7 @@ class Anchor:
     """
 
     event: Any
-    host_ns: int  # time of queueing the event; once counted, time of the event itself
+    host_ns: int  # until `ns()`: the host's time of queueing the event; then the event's own time
     since: Anchor | None = None
 
     def ns(self) -> int:

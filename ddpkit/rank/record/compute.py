@@ -82,9 +82,8 @@ class _Compute:
         self.depth = 0  # number of modules under way, one inside another
         self.now = recorder.clock.now
         self._numbers = count()
-        self.optimizers: WeakKeyDictionary[torch.optim.Optimizer, int] = (
-            WeakKeyDictionary()
-        )  # a number for each
+        # optimizer -> its number
+        self.optimizers: WeakKeyDictionary[torch.optim.Optimizer, int] = WeakKeyDictionary()
         self.stepping: list[tuple[int, Moment]] = []  # id and start of optimizers, outer first
         # id of a parameter with ddpkit's hook -> the parameter, and the hook
         self.hooked: dict[int, tuple[ref[torch.Tensor], Any]] = {}
@@ -157,7 +156,7 @@ class _Compute:
             handle.remove()
 
     def _ready(self, nbytes: int) -> Callable[[torch.Tensor], None]:
-        """Return a hook for a parameter's gradient. It is short, because each gradient calls it."""
+        """Return a hook for a parameter's gradient: a short hook, since each gradient calls it."""
         recorder, now = self.recorder, self.now
 
         def ready(_: torch.Tensor) -> None:
@@ -183,7 +182,7 @@ class _Compute:
         return backward
 
     def step_begins(self, optimizer: torch.optim.Optimizer, *_: object) -> None:
-        self._forget_step(id(optimizer))  # if an earlier step of this optimizer has raised
+        self._forget_step(id(optimizer))  # an earlier step may have raised, and so have no end
         self.stepping.append((id(optimizer), self.now()))
 
     def step_ends(self, optimizer: torch.optim.Optimizer, *_: object) -> None:

@@ -36,7 +36,7 @@ class Log:
 
     def __init__(self, limit: int = MAX_SPANS) -> None:
         self._entries: deque[RecordedCall | Backward | Stretch] = deque()
-        self._more = 0  # number of spans beyond the number of entries
+        self._more = 0  # number of spans minus number of entries
         self._limit = limit
         self._ends: Counter[str] = Counter()  # number of ends of steps among the entries
         self._gone = self._steps_gone = 0
@@ -90,7 +90,7 @@ class Log:
         """Return all entries as spans of the trace; `read` converts a moment to ns."""
         entries = list(self._entries)
         spans: list[Span] = []
-        for backward in entries:  # backwards first, because they set the begin of waits of calls
+        for backward in entries:  # a backward sets the start of its calls' waits
             if isinstance(backward, Backward):
                 backward.find_hidden_wait(read)
         for entry in entries:

@@ -65,7 +65,7 @@ class Recorder:
     pending: dict[int, RecordedCall] = field(default_factory=dict)
     waits: dict[int, RecordedCall] = field(default_factory=dict)  # thread -> the call it waits for
     backward: Backward | None = None  # the backward under way
-    watch: Watch | None = None  # hears of each work, in a check and in a strict run
+    watch: Watch | None = None  # told of each Work, in a check and in a strict run
     # memory levels of a modelled machine, filled in when the run ends
     memory: list[MemoryLevel] = field(default_factory=list)
     # On a rank without values: the number of reads of a missing value, for each line of user code.
