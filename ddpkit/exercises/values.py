@@ -155,7 +155,7 @@ def _plain_tensor(value: Any, library: str) -> PlainTensor | Opaque:
 
 
 def digits_of(expected: object) -> int:
-    """Return the number of digits to print for a value: the smallest of any `Close` in it."""
+    """Return the number of digits to print for a value: the fewest digits of a `Close` inside."""
     match plain(expected):
         case Close(digits=digits):
             return digits

@@ -28,7 +28,7 @@ After: TypeAlias = tuple[tuple[int, int], ...]
 # A launched item: number, time of the launch in ns, place, work in ns, priority of the stream, the
 # operations before the item, and the number of the stream, where 0 is the default stream.
 Launch: TypeAlias = tuple[int, int, str, int, int, After, int]
-EVENT = ""  # stands for the place in the `Launch` of an event, which has no work
+EVENT = ""  # in a `Launch`, stands for the place: an event takes no place on the device
 
 
 class Launched(NamedTuple):

@@ -57,7 +57,7 @@ class DevicePlace:
 
     running: Item | None = None
     ready: list[tuple[int, int, int, Item]] = field(default_factory=list)  # a heap of ready items
-    looks_ns: int = UNKNOWN  # the time of the place's look for the next item
+    looks_ns: int = UNKNOWN  # when the place will choose its next item
 
     def add(self, item: Item) -> None:
         """Add an item to the place's items that are ready to run."""
