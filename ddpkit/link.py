@@ -355,7 +355,8 @@ def _quantities(text: str) -> dict[str, float]:
         )
     if parts.get("bandwidth") == 0:
         raise ValueError(
-            f"the link {text!r} has a bandwidth of 0, so no message would arrive: give a larger one"
+            f"the link {text!r} has a bandwidth of 0, so no message would arrive: give a larger "
+            "bandwidth"
         )
     return parts
 

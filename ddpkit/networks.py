@@ -82,7 +82,7 @@ def read_network(text: str, world_size: int) -> NamedHosts:
         raise ValueError(
             f'the number before "x" in the link {text!r} counts the GPUs of one host, and hosts of '
             f'{name} have {inside.size}: write "hosts of {inside.size} {name}", or "hosts of '
-            f'{size} {name}" if a host has so many'
+            f'{size} {name}" if a host has {size} GPUs'
         )
     if not comma:
         if size < world_size:

@@ -160,7 +160,7 @@ def _unpacked(data: bytes) -> Sequence[Program]:
     unpacking = zlib.decompressobj()
     text = unpacking.decompress(data, MOST)
     if unpacking.unconsumed_tail:
-        raise ValueError("the ranks' programs are far too long")
+        raise ValueError(f"the ranks' programs are far too long: at most {MOST >> 20} MB are read")
     programs: Any = json.loads(text)
     if not isinstance(programs, list) or len(programs) != RANKS:
         raise ValueError(f"the programs must be a list with one program for each of {RANKS} ranks")

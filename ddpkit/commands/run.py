@@ -43,8 +43,8 @@ class _BeforeTheScript(click.Command):
             end = late + (2 if words[late] == "-n" else 1)
             moved = [*words[late:end], *words[:late], *words[end:]]
             raise click.UsageError(
-                "The options of `ddpkit run` stand before the script, because the words after it "
-                f"are the script's own: ddpkit run {shlex.join(moved)}",
+                "Write the options of `ddpkit run` before the script, because all words after the "
+                f"script belong to the script: ddpkit run {shlex.join(moved)}",
                 context,
             ) from None
 
@@ -94,8 +94,8 @@ class _BeforeTheScript(click.Command):
 @click.option(
     "--strict",
     is_flag=True,
-    help="End the run at a line that uses a tensor in flight: one that an isend, an irecv or an "
-    "async_op=True collective holds until its wait().",
+    help="End the run at a line that uses a tensor in flight, between an isend, an irecv or an "
+    "async_op=True collective and its wait().",
 )
 @click.option(
     "--timeout",

@@ -59,9 +59,10 @@ class Alike:
         originals = [rank % self.present for rank in members]
         if here and originals != [*here] * (len(members) // len(here)):
             raise ValueError(
-                f"the group {short(members)} does not repeat: with alike={self.present}, its ranks "
-                f"are copies of ranks {short(originals)}. Make a group of ranks below "
-                f"{self.present} only, or a group with equally many copies of each original"
+                f"the group {short(members)} does not repeat its originals evenly: with "
+                f"alike={self.present}, its ranks are copies of ranks {short(originals)}. Make a "
+                f"group of ranks below {self.present} only, or a group with equally many copies "
+                "of each original, in order"
             )
 
     def first_copy(self, members: Sequence[int]) -> tuple[int, ...]:

@@ -118,8 +118,8 @@ def read_roster(path: Path) -> Roster:
             for kind, names in NEEDED.items()
         )
         raise GradeError(
-            f"{path} is not a roster: its first line lacks columns. It needs all columns of one "
-            f"kind of roster ({known})."
+            f"{path} is not a roster: its first line lacks columns. It must name all columns of "
+            f"one kind of roster ({known})."
         )
     rows = [{key: value.strip() for key, value in row.items() if key} for row in reader]
     people = [person for row in rows if (person := PERSONS[kind](row)) is not None]

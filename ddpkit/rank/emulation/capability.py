@@ -94,8 +94,8 @@ def check(machine: str, name: str, args: tuple[object, ...]) -> None:
         if tensors[0].dtype not in HALVES:
             raise RuntimeError(
                 f"no kernel of attention on {machine}: {kernels} in sdpa_kernel takes float16 and "
-                f"bfloat16, and these tensors are {tensors[0].dtype}; convert, train under "
-                "autocast, or add SDPBackend.EFFICIENT_ATTENTION"
+                f"bfloat16, and these tensors are {tensors[0].dtype}. Convert the tensors, train "
+                "under autocast, or add SDPBackend.EFFICIENT_ATTENTION"
             )
 
 

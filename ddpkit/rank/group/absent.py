@@ -176,9 +176,9 @@ class GroupsMade:
         """Raise ValueError if a group of absent ranks copies a group that was never made."""
         for first, members in self._copies.items():
             raise ValueError(
-                f"the group {short(members)} does not repeat: with alike={self._alike.present}, "
-                f"the group would be a copy of the group {short(first)}, which the program has not "
-                "made. Make both groups"
+                f"the group {short(members)} does not repeat any group: with "
+                f"alike={self._alike.present}, the group needs its original, the group "
+                f"{short(first)}, which the program has not made. Make both groups"
             )
 
 

@@ -77,8 +77,8 @@ def _check_inputs(
         into, of = ("from", "output") if op in GATHERS else ("into", "input")
         remedy = f", or call {op} {into} this rank's own part of the {of}"
     raise ValueError(
-        f"{op}: an output shares memory with an input, which may be overwritten before it is sent. "
-        f"Give the output its own memory{remedy}."
+        f"{op}: an output shares memory with an input, so the input may be overwritten before it "
+        f"is sent. Give the output its own memory{remedy}."
     )
 
 

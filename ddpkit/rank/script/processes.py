@@ -99,9 +99,9 @@ def _refuse_shared(process: Any) -> None:
     for value in (*process._args, *process._kwargs.values()):
         if isinstance(value, SHARED):
             raise RuntimeError(
-                f"the script's processes share a {type(value).__name__}, but `ddpkit run` starts "
-                "the ranks, and no queue of one rank reaches another rank: send the values with "
-                "dist.gather_object"
+                f"the script's processes share a {type(value).__name__}, but under `ddpkit run` "
+                f"each process runs on a rank, and no {type(value).__name__} of a rank reaches "
+                "another rank: send the values with dist.gather_object"
             )
 
 

@@ -182,7 +182,7 @@ def mesh_groups(shape: Mapping[str, int]) -> dict[str, list[list[int]]]:
     """
     not_for("groups_of")
     if min(shape.values(), default=1) < 1:
-        raise ValueError(f"each dimension of a mesh has 1 rank or more: {shape}")
+        raise ValueError(f"each dimension of a mesh must have 1 rank or more, not {shape}")
     ranks, stride = math.prod(shape.values()), 1
     found: dict[str, list[list[int]]] = {}
     for name in reversed(list(shape)):

@@ -86,7 +86,7 @@ def parameter_server(
             f"{count(workers, 'worker')}, {count(servers, 'server')}"
         )
     if rounds is None and seconds == math.inf:
-        raise ValueError("give rounds= or seconds=, or the workers never end")
+        raise ValueError("give rounds= or seconds=: without a limit, the workers never end")
     if bound < 0:
         raise ValueError(
             f"bound= is the number of rounds by which a worker may lead, 0 or more, not {bound}"

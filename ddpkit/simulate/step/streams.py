@@ -49,8 +49,8 @@ def streamed(
         links = Links(links.each[:1])
     else:
         raise ValueError(
-            f"more than {MOST_EVENTS} ranks with {streams} streams can be simulated only for the "
-            f"algorithm ring on equal links, not for {algorithm} on {links}"
+            f"{streams} streams on more than {MOST_EVENTS} ranks can be simulated only with the "
+            f"algorithm ring and equal links, not with {algorithm} and {links}"
         )
     parts: dict[int, list[Part]] = defaultdict(list)
     for part in play_program(program, links).collective_parts:

@@ -75,7 +75,7 @@ def comparison(
         raise ValueError("compare needs two runs or more: compare(before, after)")
     labels = labels or [f"run {n}" for n in range(1, len(traces) + 1)]
     if len(labels) != len(traces):
-        raise ValueError(f"{len(labels)} labels for {len(traces)} runs: give one for each run")
+        raise ValueError(f"{len(labels)} labels for {len(traces)} runs: give a label for each run")
     steps: list[int | None] = [None] * len(traces)
     if step is not None:
         steps = [_numbered(trace, step) for trace in traces]

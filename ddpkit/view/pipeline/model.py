@@ -124,7 +124,7 @@ def pipeline_picture(
         [""] if len(traces) == 1 else [f"run {n + 1}" for n in range(len(traces))]
     )
     if len(names) != len(traces):
-        raise ValueError(f"{len(names)} labels for {len(traces)} runs: give one for each run")
+        raise ValueError(f"{len(names)} labels for {len(traces)} runs: give a label for each run")
     steps = [_step(trace, name) for trace, name in zip(traces, names, strict=True)]
     notes = dict.fromkeys(words.emulated(trace.facts) for trace in traces)
     return PipelinePicture(tuple(steps), " ".join(filter(None, notes)), played)

@@ -90,7 +90,7 @@ def stacked_steps(
         raise ValueError(f"{len(traces)} runs cannot be divided into groups of {by}")
     labels = labels or [f"run {n}" for n in range(1, len(traces) + 1)]
     if len(labels) != len(traces):
-        raise ValueError(f"{len(labels)} labels for {len(traces)} runs: give one for each run")
+        raise ValueError(f"{len(labels)} labels for {len(traces)} runs: give a label for each run")
     for trace in traces:
         if rank not in trace.ranks:
             raise ValueError(
