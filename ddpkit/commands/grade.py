@@ -85,8 +85,9 @@ def grade(
     if not number and not first:
         raise GradeError(
             "Name the first open lab with --lab or --open: no sandbox may hold the answers of open "
-            "labs. --lab 03 grades every notebook as lab 03; with --open 03 each notebook names "
-            "its own lab. Both options keep the answers of labs 03 and later out of the sandbox."
+            "labs. --lab 03 grades every notebook as lab 03. --open 03 grades each notebook as the "
+            "lab that the notebook names. Both options keep the answers of labs 03 and later out "
+            "of the sandbox."
         )
     share = division.ClassShare.parse(part) if part else None
     if share and secret is None:
