@@ -50,7 +50,7 @@ def streamed(
     else:
         raise ValueError(
             f"{streams} streams on more than {MOST_EVENTS} ranks can be simulated only with the "
-            f"algorithm ring and equal links, not with {algorithm} and {links}"
+            f"algorithm ring on equal links, not with {algorithm} on {links}"
         )
     parts: dict[int, list[Part]] = defaultdict(list)
     for part in play_program(program, links).collective_parts:
