@@ -44,7 +44,7 @@ def test_each_command_has_an_example(name: str) -> None:
 def test_options_behind_the_script_are_put_before_it(late: list[str], suggested: str) -> None:
     code, text = said("run", *late)
     assert code == 2
-    assert text.endswith(f"the words after it are the script's own: {suggested}")
+    assert text.endswith(f"all words after the script belong to the script: {suggested}")
 
 
 def test_a_missing_number_of_ranks_is_still_said() -> None:
