@@ -15,7 +15,7 @@
     └── GradeError            a class cannot be graded with these options or on this machine
 
     KeyboardInterrupt
-    └── Interrupted           the reader stopped a run; the error has the line of each rank
+    └── Interrupted           the reader stopped a run or a check; the error has the lines
 
 Each message is written for a reader at midnight: it names the fault, the rank, the line of the
 cell and the remedy. In a notebook the message is shown without the traceback of ddpkit's own
@@ -274,7 +274,9 @@ class RunTimeout(RunFailed):
 
 
 class Interrupted(KeyboardInterrupt):
-    """The reader stopped a run; the message names the line of each rank. All ranks are gone.
+    """The reader stopped a run or a check; the message names the line that was running.
+
+    The message of a stopped run names the line of each rank; all ranks are gone.
 
     doing     unfinished rank -> the state of the rank
     returned  the ranks that had returned

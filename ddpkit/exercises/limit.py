@@ -21,6 +21,7 @@ from typing import Any, TypeVar
 
 from ddpkit.cluster.interrupts import interrupt
 from ddpkit.cluster.torchrun.job import active
+from ddpkit.errors import Interrupted
 from ddpkit.source import is_user_file, locate, source_line
 
 LIMIT_S = 120.0  # seconds for a case
@@ -57,7 +58,7 @@ def limited(work: Callable[[], Result], seconds: float) -> Result:
 
     Raises:
         TookTooLong: `work` was not done within `seconds`.
-        KeyboardInterrupt: the reader pressed Stop.
+        Interrupted: the reader pressed Stop; the message names the line that was running.
     """
     if active():
         return work()
@@ -71,10 +72,11 @@ def limited(work: Callable[[], Result], seconds: float) -> Result:
             worker.end(OutOfTime)
             raise TookTooLong(seconds, place)
     except KeyboardInterrupt:
+        place = worker.place()
         worker.end(KeyboardInterrupt)
-        if isinstance(worker.error, KeyboardInterrupt):  # the message names each rank's line
+        if isinstance(worker.error, Interrupted):  # the message names each rank's line
             raise worker.error from None
-        raise
+        raise Interrupted(f"stopped at {place}" if place else "stopped") from None
     finally:
         _worker = before
     if worker.error is not None:

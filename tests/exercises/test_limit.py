@@ -107,8 +107,10 @@ def test_stop_ends_a_check_whatever_the_answer_does(work, monkeypatch):
         press_stop()
         work()
 
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(Interrupted) as stopped:
         judge(asking(observe), work)
+    (line,) = stopped.value._render_traceback_()  # IPython shows no frame of the kit
+    assert line.startswith("KeyboardInterrupt: stopped at test_limit.py, line ")
 
 
 def rank_1_presses_stop_and_loops(pid):
