@@ -332,10 +332,10 @@ def pipeline_step(plan, stage, inputs, targets, loss, like):
     """Run this rank's plan, a list or a generator of operations. `stage` is the rank's module.
 
     `like` has the shape and dtype of each message. The first rank has the micro-batches in the list
-    `inputs`, the last rank has the `targets`; the other lists may hold None. Every parameter's
-    gradient grows by the gradient of the mean over micro-batches of `loss(output, target)`. The
-    last rank returns the mean, the other ranks return None. No output, and no graph of an output,
-    lives longer than the backward of its micro-batch.
+    `inputs`, which may be whole numbers. The last rank has the `targets`. The other lists may hold
+    None. Every parameter's gradient grows by the gradient of the mean over micro-batches of
+    `loss(output, target)`. The last rank returns the mean, the other ranks return None. A backward
+    drops the output of its micro-batch, and the graph; only a detached message may be kept.
     """
     # BEGIN SOLUTION
     rank, last = dist.get_rank(), dist.get_world_size() - 1
@@ -519,8 +519,8 @@ eager = pipeline_plans("eager 1f1b", 4, 8)
 show_pipeline(one_far, far.run(train, eager), labels=["1F1B", "twice the warm-up"])
 
 # %% [markdown]
-# **Notice:** the longer warm-up hides the latency, but takes more memory: the column "held"
-# shows the number of micro-batches in memory.
+# **Notice:** the longer warm-up hides these round trips, and the step is as long as GPipe's. The
+# price is memory: the column "held" shows that rank 0 holds 7 micro-batches instead of 4.
 
 # %% [markdown]
 # Move the sliders: for which latency is 1F1B as fast as GPipe? How do 64 micro-batches change the
@@ -712,58 +712,13 @@ for name in ("gpipe", "1f1b", "interleaved", "zero bubble"):
     print(f"{name:12} {trace.end_ns / 1e6:4.0f} ms, {messages:3} messages, {most:.1f} held at most")
 
 # %% [markdown]
-# torch has seven schedules. Each schedule makes a plan, with longer words in place of our letters F,
-# B and W. Some schedules give each rank two parts of the model. The parts are shared out either in
-# turn (rank 0 has parts 0 and 4) or in a V (rank 0 has the first and the last part).
-
-# %% [markdown]
-# **Predict:** here each part is half as large, so the forward, B and W take 10 ms each. In which
-# schedule do the ranks wait least?
-
-
-# %%
-LETTERS = {"FORWARD": "F", "FULL_BACKWARD": "B", "BACKWARD_INPUT": "B", "BACKWARD_WEIGHT": "W"}
-
-
-def torchs_plan(name, micro=8):
-    """Return this rank's plan of torch's schedule `name`, with two parts of the model on a rank."""
-    from torch.distributed import pipelining
-
-    p, rank = dist.get_world_size(), dist.get_rank()
-    second = 2 * p - 1 - rank if name in ("ZBVZeroBubble", "DualPipeV") else p + rank
-    part = torch.nn.Linear(2, 2), torch.device("cpu")
-    stages = [pipelining.PipelineStage(part[0], i, 2 * p, part[1]) for i in (rank, second)]
-    schedule = getattr(pipelining, f"Schedule{name}")(stages, micro, loss_fn=mse_loss)
-    actions = [one for one in schedule.pipeline_order[rank] if one is not None]
-    each = [one for action in actions for one in action.sub_actions or [action]]
-    return [(LETTERS[one[1].name], one.microbatch_index, one.stage_index) for one in each]
-
-
-# %%
-names = ["Interleaved1F1B", "LoopedBFS", "InterleavedZeroBubble", "ZBVZeroBubble", "DualPipeV"]
-torchs_plans = {name: ranks.run(torchs_plan, name).results for name in names}
-drawn = {}
-for name, plans in torchs_plans.items():
-    if None not in plans:  # None under torchrun with too few ranks
-        trace = pipeline_time(plans, forward=0.01, backward=0.02)
-        drawn[name] = trace
-        most = max(map(held, plans)) / 2
-        print(f"{name:22} {trace.duration_ms:4.0f} ms, {most:.1f} held at most")
-
-# %%
-if drawn:
-    shown = ["Interleaved1F1B", "ZBVZeroBubble", "DualPipeV"]
-    show_pipeline(*(drawn[name] for name in shown), labels=shown)
-
-# %% [markdown]
-# **Notice:** if the parts are shared out in turn, the bubble is half as long as in 1F1B.
-# With a separate W, a third of this half remains. (The column "held" of the picture counts parts,
-# each of half the size.)
-
-# %% [markdown]
-# DualPipeV (DeepSeek, 2024) looks like ZBV. On a real device, DualPipeV runs the forward of one
-# micro-batch and the backward of another *at once*, so that the compute of each micro-batch hides
-# the messages of the other micro-batch. Here the forward and the backward run one after the other.
+# **Notice:** in the interleaved schedule each rank has two parts of the model, each half as large:
+# rank 0 has parts 0 and 4. The bubble is half as long as in 1F1B. But more than twice as many
+# messages travel, and rank 0 holds more.
+#
+# torch has seven schedules. `ScheduleInterleavedZeroBubble` has two parts on each rank and a
+# separate W. `ScheduleZBVZeroBubble` shares out the parts in a V: rank 0 has the first and the last
+# part.
 
 # %% [markdown]
 # ## The way out

@@ -66,10 +66,10 @@ def pipeline_step(plan, stage, inputs, targets, loss, like):
     """Run this rank's plan, a list or a generator of operations. `stage` is the rank's module.
 
     `like` has the shape and dtype of each message. The first rank has the micro-batches in the list
-    `inputs`, the last rank has the `targets`; the other lists may hold None. Every parameter's
-    gradient grows by the gradient of the mean over micro-batches of `loss(output, target)`. The
-    last rank returns the mean, the other ranks return None. No output, and no graph of an output,
-    lives longer than the backward of its micro-batch.
+    `inputs`, which may be whole numbers. The last rank has the `targets`. The other lists may hold
+    None. Every parameter's gradient grows by the gradient of the mean over micro-batches of
+    `loss(output, target)`. The last rank returns the mean, the other ranks return None. A backward
+    drops the output of its micro-batch, and the graph; only a detached message may be kept.
     """
     rank, last = dist.get_rank(), dist.get_world_size() - 1
     held, sends, mean = {}, [], 0.0

@@ -65,6 +65,7 @@ KINDS: tuple[tuple[str, str], ...] = (
     ("None", r"NoneType"),
     ("a list", r"'list' object has no attribute|must be Tensor, not list|operand type.*'list'"),
     ("iterator", r"iterator|generator"),
+    ("no floats", r"only Tensors of floating point"),  # requires_grad_ of whole numbers
     ("dtypes", r"dtype|different type|scalar type"),
     ("gradient's shape", r"returned an invalid gradient"),
     ("factors", r"be multiplied|multiply up to"),

@@ -12,7 +12,7 @@ def outputs_of(cells: Sequence[nn.Module], xs: Sequence[Tensor], start: Tensor) 
     """Return the outputs of the last layer, by torch's nn.RNN or nn.GRU of len(cells) layers."""
     width = start.shape[-1]
     kind = {"RNNCell": nn.RNN, "GRUCell": nn.GRU}[type(cells[0]).__name__]
-    net = kind(width, width, num_layers=len(cells))
+    net = kind(width, width, num_layers=len(cells), dtype=start.dtype)
     with torch.no_grad():
         for layer, cell in enumerate(cells):
             for name, value in cell.named_parameters():
@@ -32,7 +32,7 @@ def whole_batch(
     losses = []
     for x, target in zip(inputs, targets, strict=True):
         for weight in leaves:
-            x = torch.tanh(x @ weight)
+            x = torch.tanh(x.to(weight.dtype) @ weight)
         losses.append(loss(x, target))
     mean = torch.stack(losses).mean()
     return mean.item(), list(torch.autograd.grad(mean, leaves))

@@ -92,16 +92,20 @@ def rnn_layer(answer: Answer, rng: random.Random) -> Iterator[Case]:
     from ddpkit.checks.lab11.alone import outputs_of
     from ddpkit.checks.lab11.on_ranks import F_S, forwards_and_sends, layer_of_rank, waits_ahead
 
-    for n, steps, kind in ((2, 3, nn.RNNCell), (4, 5, nn.GRUCell), (1, 3, nn.RNNCell)):
+    for n, steps, kind, dtype in (
+        (2, 3, nn.RNNCell, "float64"),
+        (4, 5, nn.GRUCell, "float32"),
+        (1, 3, nn.RNNCell, "float32"),
+    ):
         torch.manual_seed(rng.randrange(10**6))
-        width, batch = rng.randrange(3, 6), 2
-        cells = [kind(width, width) for _ in range(n)]
-        xs, start = [torch.randn(batch, width) for _ in range(steps)], torch.randn(batch, width)
-        empty = [torch.zeros(batch, width) for _ in range(steps)]
+        width, batch, of_dtype = rng.randrange(3, 6), 2, {"dtype": getattr(torch, dtype)}
+        cells = [kind(width, width, **of_dtype) for _ in range(n)]
+        start, *xs = torch.randn(1 + steps, batch, width, **of_dtype)
+        empty = [torch.zeros_like(x) for x in xs]
         fresh = outputs_of(cells, xs[:1], start)
-        sends = [batch * width * 4 * steps] * (n - 1)
+        sends = [sum(x.nbytes for x in xs)] * (n - 1)
         yield Case(
-            title(n, count(steps, "step"), kind.__name__),
+            title(n, count(steps, "step"), kind.__name__, dtype),
             asked(
                 partial(layer_of_rank, answer),
                 PerRank(cells),
@@ -254,20 +258,20 @@ def _bubble(answer: Answer, stages: int, micro: int) -> Observed:
 # pipeline_step
 
 
-def _backwards_as_they_like(stage: int, stages: int, micro: int) -> list[Op]:
-    """Return a plan of three micro-batches with the backwards in an unusual order: 1, 0, 2."""
+def _as_they_like(stage: int, stages: int, micro: int) -> list[Op]:
+    """Return a plan of three micro-batches, with forwards 1, 2, 0 and backwards 2, 1, 0."""
     if stage < stages - 1:
-        return [("F", 0), ("F", 1), ("F", 2), ("B", 1), ("B", 0), ("B", 2)]
-    return [("F", 0), ("F", 1), ("B", 1), ("F", 2), ("B", 0), ("B", 2)]
+        return [("F", 1), ("F", 2), ("F", 0), ("B", 2), ("B", 1), ("B", 0)]
+    return [("F", 1), ("F", 2), ("B", 2), ("F", 0), ("B", 1), ("B", 0)]
 
 
-STEPS = (  # about, plan, ranks, micro-batches, link
-    ("GPipe", gpipe, 2, 2, None),
-    ("1F1B", one_f_one_b, 2, 4, None),
-    ("GPipe", gpipe, 3, 4, "10 ms"),
-    ("a generator's plan", _backwards_as_they_like, 3, 3, None),
-    ("1F1B", one_f_one_b, 4, 5, None),
-    ("1F1B", one_f_one_b, 1, 3, None),
+STEPS = (  # about, plan, ranks, micro-batches, link, dtype of the inputs, dtype of the messages
+    ("GPipe", gpipe, 2, 2, None, "float32", "float32"),
+    ("1F1B", one_f_one_b, 2, 4, None, "int64", "float64"),
+    ("GPipe", gpipe, 3, 4, "10 ms", "float32", "float32"),
+    ("a generator's plan", _as_they_like, 3, 3, None, "float32", "float32"),
+    ("1F1B", one_f_one_b, 4, 5, None, "float32", "float32"),
+    ("1F1B", one_f_one_b, 1, 3, None, "float32", "float32"),
 )
 
 
@@ -279,26 +283,36 @@ def pipeline_step(answer: Answer, rng: random.Random) -> Iterator[Case]:
     from ddpkit.checks.lab11.alone import whole_batch
     from ddpkit.checks.lab11.on_ranks import B_S, BEFORE, F_S, lopsided, of_ranks, step_of_rank
 
-    for about, make, n, micro, between in STEPS:
+    for about, make, n, micro, between, of_inputs, dtype in STEPS:
         link, once = None if active() else between, "generator" in about
         torch.manual_seed(rng.randrange(10**6))
         plans = [make(stage, n, micro) for stage in range(n)]
-        weights = [torch.randn(3, 3) for _ in range(n)]
-        inputs, targets = ([torch.randn(2, 3) for _ in range(micro)] for _ in range(2))
+        like = torch.zeros(2, 3, dtype=getattr(torch, dtype))
+        weights = list(torch.randn(n, 3, 3, dtype=like.dtype))
+        inputs = [torch.randn(2, 3).mul(2).to(getattr(torch, of_inputs)) for _ in range(micro)]
+        targets = list(torch.randn(micro, 2, 3, dtype=like.dtype))
+        order = [i for kind, i in plans[0] if kind == "F"]
+        mixed = [
+            whole_batch(weights, [inputs[i] for i in xs], [targets[i] for i in ys], lopsided)[1]
+            for xs, ys in ((order, range(micro)), (range(micro), order))
+        ]
         loss, gradients = whole_batch(weights, inputs, targets, lopsided)
         _, turned = whole_batch(weights, inputs, targets, lambda y, target: lopsided(target, y))
         inner = [micro * ((rank < n - 1) + (rank > 0)) for rank in range(n)]
         nothing = [None] * micro
         expected = [BEFORE + gradient for gradient in gradients]
         yield Case(
-            title(n, about, count(micro, "micro-batch"), *([f"link {link}"] if link else [])),
+            title(
+                *(n, about, count(micro, "micro-batch")),
+                *filter(None, (link and f"link {link}", of_inputs != dtype and dtype)),
+            ),
             asked(
                 partial(step_of_rank, answer),
                 PerRank(plans),
                 PerRank(weights),
                 PerRank([inputs, *[nothing] * (n - 1)]),
                 PerRank([*[nothing] * (n - 1), targets]),
-                torch.zeros(2, 3),
+                like,
                 once,
                 link is not None,
                 world_size=n,
@@ -337,6 +351,7 @@ def pipeline_step(answer: Answer, rng: random.Random) -> Iterator[Case]:
                 "link": link,
                 "expect_gradients": expected,
                 "turned": turned,
+                "mixed": mixed,
             },
             trivial=n == 1,
         )

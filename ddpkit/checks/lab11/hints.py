@@ -38,6 +38,8 @@ def near(got: object, wanted: object) -> bool:
 
 # fmt: off
 TICKS = (
+    Hint("no ticks", lambda s: not all(isinstance(tick, list) for tick in s.ticks),
+         "Return a list of ticks. A tick is a list too: the pairs that are at work in this tick."),
     Hint("pairs swapped", lambda s: s.stages != s.pieces and s.ticks == crossed(s),
          lambda s: f"A pair is (stage, piece), and there are {s.stages} stages."),
     Hint("no such stage", lambda s: any(stage >= s.stages for stage, _ in works(s)),
@@ -97,6 +99,9 @@ RNN_LAYER = (
          "message (send, or wait() in the loop) before it computes the next step?"),
     Hint("everywhere", lambda s: any(s.outputs[:-1]),
          "Only the last rank returns outputs. All further ranks return an empty list."),
+    Hint("not all outputs", lambda s: len(s.outputs[-1]) != len(s.expect["outputs"][-1].value),
+         lambda s: f"Rank {s.n - 1} is the last rank, and returns {len(s.outputs[-1])} outputs for "
+         f"{len(s.expect['outputs'][-1].value)} inputs. Return an output for each input."),
     Hint("hidden not carried on", lambda s: near(s.outputs[-1][0], s.expect_first),
          "The first output is right, but later outputs are not. The result of the cell is the "
          "hidden state of the next step."),
@@ -105,7 +110,8 @@ RNN_LAYER = (
          "All outputs are the last output, because a tensor in a list is not a copy. Use a new "
          "tensor for each step."),
     Hint("its own input", say="The values differ. The cell of a rank needs the tensor from the "
-         "previous rank, and the rank's own hidden state."),
+         "previous rank, and the rank's own hidden state. The cell's result is the output: send it "
+         "to the next rank, or return it on the last rank."),
 )
 PLAN = (
     Hint("not pairs", lambda s: s.flaw.endswith(("no list", "no pair")),
@@ -177,8 +183,12 @@ PIPELINE_STEP = (
     Hint("to nobody", lambda s: s.kind in ("no such rank", "to itself"),
          "Rank 0 has no rank before it, and the last rank has no rank behind it."),
     Hint("needs no gradient", lambda s: s.kind in ("None", "no graph"),
-         "No gradient goes back. The received tensor must require a gradient before it goes "
-         "through the stage, and then x.grad is the tensor to send."),
+         "x has no gradient here. The received tensor must require a gradient before it goes "
+         "through the stage. After y.backward(), x.grad is the tensor to send. Rank 0 has received "
+         "no tensor, and sends no gradient."),
+    Hint("inputs marked", lambda s: s.kind == "no floats",
+         "The inputs of rank 0 need no gradient, and may be whole numbers, such as letters. Only a "
+         "received tensor must require a gradient."),
     Hint("no length", lambda s: s.once and s.kind == "iterator",
          "The plan may be a generator, which gives one operation after the next, but has no length "
          "and no index. `targets` and `inputs` are lists."),
@@ -202,6 +212,9 @@ PIPELINE_STEP = (
          f"over {s.micro} micro-batches."),
     Hint("target first", lambda s: near(grown(s), s.turned),
          "Your gradients are those of loss(target, output). Pass the output first."),
+    Hint("by arrival", lambda s: s.wrong("gradient") and any(near(grown(s), g) for g in s.mixed),
+         "An input meets the target of a different micro-batch. The plan names the micro-batches, "
+         "and need not begin with micro-batch 0: use inputs[i] and targets[i]."),
     Hint("divided again", lambda s: s.n > 1 and near(grown(s)[-1], wanted(s)[-1])
          and near(grown(s)[-2], wanted(s)[-2] / s.micro),
          lambda s: f"Stages before the last have 1/{s.micro} of their gradient. The received "
@@ -233,9 +246,11 @@ SPLIT_BACKWARD = (
     Hint("graph is gone", lambda s: s.kind == "graph freed",
          "The first of the two passes has freed the graph. retain_graph=True keeps the graph for "
          "the second pass."),
-    Hint("unused parameter", lambda s: s.kind == "not in the graph",
+    Hint("unused parameter", lambda s: s.kind == "not in the graph"
+         or (s.grads[-1] is not None and same(s.grads[:-1], s.expect["grads"][:-1])),
          "A parameter that this stage does not use has no gradient, and this is not an error: with "
-         "allow_unused=True, autograd.grad gives None."),
+         "allow_unused=True, autograd.grad gives None. Then leave the parameter's .grad as it "
+         "was."),
     Hint("no function", lambda s: s.kind == "not callable",
          "The second part runs later. Return a function that computes the second part when it is "
          "called."),
@@ -246,6 +261,9 @@ SPLIT_BACKWARD = (
          "The gradient of x doubles when the function is called: both parts add to x.grad, which "
          "you have returned. autograd.grad() returns a separate gradient, and inputs= names the "
          "parameters."),
+    Hint("a tuple", lambda s: any(isinstance(each, tuple | list) for each in s.of_x),
+         "autograd.grad returns a tuple with a gradient for each input, also for a single input. "
+         "Return the gradient itself."),
     Hint("another gradient", lambda s: s.wrong("of x"),
          "The gradient of x is wrong. Begin with the given gradient of y."),
     Hint("overwritten", lambda s: same(s.grads, [Close(s.expect_alone[0]), Close(s.expect_alone[1]),

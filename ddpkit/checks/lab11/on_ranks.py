@@ -104,7 +104,7 @@ class Layer(nn.Module):
         self.graph_too_long = max(self.graph_too_long, _alive(self.graphs) - due - 1)
         passed = len(self.outputs)
         number = self.forwards[passed] if passed < len(self.forwards) else passed
-        y = cast(Any, Noted).apply(torch.tanh(x @ self.weight), self, number)
+        y = cast(Any, Noted).apply(torch.tanh(x.to(self.weight.dtype) @ self.weight), self, number)
         self.outputs.append(weakref.ref(y))
         self.graphs.append(weakref.ref(y.grad_fn))
         return y
@@ -206,7 +206,9 @@ def both_parts(
         inputs.append(x.clone().requires_grad_())
         first, second = (cast(Any, UsedWeight).apply(each, came) for each in parameters)
         outputs.append(torch.tanh(inputs[-1] @ first) @ second)
-        made, rest = split_backward(outputs[-1], inputs[-1], gradient, [*parameters, unused])
+        made, rest = split_backward(
+            outputs[-1], inputs[-1], gradient, [parameters[0], unused, parameters[1]]
+        )
         of_x.append(made)
         later.append(rest)
     early = len(came)

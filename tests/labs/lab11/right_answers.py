@@ -143,7 +143,7 @@ def with_tags(plan, stage, inputs, targets, loss, like):
         if kind == "F":
             x = inputs[i]
             if rank:
-                x = torch.zeros(like.shape, requires_grad=True)
+                x = torch.zeros_like(like, requires_grad=True)
                 with torch.no_grad():
                     dist.recv(x, rank - 1, tag=i)
             y = stage(x)
@@ -157,7 +157,7 @@ def with_tags(plan, stage, inputs, targets, loss, like):
         x, y = held[i]
         del held[i]
         if rank + 1 < n:
-            gradient = torch.empty(y.shape)
+            gradient = torch.empty_like(y)
             dist.recv(gradient, rank + 1, tag=i)
             torch.autograd.backward(y, gradient)
         else:

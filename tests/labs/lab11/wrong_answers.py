@@ -40,6 +40,16 @@ def stage_by_stage(stages, pieces):
     return [[(stage, i) for i in range(pieces)] for stage in range(stages)]
 
 
+@wrong("ticks", "no ticks")
+def in_one_list(stages, pieces):
+    return [
+        (stage, t - stage)
+        for t in range(stages + pieces - 1)
+        for stage in range(stages)
+        if 0 <= t - stage < pieces
+    ]
+
+
 @wrong("ticks", "never leaves")
 def the_diagonal(stages, pieces):
     return [[(i % stages, i)] for i in range(pieces)]
@@ -97,6 +107,10 @@ edits(
     ("rnn_layer", "waits_in_the_loop", SENDS,
      "            dist.isend(hidden, dst=rank + 1).wait()\n", "late on a link"),
     ("rnn_layer", "none_for_a_list", "return outputs", "return outputs or None", "None for []"),
+    ("rnn_layer", "last_output_alone", "return outputs", "return outputs[-1:]", "not all outputs"),
+    ("rnn_layer", "first_rank_returns_nothing", "        else:\n            outputs.append",
+     "        elif rank > 0:\n            outputs.append", "not all outputs"),
+    ("rnn_layer", "in_float32", "receive(x,", "receive(torch.empty(x.shape),", "two dtypes"),
     ("rnn_layer", "nothing_returned", "return outputs", "pass", "no list"),
     ("rnn_layer", "a_thread",
      {SENDS: "            works.append(Thread(target=dist.send, args=(hidden, rank + 1)))\n"
@@ -230,6 +244,15 @@ edits(
     ("pipeline_step", "walks_the_plan_twice",
      {"    held, sends,": "    count = sum(kind == 'F' for kind, _ in plan)\n    held, sends,",
       "/ len(targets)": "/ count"}, "walked once"),
+    ("pipeline_step", "in_float32", "receive(like,", "receive(torch.empty(like.shape),",
+     "two dtypes"),
+    ("pipeline_step", "inputs_marked", "x = inputs[i] if", "x = inputs[i].requires_grad_() if",
+     "inputs marked"),
+    ("pipeline_step", "inputs_by_arrival", "x = inputs[i] if", "x = inputs.pop(0) if",
+     "by arrival"),
+    ("pipeline_step", "targets_by_arrival",
+     {"    held, sends,": "    late, micro = iter(targets), len(targets)\n    held, sends,",
+      "targets[i]": "next(late)", "/ len(targets)": "/ micro"}, "by arrival"),
     ("pipeline_step", "no_wait", "    for work in sends:\n        work.wait()\n", "",
      "never waited for"),
 )
@@ -246,6 +269,7 @@ edits(
     ("split_backward", "a_graph_of_gradients", "retain_graph=True", "create_graph=True",
      "with a graph"),
     ("split_backward", "for_x_too", ", inputs=parameters", "", "in x too"),
+    ("split_backward", "a_tuple", "(of_x,) =", "of_x =", "a tuple"),
     ("split_backward", "without_the_gradient", "y.backward(gradient,", "y.sum().backward(",
      "other gradients"),
 )
@@ -279,5 +303,20 @@ def overwrites(y, x, gradient, parameters):
 
 edits(
     ("split_backward", "all_are_used", ", allow_unused=True", "", "unused parameter"),
+    (
+        "split_backward",
+        "zeros_for_unused",
+        "p.grad = g",
+        "p.grad = (0 * p if p.grad is None else p.grad).detach() + (0 if g is None else g)",
+        "unused parameter",
+    ),
+    (
+        "split_backward",
+        "stops_at_unused",
+        "p.grad = g",
+        "if g is None:\n                break\n"
+        "            p.grad = g if p.grad is None else p.grad + g",
+        "other gradients",
+    ),
     of=overwrites,
 )
