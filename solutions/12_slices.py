@@ -187,6 +187,7 @@ class Copied(torch.autograd.Function):
     """Stands where slices begin. Forward: x. Backward: the sum of all ranks' gradients.
 
     All ranks have the same x. Arguments stay unchanged, because other code may still use them.
+    Send no more bytes than one all-reduce.
     """
 
     @staticmethod
@@ -213,6 +214,7 @@ class Summed(torch.autograd.Function):
     """Stands where slices end. Forward: the sum of all ranks' x. Backward: the gradient, unchanged.
 
     All ranks go on with the same sum, so each rank already has the whole gradient of the sum.
+    Send no more bytes than one all-reduce.
     """
 
     @staticmethod
@@ -260,7 +262,8 @@ class SlicedMLP(nn.Module):
 
     A rank computes the hidden numbers in its part of `tensor_split`, and holds copies of the
     parameters for these numbers: about 1/n of both weights and of the first bias. Every rank has
-    the whole second bias. Inputs and their gradients are whole, and the same on all ranks.
+    the whole second bias. Inputs and their gradients are whole, and the same on all ranks. Only two
+    tensors travel: the output in forward, and the gradient of x in backward.
     """
 
     def __init__(self, mlp, rank, world_size):
@@ -779,7 +782,7 @@ class SlicedAttention(nn.Module):
     A rank has the heads in its part of `tensor_split`, at least one head, and holds copies of the
     weights for these heads. Every rank has the whole bias of `out_proj`. Queries, keys and values
     are all computed from x, [batch, token, feature]. All ranks have the same x and the same
-    gradient of x.
+    gradient of x. Only two tensors travel: the output, and the gradient of x.
     """
 
     def __init__(self, attention, rank, world_size):

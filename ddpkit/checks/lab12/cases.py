@@ -350,11 +350,12 @@ def scattered(answer: Answer, rng: random.Random) -> Iterator[Case]:
 @exercise("global_norm", lab="12", points=3)
 def global_norm(answer: Answer, rng: random.Random) -> Iterator[Case]:
     """Check that all ranks get the norm of the whole model's gradient, and send one number."""
+    from ddpkit.checks.lab12.norm_hints import NORM
     from ddpkit.checks.lab12.norms import Gradients
     from ddpkit.checks.lab12.on_ranks import norm_of
     from ddpkit.checks.shared.travel import SENT
 
-    for n, about in ((2, ""), (4, "a parameter without a gradient"), (3, ""), (1, "")):
+    for n, about in ((2, ""), (4, "parameters without a gradient"), (3, ""), (1, "")):
         drawn = Gradients(rng.randrange(10**6), n, missing=bool(about))
         yield Case(
             title(n, *filter(None, [about])),
@@ -372,7 +373,7 @@ def global_norm(answer: Answer, rng: random.Random) -> Iterator[Case]:
                 "left alone": True,
                 "sent forward": [_one_number(n)] * n,
             },
-            hints=hints.NORM,
+            hints=NORM,
             given=drawn.models(),
             trivial=n == 1,
         )

@@ -26,6 +26,7 @@ class Gradients:
         if missing:
             for gradients in self.by_rank:
                 gradients[3] = None
+            self.by_rank[-1][0] = self.by_rank[-1][2] = None  # the last rank's slices are unused
         self.n = n
         self.whole = self._squares(0, sliced=False)
         self.squares = [self._squares(rank, sliced=True) for rank in range(n)]

@@ -112,6 +112,8 @@ edits(
     ("global_norm", "of_parameters", "p.grad.double()", "p.double()", "other norm"),
     ("global_norm", "to_rank_0", "dist.all_reduce(of_slices)", "dist.reduce(of_slices, 0)",
      "not on all"),
+    ("global_norm", "silent_without_slices", "    dist.all_reduce(of_slices)\n",
+     "    if of_slices:\n        dist.all_reduce(of_slices)\n", "not all call"),
     ("global_norm", "never_called", "if sliced(p):", "if sliced:", "counted by all"),
 )
 HEADS = "torch.arange(heads).tensor_split(world_size)[rank]"
