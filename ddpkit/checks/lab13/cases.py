@@ -105,6 +105,7 @@ def _training(answer: Answer, n: int, about: str, drawn: Any) -> Case:
                 "parameters": seen.field("parameters"),
                 "same on all ranks": _same_on_all,
                 "loss": seen.field("loss"),
+                "calls of the closure": seen.field("calls"),
                 "bytes of state": seen.field("state"),
                 "state of all": _state_of_all,
                 "kept at rest": seen.kept_at_rest,
@@ -120,6 +121,7 @@ def _training(answer: Answer, n: int, about: str, drawn: Any) -> Case:
             "parameters": [Close(drawn.learned())] * n,
             "same on all ranks": True,
             "loss": [LOSS] * n,
+            "calls of the closure": [1] * n,
             "bytes of state": [Between(0, drawn.state(n))] * n,
             "state of all": Between(4 * drawn.kept * drawn.used, n * drawn.state(n)),
             "kept at rest": [Between(-ANY, drawn.at_rest(n))] * n,
@@ -316,6 +318,7 @@ def pieces(answer: Answer, rng: random.Random) -> Iterator[Case]:
         (2, rng.randrange(4, 9), rng.randrange(3, 8)),  # some ranks have an empty shard
         (2 * rng.randrange(2, 900) + 1, 2, 2),
         (rng.randrange(5, 900), 1, 4),
+        (0, 3, 2),  # the line of a block without trainable parameters
         (rng.randrange(30, 300), rng.randrange(10, 13), 2),  # each new rank reads many pieces
     )
     for length, old, new in rows:

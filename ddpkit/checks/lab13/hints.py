@@ -168,6 +168,10 @@ OPTIMIZER = (
     Hint("closure not called", lambda s: close(s.parameters[0], s.without_the_last),
          "The last step has a closure, which computes the gradients, but no parameter has changed "
          "in this step. Call the closure before you read the gradients."),
+    Hint("closure again", lambda s: max(s["calls of the closure"]) > 1
+         and not s.wrong("parameters"),
+         "The parameters are right, but the closure ran more than once in a step. The given lines "
+         "call it: call `self.local.step()` without a closure."),
     Hint("never stepped", lambda s: close(s.parameters[0], s.start),
          "No parameter has changed. Do your pieces share memory with the parameters, and do the "
          "pieces have gradients?"),

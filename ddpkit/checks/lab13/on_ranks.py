@@ -37,7 +37,7 @@ def stepped(answer: Answer, asked: Mapping[str, Any]) -> dict[str, object]:
         made = getattr(torch.optim, asked["name"])
         optimizer = returning(answer)(sets, made, **asked["options"])
         with span(STEP):
-            memory, loss = training.take_steps(
+            memory, loss, calls = training.take_steps(
                 optimizer, parameters, asked["gradients"], asked["rates"]
             )
             busy("1 us", LAST)
@@ -50,6 +50,7 @@ def stepped(answer: Answer, asked: Mapping[str, Any]) -> dict[str, object]:
         "parameters": [p.detach().clone() for p in parameters],
         "state": _bytes_of_state(found),
         "loss": loss,
+        "calls": calls,
         "cleared": cleared,
         "let go": all(reference() is None for reference in memory),
     }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -151,27 +151,33 @@ def take_steps(
     gradients: Sequence[Sequence[Tensor | None]],
     rates: Sequence[float],
     heard: int = 2,
-) -> tuple[list[weakref.ReferenceType[Any]], float | None]:
+) -> tuple[list[weakref.ReferenceType[Any]], float | None, int]:
     """Make a step with each list of gradients in turn; the last step has a closure.
 
     Only the first `heard` groups get the learning rates. Return weak references to the memory of
-    the last gradients, and the result of the last step. A reference is dead when no tensor holds
-    the memory.
+    the last gradients, the result of the last step, and the number of calls of the closure. A
+    reference is dead when no tensor holds the memory.
     """
     memory: list[weakref.ReferenceType[Any]] = []
-    returned = None
+    returned, calls = None, 0
     for number, each in enumerate(gradients):
         optimizer.zero_grad()
         memory.clear()
         backward = partial(_backward, parameters, each, memory)
+
+        def closure(backward: Callable[[], float] = backward) -> float:
+            nonlocal calls
+            calls += 1
+            return backward()
+
         for place, group in enumerate(optimizer.param_groups[:heard] if rates else ()):
             group["lr"] = rates[number] / 2**place
         if number < len(gradients) - 1:
             backward()
             optimizer.step()
         else:
-            returned = optimizer.step(backward)
-    return memory, returned
+            returned = optimizer.step(closure)
+    return memory, returned, calls
 
 
 def _backward(

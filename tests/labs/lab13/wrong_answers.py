@@ -56,6 +56,8 @@ edits(
       'trainable = group["params"]\n            flat'}, "frozen sent"),
     ("ShardedOptimizer", "loss_not_returned", "        return loss\n", "",
      "loss of the closure"),
+    ("ShardedOptimizer", "closure_again", "self.local.step()", "self.local.step(closure)",
+     "closure again"),
     ("ShardedOptimizer", "closure_unheard", "                loss = closure()\n",
      "                pass\n", "closure not called"),
     ("ShardedOptimizer", "unsharded", LOOP, "in [(p, 0, p.numel()) for p in trainable]:",
@@ -317,4 +319,16 @@ def rest_to_the_last(length, old, new, rank):
         a, b = max(start, first), min(length if rank == new - 1 else stop, end)
         if a < b:
             found.append((owner, a - first, b - first))
+    return found
+
+
+@wrong("pieces", raises="ZeroDivisionError")
+def no_empty_line(length, old, new, rank):
+    size, wide = -(-length // old), -(-length // new)
+    start, stop = min(rank * wide, length), min((rank + 1) * wide, length)
+    found = []
+    for owner in range(start // size, old):
+        a, b = max(start, owner * size), min(stop, (owner + 1) * size)
+        if a < b:
+            found.append((owner, a - owner * size, b - owner * size))
     return found
