@@ -104,8 +104,9 @@ PLANNERS = (
     *hints_for(planners.MISTAKES, planners.OTHER)[:-1],
     Hint("no ints", lambda s: planners.NO_INTS in s.plans,
          "A plan has 2 slices, not 2.0. `/` gives a float, but the sizes of a plan must be ints."),
-    Hint("too many ranks", lambda s: planners.TOO_MANY in s.plans,
-         "replicas × stages × slices is larger than the number of ranks."),
+    Hint("other ranks", lambda s: planners.OTHER_RANKS in s.plans,
+         "replicas × stages × slices must be the number of ranks. A plan must use all ranks, even "
+         "if a plan of fewer ranks would be cheaper."),
     Hint("does not divide", lambda s: planners.DIVIDES_NOT in s.plans,
          "A stage needs a whole number of blocks. Stages divide the blocks, slices divide the "
          "hidden numbers, and replicas × micro divides the batch."),

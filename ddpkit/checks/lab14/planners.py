@@ -168,7 +168,7 @@ MISTAKES = (
 )
 # fmt: on
 OTHER = "A cheaper plan fits and divides the model. Try all plans."
-FITS_NOT, DIVIDES_NOT, TOO_MANY, NO_PLAN, NO_INTS = (
+FITS_NOT, DIVIDES_NOT, OTHER_RANKS, NO_PLAN, NO_INTS = (
     "does not fit",
     "does not divide the model",
     "has other ranks",
@@ -194,8 +194,8 @@ def _worth(model: MeshModel, machine: MeshMachine, ranks: int, got: Facts | str)
         plan = MeshPlan(*got)
     except (TypeError, ValueError):
         return NO_PLAN
-    if plan.ranks > ranks:
-        return TOO_MANY
+    if plan.ranks != ranks:
+        return OTHER_RANKS
     try:
         model.check(plan)
     except ValueError:

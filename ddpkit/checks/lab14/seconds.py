@@ -19,6 +19,7 @@ from ddpkit.simulate.mesh.plans import NUMBER, MeshMachine, MeshModel, MeshPlan
 
 NEAR = 0.1  # relative distance from the simulator's time
 CLOSER = 0.05  # relative distance from a wrong idea's time
+ALL_HIDDEN = 0.74  # an all-reduce in units of a backward: of 4 blocks, only the last is exposed
 NO_TIME = 1e21  # FLOP/s at which computing takes no time
 RIGHT = "within 10 %"
 NEARLY = "as simulated"
@@ -164,6 +165,8 @@ SLICES = (
           "not once in a step."),
     _idea("once a micro-batch", lambda q, right: right / q[1].blocks, "Slices add up in every "
           "block, not once for each micro-batch."),
+    _idea("a number, not bytes", lambda q, right: right / NUMBER, "A number has 4 bytes. Pass "
+          "bytes to `machine.all_reduce`."),
     _idea("half of the sums", _times(lambda p: 1 / 2), "You count half of the sums' time. Slices "
           "add up forward, where slices end, and backward, where slices begin; a number has 4 "
           "bytes."),
@@ -212,6 +215,10 @@ GRADIENTS = (
           "and are sent once in a step."),
     Hint("not apart", lambda s: s.seconds[1] < 0.1 * s.rights[1], "With slices, replicas are "
          "further apart: stages × slices ranks. Therefore these replicas do not share a host."),
+    Hint("numbers, not bytes", lambda s: abs(_ratio(s, 2) - 1 / NUMBER) <= CLOSER, "A gradient has "
+         "4 bytes for each weight. Pass bytes to `machine.all_reduce`."),
+    Hint("of all slices", lambda s: abs(_ratio(s, 2) - 2) <= NEAR, "A slice has only the gradients "
+         "of its part of each block: 1 / slices of the block's gradients."),
     Hint("other", say="Only the gradients take time here: an all-reduce of each block's gradients, "
          "once in a step, between replicas that are stages × slices apart."),
 )
@@ -221,8 +228,6 @@ HIDDEN = (
           "blocks are sent, so backward hides a part of them."),
     _idea("always free", _hiding(9.0, 6.0), "Backward hides at most as much as its own compute "
           "time, and never the gradients of the last block."),
-    _idea("numbers, not bytes", _hiding(9.0, 6.375), "A gradient has 4 bytes for each weight. Pass "
-          "bytes to `machine.all_reduce`."),
     _idea("all of backward", _hiding(9.0, 8.0), "When the first gradients are ready, one block's "
           "backward is over. Only the remaining backwards can hide gradients."),
     Hint("always shards", lambda s: abs(_second(s) - 8.5 / 7.0) <= CLOSER, "These replicas have no "
@@ -231,11 +236,17 @@ HIDDEN = (
     Hint("all micro-batches", lambda s: abs(_ratio(s, 2) - 7.0 / 8.5) <= CLOSER, "Gradients grow "
          "in all micro-batches, and are ready in the last micro-batch. Only its backward can hide "
          "gradients."),
+    Hint("never the last", lambda s: abs(_ratio(s, 3) - 6.0 / (6.0 + ALL_HIDDEN)) <= CLOSER, "Here "
+         "backward hides the gradients of all blocks but one. The all-reduce of the last block "
+         "starts when backward is over, so the rank waits at least g."),
     Hint("other", say="There are gradients of k blocks, and each all-reduce takes g. The first can "
          "start when one block's backward is done, and k - 1 backwards are left to hide them."),
 )
 SHARDS = (
     *UNITS,
+    Hint("one gather", lambda s: abs(s.seconds[0] / s.rights[0] - 7.0 / 8.5) <= CLOSER
+         and abs(s.seconds[1] / s.rights[1] - 8.0 / 11.0) <= CLOSER, "After the optimizer, the "
+         "replicas gather the parameters of each block of a stage: k gathers."),
     _idea("as without", _hiding(8.5, 7.0), "With shards, the parameters are gathered after the "
           "optimizer, and no compute hides this half."),
     _idea("twice", _hiding(8.5, 11.0), "Scattering the sums and gathering the parameters are the "
@@ -272,7 +283,8 @@ def terms(rng: random.Random) -> Iterator[Term]:
     yield Term("3 replicas of 2 slices", [(MeshPlan(3, 1, 2, 4), model, free)], SHARED)
     yield Term("4 stages", [(MeshPlan(stages=4, micro=6), model, free)], BUBBLE)
     large = replace(model, batch=64 * model.batch)  # few bytes would hide behind latency
-    yield Term("4 slices", [(MeshPlan(slices=4, micro=3), large, wired)], SLICES)
+    # 5 blocks, 4 bytes a number, 3 micro-batches: no two mistakes have the same factor
+    yield Term("4 slices", [(MeshPlan(slices=4, micro=3), replace(large, blocks=5), wired)], SLICES)
     alone = replace(wired, per_host=1)
     apart = replace(wired, inside="unlimited")
     messages = [(MeshPlan(stages=4, micro=micro), large, alone) for micro in (1, 3)]
@@ -283,8 +295,11 @@ def terms(rng: random.Random) -> Iterator[Term]:
     yield Term("2 stages of 2 slices", sums, STAGED_SLICES)
     apart = replace(wired, inside="unlimited", between=_link(rng, 100, 200))
     gradients = [(MeshPlan(2, 2, micro=3), model, apart), (MeshPlan(2, 1, 2), model, apart)]
+    thin = replace(apart, between=_link(rng, 1, 1))  # the bytes take longer than the latency
+    gradients.append((MeshPlan(2, 1, 2), model, thin))
     yield Term("gradients", gradients, GRADIENTS)
-    hidden = [_hidden(model, free, share, micro) for share, micro in ((1.5, 1), (1.0, 1), (1.0, 2))]
+    shares = ((1.5, 1), (1.0, 1), (1.0, 2), (ALL_HIDDEN, 1))
+    hidden = [_hidden(model, free, share, micro) for share, micro in shares]
     yield Term("hidden gradients", hidden, HIDDEN)
     shared = [_hidden(model, free, share, shards=True) for share in (1.0, 2.0)]
     yield Term("shards", shared, SHARDS)

@@ -96,20 +96,3 @@ def best_so_far(model, machine, ranks, cost, size):
     if best is None:
         raise ValueError("nothing fits")
     return best
-
-
-@right("best_plan")
-def also_fewer_ranks(model, machine, ranks, cost, size):
-    """Try fewer ranks too, which may be cheaper."""
-    plans = []
-    for shape in itertools.product(range(1, ranks + 1), repeat=3):
-        if math.prod(shape) <= ranks and model.batch % shape[0] == 0:
-            for micro in (m for m in range(1, model.batch + 1) if model.batch % m == 0):
-                plans += [MeshPlan(*shape, micro, shards) for shards in (False, shape[0] > 1)]
-
-    def good(plan):
-        whole = model.blocks % plan.stages == 0 and model.hidden % plan.slices == 0
-        rows = model.batch % (plan.replicas * plan.micro) == 0
-        return whole and rows and size(plan, model) <= machine.memory
-
-    return min(filter(good, plans), key=lambda plan: cost(plan, model, machine))

@@ -97,7 +97,7 @@ edits(
     ("step_cost", "hidden_messages", "machine.message(travels, plan",
      "machine.message(4 * rows * model.hidden, plan", "other"),
     ("step_cost", "parameters_of_one_block", "step += blocks * reduced", "step += reduced",
-     "as without"),
+     "one gather"),
     ("step_cost", "always_inside", ADDED,
      "added = machine.all_reduce(travels / plan.slices * 2, 2, 1) * (plan.slices - 1)", "inside"),
     ("step_cost", "hidden_sums", "travels = 4 * rows * model.width",
@@ -145,6 +145,12 @@ edits(
     ("step_cost", "shards_do_not_gather", SHARDED, "        reduced /= 2\n", "other"),
     ("step_cost", "all_have_shards", "if plan.shards:", "if True:", "always shards"),
     ("step_cost", "thirds", "reduced /= 2", "reduced /= 3", "less than both halves"),
+    ("step_cost", "sums_in_numbers", "travels = 4 * rows", "travels = rows",
+     "a number, not bytes"),
+    ("step_cost", "gradients_of_all_slices", REDUCED,
+     REDUCED.replace("4 * weights", "4 * weights * plan.slices"), "of all slices"),
+    ("step_cost", "last_gradient_hidden", WAITS,
+     "max(0, blocks * reduced - (blocks - 1) * backward)", "never the last"),
     ("step_cost", "slices_in_line", "plan.stages * plan.slices)", "plan.stages)", "not apart"),
 )
 
@@ -204,7 +210,13 @@ edits(
     ("best_plan", "every_stage", " or model.blocks % stages", "", "does not divide"),
     ("best_plan", "all_ranks_thrice",
      "plan = MeshPlan(replicas, stages, ranks // (replicas * stages), micro, shards)",
-     "plan = MeshPlan(replicas, stages, ranks, micro, shards)", "too many ranks"),
+     "plan = MeshPlan(replicas, stages, ranks, micro, shards)", "other ranks"),
+    ("best_plan", "idle_ranks",
+     {"if ranks % (replicas * stages) or": "if replicas * stages > ranks or",
+      "for shards in (False, True) if replicas > 1 else (False,):":
+      "for slices, shards in product(divisors(ranks), (False, True)[: 1 + (replicas > 1)]):",
+      "stages, ranks // (replicas * stages), micro": "stages, slices, micro",
+      "if model.hidden %": "if plan.ranks <= ranks and model.hidden %"}, "other ranks"),
     ("best_plan", "a_tuple", PRICED,
      "best = min(fitting, key=lambda plan: cost(plan, model, machine))\n"
      "    return best.replicas, best.stages, best.slices, best.micro, best.shards", "no plan"),
