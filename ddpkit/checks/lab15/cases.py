@@ -104,6 +104,8 @@ def _unlike(rng: random.Random) -> list[Row]:
         late = _late(rng)
         computes[late], computes[slowest] = computes[slowest], computes[late]
         rows.append((right, traces.of(traces.StepWork(computes, nothing, nothing, [10_000]))))
+    three = [ms * each for each in (1, 10, 8)]  # the median without the late rank is the first
+    rows.append(("compute", traces.of(traces.StepWork(three, *[[0.0] * 3] * 2, [10_000]))))
     return rows
 
 
@@ -156,6 +158,8 @@ def _counted(rng: random.Random) -> list[Row]:
     return [
         ("bandwidth", _made(rng, 2 * ms, [large, large], hidden=[400] * times, latency=2.5 * each)),
         ("bandwidth", _made(rng, ms, others=times, latency=2 * each)),
+        # latency of this rank's calls is half of the time of the bytes; of all ranks' calls, twice
+        ("bandwidth", _made(rng, ms, [round(ms * 2e5 / times)] * times, latency=each)),
         ("compute", _hidden(rng, ms)),
     ]
 

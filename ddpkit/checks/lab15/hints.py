@@ -50,17 +50,17 @@ BOTTLENECK = (
     Hint("waits move nothing", lambda s: wrong_words(s)[0] in ("straggler", "input")
          and wrong_words(s)[1] in MOVING,
          "From start_ns to ready_ns, an all_reduce waits for the last rank, and no byte moves. "
-         "Look at the rank that waits least, because all other ranks wait for this rank."),
+         "Look at the rank with the least exposed_ns, because all other ranks wait for this rank."),
     Hint("all are slow", taken_for("straggler", "compute"),
          "One rank computes far longer than the other ranks: the bottleneck is a straggler. The "
          "bottleneck is compute only if all ranks compute equally long."),
     Hint("input waits", taken_for("input", "straggler"),
-         "One rank waits for its data, and all ranks wait for this rank. The rank that waits least "
-         "for its peers has its time in spans called input."),
+         "One rank waits for its data, and all ranks wait for this rank. The rank with the least "
+         "exposed_ns has its time in spans called input."),
     Hint("input computes", taken_for("input", "compute"),
          "breakdown() counts every span as compute, even the spans called input: take these spans "
-         "out. The time of input is a time of the rank that waits least, not a mean of all "
-         "ranks."),
+         "out. The time of input is a time of the rank with the least exposed_ns, not a mean of "
+         "all ranks."),
     Hint("idle", taken_for("idle"),
          "These ranks have no span for most of a step. breakdown() counts this time as idle_ns."),
     Hint("few bytes", taken_for("latency", "bandwidth"),
