@@ -139,10 +139,12 @@ OPTIMIZER = (
     Hint("dealt out by parameter", lambda s: s.wrong("bytes of state"),
          lambda s: f"The ranks keep {', '.join(map(size, s['bytes of state']))}, because one "
          "parameter has most of the numbers. Cut this parameter."),
-    Hint("no state", lambda s: s["state of all"] < s.expect["state of all"].least,
-         lambda s: f"After the steps, all ranks together have {size(s['state of all'])} of state, "
-         f"but {size(s.expect['state of all'].least)} are necessary to continue. A rank must keep "
-         "the optimizer's state of each number in its part."),
+    Hint("no state", lambda s: s["state of all"] < s.expect["state of all"].least
+         and not s.wrong("parameters"),
+         lambda s: f"The parameters are right, but all ranks together have "
+         f"{size(s['state of all'])} of state, and {size(s.expect['state of all'].least)} are "
+         "necessary to continue. A rank must keep the optimizer's state of each number in its "
+         "part."),
     Hint("kept elsewhere", lambda s: s.wrong("kept at rest") and not s.wrong("parameters"),
          lambda s: "The parameters are right, but after the steps a rank has "
          f"{size(max(s['kept at rest']))} more in memory than before, where "

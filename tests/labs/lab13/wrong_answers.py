@@ -45,6 +45,9 @@ edits(
      "        self.local.step()\n"
      "        self.copies = [p.detach().clone() for group in self.param_groups\n"
      "                       for p in group['params'] for _ in range(5)]\n", "kept elsewhere"),
+    ("ShardedOptimizer", "all_or_none", "        self.local.step()\n",
+     "        if all(piece.grad is not None for piece, *_ in self.pieces):\n"
+     "            self.local.step()\n", "other"),
     ("ShardedOptimizer", "hides_its_state", "        self.local.step()\n",
      "        self.local.state.update(getattr(self, 'hidden', {}))\n        self.local.step()\n"
      "        self.hidden = dict(self.local.state)\n        self.local.state.clear()\n",
