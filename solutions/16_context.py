@@ -20,7 +20,8 @@
 # while the ranks compute, and gradients follow the keys. You balance the work, train a small model,
 # and compare two more ways to share out a sequence.
 #
-# **You need** labs 02, 04 and 12. About 90 minutes.
+# **You need** labs 02, 04 and 12. About 90 minutes. The training and the exchange of heads may wait
+# for another day.
 
 # %%
 import torch, torch.distributed as dist

@@ -78,8 +78,9 @@ HEADS = (
          "sizes."),
     Hint("lists", lambda s: s.kind == "unequal lists",
          "gloo takes lists of equal tensors only: use all_to_all_single with sizes."),
-    Hint("even", lambda s: s.mismatch != "" or s.kind in ("wrong size", "no even chunks",
-         "split sizes", "total of splits", "gradient's shape", "shapes", "factors", "no view"),
+    Hint("even", lambda s: s.mismatch != "" or (len(set(s.sizes)) > 1 and s.kind in (
+        "wrong size", "no even chunks", "split sizes", "total of splits", "gradient's shape",
+        "shapes", "factors", "no view")),
          lambda s: f"The ranks have {', '.join(map(str, s.sizes))} tokens: the parts that come and "
          "the parts that go have other sizes, and backward exchanges both."),
     Hint("not left alone", lambda s: not s["left alone"],

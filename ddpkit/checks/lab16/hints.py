@@ -211,8 +211,8 @@ def _sizes(s: Seen) -> str | None:
         return None
     return (
         f"Rank {s.sizes.index(least)} has {most - least} fewer tokens than rank "
-        f"{s.sizes.index(most)}. chunk() makes equally long chunks and a shorter last chunk, and "
-        "may make too few chunks; tensor_split() shares out the remainder."
+        f"{s.sizes.index(most)}. tensor_split() shares out the remainder of a division, but "
+        "chunk() does not, and may even make too few chunks."
     )
 
 

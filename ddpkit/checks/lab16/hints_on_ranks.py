@@ -309,9 +309,10 @@ def _counts(s: Seen) -> str:
 
 # fmt: off
 LOSS = (
-    Hint("no graph", lambda s: s.kind == "no graph",
-         "backward needs a number with a graph. If no token is counted, losses[counted].sum() is 0 "
-         "and still has a graph."),
+    Hint("no graph", lambda s: s.kind == "no graph" or (not s.error and all(
+        each is None for each in s.gradient)),
+         "backward needs a number with a graph, and the graph must lead to `losses`. "
+         "If no token is counted, losses[counted].sum() is 0 and still has a graph."),
     Hint("no tensor", lambda s: s.attribute == "backward",
          "Return a tensor of one number, with its graph: .item() and float() give a number that "
          "has no backward."),
@@ -320,7 +321,7 @@ LOSS = (
     Hint("no fractions", lambda s: s.kind == "no cast",
          "A count is a tensor of integers, and `/=` cannot write a fraction into it: write "
          "total = total / n."),
-    Hint("shapes", lambda s: s.mismatch != "" or s.kind in ("shapes", "factors"),
+    Hint("shapes", lambda s: s.mismatch not in ("", "operation") or s.kind in ("shapes", "factors"),
          "The ranks have different numbers of tokens, so tensors of tokens do not fit together: "
          "sum first, then all-reduce one number."),
     Hint("inf", lambda s: s.about == "losses of inf" and not all(s.finite),

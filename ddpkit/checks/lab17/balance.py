@@ -168,7 +168,7 @@ class ExpertGradients:
         self.generator = torch.Generator().manual_seed(rng.randrange(10**9))
         rows = rng.randrange(3, 30)
         self.shared = [self._drawn((rows, 2), (3,)) for _ in range(self.n)]
-        self.experts = [self._drawn((rows, 3), (2, 2)) for _ in range(self.n)]
+        self.experts = [self._drawn((rows, 3), (2,)) for _ in range(self.n)]
         self.missing = self.n - 1 if missing else None  # a rank with experts that got no rows
         if self.missing is not None:
             self.experts[self.missing] = [torch.zeros_like(g) for g in self.experts[-1]]

@@ -102,7 +102,7 @@ def _journeys(rng: random.Random) -> Iterator[tuple[Journey, int, str]]:
     counts = [rng.randrange(12, 25), rng.randrange(3, 12), *(rng.randrange(4, 30) for _ in "ab")]
     yield Journey(rng, counts, 2, 2, half_hot), 4, "two experts each, half hot"
     counts = [rng.randrange(6, 30) for _ in range(3)]
-    yield Journey(rng, counts, 2, 1, some_nowhere), 3, "one expert each, choices of -1"
+    yield Journey(rng, counts, 2, 1, some_nowhere, idle=[1]), 3, "one expert each, choices of -1"
     counts = [rng.randrange(6, 30) for _ in range(2)]
     yield Journey(rng, counts, 3, 3, of_six, (1, 3)), 4, "a group of ranks 1 and 3"
     yield Journey(rng, [rng.randrange(6, 30)], 2, 3, three), 1, "three experts"
@@ -133,7 +133,10 @@ def dispatch(answer: Answer, rng: random.Random) -> Iterator[Case]:
                 _of_ranks(journey.chosen, ranks, n),
                 *(journey.per_rank, journey.members),
                 world_size=n,
-                see=_looks("rows", "local", "order", "sends", "takes", "gradient", ranks=ranks),
+                see=_looks(
+                    *("rows", "local", "order", "sends", "takes", "group", "gradient"),
+                    ranks=ranks,
+                ),
             ),
             {
                 "order": "by expert",
@@ -141,6 +144,7 @@ def dispatch(answer: Answer, rng: random.Random) -> Iterator[Case]:
                 "local": "right",
                 "sends": journey.sends,
                 "takes": journey.takes,
+                "group": [True for _ in mine],
                 "gradient": [journey.gradient(rank) for rank in mine],
                 "left alone": True,
                 "sent forward": [

@@ -132,7 +132,7 @@ DISPATCH = (
     OTHER_GROUP,
     Hint("nobody asked", lambda s: s.mismatch == "splits" or s.kind == "total of splits",
          "The splits do not fit the rows: a rank receives as many rows as the other ranks send to "
-         "it. Exchange the counts first."),
+         "it. Exchange the counts first, one for each rank of the group."),
     Hint("sent nowhere", lambda s: s.order == "choices of -1",
          lambda s: f"Your code sends choices of -1 to an expert, {s.at[0]} of them on one rank. "
          "Leave them out."),
@@ -149,9 +149,10 @@ DISPATCH = (
     Hint("other rows", lambda s: s.wrong("rows"),
          "The arriving rows are not the tokens that `order` names. Place p of chosen.flatten() "
          "belongs to token p // k, and rows leave in the order of `order`."),
-    Hint("ticket", lambda s: s.wrong("sends", "takes"),
-         "The rows are right, and the ticket is wrong: `sends` and `takes` are lists with the "
-         "number of rows for each rank of the group."),
+    Hint("ticket", lambda s: s.wrong("sends", "takes", "group"),
+         lambda s: "The rows are right, and the ticket is wrong: "
+         + ("`sends` and `takes` are lists with the number of rows for each rank of the group."
+            if s.wrong("sends", "takes") else "its last part is not the `group` of the exchange.")),
     Hint("local counted from 0", lambda s: s.local == "all experts" and s.n > 1,
          "`local` has numbers among all experts. Count this rank's own experts from 0."),
     Hint("local sorted", lambda s: s.local == "sorted",

@@ -29,8 +29,8 @@ def dispatched(
 ) -> Observed | None:
     """Return the rows, the ticket and the gradient of x; None on ranks outside the group.
 
-    The ticket has the order of the sent rows and the split sizes. The check sets the gradient of a
-    row to the row itself times (its expert's number + 1).
+    The ticket has the order of the sent rows, the split sizes and the group. The check sets the
+    gradient of a row to the row itself times (its expert's number + 1).
     """
     group = _group(members)
     if members is not None and dist.get_rank() not in members:
@@ -38,7 +38,7 @@ def dispatched(
     given, choices = x.clone().requires_grad_(), chosen.clone()
     with span(FORWARD):
         rows, local, ticket = values(returning(answer)(given, choices, per_rank, group), 3)
-    order, sends, takes, _ = values(ticket, 4)
+    order, sends, takes, said = values(ticket, 4)
     mine = dist.get_rank(group) * per_rank
     with span(BACKWARD):
         if rows.requires_grad and len(rows) == len(local):
@@ -50,6 +50,7 @@ def dispatched(
         "order": _numbers(order),
         "sends": _unless_tensor(sends),
         "takes": _unless_tensor(takes),
+        "group": said is group or (group is None and said is dist.group.WORLD),
         "gradient": given.grad,
         "kept": torch.equal(given, x) and torch.equal(choices, chosen),
     }

@@ -24,6 +24,7 @@ class Journey:
     counts     the tokens of each rank
     choose     a function that draws the experts of a token from a random generator
     members    the ranks of the group; None for a group of all ranks
+    idle       ranks whose tokens all choose nothing; then the last token of each rank does too
     """
 
     def __init__(
@@ -34,12 +35,15 @@ class Journey:
         per_rank: int,
         choose: Callable[[random.Random], list[int]],
         members: Sequence[int] | None = None,
+        idle: Sequence[int] = (),
     ) -> None:
         self.n, self.k, self.per_rank, self.members = len(counts), k, per_rank, members
         self.experts = self.n * per_rank
         generator = torch.Generator().manual_seed(rng.randrange(10**9))
         self.x = [_whole(generator, count, FEATURES) for count in counts]
         self.chosen = [torch.tensor([choose(rng) for _ in range(count)]) for count in counts]
+        for rank, chosen in enumerate(self.chosen if idle else ()):
+            chosen[0 if rank in idle else -1 :] = -1
         self.orders = [self._order(each, generator) for each in self.chosen]
         self.sends: list[list[int]] = [
             (each.flatten()[order] // per_rank).bincount(minlength=self.n).tolist()

@@ -27,6 +27,8 @@ edits(
       "coming.view_as(ctx.saved_tensors[0]), None"}, "more than sizes"),
     ("ByHeads", "lists_exchanged", "x.contiguous().flatten(), parts)",
      "x.contiguous().flatten(), [x.numel() // n] * n, parts)", "even"),
+    ("ByHeads", "as_it_lies_in_memory", "x.contiguous().flatten(), parts",
+     "x.as_strided((x.numel(),), (1,)), parts", "other"),
     ("ByHeads", "averaged", BACK,
      "        return coming.view(heads * len(going), -1, width) / len(going), None\n", "averaged"),
     ("ByHeads", "own_heads_alone",
