@@ -474,8 +474,8 @@ beside(sent_again_ms, exposed_ms(sliced["again"]), "ms of waiting")
 # Your policy decides for each operation of a block if the output is kept.
 
 # %% [markdown]
-# torch calls the policy for each operation in the forward, and once more when the operation is computed
-# again. `op` is an overload such as `torch.ops.aten.mm.default`. A linear layer is an `addmm` with a
+# torch calls the policy for each operation in the forward, and in some versions once more when the
+# operation is computed again. `op` is an overload such as `torch.ops.aten.mm.default`. A linear layer is an `addmm` with a
 # bias, and an `mm` without a bias. The functional all-reduce and its wait are
 # `torch.ops._c10d_functional.all_reduce.default` and `wait_tensor.default`.
 
@@ -1211,12 +1211,12 @@ eighty = Cluster(8, machine="H100 SXM", link="450 GB/s, 3 us", values=False, ali
 all_kept = eighty.run(large_step, plain, expect_error=True)
 
 # %% [markdown]
-# The 32 blocks would keep 120 GB. Other tensors, such as the parameters, take 1.4 GB. The memory is
-# full in the 23rd block.
+# The 32 blocks would keep 120 GB. Parameters take 7 GB: 4 GB of shards, and 3 GB that are gathered.
+# The memory is full in the 21st block.
 #
 # **Predict:** now every block keeps only its input. The memory is fullest at the loss: the logits,
-# their softmax and their gradient are 2 · 8,192 · 128,256 numbers of 4 B each. Parameters and the
-# state of Adam take another 6 GB. How many GB does a rank hold at most?
+# their softmax and their gradient are 2 · 8,192 · 128,256 numbers of 4 B each. The parameters
+# take another 6 GB. How many GB does a rank hold at most?
 
 # %% guess="large_gb"
 large_gb = 32 * 0.134 + 3 * 2 * 8192 * 128256 * 4 / 1e9 + 6  # your prediction, in GB
@@ -1270,7 +1270,8 @@ if run.trace.steps:
 # %% [markdown]
 # **Notice:** the kit's numbers differ from the published numbers, for known reasons. The kit
 # counts tensors, but torch's allocator reserves more bytes than the tensors have. The speed of the
-# kit's machine, as a share of its peak, was fitted to other published steps.
+# kit's machine, as a share of its peak, was fitted to other published steps. `RMSNorm` is several
+# operations here, and one operation on a GPU: lab 20 has a norm of one operation.
 
 # %% [markdown]
 # ## The way out

@@ -20,7 +20,8 @@
 # ranks compute, exchanges with one byte for each number, and a training that replicas leave and
 # join.
 #
-# **You need** labs 02, 04, 07 and 10. About 90 minutes.
+# **You need** labs 02, 04, 07 and 10. About 90 minutes. Slow sites, and sites that leave and come
+# back, may wait for another day.
 
 # %%
 import torch, torch.distributed as dist
@@ -469,7 +470,8 @@ def stream(step, fragments, every, delay):
     """Return the fragments that begin and that end after inner step `step`, counted from 1.
 
     Return two lists. Fragment k begins every `every` steps, for the first time after step (k + 1) *
-    every // fragments. A fragment ends `delay` steps after the begin; delay < every.
+    every // fragments. A fragment ends `delay` steps after the begin; fragments <= every and
+    delay < every.
     """
     # BEGIN SOLUTION
     first = [(k + 1) * every // fragments for k in range(fragments)]

@@ -76,7 +76,8 @@ def stream(step, fragments, every, delay):
     """Return the fragments that begin and that end after inner step `step`, counted from 1.
 
     Return two lists. Fragment k begins every `every` steps, for the first time after step (k + 1) *
-    every // fragments. A fragment ends `delay` steps after the begin; delay < every.
+    every // fragments. A fragment ends `delay` steps after the begin; fragments <= every and
+    delay < every.
     """
     first = [(k + 1) * every // fragments for k in range(fragments)]
 

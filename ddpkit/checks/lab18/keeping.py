@@ -93,6 +93,25 @@ class Mixed(nn.Module):
         return self.layer(x).exp() * y
 
 
+class Chain(nn.Module):
+    """Eight products with a buffer, which is saved, and sines that save their inputs.
+
+    The inputs have equal sizes, over 200 kB. If an answer does not hold a saved tensor, the address
+    of the tensor comes again.
+    """
+
+    factors: Tensor
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.register_buffer("factors", torch.full((width,), 0.9))
+
+    def forward(self, x: Tensor) -> Any:
+        for _ in range(8):
+            x = (x * self.factors).sin()
+        return x
+
+
 def drawn(rng: random.Random) -> list[tuple[str, nn.Module, tuple[Tensor, ...]]]:
     """Return a name, a module and inputs for each case."""
 
@@ -119,6 +138,7 @@ def drawn(rng: random.Random) -> list[tuple[str, nn.Module, tuple[Tensor, ...]]]
             Mixed(t),
             (x(r, t, dtype=torch.bfloat16), x(r, t, dtype=torch.bfloat16)),
         ),
+        ("eight products with a buffer", Chain(100), (x(rng.randrange(500, 900), 100),)),
         ("nothing to keep", nn.Identity(), (x(rows(), width()),)),
     ]
 

@@ -236,9 +236,14 @@ class Shards:
 
 
 def _half_a_step(shard: Tensor) -> Tensor:
-    """Return the largest errors of rounding to e4m3: 2^-4 of an element, or 2^-10 of the scale."""
-    scale = shard.abs().max().clamp(min=2**-100) / LARGEST
-    return torch.maximum(shard.abs() * 2**-4, scale * 2**-10) * 1.001
+    """Return the largest errors of rounding to e4m3: 2^-4 of an element, or 2^-10 of the scale.
+
+    The largest element is sent as 448, which e4m3 holds, so only float32 rounds it.
+    """
+    largest = shard.abs().max()
+    scale = largest.clamp(min=2**-100) / LARGEST
+    errors = torch.maximum(shard.abs() * 2**-4, scale * 2**-10) * 1.001
+    return errors.where(shard.abs() < largest, largest * 1e-5)
 
 
 def _rounded(x: Tensor, dtype: torch.dtype) -> Tensor:

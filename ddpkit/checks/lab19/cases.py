@@ -321,6 +321,13 @@ def quorum(answer: Answer, rng: random.Random) -> Iterator[Case]:
                    "late": 2 if "late" in about else None},
             trivial=len(plan) == 1,
         )  # fmt: skip
+    yield Case(
+        "two ranks decide at the same time, 2 needed",
+        partial(rosters.races, answer, seconds, [each / 200 for each in range(30)]),
+        {"one list": True},
+        read=rosters.read_races,
+        hints=hints_more.RACES,
+    )
 
 
 # catch_up
@@ -342,13 +349,15 @@ def _sent_by(ranks: Sequence[int], did: Did) -> list[int]:
 @exercise("catch_up", lab="19", points=3, returns=False)
 def catch_up(answer: Answer, rng: random.Random) -> Iterator[Case]:
     """Check that each rank without the tensors receives them once from a rank that has them."""
+    from ddpkit.checks.lab19.exchanges import drawn_tensors
     from ddpkit.checks.lab19.on_ranks import caught_up
 
     for n, have, lack in (
         (4, [0, 2], [1, 3]), (4, [1, 2, 3], [0]), (4, [3], [0, 1, 2]), (4, [1, 3], [0]),
-        (6, [2, 5], [0, 1, 3, 4]), (3, [0, 1], [2]), (3, [0, 1, 2], []), (1, [0], []),
+        (6, [2, 5], [0, 1, 3, 4]), (7, [2, 4, 5], [0, 1, 3, 6]),
+        (3, [0, 1], [2]), (3, [0, 1, 2], []), (1, [0], []),
     ):  # fmt: skip
-        before, new = _tensors(rng, n, have)
+        before, new = drawn_tensors(rng, n, have)
         after = [new if rank in have + lack else before[rank] for rank in range(n)]
         nbytes = sum(each.nbytes for each in new)
         turns = [len(lack[i :: len(have)]) for i in range(len(have))]
@@ -380,20 +389,3 @@ def catch_up(answer: Answer, rng: random.Random) -> Iterator[Case]:
 
 def _passes_on(ranks: Sequence[int], did: Did) -> bool:
     return any(did.bytes[rank] for rank in ranks)
-
-
-def _tensors(rng: random.Random, n: int, have: Sequence[int]) -> tuple[list[list[Any]], list[Any]]:
-    """Return the tensors of all ranks, and the tensors that the ranks in `have` share."""
-    import torch
-
-    generator = torch.Generator().manual_seed(rng.randrange(10**9))
-    numbers = rng.randrange(5, 40)
-
-    def drawn() -> list[Any]:
-        x = torch.randn(numbers, 2, generator=generator)
-        x[1, 0] = torch.nan
-        count = torch.randint(1, 10**6, (3,), generator=generator)
-        return [x, torch.randn(numbers, generator=generator), count]
-
-    new = drawn()
-    return [new if rank in have else drawn() for rank in range(n)], new

@@ -91,6 +91,8 @@ class Weighted:
         for rank, taken in enumerate(steps):
             if not taken:
                 self.x[rank, 1], self.x[rank, 3] = torch.nan, torch.inf
+        if all(steps) and self.n == 2:
+            self.x[0, 5] = torch.nan  # of a rank with steps: the mean has this nan
 
     def _weighted(self, weights: Sequence[float], by: float) -> Tensor:
         at = [rank for rank, w in zip(self.ranks, weights, strict=True) if w]
@@ -122,3 +124,20 @@ class Weighted:
             "own weight": [self._weighted(taken, max(each, 1)) for each in taken],
             "own": own,
         }
+
+
+def drawn_tensors(
+    rng: random.Random, n: int, have: Sequence[int]
+) -> tuple[list[list[Tensor]], list[Tensor]]:
+    """Return the tensors of all ranks, and the tensors that the ranks in `have` share."""
+    generator = torch.Generator().manual_seed(rng.randrange(10**9))
+    numbers = rng.randrange(5, 40)
+
+    def drawn() -> list[Tensor]:
+        x = torch.randn(numbers, 2, generator=generator)
+        x[1, 0] = torch.nan
+        count = torch.randint(1, 10**6, (3,), generator=generator)
+        return [x, torch.randn(numbers, generator=generator), count]
+
+    new = drawn()
+    return [new if rank in have else drawn() for rank in range(n)], new

@@ -186,6 +186,11 @@ def _whole(s: Seen) -> bool:
     return all(s.plans)
 
 
+def _early(s: Seen) -> bool:
+    """True if some visit ended before the right moment."""
+    return any(took < due for _, _, took, due, _ in s.slow)
+
+
 def _several(s: Seen) -> bool:
     """True if two ranks received different lists in the same round."""
     rounds = max(map(len, s.lists))
@@ -244,13 +249,14 @@ QUORUM = (
          "The list has the right ranks, but is not sorted."),
     Hint("twice", lambda s: len(set(_at(s)[2])) < len(_at(s)[2]),
          lambda s: f"The list {_at(s)[2]} has a rank twice."),
-    Hint("not there", lambda s: _of(list, list)(s) and set(_at(s)[2]) < set(_at(s)[3]),
+    Hint("not there", lambda s: not _early(s) and _of(list, list)(s)
+         and set(_at(s)[2]) < set(_at(s)[3]),
          lambda s: f"{who(sorted(set(_at(s)[3]) - set(_at(s)[2]))).capitalize()} had asked before "
          f"the decision, but the list is {_at(s)[2]}. A rank must mark itself in the store before "
          "it waits."),
     Hint("away", lambda s: _of(list, list)(s) and set(_at(s)[2]) > set(_at(s)[3]),
          lambda s: f"The list {_at(s)[2]} has ranks that had not asked by the decision."),
-    Hint("other list", lambda s: s.wrong("lists"),
+    Hint("other list", lambda s: s.wrong("lists") and not _early(s),
          lambda s: f"Rank {_at(s)[0]} returned {_at(s)[2]}, but {_at(s)[3]} is right."),
     Hint("waits for nothing", lambda s: _whole(s) and s.late is None and _waits_long(s),
          lambda s: _later(s) + "all ranks had asked by then."),
@@ -262,6 +268,22 @@ QUORUM = (
     Hint("impatient", lambda s: s.slow,
          lambda s: _later(s) + "the round is open until all ranks have asked, or until one rank "
          f"has waited for {s.seconds:g} s."),
+)
+
+
+def _apart(s: Seen) -> str:
+    found = [each[s.apart[0]] for each in s.lists]
+    return (
+        "Each message to the store takes 10 ms here. The time of ranks 0 and 1 is over nearly at "
+        f"once, and rank 2 asks at this moment. Ranks 0, 1 and 2 return {found[0]}, {found[1]} and "
+        f"{found[2]}. Only the first writer may decide (store.compare_set), and all ranks return "
+        "the stored list."
+    )
+
+
+RACES = (
+    Hint("two decisions", lambda s: s.apart and all(
+        isinstance(each[s.apart[0]], list) for each in s.lists), _apart),
 )
 
 # catch_up

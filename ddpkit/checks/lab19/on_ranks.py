@@ -116,7 +116,8 @@ def mean_by_steps(
 def caught_up(
     answer: Answer, tensors: Sequence[Tensor], have: Sequence[int], lack: Sequence[int]
 ) -> list[Tensor]:
-    """Return the rank's tensors after the answer's call."""
+    """Return the rank's tensors after the answer's call; the second tensor is a parameter."""
     mine = [each.clone() for each in tensors]
+    mine[1] = torch.nn.Parameter(mine[1])
     answer(mine, list(have), list(lack))
-    return mine
+    return [each.detach() for each in mine]

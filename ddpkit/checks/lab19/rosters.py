@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 Plans = Sequence[Sequence[Visit]]
 LATE = 0.05  # seconds: a visit may end this much after (or before) the right moment
+STORE = 0.01  # seconds of a message to the store, in a race
 
 
 def lists(answer: Answer, plans: Plans, least: int, seconds: float) -> Observed:
@@ -30,6 +31,33 @@ def lists(answer: Answer, plans: Plans, least: int, seconds: float) -> Observed:
         "lists": [[each for each, _ in of_rank] for of_rank in found],
         "took": [[seconds for _, seconds in of_rank] for of_rank in found],
     }
+
+
+def races(answer: Answer, seconds: float, offsets: Sequence[float]) -> Observed:
+    """Return, for each rank, the list of each round in which two ranks decide at one time.
+
+    There is one round for each offset. A message to the store takes STORE seconds. The time of
+    ranks 0 and 1 is over nearly at once, and rank 2 asks `offset` seconds after the end of rank
+    0's time. So rank 1 may see rank 2 in the store, although rank 0 has not seen it.
+    """
+    rounds = []
+    for offset in offsets:
+
+        def end(store: dist.Store, name: str, rank: int) -> Any:
+            return _end(answer, store, name, rank, 3, 2, seconds)
+
+        plans = [[("race", 0.0)], [("race", 1.5 * STORE)], [("race", seconds + offset)]]
+        found, _ = meet(end, plans, STORE)
+        rounds.append([of_rank[0][0] for of_rank in found])
+    return {"lists": [list(of_rank) for of_rank in zip(*rounds, strict=True)]}
+
+
+def read_races(seen: Observed) -> Observed:
+    """Say if all ranks have one list in each round; `apart` is the first round with two lists."""
+    rounds = list(zip(*seen["lists"], strict=True))
+    apart = [number for number, each in enumerate(rounds) if any(one != each[0] for one in each)]
+    lists = all(isinstance(one, list) for each in rounds for one in each)
+    return {"lists": seen["lists"], "one list": not apart and lists, "apart": apart[:1]}
 
 
 def _end(

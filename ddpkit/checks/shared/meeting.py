@@ -87,14 +87,15 @@ End = Callable[[Store, str, int], object]  # (store, name of the visit, rank) ->
 
 
 def meet(
-    end: End, plans: Sequence[Sequence[Visit]]
+    end: End, plans: Sequence[Sequence[Visit]], store_s: float = 0.0
 ) -> tuple[list[list[tuple[object, float]]], Kept]:
     """Run all planned visits; return each visit's result and seconds by rank, and the store.
 
-    `end` makes a visit and returns its result. Raises NotImplementedError if the answer is blank.
+    `end` makes a visit and returns its result. Each reading or writing of the store takes
+    `store_s` seconds of simulated time. Raises NotImplementedError if the answer is blank.
     """
     room = Room()
-    kept, found = Kept(), [list[tuple[object, float]]() for _ in plans]
+    kept, found = Kept(seconds=store_s), [list[tuple[object, float]]() for _ in plans]
     stores = [fake_store(room, kept) for _ in plans]
     blank: list[NotImplementedError] = []
     all_here = threading.Barrier(len(plans) + 1)

@@ -25,7 +25,7 @@ class LooksForEver(BaseException):
 class Waits(Protocol):
     now: float
 
-    def wait(self, until: float, ready: Callable[[], bool]) -> bool: ...
+    def wait(self, until: float, ready: Callable[[], bool] = ...) -> bool: ...
 
 
 @dataclass
@@ -35,6 +35,7 @@ class Kept:
     values: dict[str, bytes] = field(default_factory=dict)
     queues: defaultdict[str, deque[bytes]] = field(default_factory=lambda: defaultdict(deque))
     deleted: bool = False  # true after a key was deleted
+    seconds: float = 0.0  # of simulated time for each reading or writing
 
 
 def fake_store(room: Waits, kept: Kept) -> Store:
@@ -60,12 +61,19 @@ class Overrides:
 
         Raises LooksForEver if this rank has read the store more than LOOKS times.
         """
+        self.travel()
         self.looks += 1
         if self.looks > LOOKS:
             raise LooksForEver
         return self.kept.values
 
+    def travel(self) -> None:
+        """Let the time of a message to the store pass; other ranks may run meanwhile."""
+        if self.kept.seconds:
+            self.room.wait(self.room.now + self.kept.seconds)
+
     def set(self, key: str, value: Value, /) -> None:
+        self.travel()
         self.kept.values[key] = coded(value)
 
     def get(self, key: str, /) -> bytes:

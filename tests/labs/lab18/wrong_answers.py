@@ -35,6 +35,9 @@ edits(
      "        module(*inputs)", "        module(*inputs).sum().backward()", "backward"),
     ("kept", "by_shape", "found[storage.data_ptr()]", "found[tuple(tensor.shape)]", "outputs"),
     ("kept", "as_a_float", f"return {SUM}", f"return float({SUM})", "no int"),
+    ("kept", "holds_no_tensor", "        return tensor\n", "        return None\n", "other count"),
+    ("kept", "without_buffers", "for p in module.parameters()}",
+     "for p in (*module.parameters(), *module.buffers())}", "other count"),
     ("kept", "megabytes", f"return {SUM}", f"return {SUM} // 1000", "other count"),
 )
 # fmt: on
@@ -144,6 +147,10 @@ edits(
     ("worth_keeping", "dropout_kept", "op in products + travelled",
      "op in (*products, *travelled, aten.native_dropout.default, aten.bernoulli_.float)",
      "more than products"),
+    ("worth_keeping", "all_functional_collectives", "op in products + travelled",
+     'op in products or "c10d_functional" in str(op)', "more than products"),
+    ("worth_keeping", "mm_in_the_name", "op in products + travelled",
+     'op in travelled or "mm" in str(op)', "more than products"),
     ("worth_keeping", "exchanged", "CheckpointPolicy.MUST_SAVE if keep",
      "CheckpointPolicy.MUST_SAVE if not keep", "upside down"),
 )
@@ -329,6 +336,8 @@ edits(
     ("gather_fp8", "own_scales_for_all", "joined = [x * s for x, s in zip(numbers, scales)]",
      "own = torch.stack([x.abs().max() for x in shards]).clamp(min=2**-100) / 448\n"
      "    joined = [x * s for x, s in zip(numbers, own)]", "scales of others"),
+    ("gather_fp8", "scales_in_bfloat16", ".clamp(min=2**-100) / 448",
+     ".clamp(min=2**-100).div(448).bfloat16().float()", "other values"),
     ("gather_fp8", "one_scale", ".clamp(min=2**-100) / 448",
      ".max().expand(len(shards)).clamp(min=2**-100).contiguous() / 448", "one for all"),
     ("gather_fp8", "no_scale", ".clamp(min=2**-100) / 448", ".fill_(1.0)", "beyond 448"),

@@ -98,6 +98,7 @@ edits(
     ("mean_of", "two_collectives", "    dist.all_reduce(both, group=group)\n",
      "    dist.all_reduce(both[:-1], group=group)\n    dist.all_reduce(both[-1:], group=group)\n",
      "two collectives"),
+    ("mean_of", "every_nan_is_0", MINE, "difference.nan_to_num() * steps", "other mean"),
     ("mean_of", "minus", DIVIDED, f"-{DIVIDED}", "other mean"),
     ("mean_of", "in_float64", {MINE: f"({MINE}).double()", DIVIDED: f"({DIVIDED}).float()"},
      "more bytes"),
@@ -231,6 +232,41 @@ def the_first_ranks(store, name, rank, world_size, least, seconds):
 
 # fmt: off
 
+def in_time(store, name, rank, world_size, seconds):
+    """Ask, and wait for a decision; return the ranks that have asked, or None after a decision."""
+    store.set(f"{name}/{rank}", "here")
+    if store.add(f"{name}/count", 1) < world_size:
+        with contextlib.suppress(RuntimeError):
+            store.wait([f"{name}/members"], timedelta(seconds=seconds))
+            return None
+    return [r for r in range(world_size) if store.check([f"{name}/{r}"])]
+
+
+@wrong("quorum", "two decisions")
+def writes_over_the_list(store, name, rank, world_size, least, seconds):
+    members = f"{name}/members"
+    if not store.check([members]):
+        here = in_time(store, name, rank, world_size, seconds)
+        if here and len(here) < least:
+            raise RuntimeError(f"{len(here)} ranks have asked")
+        if here:
+            store.set(members, " ".join(map(str, here)))
+    return [int(r) for r in store.get(members).split()]
+
+
+@wrong("quorum", "two decisions")
+def returns_its_own_list(store, name, rank, world_size, least, seconds):
+    members = f"{name}/members"
+    if not store.check([members]):
+        here = in_time(store, name, rank, world_size, seconds)
+        if here and len(here) < least:
+            raise RuntimeError(f"{len(here)} ranks have asked")
+        if here:
+            store.compare_set(members, "", " ".join(map(str, here)))
+            return here
+    return [int(r) for r in store.get(members).split()]
+
+
 # catch_up
 
 edits(
@@ -240,6 +276,8 @@ edits(
     ("catch_up", "rank_0", "have[i % len(have)]", "0", "one does it all"),
     ("catch_up", "next_rank", "have[i % len(have)]",
      "(late + 1) % dist.get_world_size()", "lacking source"),
+    ("catch_up", "in_blocks", "have[i % len(have)]", "have[i // -(-len(lack) // len(have))]",
+     "one does it all"),
     ("catch_up", "itself", "have[i % len(have)]", "late", "from itself"),
     ("catch_up", "first_tensor_alone", "for tensor in tensors:", "for tensor in tensors[:1]:",
      "parameters alone"),
