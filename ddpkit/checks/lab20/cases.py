@@ -140,8 +140,9 @@ def hidden_from(answer: Answer, rng: random.Random) -> Iterator[Case]:
 
 def _number(ask: limits.Hidden, observed: Observed) -> Observed:
     """Judge the answer by the formula alone: torchrun cannot run tensors without values."""
-    good = limits.close(observed["tokens"], limits.limit(ask))
-    return {**observed, "exposed": (), "number": "right" if good else "wrong"}
+    tokens = observed["tokens"]
+    number = isinstance(tokens, int | float) and not isinstance(tokens, bool)
+    return {**observed, "exposed": (), "number": sides.verdict(tokens, ask) if number else "wrong"}
 
 
 # read_profile

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from ddpkit.checks.lab20.limits import close
+from ddpkit.checks.lab20.limits import close, exact
 from ddpkit.exercises.hint import Hint, Seen
 
 # hidden_from
@@ -92,6 +92,9 @@ HIDDEN = (
     Hint("no latency", _is_by("no latency"),
          lambda s: f"Your number is right for a latency of 0. But {s.ask.n - 1} hops of {s.ask.us} "
          f"us take {(s.ask.n - 1) * s.ask.us} us."),
+    Hint("not rounded up", lambda s: s.number == "not rounded up",
+         lambda s: f"The exact limit is {exact(s.ask):,.2f} tokens. Return the next whole "
+         "number."),
     Hint("other number", lambda s: s.number == "wrong", _hidden_else),
 )
 # fmt: on
@@ -193,9 +196,11 @@ def _undivided(s: Seen) -> str:
 
 def _slower(s: Seen) -> str:
     fast = s.best[0]
+    nbytes, seconds = s.search.costs[fast]
+    all_of_it = " It needs exactly the memory of a GPU." if nbytes == s.search.memory else ""
     return (
-        f"{_plan(fast)} fits and takes {s.search.costs[fast][1]:.3f} s, but your plan takes "
-        f"{s['fastest']:.3f} s."
+        f"{_plan(fast)} fits and takes {seconds:.3f} s, but your plan takes "
+        f"{s['fastest']:.3f} s.{all_of_it}"
     )
 
 

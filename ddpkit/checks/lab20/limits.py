@@ -106,11 +106,29 @@ def stretches(ask: Hidden, **by_mistake: Any) -> list[Stretch]:
 
 def limit(ask: Hidden, **by_mistake: object) -> float:
     """Return the fewest tokens that hide the messages; math.inf if no number does."""
-    found = [
+    found = exact(ask, **by_mistake)
+    return found if found == math.inf else float(math.ceil(found))
+
+
+def exact(ask: Hidden, **by_mistake: object) -> float:
+    """Return the limit before it is rounded up."""
+    return max(
         once / (work - more) if work > more else math.inf
         for once, more, work in stretches(ask, **by_mistake)
-    ]
-    return float(max(each if each == math.inf else math.ceil(each) for each in found))
+    )
+
+
+def is_least(got: float, ask: Hidden) -> bool:
+    """True for the exact limit, rounded up; one token more is right too.
+
+    Two halves of equal size may need one token more. If the exact limit is nearly a whole number,
+    another order of the operations may round it to the next or to the previous number.
+    """
+    due, unrounded = limit(ask), exact(ask)
+    if due == math.inf or not math.isfinite(got):
+        return bool(got == due)
+    near = abs(unrounded - round(unrounded)) <= 1e-6 * unrounded
+    return got == int(got) and due - near <= got <= due + 1
 
 
 def close(got: object, due: float) -> bool:

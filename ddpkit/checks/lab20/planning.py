@@ -96,9 +96,11 @@ def _cost(key: Key, ask: Search, length: int, rate: float) -> tuple[float, float
     return nbytes, (turns + stages - 1) * max(work + added, gathers)
 
 
-def _search(rng: random.Random, rate: float, gigabytes: float, gpus: Sequence[int]) -> Search:
+def _search(
+    rng: random.Random, rate: float, gigabytes: float, gpus: Sequence[int], host: int = 8
+) -> Search:
     shape = TransformerShape(12, 2048, 16, 4, 5632, rng.randrange(30_000, 34_000))
-    ask = Search(shape, 48, gpus, 8, gigabytes * 1e9 * rng.uniform(0.97, 1.03), {})
+    ask = Search(shape, 48, gpus, host, gigabytes * 1e9 * rng.uniform(0.97, 1.03), {})
     length, costs = 2048 + 8 * rng.randrange(64), {}
     for n in gpus:
         for stages, slices in itertools.product(_divisors(shape.layers), _divisors(ask.host)):
@@ -112,6 +114,13 @@ def _search(rng: random.Random, rate: float, gigabytes: float, gpus: Sequence[in
 
 def _divisors(n: int) -> list[int]:
     return [each for each in range(1, n + 1) if n % each == 0]
+
+
+def _filled_by_the_fastest(ask: Search) -> Search:
+    """Return a search in which the fastest plan needs exactly the memory of a GPU."""
+    plans = best(ask)
+    assert plans
+    return replace(ask, memory=ask.costs[plans[0]][0])
 
 
 def _with_equal_bills(ask: Search) -> Search:
@@ -128,7 +137,11 @@ def _with_equal_bills(ask: Search) -> Search:
 
 
 def drawn(rng: random.Random) -> list[tuple[str, Search]]:
-    """Return four questions with their titles; in the first, common mistakes give wrong plans."""
+    """Return four questions with their titles; in the first, common mistakes give wrong plans.
+
+    In the second, the fastest plan needs all the memory, and a host has 6 GPUs, which 4 slices do
+    not divide.
+    """
     while True:
         first = _search(rng, 100e9, rng.uniform(1.9, 3.6), [8, 16, 24])
         fastest, cheapest = best(first) or ((), ())
@@ -136,9 +149,10 @@ def drawn(rng: random.Random) -> list[tuple[str, Search]]:
         if fastest and few < math.prod(cheapest[:3]) < math.prod(fastest[:3]):
             break
     tight = _search(rng, 100e9, 0.3, [8, 16])
+    full = _filled_by_the_fastest(_search(rng, 5e9, 8, [6, 12, 24], host=6))
     return [
         (f"100 GB/s, {first.memory / 1e9:.1f} GB", first),
-        ("5 GB/s, 8 GB", _search(rng, 5e9, 8, [8, 16, 24])),
+        (f"5 GB/s, {full.memory / 1e9:.1f} GB, which the fastest plan fills", full),
         ("100 GB/s, 60 GB", _with_equal_bills(_search(rng, 100e9, 60, [8, 32]))),
         ("nothing fits", tight),
     ]

@@ -75,12 +75,15 @@ class _Step:
 
 
 def launches(rng: random.Random) -> Trace:
-    """Return a trace of short kernels that wait for slow launches, and of a small all-reduce."""
+    """Return a trace of short kernels that wait for slow launches, and of a small all-reduce.
+
+    All ranks start at the same moment, so that no rank is idle before its first kernel.
+    """
     made, ends = _Step(rng), []
     for rank in range(RANKS):
         at = end = 0
-        for _ in range(40):
-            at += rng.randrange(5_500, 6_500)
+        for number in range(40):
+            at += rng.randrange(5_500, 6_500) if number else 6_000
             end = made.late(rank, at, rng.choice((120, 1000)))
         ends.append(end)
     made.meet(ends, rng.randrange(8_000, 14_000))

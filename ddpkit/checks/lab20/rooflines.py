@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -104,6 +104,7 @@ def drawn(rng: random.Random) -> list[tuple[str, Queue]]:
         ("24 small operations", Queue(some, machine)),
         ("20 of memory alone", Queue(alone, machine)),
         ("three large products", Queue(three, machine)),
+        ("launches that take no time", Queue(some, replace(machine, launch=0.0))),
         ("nothing", Queue([], machine)),
     ]
 

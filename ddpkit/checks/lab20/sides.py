@@ -8,10 +8,17 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from ddpkit.checks.lab20.limits import MOST, Hidden, close, limit
+from ddpkit.checks.lab20.limits import MOST, Hidden, close, is_least, limit
 
 if TYPE_CHECKING:
     from ddpkit.exercises.exercise import Observed
+
+
+def verdict(tokens: float, ask: Hidden) -> str:
+    """Return "right", "not rounded up" for a number near the limit, or "wrong"."""
+    if is_least(tokens, ask):
+        return "right"
+    return "not rounded up" if close(tokens, limit(ask)) else "wrong"
 
 
 class Sides:
@@ -25,11 +32,11 @@ class Sides:
 
         If no ranks can be started, the formula alone decides.
         """
-        tokens, due = observed["tokens"], limit(self.ask)
+        tokens = observed["tokens"]
         seen: dict[str, object] = {"tokens": tokens, "exposed": ()}
         if not isinstance(tokens, int | float) or isinstance(tokens, bool):
             return {**seen, "number": f"a number of tokens, not {type(tokens).__name__}"}
-        seen["number"] = "right" if close(tokens, due) else "wrong"
+        seen["number"] = verdict(tokens, self.ask)
         if math.isnan(tokens) or not 2 <= tokens <= MOST:
             return seen
         from ddpkit.checks.lab20.both_sides import exposed
