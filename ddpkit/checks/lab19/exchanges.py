@@ -92,7 +92,7 @@ class Weighted:
             if not taken:
                 self.x[rank, 1], self.x[rank, 3] = torch.nan, torch.inf
         if all(steps) and self.n == 2:
-            self.x[0, 5] = torch.nan  # of a rank with steps: the mean has this nan
+            self.x[0, 5] = torch.nan  # a rank with steps: the mean has this nan
 
     def _weighted(self, weights: Sequence[float], by: float) -> Tensor:
         at = [rank for rank, w in zip(self.ranks, weights, strict=True) if w]

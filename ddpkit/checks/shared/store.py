@@ -35,7 +35,7 @@ class Kept:
     values: dict[str, bytes] = field(default_factory=dict)
     queues: defaultdict[str, deque[bytes]] = field(default_factory=lambda: defaultdict(deque))
     deleted: bool = False  # true after a key was deleted
-    seconds: float = 0.0  # of simulated time for each reading or writing
+    seconds: float = 0.0  # simulated time of each reading or writing
 
 
 def fake_store(room: Waits, kept: Kept) -> Store:
