@@ -2,6 +2,7 @@
 
 cases     the exercises: their inputs and the right results
 steps     seconds of a step: by the simulator, and by wrong models of overlap
+hints     sentences about mistakes, for most exercises
 fits      coefficients by least squares, and wrong fits
 choices   the next cap to measure, and the number of servers: right and wrong
 batches   the noise scale of gradients, and Adasum's sum of two gradients

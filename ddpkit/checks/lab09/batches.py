@@ -96,6 +96,12 @@ def just_covered(rng: random.Random) -> Question:
     return [square, square], square / 2, rng.choice((16, 32, 64))
 
 
+def small(rng: random.Random) -> Question:
+    """Draw gradients as `drawn_noise` does, with squared lengths below 1e-5."""
+    squares, mean_square, batch = drawn_noise(rng)
+    return [each / 2**20 for each in squares], mean_square / 2**20, batch
+
+
 # adasum
 
 
@@ -134,6 +140,7 @@ def _cosine(dot: float, aa: float, bb: float) -> tuple[float, float]:
     return half, half
 
 
+NEGATIVE = "If a·b is negative, keep its sign: both gradients become longer."
 # fmt: off
 SUMS: tuple[tuple[str, Pair, str], ...] = (
     ("sum", lambda a, b: a + b,
@@ -153,6 +160,9 @@ SUMS: tuple[tuple[str, Pair, str], ...] = (
     ("one alone", _of_a_alone,
      "Shorten both gradients, each by half. Otherwise the ranks of a pair would get different "
      "sums."),
+    ("negative", _factors(lambda dot, aa, bb: (abs(dot) / aa / 2, abs(dot) / bb / 2)), NEGATIVE),
+    ("negative", _factors(lambda dot, aa, bb: (max(dot, 0) / aa / 2, max(dot, 0) / bb / 2)),
+     NEGATIVE),
     ("cosine", _factors(_cosine),
      "Your formula is right only for two gradients of equal length. Shorten a by a·b / 2|a|²."),
 )
@@ -162,7 +172,8 @@ SUMS: tuple[tuple[str, Pair, str], ...] = (
 def pairs(rng: random.Random) -> dict[str, list[tuple[Tensor, Tensor]]]:
     """Draw pairs of gradients at all kinds of angles, by title.
 
-    The lengths are about 1 to 30. In "equal, twice as long", both gradients are shorter than 0.3.
+    The first pair of "two gradients" has a positive dot product, and the second a negative one. The
+    lengths are about 1 to 70. In "equal, twice as long", both gradients are shorter than 0.3.
     """
     import torch
 
@@ -170,10 +181,12 @@ def pairs(rng: random.Random) -> dict[str, list[tuple[Tensor, Tensor]]]:
     other = torch.tensor([rng.uniform(-3, 3) for _ in range(40)])
     left, right = torch.zeros(6), torch.zeros(6)
     left[:3], right[3:] = long[:3], other[:3] + 4
+    along = float(long @ other / (long @ long))
+    across = other - along * long
     nothing, short, brief = torch.zeros(40), long / 128, other / 128
     return {
-        "two gradients": [(long, 0.4 * long + other)],
+        "two gradients": [(long, 0.4 * long + across), (long, across - 0.7 * long)],
         "at right angles, opposite": [(left, right), (long, -0.5 * long)],
         "equal, twice as long": [(short, short.clone()), (brief, 2 * brief)],
-        "one is zeros": [(nothing, other), (long, nothing)],
+        "one is zeros, or both": [(nothing, other), (long, nothing), (nothing, nothing)],
     }

@@ -8,8 +8,7 @@ from copy import deepcopy
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ddpkit.checks.lab09 import batches, choices, fits, money, steps
-from ddpkit.checks.lab09.batches import Pair
+from ddpkit.checks.lab09 import batches, choices, fits, hints, money, steps
 from ddpkit.checks.lab09.choices import tuned
 from ddpkit.checks.lab09.money import planned
 from ddpkit.checks.lab09.steps import Compute, priced
@@ -34,20 +33,6 @@ def _equal(one: object, other: object) -> bool:
         return bool(one == other)
     except (RuntimeError, ValueError):  # a tensor or an array in the place of a number
         return False
-
-
-def _is_text(answer: object) -> bool:
-    first = answer[0] if isinstance(answer, list) else answer  # autotune: [cap, measured caps]
-    return isinstance(first, str | bytes)
-
-
-A_TEXT = Hint("a text", lambda s: any(map(_is_text, s.answers)),
-              "You return a text with a number in it. Return the number itself.")  # fmt: skip
-
-
-def _changed(what: str) -> Hint:
-    says = f"You have changed {what}, but later cells use the same object. Work on a copy."
-    return Hint("changed", lambda s: not s.kept, says)
 
 
 def _case(
@@ -77,7 +62,11 @@ def _case(
 
 # step_time
 
-STEPS = (A_TEXT, _changed("a list of `compute`"), *hints_for(steps.MISTAKES, steps.OTHER))
+STEPS = (
+    hints.A_TEXT,
+    hints.changed("a list of `compute`"),
+    *hints_for(steps.MISTAKES, steps.OTHER),
+)
 
 
 @exercise("step_time", lab="09", points=3)
@@ -133,7 +122,7 @@ def _most(s: Seen) -> bool:
 FITS = (
     Hint("no list", lambda s: s.wrong("a list"), "Return a list of Python floats; tolist() makes "
          "one from a tensor with one dimension."),
-    _changed("`features` or `seconds`"),
+    hints.changed("`features` or `seconds`"),
     Hint("a constant", _most,
          "For n features, you return more than n coefficients, but the model has no constant."),
     *hints_for(fits.MISTAKES, fits.OTHER),
@@ -145,6 +134,7 @@ FIT_QUESTIONS = (
     ("one feature", fits.one_feature, 1),
     ("tensors and bytes", fits.servers, 1),
     ("three features", fits.three, 1),
+    ("times that fall", fits.falling, 1),
 )
 
 
@@ -192,57 +182,26 @@ def _by_column(count: int, observed: Observed) -> Observed:
 
 # autotune
 
-PREDICTED = _changed("`predicted`")
-TUNING = (A_TEXT, PREDICTED, *hints_for(choices.TUNING, choices.OTHER_TUNING))
-AS_LONG = (
-    PREDICTED,
-    Hint(
-        "good prediction",
-        lambda s: s.answers[0] == s.expect["answers"][0],
-        "A good prediction proves nothing: a cap with a larger prediction may be better.",
-    ),
-    Hint("as long", say="A prediction equal to the best measurement cannot win. Stop there."),
-)
-
 
 @exercise("autotune", lab="09", points=2)
 def autotune(answer: Answer, rng: random.Random) -> Iterator[Case]:
     """Check that the answer finds the best cap, and measures only the caps that it must measure."""
     call, right = partial(tuned, answer), choices.right_tuning
     questions = telling(rng, choices.drawn_tuning, 5, right, choices.TUNING)
-    yield _case("5 tables", call, questions, right, TUNING, weight=3)
+    yield _case("5 tables", call, questions, right, hints.TUNING, weight=3)
     takes, said = questions[0]
     perfect = (said, said)
-    yield _case("a model without error", call, [perfect], right, TUNING)
+    yield _case("a model without error", call, [perfect], right, hints.TUNING)
     as_long = choices.as_long_as_the_best(rng)
     nearly = choices.nearly_right(rng)
-    yield _case("a prediction as long as the best", call, [as_long, nearly], right, AS_LONG)
+    yield _case("a prediction as long as the best", call, [as_long, nearly], right, hints.AS_LONG)
+    fast = [choices.microseconds(rng)]
+    yield _case("microseconds", call, fast, right, hints.FAST)
     cap = next(iter(said))
-    yield _case("one cap", call, [({cap: takes[cap]}, {cap: said[cap]})], right, TUNING)
+    yield _case("one cap", call, [({cap: takes[cap]}, {cap: said[cap]})], right, hints.TUNING)
 
 
 # servers
-
-SIZES = _changed("`sizes`")
-TOO_FEW = (
-    Hint("not whole", lambda s: any(type(each) not in (int, type(None)) for each in s.answers),
-         "Servers are counted. Return a whole number, or None."),
-    SIZES,
-    *hints_for(choices.TOO_FEW, choices.OTHER_SERVERS),
-)  # fmt: skip
-EXACT = (
-    SIZES,
-    Hint("just enough", lambda s: s.answers[0] != s.expect["answers"][0],
-         "Just enough time is enough: at most `seconds`, not less than `seconds`."),
-    Hint("one", lambda s: s.answers[2] != 1, "One server may be enough. Begin with 1."),
-    Hint("one for each", say="There may be as many servers as tensors, one for each tensor."),
-)  # fmt: skip
-NEVER = (
-    SIZES,
-    Hint("no None", lambda s: s.answers == [len(q[0]) for q in s.questions],
-         "Even one server for each tensor is too slow. Return None."),
-    Hint("too large", say="One tensor keeps its server busy too long: more servers do not help."),
-)  # fmt: skip
 
 
 @exercise("servers", lab="09", points=2, returns=False)
@@ -251,9 +210,13 @@ def servers(answer: Answer, rng: random.Random) -> Iterator[Case]:
     call = partial(_counted, answer)
     questions = telling(rng, choices.drawn_servers, 5, choices.needed, choices.TOO_FEW)
     exact, never = choices.exactly_hidden(rng), choices.impossible(rng)
-    yield _case("5 models", call, questions, choices.needed, TOO_FEW, weight=3)
-    yield _case("just enough, a byte less, plenty", call, exact, choices.needed, EXACT)
-    yield _case("a tensor that is too large", call, [never], choices.needed, NEVER, trivial=True)
+    yield _case("5 models", call, questions, choices.needed, hints.TOO_FEW, weight=3)
+    yield _case(
+        "just enough, a byte less, plenty, tiny tensors", call, exact, choices.needed, hints.EXACT
+    )
+    yield _case(
+        "a tensor that is too large", call, [never], choices.needed, hints.NEVER, trivial=True
+    )
 
 
 def _counted(answer: Answer, sizes: Sequence[int], *others: float) -> object:
@@ -264,8 +227,6 @@ def _counted(answer: Answer, sizes: Sequence[int], *others: float) -> object:
 
 # noise_scale
 
-NOISE = (A_TEXT, *hints_for(batches.NOISE, batches.OTHER_NOISE))
-
 
 @exercise("noise_scale", lab="09", points=2)
 def noise_scale(answer: Answer, rng: random.Random) -> Iterator[Case]:
@@ -274,18 +235,13 @@ def noise_scale(answer: Answer, rng: random.Random) -> Iterator[Case]:
     questions = [
         *telling(rng, batches.drawn_noise, 4, batches.scale, _but(batches.NOISE, "below nothing")),
     ]
-    yield _case("4 gradients", call, questions, batches.scale, NOISE, weight=3)
+    yield _case("4 gradients", call, questions, batches.scale, hints.NOISE, weight=3)
     yield _case(
-        *("noise covers it", call, [batches.covered(rng)], batches.scale, NOISE), trivial=True
+        *("noise covers it", call, [batches.covered(rng)], batches.scale, hints.NOISE), trivial=True
     )
+    yield _case("a small signal", call, [batches.small(rng)], batches.scale, hints.SMALL)
     exactly = [batches.just_covered(rng)]
-    yield _case("no signal at all", call, exactly, batches.scale, NO_SIGNAL, trivial=True)
-
-
-NO_SIGNAL = (
-    Hint("exactly 0", lambda s: s.raised == "ZeroDivisionError" or s.error is None,
-         "The signal is exactly 0 here, so noise covers the signal. Return math.inf."),
-)  # fmt: skip
+    yield _case("no signal at all", call, exactly, batches.scale, hints.NO_SIGNAL, trivial=True)
 
 
 def _but(mistakes: Sequence[Mistake], name: str) -> list[Mistake]:
@@ -299,32 +255,6 @@ def _scale(answer: Answer, squares: Sequence[float], *others: float) -> object:
 # adasum
 
 
-def _sums_as(idea: Pair, s: Seen) -> bool:
-    pairs = zip(s.sums, s.pairs, strict=True)
-    return all(
-        each.allclose(idea(a, b), rtol=1e-4, atol=1e-4 * float(a.abs().max() + b.abs().max()))
-        for each, (a, b) in pairs
-    )
-
-
-def _short(s: Seen) -> bool:
-    return all(0 < float(a.norm()) < 0.3 for a, _ in s.pairs)
-
-
-ADASUM = (
-    Hint("no tensor", lambda s: any(isinstance(each, str) for each in s.sums),
-         "Return a tensor of the same kind as the gradients."),
-    Hint("not a number", lambda s: any(bool(each.isnan().any()) for each in s.sums),
-         "A gradient of zeros has no direction: 0 / 0. Return the nonzero gradient unchanged."),
-    Hint("changed", lambda s: not s.kept, "The gradients belong to the ranks. Do not change them."),
-    *(Hint(name, partial(_sums_as, idea), says) for name, idea, says in batches.SUMS),
-    Hint("short ones", _short,
-         "These gradients are short: |a|² is below 0.1. A small number that you add to |a|², or a "
-         "rounding, makes a difference here."),
-    Hint("other", say="The answer is (1 - a·b / 2|a|²) a + (1 - a·b / 2|b|²) b."),
-)  # fmt: skip
-
-
 @exercise("adasum", lab="09", points=2)
 def adasum(answer: Answer, rng: random.Random) -> Iterator[Case]:
     """Check Adasum: it adds orthogonal gradients, and averages equal gradients."""
@@ -334,7 +264,7 @@ def adasum(answer: Answer, rng: random.Random) -> Iterator[Case]:
             observe=partial(_added, answer, pairs),
             expect={"sums": Close([batches.adasum(*pair) for pair in pairs]), "kept": True},
             weight=1 if number else 3,
-            hints=ADASUM,
+            hints=hints.ADASUM,
             given={"pairs": pairs},
         )
 
@@ -353,26 +283,19 @@ def _added(answer: Answer, pairs: Sequence[tuple[Any, Any]]) -> Observed:
 
 # expected_hours
 
-HOURS = (A_TEXT, *hints_for(money.HOURS, money.OTHER_HOURS))
-BROKEN = (A_TEXT, *hints_for(money.BROKEN, money.OTHER_HOURS))
-NEVER_REVOKED = (
-    Hint("rate of 0", lambda s: s.raised == "ZeroDivisionError" or s.answers[0] != s.answers[0],
-         "Servers that are never revoked take hours · (1 + save / interval). There is no rate to "
-         "divide by."),
-    *HOURS,
-)  # fmt: skip
-
 
 @exercise("expected_hours", lab="09", points=2)
 def expected_hours(answer: Answer, rng: random.Random) -> Iterator[Case]:
     """Check the expected hours of a synchronous job on servers that can be revoked."""
     call = partial(_hours, answer)
     questions = telling(rng, money.drawn_hours, 4, money.hours_of, money.HOURS)
-    yield _case("4 clusters", call, questions, money.hours_of, HOURS, weight=3)
+    yield _case("4 clusters", call, questions, money.hours_of, hints.HOURS, weight=3)
     never = [money.never_revoked(rng), money.broken(rng, 0.0)]
-    yield _case("never revoked", call, never, money.hours_of, NEVER_REVOKED)
+    yield _case("never revoked", call, never, money.hours_of, hints.NEVER_REVOKED)
     broken = [money.broken(rng, 0.05)]
-    yield _case("stretches and a part of one", call, broken, money.hours_of, BROKEN)
+    yield _case("stretches and a part of one", call, broken, money.hours_of, hints.BROKEN)
+    shorter = [money.shorter(rng, 0.05)]
+    yield _case("less than one stretch", call, shorter, money.hours_of, hints.SHORTER)
 
 
 def _hours(answer: Answer, *question: float) -> object:
@@ -381,20 +304,15 @@ def _hours(answer: Answer, *question: float) -> object:
 
 # plan
 
-PLANS = hints_for(money.PLANS, money.OTHER_PLANS)
-EQUAL = (Hint("the slower", lambda s: s.answers[0] is not None,
-              "Of equally cheap plans, choose the faster plan."),)  # fmt: skip
-IN_TIME = (Hint("just in time", lambda s: s.answers == [None],
-                "A plan that takes exactly `deadline` hours is in time."),)  # fmt: skip
-LATE = (Hint("not None", say="No plan is done in time. Return None."),)
-
 
 @exercise("plan", lab="09", points=3, returns=False)
 def plan(answer: Answer, rng: random.Random) -> Iterator[Case]:
     """Check the choice of the ranks and the batch that cost the least within a deadline."""
     call, right = partial(planned, answer), money.right_plan
     questions = telling(rng, money.drawn_plan, 6, right, money.PLANS)
-    yield _case("6 jobs", call, questions, right, PLANS, weight=4)
-    yield _case("equally cheap", call, [money.equally_cheap(rng)], right, EQUAL)
-    yield _case("one plan is just in time", call, [money.just_in_time(rng)], right, IN_TIME)
-    yield _case("no plan is in time", call, [money.hopeless(rng)], right, LATE, trivial=True)
+    yield _case("6 jobs", call, questions, right, hints.PLANS, weight=4)
+    few = telling(rng, money.a_few_steps, 3, right, money.FEW)
+    yield _case("a few steps", call, few, right, hints.FEW)
+    yield _case("equally cheap", call, money.equally_cheap(rng), right, hints.EQUAL)
+    yield _case("one plan is just in time", call, [money.just_in_time(rng)], right, hints.IN_TIME)
+    yield _case("no plan is in time", call, [money.hopeless(rng)], right, hints.LATE, trivial=True)

@@ -129,5 +129,12 @@ def three(rng: random.Random) -> Question:
     return rows, [_off(rng) * (fixed + a * sample + b * byte) for _, a, b in rows]
 
 
+def falling(rng: random.Random) -> Question:
+    """Draw times that fall with the second feature: its coefficient is negative."""
+    most, less = rng.uniform(0.1, 0.3), rng.uniform(0.5e-3, 1e-3)
+    rows = [(1.0, float(count)) for count in (1, 2, 5, 10, 20, 40, 80)]
+    return rows, [rng.uniform(0.98, 1.02) * (most - less * count) for _, count in rows]
+
+
 def _off(rng: random.Random) -> float:
     return rng.uniform(0.8, 1.25)

@@ -141,6 +141,12 @@ def broken(rng: random.Random, rate: float) -> Question:
     return hours, rng.choice((2, 4, 8)), rate, rng.uniform(0.01, 0.1), interval, 0.25
 
 
+def shorter(rng: random.Random, rate: float) -> Question:
+    """Draw a job that is shorter than one stretch between checkpoints."""
+    _, *others, interval, restart = broken(rng, rate)
+    return interval * rng.choice((0.25, 0.375, 0.5)), *others, interval, restart
+
+
 def _in_whole(
     number: Callable[[float], int],
     hours: float,
@@ -154,6 +160,12 @@ def _in_whole(
     return hours_of(stretches * interval, ranks, rate, save, interval, restart)
 
 
+def _at_least_one(
+    hours: float, ranks: int, rate: float, save: float, interval: float, restart: float
+) -> float:
+    return hours_of(hours, ranks, rate, save, min(interval, hours), restart)
+
+
 # fmt: off
 BROKEN = (
     Mistake("rounded up", partial(_in_whole, math.ceil),
@@ -161,6 +173,12 @@ BROKEN = (
     Mistake("rounded down", partial(_in_whole, math.floor),
             "The work after the last whole stretch takes time too: hours / interval, not "
             "rounded."),
+)
+SHORTER = (
+    *BROKEN,
+    Mistake("one stretch at least", _at_least_one,
+            "A job shorter than `interval` is a part of one stretch: hours / interval of the "
+            "stretch's time."),
 )
 # fmt: on
 
@@ -210,6 +228,8 @@ def _plan(
     by: str = "dollars",
     in_hours: bool = True,
     in_time: bool = True,
+    of_all: bool = False,
+    whole: Callable[[float], float] = float,
 ) -> tuple[int, int] | None:
     """Return the cheapest plan that meets the deadline; each keyword can add a mistake."""
 
@@ -219,6 +239,7 @@ def _plan(
             * {
                 "right": 1 + noise / (ranks * batch),
                 "of one rank": 1 + noise / batch,
+                "of the ranks": 1 + noise / ranks,
                 "constant": 1.0,
                 "in proportion": noise / (ranks * batch),
             }[steps]
@@ -227,7 +248,8 @@ def _plan(
     found = []
     for ranks in worlds:
         for batch in batches:
-            hours = count(ranks, batch) * step(ranks, batch) / (3600 if in_hours else 1)
+            second = step(ranks, ranks * batch if of_all else batch)
+            hours = whole(count(ranks, batch)) * second / (3600 if in_hours else 1)
             cost = {"dollars": ranks * dollars * hours, "hours": hours}[by]
             if hours <= deadline or not in_time:
                 found.append((cost, hours, ranks, batch))
@@ -240,6 +262,10 @@ PLANS = tuple(
     for name, wrong, says in (
         ("one rank's batch", {"steps": "of one rank"},
          "The batches of all ranks average the noise: n · b samples."),
+        ("ranks alone", {"steps": "of the ranks"},
+         "A step has n · b samples, so divide the noise by n · b, not by n."),
+        ("the whole batch", {"of_all": True},
+         "`step_seconds` takes the batch of one rank: step_seconds(n, b)."),
         ("constant steps", {"steps": "constant"},
          "A small batch needs more steps: least_steps · (1 + noise / (n · b))."),
         ("in proportion", {"steps": "in proportion"},
@@ -253,6 +279,11 @@ PLANS = tuple(
          "`deadline` and `dollars` count hours, but `step_seconds` counts seconds. Divide by "
          "3600."),
     )
+)
+FEW = tuple(
+    Mistake("whole steps", partial(planned, partial(_plan, whole=whole)),
+            "The number of steps is an average: do not round it.")
+    for whole in (round, math.ceil, math.floor)
 )
 # fmt: on
 OTHER_PLANS = (
@@ -270,16 +301,34 @@ WORLDS, BATCHES = (1, 2, 4, 8, 16, 32, 64), (8, 16, 32, 64, 128)
 
 
 def drawn_plan(rng: random.Random) -> Question:
-    """Draw a job with a deadline that rules out small numbers of ranks."""
-    step = (rng.uniform(0.02, 0.08), rng.uniform(0.001, 0.004), rng.uniform(0.0005, 0.003), 0.0)
+    """Draw a job with a deadline, and world sizes and batches in any order.
+
+    Mostly the deadline rules out small numbers of ranks. In every third job, on average, the
+    deadline is thousands of times longer, and a large part of a step is shared by the ranks.
+    """
+    loose = not rng.randrange(3)
+    shared = rng.uniform(0.5, 3) if loose else 0.0
+    step = (rng.uniform(0.02, 0.08), rng.uniform(0.001, 0.004), rng.uniform(0.0005, 0.003), shared)
     noise, least = rng.uniform(100, 2000), rng.uniform(20_000, 80_000)
-    hours = [
+    worlds, batches = rng.sample(WORLDS, len(WORLDS)), rng.sample(BATCHES, len(BATCHES))
+    deadline = _fastest(step, noise, least) * rng.uniform(1.2, 4) * (4000 if loose else 1)
+    return step, noise, least, tuple(worlds), tuple(batches), rng.uniform(0.5, 3), deadline
+
+
+def _fastest(step: tuple[float, float, float, float], noise: float, least: float) -> float:
+    """Return the hours of the fastest plan."""
+    return min(
         least * (1 + noise / (ranks * batch)) * seconds_by(*step, ranks, batch) / 3600
         for ranks in WORLDS
         for batch in BATCHES
-    ]
-    deadline = min(hours) * rng.uniform(1.2, 4)
-    return step, noise, least, WORLDS, BATCHES, rng.uniform(0.5, 3), deadline
+    )
+
+
+def a_few_steps(rng: random.Random) -> Question:
+    """Draw a job of a few steps, on one to four ranks."""
+    step = (rng.uniform(1, 3), rng.uniform(0.1, 0.5), rng.uniform(0.1, 0.5), rng.uniform(1, 3))
+    noise, least = rng.uniform(2, 20), rng.uniform(1, 4)
+    return step, noise, least, (1, 2, 4), (1, 2, 4, 8), 2.0, 1.0
 
 
 def hopeless(rng: random.Random) -> Question:
@@ -305,8 +354,19 @@ def just_in_time(rng: random.Random) -> Question:
             return step, 0.0, least, (ranks // 2, ranks), (batch,), 2.0, deadline
 
 
-def equally_cheap(rng: random.Random) -> Question:
-    """Draw plans of exactly equal cost: twice as many ranks take half as long."""
+def equally_cheap(rng: random.Random) -> list[Question]:
+    """Draw plans of exactly equal cost: twice as many ranks take half as long.
+
+    The fastest plan is the last in the first question, and the first in the second. In the third
+    question, a rank costs nothing.
+    """
     few, batch = 2 ** rng.randrange(5), 2 ** rng.randrange(2, 8)
-    worlds = rng.sample([few, 2 * few, 4 * few, 8 * few], 4)
-    return (0.0, 0.0, 0.0, 0.125), 0.0, float(2**17), tuple(worlds), (batch,), 2.0, 1e6
+    up = (few, 2 * few, 4 * few, 8 * few)
+    job = (0.0, 0.0, 0.0, 0.125), 0.0, float(2**17)
+    *others, deadline = drawn_plan(rng)
+    others[5] = 0.0
+    return [
+        (*job, up, (batch,), 2.0, 1e6),
+        (*job, up[::-1], (batch,), 2.0, 1e6),
+        (*others, deadline),
+    ]

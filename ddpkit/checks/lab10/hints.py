@@ -32,10 +32,19 @@ def named_another(s: Seen) -> bool:
     return type(got) is int and got != slow
 
 
+def _only_rank_0(s: Seen) -> bool:
+    """True if the answer returns None for stragglers with number 0, and is right otherwise."""
+    right = s.expect["ranks"]
+    return any(right) and s.wrong("ranks") and s.ranks == [each or None for each in right]
+
+
 # fmt: off
 STRAGGLER = (
     Hint("no rank", lambda s: any(type(got) not in (int, type(None)) for got in s.ranks),
          "Return the number of a rank, an int, or None."),
+    Hint("rank 0", _only_rank_0,
+         "Rank 0 is the straggler of one of these traces, and you return None; every other "
+         "straggler is right. In Python, 0 is false: compare with None."),
     Hint("always somebody", lambda s: s.why == "" and s.factor == 1.0 and not named_none(s),
          "The four ranks work equally long here, but you name a rank. Return None."),
     Hint("a little slower", lambda s: s.factor == 1.1 and named_slow(s),

@@ -359,4 +359,38 @@ edits(
      "return hours // interval * (1", "rounded down"),
     ("plan", "before_the_deadline", "hours <= deadline", "hours < deadline", "just in time"),
 )
+edits(
+    ("fit", "never_negative", "[0].flatten()", "[0].flatten().clamp(min=0)", "other"),
+    ("autotune", "ten_microseconds_are_nothing", ">= min(took.values())",
+     ">= min(took.values()) - 1e-5", "a margin"),
+    ("servers", "tiny_ones_on_the_first", "load[load.index(min(load))]",
+     "load[load.index(min(load)) if size > 1000 else 0]", "tiny"),
+    ("noise_scale", "above_a_thousandth", "signal > 0", "signal > 1e-3", "a threshold"),
+    ("adasum", "no_angle_above_90_degrees",
+     FACTORS, "(1 - (a @ b).clamp(min=0) / (2 * a @ a)) * a + "
+     "(1 - (a @ b).clamp(min=0) / (2 * b @ b)) * b", "negative"),
+    ("adasum", "without_the_sign",
+     FACTORS, "(1 - (a @ b).abs() / (2 * a @ a)) * a + (1 - (a @ b).abs() / (2 * b @ b)) * b",
+     "negative"),
+    ("adasum", "two_of_zeros", "if not a.any() or not b.any():", "if a.any() != b.any():",
+     "not a number"),
+    ("expected_hours", "rounded_up_if_never_revoked",
+     "return hours / interval * stretch", "return math.ceil(hours / interval) * stretch",
+     "rounded up"),
+    ("expected_hours", "rounds_all_up", {"hours / interval * stretch":
+     "math.ceil(hours / interval) * stretch", "return hours / interval * (1":
+     "return math.ceil(hours / interval) * (1"}, "rounded up"),
+    ("expected_hours", "one_stretch", "danger, stretch =",
+     "interval = min(interval, hours)\n    danger, stretch =", "one stretch at least"),
+    ("plan", "noise_of_the_ranks", STEPS, "least_steps * (1 + noise / n)", "ranks alone"),
+    ("plan", "step_of_all_samples", "step_seconds(n, b)", "step_seconds(n, n * b)",
+     "the whole batch"),
+    ("plan", "rounds_the_steps", STEPS, f"round({STEPS})", "whole steps"),
+    ("plan", "rounds_the_steps_up", STEPS, f"-int(-{STEPS} // 1)", "whole steps"),
+    ("plan", "the_first_of_equals", "min(found)[2]", "min(found, key=lambda each: each[0])[2]",
+     "the slower"),
+    ("plan", "free_ranks", "n * dollars * hours", "n * hours", "the slower"),
+    ("plan", "the_first_world", "    return min(found)", "        if found:\n            break\n"
+     "    return min(found)", "other"),
+)
 # fmt: on

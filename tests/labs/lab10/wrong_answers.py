@@ -25,6 +25,7 @@ edits(
     ("straggler", "first_step", "range(1, trace.steps)", "range(1)", "warm-up"),
     ("straggler", "second_step", "range(1, trace.steps)", "(1,)", "one step"),
     ("straggler", "last_step", "] += parts", "] = parts", "one step"),
+    ("straggler", "zero_is_false", "return slowest if", "return (slowest or None) if", "rank 0"),
     ("straggler", "most_idle",
      {"parts.compute_ns": "parts.exposed_ns", "median_low(": "min("}, "who waits"),
     ("straggler", "mean", "median_low(compute.values())", "(sum(compute.values()) / len(compute))",
