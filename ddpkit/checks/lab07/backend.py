@@ -78,15 +78,15 @@ def two_columns(answer: Answer, x: Tensor) -> Tensor:
     return x
 
 
-def refused(answer: Answer, x: Tensor) -> Tensor | str:
-    """Ask the answer for a maximum, which it should refuse with a NotImplementedError.
+def refused(answer: Answer, x: Tensor, operation: str = "MAX") -> Tensor | str:
+    """Ask the answer for an operation that is no sum, which it should refuse.
 
     Return "NotImplementedError", or "too late" if the answer changed the tensor before it raised
     the error. Return the tensor if no error was raised.
     """
     before = x.clone()
     options: Any = dist.AllreduceOptions()
-    options.reduceOp = dist.ReduceOp.MAX
+    options.reduceOp = getattr(dist.ReduceOp, operation)
     try:
         answer([x], options)
     except NotImplementedError:

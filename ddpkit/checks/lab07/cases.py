@@ -202,11 +202,14 @@ def train_uneven(answer: Answer, rng: random.Random) -> Iterator[Case]:
 
     for lengths in ([3, 1, 2], [0, 2], [2, 2], [0, 0, 0], [4]):
         net, n = linear(rng.randrange(10**6)), len(lengths)
-        whole = sum(p.nbytes for p in net.parameters())
+        frozen = ", a frozen parameter" * (lengths == [2, 2])
+        if frozen:
+            net[0].bias.requires_grad_(False)
+        whole = sum(p.nbytes for p in net.parameters() if p.requires_grad)
         parts = [batches(rng.randrange(10**6), length) for length in lengths]
         counts = uneven.counts_of(parts)
         yield Case(
-            f"{title(n)}, {', '.join(map(str, lengths))} batches",
+            f"{title(n)}, {', '.join(map(str, lengths))} batches{frozen}",
             asked(
                 partial(uneven.trained, answer),
                 net,
@@ -230,6 +233,7 @@ def train_uneven(answer: Answer, rng: random.Random) -> Iterator[Case]:
                 "right_counts": counts,
                 "lengths": lengths,
                 "is_list": lengths == [2, 2],
+                "frozen": bool(frozen),
                 "mistaken": {each: uneven.alone(net, parts, each) for each in uneven.MISTAKES},
             },
             trivial=n == 1 or not any(lengths),
@@ -341,19 +345,20 @@ def ring_all_reduce(answer: Answer, rng: random.Random) -> Iterator[Case]:
             hints=RING,
             given={"inputs": given, "several": run is backend.all_summed, "n": len(given)},
         )
-    yield Case(
-        "2 ranks, the maximum",
-        asked(
-            partial(backend.refused, answer),
-            PerRank(drawn(2, 4)),
-            world_size=2,
-            see={"gave": "returned"},
-        ),
-        {"gave": ["NotImplementedError"] * 2},
-        hints=RING,
-        given={"maximum": True},
-        trivial=True,
-    )
+    for about, operation in (("maximum", "MAX"), ("product", "PRODUCT")):
+        yield Case(
+            f"2 ranks, the {about}",
+            asked(
+                partial(backend.refused, answer, operation=operation),
+                PerRank(drawn(2, 4)),
+                world_size=2,
+                see={"gave": "returned"},
+            ),
+            {"gave": ["NotImplementedError"] * 2},
+            hints=RING,
+            given={"other_than_sum": about},
+            trivial=True,
+        )
     yield _on_the_ring(answer, rng)
 
 

@@ -89,7 +89,8 @@ FP16 = (
     Hint("no Future", lambda s: is_text(first(s), "no Future"),
          "A hook returns a Future; `.then(...)` also returns a Future."),
     Hint("a list", lambda s: isinstance(first(s), list),
-         "The Future of an all-reduce holds a list with one tensor. Take element [0]."),
+         "Your Future holds a list, but must hold one tensor. The Future of an all-reduce holds a "
+         "list with one tensor: take element [0]."),
     Hint("no tensor", lambda s: not hasattr(first(s), "dtype"),
          lambda s: f"The Future holds a {type(first(s)).__name__}, but it must hold the tensor "
          "itself."),
@@ -164,8 +165,9 @@ POWERSGD = (
     Hint("the sum", lambda s: near(s.matrix, s.mean[0] * s.n),
          "The result is the mean times the number of ranks. Average Q', do not only sum it."),
     Hint("another rank", lambda s: s.wrong("matrix") and s.bytes[0] < s.thin,
-         lambda s: f"Each rank sends {s.bytes[0]} bytes, where {s.thin} would be right. Q has "
-         "state.rank columns, or as many as a smaller matrix has rows or columns."),
+         lambda s: f"Each rank sends {s.bytes[0]} bytes, where {s.thin} would be right: the "
+         "vectors, P and Q', with state.rank columns each, or as many as a smaller matrix has rows "
+         "or columns."),
     Hint("own Q", lambda s: s.wrong("matrix") and outside(s),
          "The result has columns that the mean does not have. M Q can be averaged only if Q is the "
          "same on all ranks (the same seed), and before M Q is made orthonormal."),
@@ -176,8 +178,8 @@ POWERSGD = (
          "The hook needs more than three collectives. Average all P in one collective, and all Q' "
          "in one (mean_of takes a list)."),
     Hint("the error is zero", lambda s: s.wrong("left out") and s.kept == "zero",
-         "The error that you keep is zero, because you compare with the buffer itself, which you "
-         "have overwritten. Clone the buffer first."),
+         "The error that you keep is zero, but the product leaves out a part. Keep the wanted "
+         "gradient minus the sent gradient. If you overwrite the buffer, clone it first."),
     Hint("the wrong sign", lambda s: s.wrong("left out") and s.kept == "turned round",
          "Your code doubles the error. Keep the wanted gradient minus the sent gradient."),
     Hint("no error feedback", lambda s: s.wrong("left out"),
@@ -226,7 +228,8 @@ GOSSIP = (
          "all-reduce in a group of two gives one. Both ranks of the pair must take part, for each "
          "bucket."),
     Hint("a list", lambda s: isinstance(first(s)[0][0][0], list),
-         "The Future of an all-reduce holds a list with one tensor. Take element [0]."),
+         "Your Future holds a list, but must hold one tensor. The Future of an all-reduce holds a "
+         "list with one tensor: take element [0]."),
     Hint("no Future", lambda s: isinstance(first(s)[0][0][0], str),
          "A hook returns a Future: work.get_future()."),
     Hint("the sum", lambda s: near(first(s)[0][0][0], 2 * drawn_mean(s, 0, 1)),

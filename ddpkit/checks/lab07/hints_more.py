@@ -46,6 +46,8 @@ def names_itself(s: Seen) -> bool:
 
 # fmt: off
 UNEVEN = (
+    Hint("frozen", lambda s: s.frozen and s.kind == "None",
+         "A frozen parameter (requires_grad is False) never gets a gradient. Leave it out."),
     Hint("no gradient", lambda s: s.kind == "None",
          "A value is None. A rank that has had no batch has no gradients, and sends zeros."),
     Hint("truth of a batch", lambda s: s.kind == "ambiguous",
@@ -96,7 +98,7 @@ BARRIER = (
          lambda s: "Your barrier ends in "
          + next(end for end in ends(s) if isinstance(end, str) and "Error" in end)
          + ". Raise only a RuntimeError, and only on a rank that waits in vain."),
-    Hint("each its time", lambda s: s.timeout < s.longest < 100,
+    Hint("each its time", lambda s: 1.2 * s.timeout < s.longest < 100,
          lambda s: f"A rank waits {s.longest:g} s, but the timeout is {s.timeout:g} s. The timeout "
          "is for all ranks together, not for each rank."),
     Hint("its own time", lambda s: s.longest >= 100,
@@ -143,12 +145,12 @@ RING = (
          "An all-reduce over your own group calls your function again. Use ring()."),
     Hint("no view", lambda s: s.kind == "no view" or s.kind == "not contiguous",
          "The tensor may have gaps. Pass a copy to ring(), and put the sum back with copy_()."),
-    Hint("too late", lambda s: s.maximum and "too late" in s.gave,
+    Hint("too late", lambda s: s.other_than_sum and "too late" in s.gave,
          "NotImplementedError is raised when a tensor has already changed. Check the operation "
          "first."),
-    Hint("any operation", lambda s: s.maximum,
-         "The case asks for a maximum, and a ring of sums cannot compute a maximum. Raise "
-         "NotImplementedError unless options.reduceOp is dist.ReduceOp.SUM."),
+    Hint("any operation", lambda s: s.other_than_sum,
+         lambda s: f"The case asks for a {s.other_than_sum}, which a ring of sums cannot compute. "
+         "Raise NotImplementedError unless options.reduceOp is dist.ReduceOp.SUM."),
     Hint("only the first", lambda s: s.several and near(s.gave[0][0], s.expect["gave"][0][0]),
          "c10d passes a list of tensors. Sum each of them."),
     Hint("not written back", lambda s: near(s.gave[0], s.inputs[0]),

@@ -68,20 +68,25 @@ def alone(module: nn.Module, by_rank: Sequence[Sequence[Part]], mistake: str = "
             if part is not None:
                 model.zero_grad()
                 loss_of(model, part).backward()
-                own: list[Any] = [p.grad for p in model.parameters()]
+                own: list[Any] = [p.grad for p in _trained(model)]
                 gradients.append(nn.utils.parameters_to_vector(own))
             elif mistake == "again":  # .grad still holds the last mean
                 gradients.append(mean)
             has += given is not None
         mean = sum(gradients) / (len(by_rank) if mistake == "by all" else has)
-        for p, gradient in zip(model.parameters(), _like(mean, model), strict=True):
+        for p, gradient in zip(_trained(model), _like(mean, model), strict=True):
             p.grad = gradient
         optimizer.step()
     return nn.utils.parameters_to_vector(model.parameters()).detach()
 
 
+def _trained(model: nn.Module) -> list[nn.Parameter]:
+    """Return the parameters that are not frozen."""
+    return [p for p in model.parameters() if p.requires_grad]
+
+
 def _like(vector: Any, model: nn.Module) -> list[Tensor]:
-    """Split the vector into tensors with the shapes of the model's parameters."""
-    parameters = list(model.parameters())
+    """Split the vector into tensors with the shapes of the parameters that are not frozen."""
+    parameters = _trained(model)
     parts = vector.split([p.numel() for p in parameters])
     return [part.view_as(p).clone() for part, p in zip(parts, parameters, strict=True)]

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ddpkit.checks.lab08.hints import PULLED, PUSHED, SECONDS, SERVED
+from ddpkit.checks.lab08.hints import PULLED, PUSHED, SECONDS, SERVED, UNTOUCHED
 from ddpkit.checks.lab08.leads import bounded_cases
 from ddpkit.checks.lab08.of_remote import call_cases, rows_cases, serve_calls_cases
 from ddpkit.checks.lab08.of_rules import asynchronous_cases, synchronous_cases
@@ -32,6 +32,7 @@ TALKS = (  # servers, world size, length, dtype
     ([2, 0], 3, 4, "float64"),
     ([0, 1], 4, 6, "float32"),
     ([1, 3, 0], 4, 4, "float32"),
+    ([0, 1, 2], 4, 2, "float32"),  # the last chunk is empty
 )
 LATE = (([1, 0], 3, 5, "float32"), True)  # servers that take the chunk, and then its header
 
@@ -115,7 +116,7 @@ def pull(answer: Answer, rng: random.Random) -> Iterator[Case]:
     for servers, n, length, dtype in TALKS:
         workers = workers_of(servers, n)
         parameters = torch.arange(length, dtype=getattr(torch, dtype)) + rng.randrange(1, 50)
-        mine = [torch.zeros_like(parameters) for _ in range(n)]
+        mine = [torch.full_like(parameters, UNTOUCHED) for _ in range(n)]
         for server, chunk in zip(servers, parameters.tensor_split(len(servers)), strict=True):
             mine[server] = chunk.clone()
         yield Case(

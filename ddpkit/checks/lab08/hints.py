@@ -49,6 +49,7 @@ MORE_BYTES = Hint(
     "A worker sends one header of 8 bytes to each server, and each number once.",
 )
 TWO_DTYPES = next(hint for hint in MESSAGES if hint.name == "two dtypes")
+UNTOUCHED = -1.0  # each element of `flat` before a pull
 # fmt: off
 TALK = (
     Hint("header dtype", lambda s: s.mismatch == "message" and "int64" in s.dtypes,
@@ -68,9 +69,13 @@ TALK = (
     Hint("no such message", lambda s: s.stuck and len(s.servers) == 1,
          "Even with one server, the run hangs. Send first the request with tag=HEADER, then the "
          "data with tag=DATA."),
+    Hint("no empty chunk", lambda s: s.stuck and s.length < len(s.servers),
+         lambda s: f"With {s.length} numbers for {len(s.servers)} servers, a chunk is empty. Treat "
+         "its server like all servers."),
     Hint("server after server", lambda s: s.stuck,
-         "Your code completes one server before it turns to the next. Start all messages (isend, "
-         "irecv), then wait for all of them."),
+         lambda s: f"With {len(s.servers)} servers, the run hangs, because a rank waits for a "
+         "message that has not been started. Start the messages to and from all servers (isend, "
+         "irecv), and only then wait."),
     Hint("another request", lambda s: s.wrong("requests"),
          "The server got the wrong request. The header of a push is PUSH, and the header of a pull "
          "is PULL."),
@@ -88,11 +93,16 @@ PUSHED = (
 )
 PULLED = (
     *TALK,
-    Hint("flat unchanged", lambda s: not any(each.any() for each in s.flat),
+    Hint("flat unchanged", lambda s: all(bool((each == UNTOUCHED).all()) for each in s.flat),
          "`flat` has not changed. Receive into `flat`: the chunks of tensor_split are views of "
          "`flat`."),
-    Hint("another order", lambda s: s.wrong("flat"),
+    Hint("another order", lambda s: s.wrong("flat") and all(
+         sorted(got.tolist()) == sorted(right.tolist())
+         for got, right in zip(s.flat, s.expect["flat"], strict=True)),
          "The parameters are at the wrong places. servers[i] has chunk i."),
+    Hint("other parameters", lambda s: s.wrong("flat"),
+         "`flat` holds numbers that the servers did not send, or lacks numbers that they sent. Put "
+         "each chunk in its place, over the old numbers."),
     MORE_BYTES,
 )
 SERVED = (

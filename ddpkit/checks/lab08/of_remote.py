@@ -97,6 +97,9 @@ SERVING = (
     Hint("dies of another", lambda s: s.raised == "Error",
          "The server survives a ValueError, but not an exception of a different class. Send every "
          "exception to the caller, and continue."),
+    Hint("no such method", lambda s: s.raised == "AttributeError" and is_case(s, "no such"),
+         "A client has called a method that the object does not have, and the AttributeError has "
+         "ended the server. Every call gets an answer: look for the method inside of `try`."),
     Hint("shutdown unanswered", lambda s: s.stuck and is_case(s, "1 client"),
          'Each call gets an answer, and so does "shutdown": ("ok", None).'),
     Hint("first shutdown", lambda s: s.stuck == "returned" and is_case(s, "in turn"),
@@ -134,7 +137,7 @@ FETCHED = (
                                   and len(tensors) == 2 and tensors[1] in s.all_ids
                                   for name, tensors, kinds in s.calls),
          "The ids come first: add_gradient(ids, gradient)."),
-    Hint("float ids", lambda s: any(kinds != ["torch.int64"] for *_, kinds in s.calls),
+    Hint("float ids", lambda s: any(kinds and kinds != ["torch.int64"] for *_, kinds in s.calls),
          "The ids are int64. Send them unchanged."),
     Hint("other rows", lambda s: s.wrong("rows"), "forward must return the rows that the server "
     "gave."),
@@ -223,6 +226,7 @@ def _messages(words: Sequence[str], calls: int) -> Between:
 
 
 RAISE = {"fail": "ValueError", "refuse": "Error"}  # function -> class of its exception
+NO_METHOD = "AttributeError: 'Account' object has no attribute 'lose'"
 
 
 def _drawn(
@@ -240,6 +244,7 @@ def _drawn(
         total *= name != "clear"
         story.append((client, name, arguments))
         value = f"{RAISE[name]}: {arguments[0]}" if name in RAISE else None
+        value = NO_METHOD if name == "lose" else value
         double = 2 * sum(arguments) if name == "double" else 0
         values = {"add": total, "double": double, "problem": "returned ValueError: none"}
         got.append((client, ["raised", value] if value else ["ok", values.get(name)]))
@@ -258,6 +263,9 @@ SERVINGS: tuple[tuple[str, list[Call]], ...] = (
     ("one that fails, and another", [(1, "add", (2,)), (1, "fail", ("no",)), (2, "add", (3,)),
                                      (1, "refuse", ("too late",)), (1, "shutdown", BYE),
                                      (2, "add", (5,)), (2, "shutdown", BYE)]),
+    ("no such method", [(1, "lose", BYE), (1, "add", (2,)), (1, "shutdown", BYE)]),
+    ("3 clients", [(1, "shutdown", BYE), (3, "add", (2,)), (3, "shutdown", BYE),
+                   (2, "add", (4,)), (2, "shutdown", BYE)]),
 )  # fmt: skip
 
 
@@ -328,7 +336,7 @@ def rows_cases(answer: Answer, rng: random.Random) -> Iterator[Case]:
             ),
             {
                 "rows": torch.cat([table[ids] for ids in batches]),
-                "anchor": 0.0,
+                "anchor": None,
                 "calls": [*asked_for, *sent],
                 "gradients": Close([gradient.tolist() for gradient in gradients]),
             },

@@ -36,8 +36,13 @@ ROUNDS = (  # about; workers; story of workers 0, 1, 2
 )
 
 
-def synchronous(story: Story, gradients: Sequence[float], workers: Sequence[int]) -> Observed:
-    """Return the right permissions ("may pull") and parameters of a synchronous rule in a story."""
+def synchronous(
+    story: Story, gradients: Sequence[float], workers: Sequence[int], by: int = 0
+) -> Observed:
+    """Return the right permissions ("may pull") and parameters of a synchronous rule in a story.
+
+    With `by`, each update is the sum of the gradients divided by `by`, which is a mistake.
+    """
     active, waiting = set(workers), dict[int, float]()
     said, pulled, parameters, updates, flat = [], [], [], 0, 0.0
     pushed = iter(gradients)
@@ -51,7 +56,7 @@ def synchronous(story: Story, gradients: Sequence[float], workers: Sequence[int]
         else:
             active.discard(worker)
         if waiting and active <= waiting.keys():
-            flat += sum(waiting.values()) / len(waiting)
+            flat += sum(waiting.values()) / (by or len(waiting))
             updates += 1
             waiting = {}
         if what in "pd":
@@ -91,6 +96,8 @@ def synchronous_cases(answer: Answer, rng: random.Random) -> Iterator[Case]:
         values = [6.0 * rng.randrange(1, 30) for _ in pushes_of(story)]
         if "twice" in about:
             values[1] = values[0]
+        if about == "3 workers, 2 rounds":
+            values[1] = 0.0  # a gradient of zeros counts too
         given = {"n": n, "values": values, "story": story, "about": about, "workers": workers}
         yield Case(
             about,
@@ -142,6 +149,25 @@ def scaled(s: Seen, factor: float) -> bool:
     return s.wrong("parameters") and same(s.parameters, Close([each * factor for each in wanted]))
 
 
+def _by_all(s: Seen) -> bool:
+    """True if the answer divides the sum of each round by the number of workers at the start."""
+    wrong = synchronous(s.story, s.values, s.workers, by=s.n)["parameters"]
+    return s.wrong("parameters") and same(s.parameters, wrong)
+
+
+def _unmoved(s: Seen) -> bool:
+    """True if the answer has called `update`, but the parameters are still zeros."""
+    import torch
+
+    still = not torch.tensor(s.parameters, dtype=torch.float64).any()
+    return s.wrong("parameters") and s.updates > 0 and bool(still)
+
+
+UNMOVED = Hint("a copy", _unmoved,
+               "`update` was called, but `flat` is still all zeros. Update the tensor that the "
+               "rule was made with, not a copy.")  # fmt: skip
+
+
 # fmt: off
 SYNCHRONOUS = (
     Hint("gone", lambda s: s.raised in ("KeyError", "ValueError") and is_case(s, "done"),
@@ -167,12 +193,17 @@ SYNCHRONOUS = (
          "A worker that is done will not push again. The remaining workers no longer wait for this "
          "worker, and its `done` may close the round."),
     Hint("too many updates", lambda s: s.updates > s.expect["updates"],
-         "Your rule closes a round without a gradient, or an incomplete round."),
+         lambda s: f"`update` was called {s.updates} times, but only {s.expect['updates']} rounds "
+         "were complete. Call it once for each complete round."),
+    UNMOVED,
     Hint("the sum", lambda s: s.n > 1 and scaled(s, s.n),
          "The update is the sum of the gradients. Update with their mean."),
-    Hint("those at the start", lambda s: is_case(s, "done") and s.wrong("parameters"),
+    Hint("those at the start", lambda s: is_case(s, "done") and _by_all(s),
          "The mean is over the workers that have pushed in this round, not over all workers of the "
          "start."),
+    Hint("another round", lambda s: is_case(s, "done") and s.wrong("parameters"),
+         "A round is complete when each worker has pushed or is done. The mean is over all "
+         "gradients of the round, also over the gradient of a worker that is done."),
     Hint("old ones in the mean", lambda s: s.wrong("parameters"),
          "Update with the mean of this round's gradients: one gradient of each worker, counted "
          "once."),
@@ -271,14 +302,12 @@ def ages_by(s: Seen, rule: str) -> list[tuple[int, int]]:
     seen, version = dict.fromkeys(s.workers, 0), 0
     for what, worker in events(s.story):
         one = worker if rule != "one for all" else s.workers[0]
-        if what == "v" and rule != "since the last push":
+        if what == "v":
             seen[one] = version
             version += rule == "counts pulls"
         if what == "p":
             ages.append((worker, version - seen[one] + (rule == "too late")))
             version += rule != "counts pulls"
-            if rule == "since the last push":
-                seen[worker] = version
     return ages
 
 
@@ -286,20 +315,30 @@ def _aged(s: Seen, rule: str) -> bool:
     return s.wrong("staleness") and s.staleness == ages_by(s, rule)
 
 
-OTHER_AGES = ("since the last push", "too late", "counts pulls", "one for all")
+def _none_is_old(s: Seen) -> bool:
+    return s.wrong("staleness") and [tuple(each) for each in s.staleness if each] == [
+        (worker, 0) for worker, _ in s.expect["staleness"]
+    ]
+
+
+OTHER_AGES = ("too late", "counts pulls", "one for all")
 # fmt: off
 ASYNCHRONOUS = (
     Hint("not applied", lambda s: s.updates < s.expect["updates"],
          "Apply each push at once: self.update(self.flat, gradient)."),
+    UNMOVED,
     Hint("gradients averaged", lambda s: not s.wrong("updates") and s.wrong("parameters"),
          "Update with the pushed gradient itself, without a mean and without changes."),
     *(Hint(rule, partial(_aged, rule=rule), text)
       for rule, text in zip(OTHER_AGES, (
-        "The age counts from the worker's last pull, not from its last push.",
         "The update of this push itself does not count. Take the age before `version` is raised.",
         "The age counts updates, not pulls.",
         "Each worker pulls at its own time. Note the version for each worker.",
       ), strict=True)),
+    Hint("all 0", _none_is_old,
+         lambda s: f"All your ages are 0, but the right ages are "
+         f"{[age for _, age in s.expect['staleness']]}. Every update raises `version`, and the age "
+         "counts all updates since the worker's last pull."),
     Hint("no ages", lambda s: len(s.staleness) < s.expect["updates"],
          "At each push, add (worker, age) to self.staleness."),
     Hint("no pairs", lambda s: any(not isinstance(each, tuple | list) or len(each) != 2

@@ -73,6 +73,10 @@ class Account(Sums):
     def refuse(self, text: str) -> None:
         raise Unlikely(text)
 
+    def shutdown(self) -> str:
+        """Return a text; a server that calls this method at a shutdown is wrong."""
+        return "closed"
+
 
 def _in_turn(asked: Sequence[Asked], place: int, act: Callable[[], Result]) -> Result:
     """Run `act` when all earlier calls of the story are over, and return its result.
@@ -175,11 +179,12 @@ def _text(value: Exception) -> str:
 
 def fetched(
     answer: Any, table: Tensor, batches: Sequence[tuple[Tensor, Tensor]], server: int
-) -> list[list[object]] | tuple[Tensor, float]:
+) -> list[list[object]] | tuple[Tensor, float | None]:
     """Fetch rows on a trainer and run backward through them; the server returns the requests.
 
-    A trainer returns the rows and the size of the anchor's gradient. A batch is a pair of ids and
-    weights. The loss is the weighted sum of the squares of all batches' rows.
+    A trainer returns the rows and the size of the anchor's gradient, None if it has no gradient. A
+    batch is a pair of ids and weights. The loss is the weighted sum of the squares of all batches'
+    rows.
     """
     if dist.get_rank() == server:
         told: list[list[object]] = []
@@ -190,7 +195,7 @@ def fetched(
             told.append([name, [each.tolist() for each in arguments if torch.is_tensor(each)]])
             told[-1].append([str(each.dtype) for each in arguments if torch.is_tensor(each)][:1])
             send(("ok", table[arguments[0].long()] if name == "rows" else None), client)
-    anchor = torch.zeros(1, requires_grad=True)
+    anchor = torch.full((1,), 3.0, requires_grad=True)
     try:
         rows = [answer.apply(anchor, ids, server) for ids, _ in batches]
         got = torch.cat([each.detach() for each in rows])
@@ -198,7 +203,7 @@ def fetched(
             (r.square() * w).sum() for r, (_, w) in zip(rows, batches, strict=True)
         ]
         sum(losses[1:], losses[0]).backward()
-        of_anchor = 0.0 if anchor.grad is None else float(anchor.grad.abs().sum())
+        of_anchor = None if anchor.grad is None else float(anchor.grad.abs().sum())
     finally:
         send(("over", ()), server)
     return got, of_anchor

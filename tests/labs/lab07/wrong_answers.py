@@ -199,6 +199,9 @@ edits(
 edits(
     ("train_uneven", "truth_of_a_batch", "        if batch is not None:\n            loss_of",
      "        if batch:\n            loss_of", "truth of a batch"),
+    ("train_uneven", "frozen_ones_too", "        gradients = gradients_of(model)",
+     "        if batch is None:\n            gradients_of(model)\n"
+     "        gradients = [p.grad for p in model.parameters()]", "frozen"),
     ("train_uneven", "stops_with_its_own",
      "        if batch is not None:\n            loss_of",
      "        if batch is None:\n            return counts\n        else:\n            loss_of",
@@ -281,6 +284,8 @@ edits(
     ("ring_all_reduce", "the_first_alone", "in tensors:", "in tensors[:1]:", "only the first"),
     ("ring_all_reduce", "torchs", "tensor.copy_(ring(tensor))", "dist.all_reduce(tensor)",
      "by another"),
+    ("ring_all_reduce", "any_but_a_maximum", "!= dist.ReduceOp.SUM:", "== dist.ReduceOp.MAX:",
+     "any operation"),
     ("ring_all_reduce", "any_operation", "if options.reduceOp != dist.ReduceOp.SUM:", "if False:",
      "any operation"),
     ("ring_all_reduce", "asks_afterwards",
