@@ -336,7 +336,7 @@ def rows_cases(answer: Answer, rng: random.Random) -> Iterator[Case]:
             ),
             {
                 "rows": torch.cat([table[ids] for ids in batches]),
-                "anchor": None,
+                "anchor": 0.0,
                 "calls": [*asked_for, *sent],
                 "gradients": Close([gradient.tolist() for gradient in gradients]),
             },

@@ -179,12 +179,11 @@ def _text(value: Exception) -> str:
 
 def fetched(
     answer: Any, table: Tensor, batches: Sequence[tuple[Tensor, Tensor]], server: int
-) -> list[list[object]] | tuple[Tensor, float | None]:
+) -> list[list[object]] | tuple[Tensor, float]:
     """Fetch rows on a trainer and run backward through them; the server returns the requests.
 
-    A trainer returns the rows and the size of the anchor's gradient, None if it has no gradient. A
-    batch is a pair of ids and weights. The loss is the weighted sum of the squares of all batches'
-    rows.
+    A trainer returns the rows and the size of the anchor's gradient. A batch is a pair of ids and
+    weights. The loss is the weighted sum of the squares of all batches' rows.
     """
     if dist.get_rank() == server:
         told: list[list[object]] = []
@@ -203,7 +202,7 @@ def fetched(
             (r.square() * w).sum() for r, (_, w) in zip(rows, batches, strict=True)
         ]
         sum(losses[1:], losses[0]).backward()
-        of_anchor = None if anchor.grad is None else float(anchor.grad.abs().sum())
+        of_anchor = 0.0 if anchor.grad is None else float(anchor.grad.abs().sum())
     finally:
         send(("over", ()), server)
     return got, of_anchor

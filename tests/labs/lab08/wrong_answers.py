@@ -398,8 +398,8 @@ edits(
       "getattr(target, name)(*args)": "method(*args)"}, "no such method"),
     ("serve_calls", "the_objects_shutdown", "active.remove(client)\n",
      "active.remove(client)\n            answer = 'ok', target.shutdown()\n", "other answer"),
-    ("serve_calls", "two_shutdowns", "while active:", "while len(active) > max(0, len(clients) - 2):",
-     "nobody is answered"),
+    ("serve_calls", "two_shutdowns", "while active:",
+     "while len(active) > max(0, len(clients) - 2):", "nobody is answered"),
     ("serve_calls", "None_unanswered", "        send_bytes(answer, client)\n",
      "        if answer != (\"ok\", None) or name == \"shutdown\":\n"
      "            send_bytes(answer, client)\n", "None unanswered"),
@@ -421,8 +421,6 @@ PUT = 'call(ctx.server, "add_gradient", ctx.ids, gradient)'
 edits(
     ("RemoteRows", "gradient_of_the_anchor", "return None, None, None",
      "return gradient.sum().reshape(1), None, None", "the anchor"),
-    ("RemoteRows", "zeros_for_the_anchor", "return None, None, None",
-     "return torch.zeros(1), None, None", "the anchor"),
     ("RemoteRows", "plus_the_anchor", FETCH, FETCH + " + anchor", "other rows"),
     ("RemoteRows", "makes_the_step_too", PUT, PUT + "\n        call(ctx.server, 'step', 0.1)",
      "other calls"),
