@@ -20,8 +20,8 @@
 # bytes that DDP sends, the work of a rank without data, the check that all ranks are there, and the
 # way in which bytes move. Then, if you like, you choose the partners of the average.
 #
-# **You need** labs 03 to 06. About 85 minutes, and 25 more for gossip, at the end;
-# a student's first try took 130 minutes in all.
+# **You need** labs 03 to 06. About 85 minutes, and 25 more for gossip; a student's first try took 130
+# in all.
 
 # %%
 import torch, torch.distributed as dist
