@@ -7,6 +7,7 @@ protocol 5, out of band): torch's own pickling would copy a tensor four times.
 
 from __future__ import annotations
 
+import dis
 import functools
 import importlib
 import inspect
@@ -37,6 +38,7 @@ OF_A_CLASS = ("__dict__", "__weakref__", "_abc_impl")
 Part: TypeAlias = bytes | bytearray | memoryview  # a pickle or a large buffer
 UnpackedCall: TypeAlias = tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]
 IN_BAND = 1 << 16  # bytes; smaller buffers stay in the pickle
+NAMES_HASH = b"_hashing_"  # in the pickle of a call whose code names the builtin `hash`
 
 
 def pack_call(
@@ -125,13 +127,15 @@ class CodePickler(cloudpickle.Pickler):  # type: ignore[misc]
     """
 
     def reducer_override(self, obj: Any) -> object:
+        if obj is hash:
+            return _hashing_builtin, ()
         if is_module_by_name(obj):
             return importlib.import_module, (obj.__name__,)
         if name := _operation(obj):
             return operator.attrgetter(name), (sys.modules["torch"].ops,)
         if isinstance(obj, types.CodeType):
             make, args = self.dispatch_table[types.CodeType](obj)
-            return _code, (obj.co_filename, make, args)
+            return _hashing_code if _calls_hash(obj) else _code, (obj.co_filename, make, args)
         return super().reducer_override(obj)
 
 
@@ -139,6 +143,29 @@ def _code(
     file: str, make: Callable[..., types.CodeType], args: tuple[object, ...]
 ) -> types.CodeType:
     return make(*args).replace(co_filename=file)
+
+
+def _hashing_code(
+    file: str, make: Callable[..., types.CodeType], args: tuple[object, ...]
+) -> types.CodeType:
+    return _code(file, make, args)
+
+
+def _hashing_builtin() -> Callable[[object], int]:
+    return hash
+
+
+def _calls_hash(code: types.CodeType) -> bool:
+    """True if code names the builtin function `hash`.
+
+    The `__hash__` that a dataclass makes does not count: the class itself hashes nothing.
+    """
+    if code.co_name == "__hash__" and code.co_filename == "<string>":
+        return False
+    return "hash" in code.co_names and any(
+        each.argval == "hash" and each.opname in ("LOAD_GLOBAL", "LOAD_NAME")
+        for each in dis.get_instructions(code)
+    )
 
 
 class _TensorPickler(CodePickler):

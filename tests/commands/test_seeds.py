@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from ddpkit import Cluster
 from ddpkit.cluster.local.hashing import needs_own_interpreters
+from ddpkit.protocol.ship import pack_call
 from ddpkit.trace import Trace
 from tests.commands.test_run import ran
 
@@ -99,3 +102,29 @@ def test_a_script_is_read_for_what_depends_on_hashes(
     assert needs_own_interpreters(b"", str(file), True) is needs
     assert not needs_own_interpreters(b"", str(file), False)
     assert not needs_own_interpreters(b"", str(tmp_path / "missing.py"), True)
+
+
+def test_a_call_is_read_for_the_builtin_hash_alone() -> None:
+    """A dataclass names `hash` in each field, and in the `__hash__` that it makes."""
+
+    @dataclass(frozen=True)
+    class Frozen:
+        name: str = "weights"
+
+    class Hashing:
+        def seed(self) -> int:
+            return hash(self)
+
+    cases: list[tuple[Callable[..., object], object, bool]] = [
+        (lambda name: hash(name), "", True),
+        (lambda names: [hash(name) for name in names], "", True),
+        (lambda names: [*map(hash, names)], "", True),
+        (hash, "", True),
+        (lambda _: Hashing().seed(), "", True),
+        (lambda code: code.hash, "", False),
+        (lambda _: Frozen().name, "", False),
+        (print, Frozen("hash"), False),
+    ]
+    for function, argument, needs in cases:
+        call = bytes(pack_call(function, (argument,), {})[0])
+        assert needs_own_interpreters(call, "", False) is needs, (function, argument)

@@ -11,8 +11,10 @@ simpler to start each rank as a new interpreter, as torchrun does. But each inte
 torch itself, which takes 2 s of CPU time and 150 MB. Four forked ranks together start in 0.1 s.
 
 So the launcher reads the code. A script gets separate interpreters if its file calls `hash` or
-makes a set. A function of a notebook gets separate interpreters if it names `hash`. The launcher
-does not read modules that a script imports.
+makes a set. A function of a notebook gets separate interpreters if its code, or code that is sent
+with it, names the builtin `hash`: `protocol.ship` leaves a mark in the pickle. An attribute `hash`,
+such as the setting of each field of a dataclass, does not count. The launcher does not read modules
+that a script imports.
 
 The seed depends on the seed of the run and on the rank, so a run can be repeated. PYTHONHASHSEED in
 the user's environment takes precedence: then all ranks share its seed, as under torchrun.
@@ -26,11 +28,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 from ddpkit.protocol.assignment import Assignment
+from ddpkit.protocol.ship import NAMES_HASH
 
 VARIABLE = "PYTHONHASHSEED"
 # functions with results that depend on the hash seed
 HASHED = frozenset({"hash", "set", "frozenset"})
-NAMES_HASH = b"\x8c\x04hash"  # in a pickle, the name `hash` in a function's code
 
 
 def needs_own_interpreters(call: bytes, file: str, is_script: bool) -> bool:
