@@ -54,12 +54,13 @@ class Feature(Enum):
     FSDP1 = "all works but FullyShardedDataParallel under `ddpkit run` without a GPU"
     CHECKS = "all runs work, checks do not"
     COMPILER = "all works, but each run loads torch's compiler, which takes seconds"
+    LISTS = "all works, but an optimizer's step on many DTensors takes seconds of real time"
     WORDS = "all works, but the error of a message to oneself does not name the rank"
 
     @property
     def harmless(self) -> bool:
         """True if the kit has a substitute for the names."""
-        return self in (Feature.COMPILER, Feature.WORDS)
+        return self in (Feature.COMPILER, Feature.LISTS, Feature.WORDS)
 
 
 class Private(NamedTuple):
@@ -882,6 +883,31 @@ def _take_lists() -> bool:
 
 
 _known(Feature.DEVICES, f"torch.optim.optimizer.{TAKE_LISTS}", probe=_take_lists)
+
+
+SHARDING = "torch.distributed.tensor._sharding_prop"
+STRIDED = "_propagate_use_strided_shard_flag"
+
+
+def strided_shards() -> tuple[Any, Any] | None:
+    """Return DTensor's module with the function STRIDED, and the class of strided shards.
+
+    Return None if the module is not loaded, or has no such function.
+    """
+    module = sys.modules.get(SHARDING)
+    kind = getattr(module, "_StridedShard", None)
+    return (module, kind) if kind is not None and hasattr(module, STRIDED) else None
+
+
+def _leaves_plain_shards() -> bool:
+    from torch.distributed.tensor import _op_schema
+
+    schema = _op_schema.OpSchema(_alone, (), {})  # type: ignore[arg-type]
+    found = strided_shards()
+    return found is not None and getattr(found[0], STRIDED)(None, schema) is None
+
+
+_known(Feature.LISTS, f"{SHARDING}.{STRIDED}", probe=_leaves_plain_shards)
 
 
 def batches() -> Any:

@@ -18,6 +18,7 @@ seen     the time that `time` and asyncio show to the user's code
 uncomputed  ranks without values: large operations are counted, and not computed
 shapes   the shapes of an operation's results, found with torch's fake tensors
 shapes_only  copies and files of tensors without values
+sharded_lists  operations on lists of DTensors, in time that grows with the length
 streams  streams and events of a device, in the place of torch's
 timed    finds lines of a program that measure a time without waiting for the device
 busy     busy: a stretch of work with a stated duration

@@ -37,6 +37,7 @@ from ddpkit.rank.emulation.held import DEVICE, HOST, UNDECIDED
 from ddpkit.rank.emulation.memory import Memory
 from ddpkit.rank.emulation.meter import Meter, first_tensor, is_plain, is_traced, rule_of, words
 from ddpkit.rank.emulation.shapes_only import shapes_only
+from ddpkit.rank.emulation.sharded_lists import each_argument_seen_once
 from ddpkit.rank.emulation.uncomputed import Uncomputed, has_a_mask
 from ddpkit.rank.mode import PlainMode
 from ddpkit.rank.record.loose import LooseOperations
@@ -351,6 +352,7 @@ class Counted:
                 torchs = torch.compile
                 blocks.callback(setattr, torch, torchs.__name__, torchs)
                 torch.compile = _eager(torchs, says=recorder.rank == 0)
+                blocks.enter_context(each_argument_seen_once())
                 blocks.enter_context(self.memory.watched())
                 blocks.enter_context(self._optimizers_told())
                 blocks.enter_context(self.here(recorder.loose))
