@@ -97,8 +97,9 @@ def rebuilt_buckets(parameters, ready, bucket_cap_mb: float, first_bucket_mb: fl
 def unused_parameters(output, parameters) -> list:
     """List the `parameters` that the graph of `output` does not reach, in their order.
 
-    Only read the graph: make no gradient, so that the model's backward can still run. The graph
-    may be deeper than Python's limit for nested calls. A tuple is as good as a list.
+    All `parameters` require a gradient. Leave the graph and every .grad as they are, so that the
+    model's backward can still run. The graph may be deeper than Python's limit for nested calls. A
+    tuple is as good as a list.
 
     `output` is the return value of the model: a tensor, or tensors in nested lists, tuples and
     dicts (`tree_leaves` lists all of these tensors). `output` may contain a parameter itself.

@@ -25,13 +25,17 @@ EPOCH = (
     Hint("out of range", lambda s: s.samples.endswith(" out of range"),
          lambda s: f"The numbers are 0 to n - 1, each once. Here: {s.samples}."),
     Hint("put back", lambda s: s.samples.endswith(" twice") and not s.samples.endswith(" 0 twice"),
-         "Some numbers come twice. If you draw each batch separately, the same number may be drawn "
-         "again. Shuffle all numbers once (torch.randperm), then cut."),
+         lambda s: "Some numbers come twice. " + (
+             "The last batch has only the numbers that are left, so it may be shorter."
+             if s.samples.startswith("0 missing") else
+             "If you draw each batch separately, the same number may be drawn again. Shuffle all "
+             "numbers once (torch.randperm), then cut.")),
     Hint("missing", lambda s: s.wrong("samples"),
          lambda s: f"An epoch has each number from 0 to n - 1 once. Here: {s.samples}."),
     Hint("not shuffled", lambda s: s.order == "as they come",
-         "The numbers are not shuffled, or are shuffled only within each batch. Shuffle all of "
-         "them, then cut: digits that are close together in the data may be alike."),
+         "The numbers are not shuffled, or only whole batches are, or only the numbers within "
+         "each batch. Shuffle all numbers, then cut: digits that are close together in the data "
+         "may be alike."),
     Hint("seed ignored", lambda s: s.seed == "ignored",
          "Another seed must give another order: torch.Generator().manual_seed(seed)."),
     Hint("seed not enough", lambda s: s.seed == "not enough",
@@ -150,8 +154,9 @@ PIECES = (
              s.gradients, [g * s.lengths[-1] / sum(s.lengths) for g in s.parts[-1]]),
          "Only the last micro-batch counts. Clear p.grad once, before the first micro-batch."),
     Hint("share", lambda s: s.wrong("gradients"),
-         "Weight each gradient by its share of the images: the micro-batch's len(y), divided by "
-         "the number of all images."),
+         "The gradients are not those of the mean loss over all images. Weight each gradient by "
+         "its share of the images: the micro-batch's len(y), divided by the number of all "
+         "images."),
 )
 # fmt: on
 

@@ -102,10 +102,15 @@ RAISED = (
     Hint("power of two", lambda s: s.op in TREES and no_power_of_two(s) and no_partner(s),
          lambda s: f"{s.n} is not a power of two, so some of the {s.n} ranks have no partner `far` "
          "above them. Test place + far < world_size before you send or receive."),
+    Hint("empty chunk", lambda s: s.stuck and s.op in ("scatter", "gather") and 0 < s.units < s.n,
+         "Some chunks have no elements here. Does your code send and receive a message for each "
+         "chunk, even for an empty one?"),
     Hint("root 0", lambda s: s.root and (s.stuck or s.kind in ("to itself", "None")),
          count_from_root),
     Hint("to itself", lambda s: s.kind == "to itself",
-         "A rank sends no message to itself: copy the rank's own tensor."),
+         lambda s: "A rank sends no message to itself" + (
+             f". A partner has the place p + far or p - far, and the rank (place + {ROOT[s.op]}) % "
+             "world_size." if s.op in TREES else ": copy the rank's own tensor.")),
     Hint("no view", lambda s: s.kind == "no view",
          "A transposed tensor has no view of a different shape, but x.contiguous() has. "
          "x.copy_(...) takes any tensor of the shape of x."),
@@ -123,13 +128,15 @@ WAITING = (
          "Draw an arrow from each rank to the rank for which it waits, and look for a circle."),
 )
 CHUNKS_READ = Hint("chunks changed", lambda s: s["chunks"] == "changed",
-                   "The chunks have changed, but a reduce-scatter or a scatter only reads the "
-                   "chunks. Add up in a new tensor.")
+                   lambda s: "The list or its chunks have changed, but a reduce-scatter or a "
+                   "scatter only reads them."
+                   + " Add up in a new tensor." * (s.op == "reduce_scatter"))
 X_READ = Hint("x changed", lambda s: s["x"] == "changed",
               "x has changed, but x may only be read. Write into the chunks.")
 NOT_COPIED = Hint("not copied back",
                   lambda s: untouched(s) and (s.op in ("reduce", "gather") or
-                                              s.laid == "transposed" or len(untouched(s)) == s.n),
+                                              s.laid == "transposed" or len(untouched(s)) == s.n
+                                              or not s.wrong("bytes")),
                   not_copied)
 NOTHING_CAME = Hint("nothing came", untouched,
                     lambda s: f"Nothing has come to {who(untouched(s))}: {written_by(s.op)} has "
@@ -181,7 +188,12 @@ RING = (
 COLLECTIVES = {
     "broadcast": (
         *RAISED, *WAITING,
-        NOT_COPIED, NOTHING_CAME, ROOT_0,
+        NOT_COPIED, NOTHING_CAME,
+        Hint("other places", lambda s: wrong_ranks(s) and same(*(
+            x[first(s)].flatten().sort().values for x in (s["x"], s.expect["x"]))),
+             lambda s: f"x of rank {first(s)} has the right numbers in wrong places. x.copy_(...) "
+             "takes a tensor of the shape of x, for all strides."),
+        ROOT_0,
         *TRAFFIC,
         Hint("rounds", lambda s: s.wrong("rounds"),
              lambda s: f"You need {s.rounds} rounds, where a binomial tree needs "
@@ -191,6 +203,10 @@ COLLECTIVES = {
     "reduce": (
         *RAISED, *WAITING,
         NOT_COPIED,
+        Hint("sum elsewhere", lambda s: first(s) != s.root
+             and same(s["x"][first(s)], s.expect["x"][s.root]),
+             lambda s: f"Rank {first(s)} has the sum in its x, but only rank dst, here rank "
+             f"{s.root}, gets the sum."),
         Hint("x changed", lambda s: first(s) != s.root,
              lambda s: f"x of rank {first(s)} has changed. Only the x of rank dst may change: add "
              "into a new tensor, total = total + received, or into a clone."),
@@ -231,17 +247,18 @@ COLLECTIVES = {
         *RAISED, ALL_SEND, *WAITING,
         X_READ,
         Hint("own x first", lambda s: len(untouched(s)) == s.n,
-             "All chunks are unchanged. First copy x into chunks[rank], which is the first chunk "
-             "to go around. chunks[rank] = x would only put a new tensor into the list."),
+             "At the end, all chunks are as before the call. First copy x into chunks[rank], which "
+             "is the first chunk to go around, and then receive only into the other chunks. "
+             "chunks[rank] = x would only put a new tensor into the list."),
         OWN_CHUNK,
         Hint("x is a chunk", lambda s: s.laid == "in place" and first(s) in wrong_chunks(s),
              "Here x is one of the chunks, and your answer has overwritten x. Write into "
              "chunks[rank] only after x is there."),
         Hint("nothing in a chunk", lambda s: wrong_chunks(s) == empty_chunks(s),
-             lambda s: f"Nothing has come into chunk {wrong_chunks(s)[0]} of rank {first(s)}. A "
-             f"ring takes n - 1 = {s.n - 1} steps, and each step brings the chunk of a further "
-             "rank into the given tensor. chunks[r] = ... would only put a new tensor into the "
-             "list."),
+             lambda s: f"Chunk {wrong_chunks(s)[0]} of rank {first(s)} has not changed. A ring "
+             f"takes n - 1 = {s.n - 1} steps, and each step brings the chunk of a further rank "
+             "into the given tensor. Is x in chunks[rank] before the first send? chunks[r] = ... "
+             "would only put a new tensor into the list."),
         Hint("wrong chunk", wrong_ranks,
              lambda s: f"On rank {first(s)} chunk {wrong_chunks(s)[0]} "
              f"{holds(s, wrong_chunks(s)[0])}. Which rank's chunk arrives in each step?",

@@ -42,15 +42,16 @@ def _cases(answer: Answer, rng: random.Random, way: Way) -> Iterator[Case]:
         fractions = {"bits": fractions_for(n, rng)} if n == 3 and way.same_bits else {}
         inputs = {name: inputs_for(n, *tensor, rng) for name, tensor in tensors.items()}
         sums = {name: sum(by_rank) for name, by_rank in inputs.items()}
+        traffic = {"settled": way.settled, "whole": way.whole, "in_turn": way.in_turn}
         plans = [simulated(way.name, n, x) for x, *_ in inputs.values()]
         yield Case(
             title(n),
-            observe=partial(summed, answer, inputs, fractions, way.settled, way.whole),
+            observe=partial(summed, answer, inputs, fractions, traffic),
             expect={
                 **sums,
                 "x": "kept",
                 **dict.fromkeys(fractions, "same"),
-                **counts(plans, settled=way.settled, whole=way.whole),
+                **counts(plans, **traffic),
             },
             read=partial(told_of, sums, n),
             hints=SUM,

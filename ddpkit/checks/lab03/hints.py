@@ -14,6 +14,7 @@ from ddpkit.exercises.counts import noun
 from ddpkit.exercises.hint import Hint, Seen
 from ddpkit.exercises.ranks import who
 from ddpkit.rank.group.methods import COLLECTIVES
+from ddpkit.text import count
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -216,7 +217,9 @@ SUM = (
          "No barrier is needed: when recv or wait() returns, the message is already in the "
          "tensor."),
     Hint("collective", collectives, lambda s:
-         f"Use only isend, send and recv: {worker(collectives(s))} would do the work for you."),
+         f"torch's {worker(collectives(s))} would do the work for you. " + (
+             "Call lab 02's reduce and broadcast, without dist."
+             if s.way.name == "tree" else "Use only isend, send and recv.")),
     Hint("x changed", lambda s: s.x == "changed",
          "x has changed. Add into a copy of x, x.clone()."),
     Hint("x returned", lambda s: s.x == "returned",
@@ -224,6 +227,10 @@ SUM = (
     # This hint precedes the hints about sums, because it applies to right and to wrong sums.
     Hint("other peers", lambda s: not s.wrong("bytes") and s.wrong("to"), lambda s:
          f"The messages go {s.to}; in {s.way.a}, the messages go {s.expect['to']}."),
+    Hint("other distances", lambda s: s.wrong("distances")
+         and sorted(s.distances) == s.expect["distances"], lambda s:
+         f"Rank 0 sends over the distances {s.distances} to the right, one after the other; in "
+         f"{s.way.a}, over {s.expect['distances']}."),
     Hint("sender's number", lambda s: type(got(s)) is int and got(s) in range(s.n),
          "You return a number, not the sum. recv writes into the tensor that you pass, and returns "
          "the number of the sender. Do not assign the result of recv."),
@@ -279,7 +286,7 @@ SUM = (
          f"{s.expect['latencies']}.",
          lambda s: s.way.row),
     Hint("at once", lambda s: s.latencies < s.expect["latencies"], lambda s:
-         f"Only {s.latencies} messages follow each other in a row, where {s.way.a} has "
+         f"The longest row of messages has {count(s.latencies, 'message')}, where {s.way.a} has "
          f"{s.expect['latencies']} rounds: too many messages are under way at once. Begin a round "
          "when the previous round is over."),
 )

@@ -51,9 +51,12 @@ def fractions_for(n: int, rng: random.Random) -> list[Tensor]:
 
 
 def summed(
-    answer: Answer, inputs: Inputs, fractions: Inputs, settled: bool, whole: bool
+    answer: Answer, inputs: Inputs, fractions: Inputs, traffic: Mapping[str, bool]
 ) -> Observed:
-    """Observe the answer's sums by rank, the state of x after the call, and the traffic."""
+    """Observe the answer's sums by rank, the state of x after the call, and the traffic.
+
+    `traffic` has the options of `counts`.
+    """
     tensors = {**inputs, **fractions}
     calls = [[(x,) for x in by_rank] for by_rank in tensors.values()]
     did = [told() for told in together(partial(_call, answer), calls)]
@@ -62,7 +65,7 @@ def summed(
     return {
         **dict(zip(tensors, sums, strict=True)),
         "x": next(what for what in ("changed", "returned", "kept") if what in became),
-        **counts(did[: len(inputs)], settled=settled, whole=whole),
+        **counts(did[: len(inputs)], **traffic),
     }
 
 

@@ -110,6 +110,9 @@ def shard(answer: Answer, rng: random.Random) -> Iterator[Case]:
         )
 
 
+OLD_OF_FROZEN = "equal shapes, one frozen after a backward"
+
+
 @exercise("gradients_of", lab="04", points=1)
 def gradients_of(answer: Answer, rng: random.Random) -> Iterator[Case]:
     """Check a list of gradients: zeros for None, shared ones once, no frozen parameters."""
@@ -118,17 +121,19 @@ def gradients_of(answer: Answer, rng: random.Random) -> Iterator[Case]:
         ("one gradient is None", "linear", (1,)),
         ("shared and frozen ones, two dtypes", "mixed", ()),
         ("all are None", "mixed", (0, 1, 2, 3)),
+        (OLD_OF_FROZEN, "alike", (0, 2)),
     ):
         own = grads.drawn_gradients(kind, rng.randrange(10**6), missing)
+        own = grads.with_old(kind, own) if about == OLD_OF_FROZEN else own
         yield Case(
             about,
             partial(grads.listed, answer, grads.module(kind), own),
             {
                 "gradients": grads.due(kind, own),
                 "the very .grad": True,
-                "frozen .grad": "None",
+                "frozen .grad": "as before",
             },
-            read=partial(grads.looked_at_list, kind),
+            read=partial(grads.looked_at_list, kind, own),
             hints=hints.GRADIENTS_OF,
             trivial=about == "a Linear",
         )
@@ -143,7 +148,7 @@ def _average(name: str, answer: Answer, rng: random.Random) -> Iterator[Case]:
     rows: list[tuple[str, int, str, Missing]] = [
         ("4 ranks", 4, "linear", {}),
         ("3 ranks, one None", 3, three, {1: (0,)}),
-        ("2 ranks, mixed", 2, "mixed", {0: (0, 3), 1: (3,)}),
+        ("2 ranks, mixed", 2, "mixed", {0: (2, 3), 1: (0, 3)}),
         ("1 rank, one None", 1, "linear", {0: (1,)}),
     ]
     if name == "average_flat":

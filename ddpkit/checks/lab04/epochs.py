@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from itertools import chain
 from typing import TYPE_CHECKING, TypeAlias
 
+from ddpkit.checks.shared.seeds import touches_global_seed
 from ddpkit.exercises.exercise import Observed
 
 if TYPE_CHECKING:
@@ -23,12 +24,7 @@ LATER = (1, 2, 3, 5, 10)
 
 def epoch(answer: Answer, n: int, batch_size: int, world_size: int, number: int) -> Observed:
     """Observe the sample numbers of all ranks in an epoch, and the order in later epochs."""
-    import torch
-
-    torch.manual_seed(0)
-    before = torch.random.get_rng_state()
-    answer(n, batch_size, number, 0, world_size)
-    touched = not torch.equal(before, torch.random.get_rng_state())
+    touched = touches_global_seed(lambda: answer(n, batch_size, number, 0, world_size))
     numbers_of_epochs = [number, *(number + later for later in LATER if n >= LARGE)]
     split, *others = (_split(answer, n, batch_size, world_size, e) for e in numbers_of_epochs)
     if generators := [each for each in chain(split, *others) if isinstance(each, Iterator)]:
@@ -47,8 +43,8 @@ def epoch(answer: Answer, n: int, batch_size: int, world_size: int, number: int)
         "samples": _samples(taken, n),
     }
     if n >= LARGE:
-        in_order = [taken[at : at + batch_size] for at in range(0, n, batch_size)]
-        seen["order"] = "as they come" if batches == in_order else "shuffled"
+        in_order = all(_is_run(batch, n) for batch in batches)
+        seen["order"] = "as they come" if in_order else "shuffled"
         again = any(_batches(each) == batches for each in others)
         seen["other epochs"] = "the same" if again else "others"
         seen["global seed"] = "used" if touched else "left alone"
@@ -73,6 +69,12 @@ def _type(numbers: object) -> str:
 def _batches(split: Split) -> list[list[int]]:
     by_step = zip(*split, strict=False)
     return [sorted(chain(*(numbers.tolist() for numbers in of_ranks))) for of_ranks in by_step]
+
+
+def _is_run(batch: list[int], n: int) -> bool:
+    """True if a sorted batch has numbers that follow each other; 0 follows n - 1."""
+    following = zip(batch, batch[1:] + batch[:1], strict=True)
+    return sum((b - a) % n != 1 for a, b in following) <= 1
 
 
 def _evenness(split: Split) -> str:

@@ -26,11 +26,12 @@ MOST = {4: 2**18, 8: 2**40}  # element size -> limit below which sums over 4 ran
 
 
 def module(kind: str, fill: float = 0.0) -> Module:
-    """Return a model of the given kind: "linear", "strided" or "mixed".
+    """Return a model of the given kind: "linear", "strided", "alike" or "mixed".
 
-    "linear" is one layer. "strided" is one layer with a transposed weight. "mixed" is a model with
-    two dtypes: it has a frozen layer, a layer that is used twice, and a fourth layer that shares
-    the weight of the first. Every element of every parameter is `fill`.
+    "linear" is one layer. "strided" is one layer with a transposed weight. "alike" has two layers
+    of one shape, and a frozen layer of the same shape in between. "mixed" is a model with two
+    dtypes: it has a frozen layer, a layer that is used twice, and a fourth layer that shares the
+    weight of the first. Every element of every parameter is `fill`.
     """
     import torch
     from torch import nn
@@ -42,7 +43,8 @@ def module(kind: str, fill: float = 0.0) -> Module:
     tied = nn.Linear(3, 2, bias=False)
     tied.weight = linear.weight
     mixed = nn.Sequential(linear, nn.Linear(2, 3).double(), frozen, linear, tied)
-    net = mixed if kind == "mixed" else linear
+    alike = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2).requires_grad_(False), nn.Linear(2, 2))
+    net = {"mixed": mixed, "alike": alike}.get(kind, linear)
     for p in net.parameters():
         p.detach().fill_(fill)
     return net
@@ -114,15 +116,27 @@ def listed(answer: Answer, net: Module, gradients: Gradients) -> Observed:
     return {"gradients": seen, "then": [p.grad for p in net.parameters()]}
 
 
-def looked_at_list(kind: str, seen: Observed) -> Observed:
-    """Compare the returned gradients with the .grad of the parameters."""
+def with_old(kind: str, gradients: Gradients) -> Gradients:
+    """Return the gradients, with ones for frozen parameters, as left by an earlier backward."""
+    import torch
+
+    pairs = zip(module(kind).parameters(), gradients, strict=True)
+    return [g if p.requires_grad else torch.ones_like(p) for p, g in pairs]
+
+
+def looked_at_list(kind: str, gradients: Gradients, seen: Observed) -> Observed:
+    """Compare the returned gradients with the .grad of the parameters.
+
+    `gradients` has the .grad of the parameters before the call.
+    """
     trains = [p.requires_grad for p in module(kind).parameters()]
-    then = list(zip(seen["then"], trains, strict=True))
+    rows = list(zip(seen["then"], gradients, trains, strict=True))
     grown = [None if g is None else g + 1 for g in seen["gradients"]]
+    kept = all(same(then, before) for then, before, train in rows if not train)
     return {
         "gradients": seen["gradients"],
-        "the very .grad": same([g for g, train in then if train], grown),
-        "frozen .grad": "None" if all(g is None for g, train in then if not train) else "made",
+        "the very .grad": same([then for then, _, train in rows if train], grown),
+        "frozen .grad": "as before" if kept else "changed",
     }
 
 

@@ -121,7 +121,8 @@ GRADIENTS_OF = (
     Hint("no tensor", lambda s: s.kind == "None",
          "If p.grad is None, there is no tensor yet. Put zeros into p.grad first."),
     Hint("frozen", lambda s: s.wrong("frozen .grad"),
-         "A frozen parameter (requires_grad is False) has no gradient, and needs no gradient."),
+         "The .grad of a frozen parameter (requires_grad is False) has changed. Leave frozen "
+         "parameters out, even one with an old .grad."),
     Hint("None", lambda s: any(g is None for g in s.gradients),
          "The list still has a None. Replace None by zeros with the shape and dtype of the "
          "parameter."),
@@ -167,6 +168,15 @@ def everywhere(s: Seen, divisor: int) -> list[Gradients]:
 def pairs(s: Seen) -> list[tuple[Tensor | None, Tensor | None]]:
     """Return pairs of a returned gradient and its right value, for all gradients of all ranks."""
     return list(zip(chain(*s.means), chain(*s.expect["means"]), strict=True))
+
+
+def partly_own(s: Seen) -> bool:
+    """True if each gradient of each rank is the mean, or else still the rank's own gradient."""
+    rows = zip(chain(*s.means), chain(*s.own), chain(*s.expect["means"]), strict=True)
+    return all(
+        near([[g]], [[mean]]) or near([[g]], [[0 * mean if own is None else own]])
+        for g, own, mean in rows
+    )
 
 
 def ordered(by_rank: list[Gradients]) -> list[Gradients]:
@@ -225,7 +235,7 @@ AVERAGE = (
     Hint("dtypes", lambda s: s.kind in ("dtypes", "not its gradient"),
          "A gradient has its parameter's dtype. Make one vector for each dtype."),
     Hint("sum", lambda s: s.n > 1 and near(s.means, everywhere(s, 1)),
-         "The result is the sum. Divide by the number of ranks."),
+         "The result is the sum: no division by the number of ranks has reached p.grad."),
     Hint("divided twice", lambda s: s.n > 1 and near(s.means, everywhere(s, s.n**2)),
          "The result is divided by the number of ranks twice."),
     Hint("parameters", lambda s: s.wrong("parameters"),
@@ -261,6 +271,12 @@ AVERAGE = (
     Hint("still None", lambda s: any(g is None and mean is not None for g, mean in pairs(s)),
          "A gradient that was None is still None. It counts as zeros, and afterwards it is the "
          "mean."),
+    Hint("shape", lambda s: any(g is not None is not mean and g.shape != mean.shape
+                                for g, mean in pairs(s)),
+         "A gradient has changed its shape. Copy the mean back in the shape of the gradient."),
+    Hint("some own", lambda s: partly_own(s),
+         "Some gradients are the mean, and some are still a rank's own. Every rank needs the mean "
+         "of every gradient."),
     Hint("ranks differ", lambda s: not near(s.means, s.means[:1] * s.n),
          "The ranks differ. All ranks have to add up, and all ranks have to divide."),
     Hint("wrong places", lambda s: near(ordered(s.means), ordered(s.expect["means"])),
@@ -303,7 +319,8 @@ LOSSES: tuple[tuple[str, Loss, str], ...] = (  # common mistakes
     ("too small", lambda losses: whole(losses) / losses.n,
      "The step is too small by the number of ranks: averaging already divides by this number."),
     ("too large", lambda losses: whole(losses) * losses.n,
-     "The step is too large by the number of ranks: the gradients are added up, not averaged."),
+     "The step is too large by the number of ranks. Are the gradients averaged, and not added up? "
+     "And is lr the given lr?"),
     ("apart", lambda losses: losses.sums[losses.rank] * losses.n / sum(losses.images),
      "Each rank trains a different model. Average the gradients before the step."),
 )

@@ -26,7 +26,7 @@ from ddpkit.checks.lab05.flat import (
 )
 from ddpkit.checks.lab05.hints import BUCKETED, CAP, FLAT, PIECES, VIEWS
 from ddpkit.checks.lab05.rules import ORDERS, Kind, by_torchs_rule, that_tell
-from ddpkit.checks.lab05.views import drawn_layout, looked_at, play, right_story
+from ddpkit.checks.lab05.views import drawn_layout, looked_at, places, play, right_story
 from ddpkit.exercises.exercise import Case, Observed, exercise
 
 if TYPE_CHECKING:
@@ -175,6 +175,13 @@ def gradient_buckets(answer: Answer, rng: random.Random) -> Iterator[Case]:
             hints=VIEWS,
             given={"held": [held] * 3},
         )
+    devices = rng.sample(["cpu", "meta"], 2)
+    yield Case(
+        "two devices",
+        observe=partial(places, answer, devices),
+        expect={"devices": devices},
+        hints=VIEWS,
+    )
 
 
 # best_cap

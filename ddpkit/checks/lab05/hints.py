@@ -71,7 +71,7 @@ PIECES = (
          lambda s: f"{len(s.expect['pieces'])} tensors need {len(s.expect['pieces'])} pieces, not "
                    f"{len(s.pieces)}."),
     Hint("shape", lambda s: [p.shape for p in s.pieces] != [w.shape for w in s.expect["pieces"]],
-         "Each piece has the shape of its tensor: view(tensor.shape)."),
+         "Each piece has the shape of its tensor, in the order of `tensors`: view(tensor.shape)."),
     Hint("copies", lambda s: s.wrong("memory"),
          "A change of flat does not change the pieces, so the pieces are not views of flat. Slice, "
          "then view."),
@@ -183,6 +183,9 @@ VIEWS = (
          != [(f.shape, f.dtype) for f in flats(s.expect["values"])],
          "flat[i] is a 1-D tensor with the dtype of bucket i's parameters, and with room for all "
          "their elements."),
+    Hint("device", lambda s: s.wrong("devices"),
+         "flat[i] lies on the device of bucket i's parameters, like their gradients: "
+         "device=p.device, or torch.zeros_like(p)."),
     Hint("other buckets", lambda s: s.wrong("other buckets") and not s.wrong("values", "memory"),
          "collect(i) has changed a bucket other than bucket i, before the gradients there are "
          "ready. Collect only bucket i."),

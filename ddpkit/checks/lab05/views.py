@@ -131,6 +131,14 @@ def play(answer: Answer, layout: Layout, steps: Sequence[Step]) -> Observed:
     return story.seen()
 
 
+def places(answer: Answer, devices: Sequence[str]) -> Observed:
+    """Observe the devices of the flat tensors, with a bucket on each of `devices`."""
+    import torch
+
+    buckets = [[torch.nn.Parameter(torch.ones(2, 3, device=device))] for device in devices]
+    return {"devices": [str(flat.device) for flat in answer(buckets).flat]}
+
+
 def right_story(layout: Layout, factors: Sequence[int], none: Sequence[int]) -> Observed:
     """Return the right observations: the gradient of parameter i is `factors[i]` · (1, 2, 3, ...).
 

@@ -97,7 +97,9 @@ def reducer_cases(answer: Answer, rng: random.Random) -> Iterator[Case]:
 
 # rebuilt_buckets
 
-MOST_OF_AN_ORDER = 4096  # bytes; a rank may pass at most so many to torch.distributed
+MANY = 2101  # parameters; float16 holds 2,100, so that a rounded place is still a place
+MOST_OF_AN_ORDER = 16  # bytes for a place; a rank may pass at most so many to torch.distributed
+MOST_BESIDES = 4096  # more bytes that a rank may pass
 
 
 @exercise("rebuilt_buckets", lab="06", points=2)
@@ -107,14 +109,15 @@ def rebuilt_buckets(answer: Answer, rng: random.Random) -> Iterator[Case]:
 
     for about, n, size, cap, first in (
         ("2 ranks that saw the same", 2, 4, 2 * KB, None),
-        # 300 parameters, because a byte cannot hold all their places
-        ("3 ranks that saw different orders", 3, 300, KB, None),
+        # a byte cannot hold all places of so many parameters, and float16 cannot either
+        ("3 ranks that saw different orders", 3, MANY, KB, None),
         ("4 ranks, 8 parameters", 4, 8, 4 * KB, None),
         ("2 ranks, a small first bucket", 2, 8, 4 * KB, KB),
     ):
         alike = about.endswith("the same")
         ready = [rng.sample(range(size), size)] * n if alike else _orders(rng, n, size, cap)
         caps = cap / 2**20, first and first / 2**20
+        most = MOST_OF_AN_ORDER * size + MOST_BESIDES
         yield Case(
             about,
             asked(
@@ -127,8 +130,8 @@ def rebuilt_buckets(answer: Answer, rng: random.Random) -> Iterator[Case]:
             {
                 "buckets": [_assigned(ready[0], cap, first or cap)] * n,
                 "handed in": [
-                    Between(0 if alike else size, MOST_OF_AN_ORDER),
-                    *[Between(0, MOST_OF_AN_ORDER)] * (n - 1),  # only rank 0's order is used
+                    Between(0 if alike else size, most),
+                    *[Between(0, most)] * (n - 1),  # only rank 0's order is used
                 ],
             },
             hints=REBUILT,
@@ -151,14 +154,16 @@ def _orders(rng: random.Random, n: int, size: int, cap: int) -> list[list[int]]:
 
 
 def _assigned(order: list[int], cap: int, first: int) -> list[list[int]]:
-    """Return the buckets of parameters in this order; parameter i has i + 1 times 512 bytes.
+    """Return the buckets of parameters in this order; `nbytes_of` gives their bytes.
 
     A bucket closes when its bytes reach the cap; the first bucket has its own cap.
     """
+    from ddpkit.checks.lab06.on_ranks import nbytes_of
+
     buckets: list[list[int]] = [[]]
     for i in order:
         buckets[-1].append(i)
-        if sum(512 * (each + 1) for each in buckets[-1]) >= (first if len(buckets) == 1 else cap):
+        if sum(map(nbytes_of, buckets[-1])) >= (first if len(buckets) == 1 else cap):
             buckets.append([])
     return [bucket for bucket in buckets if bucket]
 

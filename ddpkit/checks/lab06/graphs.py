@@ -32,16 +32,16 @@ def unused(answer: Answer, build: Build, order: Sequence[int]) -> Observed:
     If the answer has run a backward, return a text about this mistake instead. `build` gets the
     parameters in the order `order`.
     """
-    parameters = [torch.nn.Parameter(torch.ones(2)) for _ in order]
+    parameters = [torch.nn.Parameter(torch.ones(2 - i % 2)) for i in range(len(order))]
     output = build([parameters[i] for i in order])
     number = {id(p): i for i, p in enumerate(parameters)}
+    tensors = [leaf for leaf in tree_leaves(output) if isinstance(leaf, torch.Tensor)]
     gave = answer(output, parameters)
     if not isinstance(gave, list | tuple):
         raise TypeError(f"unused_parameters gave a {type(gave).__name__}, not a list")
     found = [number.get(id(p), "no parameter") for p in gave]
     if any(p.grad is not None for p in parameters):
         return {"unused": "gradients were made"}
-    tensors = [leaf for leaf in tree_leaves(output) if isinstance(leaf, torch.Tensor)]
     try:  # the model's own backward, which needs the graph after the answer
         torch.autograd.backward([each.sum() for each in tensors if each.requires_grad])
     except RuntimeError:

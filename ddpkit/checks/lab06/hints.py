@@ -37,6 +37,18 @@ def orders(s: Seen) -> list[list[int | str]]:
     return [[i for bucket in buckets for i in bucket] for buckets in s.buckets]
 
 
+def inverse(ready: list[int]) -> list[list[int]]:
+    """Return the order, forward and back, of an answer that takes ready[i] for a place in time."""
+    by_place = sorted(range(len(ready)), key=ready.__getitem__)
+    return [by_place, by_place[::-1]]
+
+
+def in_float16(places: list[int]) -> list[int]:
+    import torch
+
+    return torch.tensor(places).half().long().tolist()
+
+
 def near(got: object, wanted: Tensor) -> bool:
     """True if the gradients are close to `wanted`."""
     return same(got, Close(wanted))
@@ -138,6 +150,10 @@ REDUCER = (
     Hint("started twice", lambda s: Counter(starts(s.events)) > Counter(starts(s.expect["events"]))
          and set(starts(s.events)) == set(starts(s.expect["events"])),
          "A bucket was started twice."),
+    Hint("another bucket", lambda s: sorted(starts(s.events)) != sorted(starts(s.expect["events"]))
+         and len(starts(s.events)) == len(starts(s.expect["events"])),
+         lambda s: f"Each bucket starts once, but the starts are {' '.join(starts(s.events))}. The "
+         "argument of start for bucket i is grad_bucket(self.buckets, i)."),
     Hint("never starts", lambda s: len(starts(s.events)) < len(starts(s.expect["events"])),
          "A bucket never starts. One ready gradient may complete a bucket while later buckets are "
          "complete already: continue as long as the next bucket can start."),
@@ -187,8 +203,12 @@ REBUILT = (
     Hint("other caps", lambda s: orders(s)[0] == s.ready[0]
          and s.buckets[0] != s.expect["buckets"][0],
          "The order is right, but the cut is not. Pass both caps on to assign_buckets."),
-    Hint("places by number", say="Take rank 0's `ready`: ready[0] is the place of the parameter "
-         "with the first gradient."),
+    Hint("places by number", lambda s: orders(s)[0] in inverse(s.ready[0]),
+         "Take rank 0's `ready`: ready[0] is the place of the parameter with the first gradient."),
+    Hint("rounded", lambda s: orders(s)[0] == in_float16(s.ready[0]),
+         "The order has lost digits on its way: float16 cannot hold 2,049."),
+    Hint("another order", say="The buckets do not follow rank 0's `ready`. Compare the order of "
+         "the buckets, and the order of the parameters within each bucket."),
 )
 UNUSED = (
     Hint("each path", lambda s: s.raised == "RunTimeout",

@@ -54,11 +54,16 @@ def started(average: Answer, flat: Any) -> Any:
     return flat
 
 
+def nbytes_of(place: int) -> int:
+    """Return the bytes of the parameter at this place among the parameters of `rebuilt`."""
+    return 512 * (place % 8 + 1)
+
+
 def rebuilt(
     rebuilt_buckets: Answer, order: list[int], *caps_mb: float | None
 ) -> list[list[int | str]]:
-    """Return the parameters of each rebuilt bucket; parameter i has i + 1 times 512 bytes."""
-    parameters = [nn.Parameter(torch.zeros(128 * (i + 1))) for i in range(len(order))]
+    """Return the parameters of each rebuilt bucket."""
+    parameters = [nn.Parameter(torch.zeros(nbytes_of(i) // 4)) for i in range(len(order))]
     number = {id(p): i for i, p in enumerate(parameters)}
     buckets = rebuilt_buckets(parameters, order, *caps_mb)
     return [[number.get(id(p), "no parameter") for p in bucket] for bucket in buckets]

@@ -16,6 +16,14 @@ edits(
      {SHUFFLE: "torch.arange(n)", "list(order.split(batch_size))":
       "[each[torch.randperm(len(each), generator=generator)] for each in order.split(batch_size)]"},
      "not shuffled"),
+    ("minibatches", "whole_batches_move",
+     {SHUFFLE: "torch.arange(n)", "list(order.split(batch_size))":
+      "[order.split(batch_size)[i] for i in torch.randperm(-(-n // batch_size), "
+      "generator=generator)]"}, "not shuffled"),
+    ("minibatches", "fills_the_last", "    return list(order",
+     "    order = torch.cat([order, order[: -n % batch_size]])\n    return list(order", "put back"),
+    ("minibatches", "seeds_everybody_back", "    return list(order",
+     "    torch.manual_seed(0)\n    return list(order", "global seed"),
     ("minibatches", "from_1_to_n", SHUFFLE, f"{SHUFFLE} + 1", "out of range"),
     ("minibatches", "from_1_to_n_less_1", SHUFFLE, "torch.randperm(n - 1, generator=generator) + 1",
      "missing"),

@@ -224,6 +224,20 @@ edits(
     of=parent_then_children,
 )
 edits(
+    ("broadcast", "into_another_tensor", "x.copy_(message)", "x.data = message.clone()",
+     "not copied back"),
+    ("broadcast", "columns_for_rows", "x.copy_(message)",
+     "x.t().copy_(message.view(x.t().shape)) if x.dim() == 2 else x.copy_(message)",
+     "other places"),
+    ("broadcast", "places_backwards", "(rank - src) %", "(src - rank) %", "to itself"),
+    ("reduce", "always_to_rank_0",
+     {"(rank - dst) % world_size, 1": "rank, 1", "rank == dst": "rank == 0"}, "sum elsewhere"),
+    ("all_gather", "own_chunk_too_late",
+     {"    chunks[rank].copy_(x)\n": "",
+      "        sending.wait()": "        sending.wait()\n    chunks[rank].copy_(x)"},
+     "nothing in a chunk"),
+)
+edits(
     ("all_gather", "others_into_the_list",
      "chunks[source % n].copy_(got)", "chunks[source % n] = got", "nothing in a chunk"),
     of=passing_a_buffer,
@@ -386,3 +400,28 @@ def all_rounds_at_once():
     works += [dist.irecv(torch.zeros(1), (rank - far) % n) for far in hops]
     for work in works:
         work.wait()
+
+
+@wrong("scatter", "chunks changed")
+def empties_the_list(x, chunks, src):
+    if dist.get_rank() != src:
+        dist.recv(x, src)
+        return
+    for rank in range(dist.get_world_size()):
+        chunk = chunks.pop(0)
+        if rank == src:
+            x.copy_(chunk)
+        else:
+            dist.send(chunk.contiguous(), rank)
+
+
+@wrong("scatter", "empty chunk")
+def leaves_out_empty_chunks(x, chunks, src):
+    if dist.get_rank() != src:
+        dist.recv(x, src)
+        return
+    for rank, chunk in enumerate(chunks):
+        if rank == src:
+            x.copy_(chunk)
+        elif chunk.numel():
+            dist.send(chunk.contiguous(), rank)

@@ -121,6 +121,14 @@ edits(
     of=other_master_worker,
 )
 edits(
+    ("round_robin", "the_farthest_first", "range(1, world_size)", "range(world_size - 1, 0, -1)",
+     "other distances"),
+    ("round_robin", "to_the_left",
+     {"(rank + far)": "(rank - far)", "dist.recv(received, (rank - far)":
+      "dist.recv(received, (rank + far)"}, "other distances"),
+    ("tree", "torchs_own", {"reduce(total, 0)": "dist.reduce(total, 0)"}, "collective"),
+)
+edits(
     ("ring", "whole_tensors_twice_around", "return total",
      "for _ in range(n - 1):\n"
      "        exchange(total.clone(), (rank + 1) % n, total, (rank - 1) % n)\n"

@@ -117,6 +117,13 @@ edits(
      "return [p.grad for p in parameters]", "yield from [p.grad for p in parameters]", "no list"),
     ("gradients_of", "backwards", "[p.grad for p in parameters]",
      "[p.grad for p in reversed(parameters)]", "order"),
+    ("gradients_of", "frozen_with_an_old_one", "if p.requires_grad]",
+     "if p.requires_grad or p.grad is not None]", "too many"),
+    ("gradients_of", "equal_ones_once", "    return [p.grad for p in parameters]",
+     "    found = []\n    for p in parameters:\n"
+     "        if not any(torch.equal(p.grad, g) for g in found):\n"
+     "            found.append(p.grad)\n"
+     "    return found", "too few"),
     ("gradients_of", "float32", "torch.zeros_like(p)", "torch.zeros(p.shape)", "dtype"),
 )
 edits(
@@ -300,3 +307,36 @@ def _send_nothing(module, src):
 @wrong("train", "empty part")
 def waits_for_a_whole_batch(model, batches, lr, momentum=0.0):
     answers.get("train")(model, (part for part in batches if len(part[1])), lr, momentum)
+
+
+edits(
+    (
+        "shard",
+        "from_another_place_each_epoch",
+        "minibatches(n, batch_size, seed=epoch)",
+        "torch.arange(n).roll(epoch).split(batch_size)",
+        "in order",
+    ),
+    (
+        "average_flat",
+        "one_dtype_of_two",
+        "        members = [",
+        "        if dtype != torch.float32:\n            continue\n        members = [",
+        "some own",
+    ),
+    (
+        "average_flat",
+        "loses_the_shapes",
+        "g.copy_(mean.view_as(g))",
+        "g.set_(mean.clone())",
+        "shape",
+    ),
+    (
+        "average_flat",
+        "largest_first",
+        "dict.fromkeys(g.dtype for g in gradients):",
+        "sorted({g.dtype for g in gradients}, key=lambda d: -max(float(g.abs().max()) for g in "
+        "gradients if g.dtype == d)):",
+        "other dtypes",
+    ),
+)

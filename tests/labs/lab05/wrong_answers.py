@@ -51,6 +51,7 @@ edits(
      "and tensor.numel() else part.view(tensor.shape)", "other elements"),
     ("unflatten", "flat_is_overwritten", "    parts =", "    flat.zero_()\n    parts =",
      "other elements"),
+    ("unflatten", "last_first", "zip(parts, tensors)]", "zip(parts, tensors)][::-1]", "shape"),
     ("unflatten", "without_the_last", "zip(parts, tensors)", "zip(parts, tensors[:-1])", "number"),
     ("unflatten", "one_at_a_time",
      "[part.view(tensor.shape) for part, tensor in zip(parts, tensors)]",
@@ -114,6 +115,8 @@ edits(
      {"        for p, view in zip(self.parameters[i], self.views[i]):\n":
       "        for p, view in zip(sum(self.parameters, []), sum(self.views, [])):\n"},
      "other buckets"),
+    ("GradientBuckets", "on_the_cpu", "torch.zeros_like(p)",
+     "torch.zeros(p.shape, dtype=p.dtype)", "device"),
     ("GradientBuckets", "float32", "torch.zeros_like(p)", "torch.zeros(p.shape)", "flat tensor"),
     ("GradientBuckets", "views_are_copies",
      "unflatten(flat, b) for", "[v.clone() for v in unflatten(flat, b)] for", "no views"),

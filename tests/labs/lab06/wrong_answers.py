@@ -109,6 +109,8 @@ edits(
 )
 
 edits(
+    ("Reducer", "always_bucket_0", "grad_bucket(self.buckets, i)", "grad_bucket(self.buckets, 0)",
+     "another bucket"),
     ("Reducer", "hands_out_the_tensor", "grad_bucket(self.buckets, i)", "self.buckets.flat[i]",
      "no bucket"),
     ("Reducer", "collects_in_wait",
@@ -128,7 +130,15 @@ edits(
      "no agreement"),
     ("rebuilt_buckets", "in_a_byte",
      "torch.tensor(ready, device=parameters[0].device)",
-     "torch.tensor(ready).to(torch.uint8)", "places by number"),
+     "torch.tensor(ready).to(torch.uint8)", "another order"),
+    ("rebuilt_buckets", "in_float16", {"parameters[0].device)": "parameters[0].device).half()",
+     "order.tolist()": "order.long().tolist()"}, "rounded"),
+    ("rebuilt_buckets", "sorted_in_each_bucket",
+     "return assign_buckets(forward_order, bucket_cap_mb, first_bucket_mb)",
+     "return [sorted(b, key=torch.Tensor.numel) for b in assign_buckets(forward_order, "
+     "bucket_cap_mb, first_bucket_mb)]", "another order"),
+    ("rebuilt_buckets", "places_in_time", "order.tolist()", "order.argsort().tolist()",
+     "places by number"),
     ("rebuilt_buckets", "last_rank", "src=0", "src=dist.get_world_size() - 1", "another rank's"),
     ("rebuilt_buckets", "rank_1", "src=0", "src=1", "another rank's"),
     ("rebuilt_buckets", "numbers", "return assign_buckets(forward_order, bucket_cap_mb,",
@@ -149,6 +159,9 @@ edits(
      {"    while nodes:\n        node = nodes.pop()\n": "    def visit(node):\n",
       BEFORE: "            for before, _ in node.next_functions:\n                visit(before)\n"
               "    for node in nodes:\n        visit(node)\n"}, "recursion"),
+    ("unused_parameters", "by_size", "return [p for p in parameters if id(p) not in reached]",
+     "return sorted((p for p in parameters if id(p) not in reached), key=torch.Tensor.numel)",
+     "in another order"),
     ("unused_parameters", "walks_each_path", " and node not in seen", "", "each path"),
     ("unused_parameters", "used", "not in reached]", "in reached]", "the used ones"),
     ("unused_parameters", "first_tensor", "in tensors]\n    while", "in tensors[:1]]\n    while",
