@@ -19,6 +19,8 @@ from ddpkit.rank.callers import below_the_user, compiles, module_of
 from ddpkit.source import is_user_file
 from ddpkit.torch_private import POP_MODE, guards_of_keys, modules_of_modes, push_mode
 
+PRINTS = "torch._tensor_str"
+
 
 class ModesOff(RuntimeError):
     """Raised if code hides operations from the dispatch modes that count operations."""
@@ -61,9 +63,15 @@ def _is_kits(module: str) -> bool:
 
 
 def _for_the_user(frame: FrameType | None) -> bool:
-    """True if a call comes from the user's code, and not from ddpkit or torch's compiler."""
+    """True if a call comes from the user's code, and not from ddpkit or from torch's own work.
+
+    torch removes all modes while it compiles, and while it prints a tensor.
+    """
     below = list(below_the_user(frame))
-    return not any(compiles(each) or _is_kits(module_of(each)) for each in below)
+    modules = list(map(module_of, below))
+    return (
+        PRINTS not in modules and not any(map(_is_kits, modules)) and not any(map(compiles, below))
+    )
 
 
 def _hiding(guard: type, init: Callable[..., None]) -> Callable[..., None]:

@@ -86,3 +86,11 @@ def test_a_mode_stays_on_and_torch_is_as_before():
         assert torch._C._get_dispatch_stack_at(0) is mode
     assert torch._C._pop_torch_dispatch_stack is before[0]
     assert torch._C._DisableTorchDispatch.__init__ is before[1]
+
+
+def test_a_tensor_can_be_printed():
+    x = torch.ones(2)
+    with Kits() as mode:
+        with modes_stay_on():
+            assert str(x) == "tensor([1., 1.])"
+        assert torch._C._get_dispatch_stack_at(0) is mode
