@@ -229,7 +229,6 @@ edits(
     ("broadcast", "columns_for_rows", "x.copy_(message)",
      "x.t().copy_(message.view(x.t().shape)) if x.dim() == 2 else x.copy_(message)",
      "other places"),
-    ("broadcast", "places_backwards", "(rank - src) %", "(src - rank) %", "to itself"),
     ("reduce", "always_to_rank_0",
      {"(rank - dst) % world_size, 1": "rank, 1", "rank == dst": "rank == 0"}, "sum elsewhere"),
     ("all_gather", "own_chunk_too_late",
