@@ -126,7 +126,8 @@ edits(
     ("round_robin", "to_the_left",
      {"(rank + far)": "(rank - far)", "dist.recv(received, (rank - far)":
       "dist.recv(received, (rank + far)"}, "other distances"),
-    ("tree", "torchs_own", "    reduce(total, dst=0)", "    dist.reduce(total, dst=0)", "collective"),
+    ("tree", "torchs_own", "    reduce(total, dst=0)", "    dist.reduce(total, dst=0)",
+     "collective"),
 )
 edits(
     ("ring", "whole_tensors_twice_around", "return total",
