@@ -59,6 +59,10 @@ class EmulatedNetwork(Protocol):
     def happened(self) -> int:
         """The number of events that have happened in the network."""
 
+    @property
+    def has_more(self) -> bool:
+        """True if the network has an event to come, such as the end of a message under way."""
+
 
 class Monitor:
     """Reads the black boxes of all ranks of one run; `look` returns an error that it finds."""
@@ -277,6 +281,8 @@ class Monitor:
         stand = flows and self._network is not None and self._network.stands
         if flows and not stand and still < patience:
             return None
+        if flows and self._network is not None and self._network.has_more:
+            return None  # the network waits for a core, and the ranks wait for the network
         cause = "streams" if stand else causes.deadlock_cause(calls, needs, returned)
         made = self._made(calls, needs, returned) if cause == "returned" else {}
         apart = self._apart(next(iter(calls.values())))

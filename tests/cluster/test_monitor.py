@@ -374,7 +374,7 @@ def test_what_a_rank_is_doing_is_what_its_newest_status_says_of_the_line_it_is_i
 class Busy:
     """An emulated network that handles an event between any two looks, until it stops."""
 
-    stands, stopped, events = False, False, 0
+    stands, has_more, stopped, events = False, False, False, 0
 
     @property
     def happened(self):
@@ -393,3 +393,16 @@ def test_ranks_that_wait_for_a_network_at_work_are_in_no_deadlock():
     network.stopped = True
     assert world.passes(VERY_PATIENT + 5) is None
     assert isinstance(world.passes(EMULATED), Deadlock)
+
+
+def test_ranks_with_a_message_under_way_are_in_no_deadlock():
+    """The network waits for a rank that seems to compute, as on busy cores."""
+    world = World(2)
+    network = Busy()
+    network.stopped = network.has_more = True
+    world.monitor = Monitor(world.ranks, network)
+    for rank in (0, 1):
+        world.post(rank, "all_gather")
+    assert world.passes(3 * EMULATED) is None
+    network.has_more = False
+    assert isinstance(world.passes(1), Deadlock)

@@ -19,7 +19,15 @@ from torch import nn
 from benchmarks._on_ranks import asynchronous_server
 from ddpkit import Cluster, busy
 from ddpkit.cluster.local import timekeeper
-from ddpkit.cluster.local.watched import Rest, ThreadState, Watched, is_ready, served_ns
+from ddpkit.cluster.local.watched import (
+    Rest,
+    ThreadState,
+    Watched,
+    is_ready,
+    served_ns,
+    threads,
+    turns,
+)
 from ddpkit.protocol.emulation import ClockPage
 from ddpkit.rank.group import emulated, operation
 from ddpkit.simulate import cost
@@ -28,6 +36,7 @@ pytestmark = pytest.mark.processes
 
 LINK = "1 GB/s, 10 us"
 SLOW = 0.3  # real seconds in which a rank gets no core
+SECOND = 1_000_000_000  # in ns
 
 
 def slow_to_gloo(rank: int) -> None:
@@ -202,6 +211,7 @@ def test_an_agent_that_is_always_ready_hides_no_standstill(tmp_path, monkeypatch
         "ddpkit.cluster.local.watched.threads",
         lambda pid: {1: ThreadState(False, 5), 2: ThreadState(True, 5 * next(ticks))},
     )
+    monkeypatch.setattr(Watched, "used_ns", lambda self: SECOND)
     watched = Watched(page, os.getpid(), math.inf)
     looks = [time.monotonic() + 10 + second for second in range(9)]
     watched.stands_still(looks[0] - 1.5, unmet=False)
@@ -210,6 +220,51 @@ def test_an_agent_that_is_always_ready_hides_no_standstill(tmp_path, monkeypatch
     assert found == [watched.process_stands_still(now) for now in looks]
     assert found == [agent_is_known and now > looks[0] + 3.5 for now in looks]
     watched.close()
+
+
+@pytest.mark.parametrize(
+    ("had", "used_ns", "over"),
+    [(100, 1_000_000, True), (0, 0, False), (100, 900_000_000, False)],
+    ids=["looks for bytes", "gets no core", "carries bytes"],
+)
+def test_a_loop_of_gloos_hides_no_standstill_unless_it_carries(
+    tmp_path, monkeypatch, had, used_ns, over
+):
+    """A loop waits for a core at nearly every look, as on busy cores."""
+    page = ClockPage.create(tmp_path / "page")
+    page.go(0, 0)
+    looks, seconds = [time.monotonic() + 10 + second for second in range(9)], 0
+    found = {1: ThreadState(False, 5), 2: ThreadState(True, 5, looks_for_bytes=True)}
+    monkeypatch.setattr("ddpkit.cluster.local.watched.threads", lambda pid: found)
+    monkeypatch.setattr(
+        "ddpkit.cluster.local.watched.turns",
+        lambda pid, thread: (seconds * used_ns, 7 + seconds * had),
+    )
+    monkeypatch.setattr(Watched, "used_ns", lambda self: SECOND)
+    watched = Watched(page, os.getpid(), math.inf)
+    watched.stands_still(looks[0] - 1.5, unmet=False)
+    watched.process_stands_still(looks[0] - 1.5)
+    stood = []
+    for now in looks:
+        seconds += 1
+        stood.append(watched.stands_still(now, unmet=False))
+        assert stood[-1] == watched.process_stands_still(now)
+    assert stood == [False] * 4 + [over] * 5
+    watched.close()
+
+
+def loops_of_gloo() -> list[tuple[int, int]]:
+    """Return the CPU time and the turns of gloo's loops, for each loop of the rank."""
+    dist.barrier()
+    threading.Event().wait(0.1)
+    mine = threads(os.getpid())
+    return [turns(os.getpid(), each) for each, state in mine.items() if state.looks_for_bytes]
+
+
+def test_gloos_loops_are_found_by_their_name():
+    for loops in Cluster(2).run(loops_of_gloo).results:
+        assert loops
+        assert all(used_ns > 0 and had > 0 for used_ns, had in loops)
 
 
 def first_come() -> list[tuple[int, int]]:

@@ -109,6 +109,7 @@ class Timekeeper(threading.Thread):
         self._posted: dict[Hashable, list[int]] = defaultdict(lambda: [0, 0])
         self.happened = 0  # number of past events
         self._stands = False  # True if all actors wait, and the network has no event
+        self.has_more = False  # True if the network has an event to come
         self._begun = False  # True if an actor has begun since the last look at the clocks
         self._actors = Actors(len(pages))
         self._served = 0  # number of served ranks
@@ -172,7 +173,8 @@ class Timekeeper(threading.Thread):
                 heard = True
             self._actors.have_reached(seen)
             moved = self._go_on()
-            self._stands = self._actors.all_ask and self._network.next_ns == math.inf
+            self.has_more = self._network.next_ns < math.inf
+            self._stands = self._actors.all_ask and not self.has_more
             now = time.monotonic()
             if heard or moved:
                 idle_since, wait = now, SHORT
