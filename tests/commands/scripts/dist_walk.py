@@ -1,7 +1,8 @@
 """Call each public function of torch.distributed on two ranks; print the errors by name as JSON.
 
 A public function without an entry in `CALLS` is an error too. `dist_walk.py plain` makes the same
-calls on gloo and the CPU, for torchrun. Further arguments choose calls by name.
+calls on gloo and the CPU, for torchrun. Further arguments are beginnings of names: the script
+makes only these calls, or, after the argument `except`, all other calls.
 """
 
 import copy
@@ -760,12 +761,12 @@ def joined_run() -> None:
 
 if __name__ == "__main__":
     joined_run()
-    only = tuple(each for each in sys.argv[1:] if each != "plain") or ("",)
-    errors = (
-        {} if any(only) else dict.fromkeys(missing(), "dist_walk.py does not call this function")
-    )
+    chosen = tuple(each for each in sys.argv[1:] if each not in ("plain", "except"))
+    all_but = "except" in sys.argv or not chosen
+    lacking = missing() if all_but else ()
+    errors = dict.fromkeys(lacking, "dist_walk.py does not call this function")
     for name, call in CALLS.items():
-        if not name.startswith(only):
+        if name.startswith(chosen) == all_but:
             continue
         try:
             call()
