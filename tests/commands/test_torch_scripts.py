@@ -75,6 +75,12 @@ def test_two_backends_are_two_queues(how: dict[str, Any]) -> None:
         on(2, "two_backends.py", "other queue", **how)
 
 
+def test_a_group_of_gloo_beside_nccl_runs_on_no_stream() -> None:
+    """A thread's calls and the main thread's calls may come in another order on each rank."""
+    run = on(2, "gloo_beside_nccl.py", **EMULATED)
+    assert run.traffic.collectives(0)["all_reduce"].times == 6
+
+
 @pytest.mark.parametrize("link", [None, "1 Gbit/s, 10 us"])
 def test_workers_of_a_data_loader(link: str | None) -> None:
     assert on(2, "workers.py", link=link).traffic.collectives(0)["all_reduce"].times == 2

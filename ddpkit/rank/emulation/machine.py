@@ -199,6 +199,11 @@ class Machine:
         places = None if self._counted is None else self._counted.places
         return None if places is None else places.first_of_host(args)
 
+    def has_tensor_of_device(self, args: tuple[object, ...]) -> bool:
+        """True if a script keeps a tensor of a call in the device's memory."""
+        places = None if self._counted is None else self._counted.places
+        return places is not None and places.any_of_device(args)
+
     def launch(self, ns: int) -> bool:
         """Launch a kernel of `ns` on the device; return False on a machine without a device."""
         if self.device is None or self._counted is None:

@@ -197,6 +197,11 @@ class Places:
                     return tensor
         return None
 
+    def any_of_device(self, values: Iterable[object]) -> bool:
+        """True if a tensor of a call is known to lie in the device's memory."""
+        tensors = self._memory.tensors_in(values) if self._memory.apart else ()
+        return any(self._memory.place_of(tensor) == DEVICE for tensor in tensors)
+
     def communicated(self, values: Iterable[object]) -> None:
         """Place the tensors of a call to NCCL on the device, if they have no place yet."""
         if not self._memory.apart:

@@ -81,7 +81,7 @@ class AskedGroups:
         if absent.groups_made is not None:
             by_members = more[0] if more else kwargs.get("use_local_synchronization")
             absent.groups_made.made(ranks, bool(by_members))
-        with asked_for(backend or self.default):
+        with asked_for(backend or self.default, self.default):
             group = self._new_group(ranks, GROUP_TIMEOUT, None, None, *more[:2], **kwargs)
         self.keep(group)
         if isinstance(group, RecordedGroup):

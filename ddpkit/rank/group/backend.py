@@ -31,17 +31,21 @@ _init_process_group = dist.init_process_group  # torch's own; scripts get a repl
 _times_joined = 1
 _default_name = ""
 _asked: str | None = None  # the backend that the user has asked for, while a group is made
+_beside_nccl = False  # True while a group of gloo is made for a script whose default is NCCL
 
 
 @contextmanager
-def asked_for(backend: str | None) -> Iterator[None]:
-    """A block that makes a group; `backend` is the backend that the user has requested, or None."""
-    global _asked
-    _asked = backend
+def asked_for(backend: str | None, default: str = "") -> Iterator[None]:
+    """A block that makes a group; `backend` is the backend that the user has requested, or None.
+
+    `default` is the backend of the default group.
+    """
+    global _asked, _beside_nccl
+    _asked, _beside_nccl = backend, backend == "gloo" and "nccl" in default
     try:
         yield
     finally:
-        _asked = None
+        _asked, _beside_nccl = None, False
 
 
 def join(mine: Assignment, store: dist.Store, times: int = 1, name: str = "") -> None:
@@ -148,7 +152,8 @@ def _make(
         start = Direct(inner).start
         return start if of_absent is None else of_absent.around(start)
 
-    own: Any = HostOf(emulated) if described else emulated
+    of_host = emulated is not None and (described or _beside_nccl)
+    own: Any = HostOf(emulated) if of_host else emulated
     return EmulatedGroup(
         *(inner, started(inner), name, everybody, recorder, own, of_callbacks, of_absent),
         described=described,
