@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import queue
 import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -20,6 +21,7 @@ from torch.distributed import rpc
 from ddpkit import Cluster
 from ddpkit.cluster.local import stall
 from ddpkit.cluster.local.stall import Stall, WorkSoFar, work_of
+from ddpkit.rank.agent import GloosLoops
 from tests.ways import WAYS, run, words
 
 in_every_way = pytest.mark.parametrize("way", WAYS)
@@ -135,6 +137,25 @@ def test_a_busy_run_is_left_in_peace(
     assert "no rank has used" not in capfd.readouterr().out
 
 
+def estimate_with_six_groups() -> int:
+    """Return the estimated CPU time of gloo's threads in a second of a rank, in ns."""
+    for _ in range(5):
+        dist.new_group()
+    dist.barrier()
+    loops = GloosLoops()
+    before = loops.used_ns()
+    threading.Event().wait(1.0)
+    return loops.used_ns() - before
+
+
+@pytest.mark.processes
+@pytest.mark.skipif(sys.platform != "linux", reason="Linux alone tells of threads")
+def test_the_agent_knows_the_polling_of_gloos_threads() -> None:
+    """Otherwise a rank with fifty groups seems to move bytes, and its deadlock stays unseen."""
+    for estimate in Cluster(2).run(estimate_with_six_groups).results:
+        assert estimate > 0.9 * 6 * GloosLoops.SHARE * 1e9
+
+
 # `Stall` without a cluster
 
 
@@ -164,6 +185,15 @@ def test_work_starts_the_time_again(
 ) -> None:
     still = {1: WorkSoFar(0, 0)}
     assert looks(monkeypatch, still, still, moved, moved, moved) == [False] * 4 + [True]
+
+
+@pytest.mark.parametrize(("loops", "found"), [(0, False), (100, True)])
+def test_many_groups_that_poll_hide_no_stall(
+    monkeypatch: pytest.MonkeyPatch, loops: int, found: bool
+) -> None:
+    """gloo's thread of each group uses 0.1 % of a core while no byte moves."""
+    work = [{1: WorkSoFar(5 * k, 0, loops)} for k in range(4)]  # 10 % of a core
+    assert (True in looks(monkeypatch, *work)) == found
 
 
 def test_no_processes_are_no_stall(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,6 +23,8 @@ PATIENCE = 30.0  # seconds without work
 LOOKS = 20  # number of looks during the patience
 BUSY = 0.02  # CPU seconds per second; a rank's agent uses a tenth of this
 POLLS = b"TP_"  # beginning of the names of TensorPipe's threads, which poll for remote calls
+GLOOS_LOOP = b"gloo_tcp_loop"  # gloo's thread of a group: it polls, and also carries bytes
+LOOPS_SHARE = 0.002  # CPU seconds per second of such a thread at rest (measured: 0.0009 to 0.0015)
 SOME = 1 << 16  # bytes; a rank's agent and an idle worker move fewer
 TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
 
@@ -32,6 +34,7 @@ class WorkSoFar(NamedTuple):
 
     ticks: int  # CPU time, in the system's ticks
     bytes: int  # bytes read and written, in files, pipes and sockets
+    loops: int = 0  # gloo's polling threads
 
 
 class Stall:
@@ -61,9 +64,10 @@ class Stall:
     def _has_moved(self, work: dict[int, WorkSoFar], seconds: float) -> bool:
         if work.keys() != self._base.keys():
             return True
-        most = int(BUSY * seconds * TICKS_PER_SECOND) + 2
+        ticks = seconds * TICKS_PER_SECOND
         return any(
-            new.ticks - self._base[pid].ticks > most or new.bytes - self._base[pid].bytes > SOME
+            new.ticks - self._base[pid].ticks > int((BUSY + LOOPS_SHARE * new.loops) * ticks) + 2
+            or new.bytes - self._base[pid].bytes > SOME
             for pid, new in work.items()
         )
 
@@ -77,7 +81,8 @@ def work_of(pids: Iterable[int]) -> dict[int, WorkSoFar]:
         with suppress(OSError, ValueError, IndexError):  # the process has ended
             home = Path(f"/proc/{pid}")
             _, ticks = _name_and_ticks(home / "stat")
-            found[pid] = WorkSoFar(ticks - _polling(home), _moved(home))
+            polling, loops = _polling(home)
+            found[pid] = WorkSoFar(ticks - polling, _moved(home), loops)
             for listed in home.glob("task/*/children"):
                 left += map(int, listed.read_bytes().split())
     return found
@@ -90,10 +95,11 @@ def _name_and_ticks(stat: Path) -> tuple[bytes, int]:
     return name, int(fields[11]) + int(fields[12])
 
 
-def _polling(home: Path) -> int:
-    """Return the CPU time, in ticks, of a process's threads that only poll for messages."""
-    each = (_name_and_ticks(stat) for stat in home.glob("task/*/stat"))
-    return sum(ticks for name, ticks in each if name.startswith(POLLS))
+def _polling(home: Path) -> tuple[int, int]:
+    """Return the CPU time, in ticks, of threads that only poll, and the number of gloo's loops."""
+    each = [_name_and_ticks(stat) for stat in home.glob("task/*/stat")]
+    loops = sum(name == GLOOS_LOOP for name, _ in each)
+    return sum(ticks for name, ticks in each if name.startswith(POLLS)), loops
 
 
 def _moved(home: Path) -> int:
