@@ -2,7 +2,7 @@
 
 Prints a row for each program: the exit, the real time of the run, the hidden share of the
 communication, and the most memory of a rank. With --write, the rows of the programs that ran
-replace their rows in docs/run.md. The programs are in `_programs` and
+replace their rows in docs/run.md. The programs are in `_programs`, `_newer_programs` and
 `_packaged`.
 
     python -m benchmarks.scripts [NAME ...] [--machine A100] [--link "100 Gbit/s, 10 us"] [--write]
@@ -20,10 +20,13 @@ import time
 from pathlib import Path
 from typing import Any
 
+from benchmarks._newer_programs import NEWER
 from benchmarks._packaged import PACKAGED
-from benchmarks._programs import HEAD, PROGRAMS
+from benchmarks._programs import HEAD
+from benchmarks._programs import PROGRAMS as OLDER
 from ddpkit.text import columns, size
 
+PROGRAMS = OLDER | NEWER
 LIMIT = 600  # seconds for a program
 REFUSALS = (
     *("`ddpkit run` has no replacement for", "no GPU here, but this call needs a real GPU"),
