@@ -122,8 +122,7 @@ def unpack_result(parts: Sequence[Part]) -> object:
 class CodePickler(cloudpickle.Pickler):  # type: ignore[misc]
     """Pickles code objects with their file names; pickles `torch.ops` and operations by name.
 
-    cloudpickle 3.1.3 replaces the name of the file by "<dynamic-code>". Then a rank could neither
-    name the line of a cell nor distinguish the user's code from a library's.
+    cloudpickle 3.1.3 drops the name of the file, without which a rank cannot name a cell's line.
     """
 
     def reducer_override(self, obj: Any) -> object:

@@ -291,7 +291,7 @@ def pipeline_step(answer: Answer, rng: random.Random) -> Iterator[Case]:
         weights = list(torch.randn(n, 3, 3, dtype=like.dtype))
         inputs = [torch.randn(2, 3).mul(2).to(getattr(torch, of_inputs)) for _ in range(micro)]
         targets = list(torch.randn(micro, 2, 3, dtype=like.dtype))
-        order = [i for kind, i in plans[0] if kind == "F"]
+        order = [operation[1] for operation in plans[0] if operation[0] == "F"]
         mixed = [
             whole_batch(weights, [inputs[i] for i in xs], [targets[i] for i in ys], lopsided)[1]
             for xs, ys in ((order, range(micro)), (range(micro), order))

@@ -105,7 +105,7 @@ def _unlike(rng: random.Random) -> list[Row]:
         computes[late], computes[slowest] = computes[slowest], computes[late]
         rows.append((right, traces.of(traces.StepWork(computes, nothing, nothing, [10_000]))))
     three = [ms * each for each in (1, 10, 8)]  # the median without the late rank is the first
-    rows.append(("compute", traces.of(traces.StepWork(three, *[[0.0] * 3] * 2, [10_000]))))
+    rows.append(("compute", traces.of(traces.StepWork(three, [0.0] * 3, [0.0] * 3, [10_000]))))
     return rows
 
 

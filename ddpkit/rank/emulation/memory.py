@@ -9,8 +9,7 @@ The use of a storage is often known only later: a tensor is a gradient once `.gr
 storage has a kind that may change, and counts under its last kind for all its life.
 
 A weak reference reports that a storage is freed, in the thread that drops the last reference.
-gloo's threads may be late: a storage that they free counts as free since the end of the wait for
-the operation.
+gloo's threads may be late: a storage that they free counts as free since the end of the wait.
 """
 
 from __future__ import annotations
