@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ddpkit import RankError
-from tests.commands.test_run import on
+from tests.commands.test_run import ddpkit_run, on
 
 pytestmark = pytest.mark.processes
 
@@ -41,3 +41,17 @@ def test_an_error_has_its_line_and_its_rank(kind: str) -> None:
 def test_a_queue_of_the_processes_is_refused() -> None:
     with pytest.raises(RankError, match="share a Queue.*dist.gather_object"):
         on(2, "processes.py", "queue", "")
+
+
+def test_a_spawned_process_sees_the_gpus_of_its_rank() -> None:
+    """The process imported the script again, without GPUs, and the rank waited for ever."""
+    run = on(2, "spawned.py", machine="A100", link="100 Gbit/s, 10 us")
+    assert run.traffic.collectives(0)["all_reduce"].times == 1
+
+
+def test_a_spawned_process_of_a_module_sees_the_gpus() -> None:
+    """As after `ddpkit run -m spawned`, which finds the module in the present folder."""
+    done = ddpkit_run(
+        "-n", "2", "--machine", "A100", "--link", "100 Gbit/s, 10 us", "-m", "spawned"
+    )
+    assert done.returncode == 0, done.stderr

@@ -3,6 +3,7 @@
 launched   the script as the function that a rank calls
 joining    makes a script's init_process_group join the run
 processes  makes the ranks take the places of processes that a script starts
+spawned    makes processes that a script spawns see the GPUs of the rank
 gpus       stand-in GPUs of a rank that has no GPU, and the tensors on them
 cuda       makes "cuda" mean the CPU, for tensors and modules on a machine without a GPU
 typed_tensors  torch.cuda.FloatTensor and its like

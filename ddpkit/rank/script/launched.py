@@ -127,7 +127,7 @@ def _found(module: str) -> importlib.machinery.ModuleSpec | None:
 def _let_cuda_mean_the_cpu() -> Gpus:
     """Show the script GPUs that are really the CPU; the script's first use prints a line."""
     from ddpkit.rank.emulation.machine import current
-    from ddpkit.rank.script import cuda, stand_ins
+    from ddpkit.rank.script import cuda, spawned, stand_ins
     from ddpkit.rank.script.gpus import Gpus
 
     emulated = current()
@@ -141,6 +141,7 @@ def _let_cuda_mean_the_cpu() -> Gpus:
 
         two_memories.show(gpus, places)
     stand_ins.stand_in(gpus, int(os.environ["LOCAL_WORLD_SIZE"]))
+    spawned.show_gpus()
     return gpus
 
 
