@@ -8,6 +8,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel as DDP
 
@@ -148,6 +149,23 @@ def test_the_same_training_fits_on_four_ranks_and_not_on_one():
     assert 0 < sum(full.alive.values()) <= full.used + full.asked
     assert full.alive["parameters"] == full.alive["gradients"] == PARAMETERS
     assert Raised.from_json(json.loads(json.dumps(raised.value.raised[0].to_json()))).full == full
+
+
+def test_shards_without_an_optimizer_are_parameters_in_a_full_memory():
+    """In the first forward no module has the shards: they were called activations."""
+
+    def forward() -> None:
+        mesh = init_device_mesh("cpu", (2,))
+        layers = nn.Sequential(nn.Linear(100, 100, bias=False), nn.Linear(100, 100, bias=False))
+        for layer in layers:
+            fully_shard(layer, mesh=mesh)
+        fully_shard(layers, mesh=mesh)
+        layers(torch.ones(100, 100))
+
+    with pytest.raises(RankError) as raised:
+        Cluster(2, machine="1 TFLOP/s, 100 GB/s, 180 kB, 5 us").run(forward)
+    shards, gathered = 2 * 20_000, 40_000
+    assert raised.value.raised[0].full.alive["parameters"] == shards + gathered
 
 
 def test_a_rank_may_catch_that_its_memory_is_full():

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import gc
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby, islice
 
@@ -123,8 +124,29 @@ def full_text(full: MemoryFull, *, of_host: bool) -> str:
     )
 
 
+def living_parameters() -> list[torch.Tensor]:
+    """Return all parameters of this process, also those that no module has at the moment.
+
+    FSDP2 keeps the shards of a module apart while the module has the gathered parameters.
+    """
+    return [
+        each
+        for each in gc.get_objects()
+        if issubclass(type(each), torch.Tensor) and isinstance(each, torch.nn.Parameter)
+    ]
+
+
 def dense_parts(tensor: torch.Tensor) -> tuple[torch.Tensor, ...]:
     """Return a dense tensor, or the indices and values of a sparse one."""
     if tensor.layout is torch.sparse_coo:
         return torch_private.sparse_parts(tensor)
     return (tensor,) if tensor.layout is torch.strided else ()
+
+
+def dense_tensors(values: Iterable[object]) -> Iterator[torch.Tensor]:
+    """Yield the dense tensors among values, and those in lists among values."""
+    for value in values:
+        if isinstance(value, torch.Tensor) and value.layout is torch.strided:
+            yield value
+        elif isinstance(value, list | tuple):
+            yield from dense_tensors(value)

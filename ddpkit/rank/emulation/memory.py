@@ -43,8 +43,10 @@ from ddpkit.rank.emulation.held import (
     Held,
     Reserved,
     dense_parts,
+    dense_tensors,
     full_text,
     levels,
+    living_parameters,
 )
 from ddpkit.rank.record.clock import Moment
 from ddpkit.trace import MEMORY_KINDS, MemoryLevel
@@ -223,6 +225,8 @@ class Memory:
     def _what_fills_it(self, room: BytesInUse) -> MemoryFull:
         assert room.limit is not None
         live, by = room.live, room.full_by
+        for parameter in living_parameters():
+            self._note_parameter(parameter)
         self.note_gradients()
         for optimizer in self._optimizers:
             self._note_optimizer(optimizer)
@@ -274,16 +278,18 @@ class Memory:
 
     def carried(self, values: Iterable[object]) -> list[Held]:
         """Return the entries of the tensors that an operation carries."""
-        return [held for tensor in _tensors(values) if (held := self._hold(tensor)) is not None]
+        return [
+            held for tensor in dense_tensors(values) if (held := self._hold(tensor)) is not None
+        ]
 
     @staticmethod
     def tensors_in(values: Iterable[object]) -> list[torch.Tensor]:
         """Return the dense tensors among values, and those in lists among values."""
-        return list(_tensors(values))
+        return list(dense_tensors(values))
 
     def note_reduced(self, *values: object) -> None:
         """Record a bucket or a gradient that all ranks reduce while a backward pass runs."""
-        for tensor in _tensors(values):
+        for tensor in dense_tensors(values):
             self._note(tensor, "buckets")
 
     def note_gradients(self) -> None:
@@ -390,11 +396,3 @@ class Memory:
                 key=lambda change: change[0],
             )
         return levels(changes, dict(self._base))
-
-
-def _tensors(values: Iterable[object]) -> Iterator[torch.Tensor]:
-    for value in values:
-        if isinstance(value, torch.Tensor) and value.layout is torch.strided:
-            yield value
-        elif isinstance(value, list | tuple):
-            yield from _tensors(value)
