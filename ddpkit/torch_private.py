@@ -605,6 +605,8 @@ _known(Feature.EMULATED, "torch._C._DisableTorchDispatch", probe=_modes_hear)
 
 
 POP_MODE = "_pop_torch_dispatch_stack"  # pops the innermost mode of the stack
+DISABLE_MODES = "_disable_current_modes"  # removes all modes for a block; in the second module
+PRINTS = "torch._tensor_str"  # the module that prints tensors, in such a block
 
 
 def modules_of_modes() -> list[ModuleType]:

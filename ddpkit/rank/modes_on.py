@@ -3,7 +3,8 @@
 torch has two ways to hide operations from a mode: remove the mode from the thread's stack of modes,
 or exclude the mode's dispatch key with a guard. `modes_stay_on` refuses the first way for ddpkit's
 modes, and the second way for lines of the user's code. torch's compiler may remove modes while it
-compiles.
+compiles. torch also removes all modes to print a tensor; here the modes stay, because code that
+printing calls may be the user's.
 """
 
 from __future__ import annotations
@@ -11,15 +12,20 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from types import FrameType
 from typing import Any
 
 from ddpkit.rank.callers import below_the_user, compiles, module_of
 from ddpkit.source import is_user_file
-from ddpkit.torch_private import POP_MODE, guards_of_keys, modules_of_modes, push_mode
-
-PRINTS = "torch._tensor_str"
+from ddpkit.torch_private import (
+    DISABLE_MODES,
+    POP_MODE,
+    PRINTS,
+    guards_of_keys,
+    modules_of_modes,
+    push_mode,
+)
 
 
 class ModesOff(RuntimeError):
@@ -39,6 +45,10 @@ def modes_stay_on() -> Iterator[None]:
     before += [(guard, "__init__", guard.__init__) for guard in guards_of_keys()]
     for where, name, own in before:
         setattr(where, name, _popping(own) if name == POP_MODE else _hiding(where, own))
+    home = modules_of_modes()[-1]
+    disable = getattr(home, DISABLE_MODES)
+    before.append((home, DISABLE_MODES, disable))
+    setattr(home, DISABLE_MODES, _printing(disable))
     try:
         yield
     finally:
@@ -63,15 +73,19 @@ def _is_kits(module: str) -> bool:
 
 
 def _for_the_user(frame: FrameType | None) -> bool:
-    """True if a call comes from the user's code, and not from ddpkit or from torch's own work.
+    """True if a call comes from the user's code, and not from ddpkit or torch's compiler."""
+    below = below_the_user(frame)
+    return not any(compiles(each) or _is_kits(module_of(each)) for each in below)
 
-    torch removes all modes while it compiles, and while it prints a tensor.
-    """
-    below = list(below_the_user(frame))
-    modules = list(map(module_of, below))
-    return (
-        PRINTS not in modules and not any(map(_is_kits, modules)) and not any(map(compiles, below))
-    )
+
+def _printing(
+    disable: Callable[[], AbstractContextManager[None]],
+) -> Callable[[], AbstractContextManager[None]]:
+    @functools.wraps(disable)
+    def disabled() -> AbstractContextManager[None]:
+        return nullcontext() if module_of(sys._getframe(1)) == PRINTS else disable()
+
+    return disabled
 
 
 def _hiding(guard: type, init: Callable[..., None]) -> Callable[..., None]:

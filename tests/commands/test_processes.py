@@ -50,7 +50,7 @@ def test_a_spawned_process_sees_the_gpus_of_its_rank() -> None:
 
 
 def test_a_spawned_process_of_a_module_sees_the_gpus() -> None:
-    """As after `ddpkit run -m spawned`, which finds the module in the present folder."""
+    """The command `ddpkit run -m spawned` finds the module in the present folder."""
     done = ddpkit_run(
         "-n", "2", "--machine", "A100", "--link", "100 Gbit/s, 10 us", "-m", "spawned"
     )

@@ -152,7 +152,7 @@ def test_the_same_training_fits_on_four_ranks_and_not_on_one():
 
 
 def test_shards_without_an_optimizer_are_parameters_in_a_full_memory():
-    """In the first forward no module has the shards: they were called activations."""
+    """No module has the shards in the first forward, and the error called them activations."""
 
     def forward() -> None:
         mesh = init_device_mesh("cpu", (2,))

@@ -53,6 +53,35 @@ def test_a_way_to_hide_from_modes_is_refused(way):
     assert trouble_of(caught.value).kind == "modes off", caught.value
 
 
+class Shown(torch.Tensor):
+    """A tensor that computes while torch prints it."""
+
+    @property
+    def requires_grad(self):
+        hidden.append(torch.ones(20, 20) @ torch.ones(20, 20))
+        return False
+
+
+hidden = []
+
+
+def prints():
+    return f"{torch.ones(2)} {torch.ones(2).as_subclass(Shown)!r} {len(hidden) > 0}"
+
+
+@pytest.mark.processes("some")
+def test_no_operation_hides_in_the_printing_of_a_tensor():
+    """Torch removes all modes while it prints, and calls code of the tensor's class."""
+    with FlopCounterMode(display=False) as counted, modes_stay_on():
+        text = prints()
+    assert text.startswith("tensor([1., 1.])")
+    assert text.endswith("True")
+    assert counted.get_total_flops() == 2 * 20**3 * len(hidden)
+    did = call(prints, world_size=1, machine="1 GFLOP/s")
+    begin, end = did.trace.window_of(0)
+    assert end - begin >= 2 * 20**3  # ns: the product's FLOPs at 1 GFLOP/s
+
+
 def uses_modes():
     """Count with torch's own mode, take the mode off, compile a function, and send a tensor."""
     with FlopCounterMode(display=False) as counted:
@@ -76,6 +105,9 @@ def test_modes_of_the_users_come_and_go():
 
 class Kits(TorchDispatchMode):
     __module__ = "ddpkit.tests"
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        return func(*args, **(kwargs or {}))
 
 
 def test_a_mode_stays_on_and_torch_is_as_before():

@@ -160,7 +160,8 @@ def _tools(gpus: Gpus, cuda: Any) -> None:
     for home in (cuda, cuda.profiler):
         home.cudart, home.check_error = lambda: runtime, lambda res: None
     cuda.memory_snapshot = lambda *_, **__: snapshot()["segments"]
-    cuda.memory._snapshot, cuda.memory._dump_snapshot = snapshot, dump_snapshot
+    for name, stand_in in (("_snapshot", snapshot), ("_dump_snapshot", dump_snapshot)):
+        setattr(cuda.memory, name, stand_in)
     cuda.get_allocator_backend = lambda: "native"
     cuda.get_sync_debug_mode = lambda: 0
     cuda.graph_pool_handle = lambda: (0, 0)

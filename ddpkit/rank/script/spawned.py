@@ -13,7 +13,7 @@ import runpy
 
 MAIN = "__mp_main__"  # multiprocessing's name for the script of a spawned process
 SCRIPT = "DDPKIT_SPAWNED_SCRIPT"  # the script's file
-MODULE = "DDPKIT_SPAWNED_MODULE"  # or its module, as after `python -m`
+MODULE = "DDPKIT_SPAWNED_MODULE"  # the script's module, if `python -m` would run it
 WHY = "in a process that the script starts, without emulated time"
 
 
