@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks._packaged import PACKAGED
-from benchmarks._programs import PROGRAMS
-from benchmarks.scripts import outcome, written
+from benchmarks.scripts import PROGRAMS, outcome, written
 from ddpkit.rank.script.gpu_calls import REFUSED
 from ddpkit.rank.script.gpus import WANTS_A_GPU
 from tests.commands.test_run import SCRIPTS, ran
