@@ -175,11 +175,11 @@ def gradient_buckets(answer: Answer, rng: random.Random) -> Iterator[Case]:
             hints=VIEWS,
             given={"held": [held] * 3},
         )
-    devices = rng.sample(["cpu", "meta"], 2)
+    on_meta = rng.sample([False, True] * 6, 12)
     yield Case(
         "two devices",
-        observe=partial(places, answer, devices),
-        expect={"devices": devices},
+        observe=partial(places, answer, on_meta),
+        expect={"devices": ["meta" if each else "cpu" for each in on_meta]},
         hints=VIEWS,
     )
 

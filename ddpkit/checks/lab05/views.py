@@ -131,10 +131,14 @@ def play(answer: Answer, layout: Layout, steps: Sequence[Step]) -> Observed:
     return story.seen()
 
 
-def places(answer: Answer, devices: Sequence[str]) -> Observed:
-    """Observe the devices of the flat tensors, with a bucket on each of `devices`."""
+def places(answer: Answer, on_meta: Sequence[bool]) -> Observed:
+    """Observe the devices of the flat tensors, with a bucket for each item of `on_meta`.
+
+    The parameters of a bucket are on the device "meta" or on the CPU.
+    """
     import torch
 
+    devices = ["meta" if each else "cpu" for each in on_meta]
     buckets = [[torch.nn.Parameter(torch.ones(2, 3, device=device))] for device in devices]
     return {"devices": [str(flat.device) for flat in answer(buckets).flat]}
 
