@@ -42,7 +42,7 @@ def _cases(answer: Answer, rng: random.Random, way: Way) -> Iterator[Case]:
         fractions = {"bits": fractions_for(n, rng)} if n == 3 and way.same_bits else {}
         inputs = {name: inputs_for(n, *tensor, rng) for name, tensor in tensors.items()}
         sums = {name: sum(by_rank) for name, by_rank in inputs.items()}
-        traffic = {"settled": way.settled, "whole": way.whole, "in_turn": way.in_turn}
+        traffic = {"settled": way.settled, "whole": way.whole}
         plans = [simulated(way.name, n, x) for x, *_ in inputs.values()]
         yield Case(
             title(n),

@@ -227,10 +227,6 @@ SUM = (
     # This hint precedes the hints about sums, because it applies to right and to wrong sums.
     Hint("other peers", lambda s: not s.wrong("bytes") and s.wrong("to"), lambda s:
          f"The messages go {s.to}; in {s.way.a}, the messages go {s.expect['to']}."),
-    Hint("other distances", lambda s: s.wrong("distances")
-         and sorted(s.distances) == s.expect["distances"], lambda s:
-         f"Rank 0 sends over the distances {s.distances} to the right, one after the other; in "
-         f"{s.way.a}, over {s.expect['distances']}."),
     Hint("sender's number", lambda s: type(got(s)) is int and got(s) in range(s.n),
          "You return a number, not the sum. recv writes into the tensor that you pass, and returns "
          "the number of the sender. Do not assign the result of recv."),

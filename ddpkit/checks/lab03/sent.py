@@ -38,19 +38,13 @@ def top(spans: Sequence[Span]) -> int:
     return above.pop() if once and len(above) == 1 and senders == receivers else 0
 
 
-def distances(spans: Sequence[Span], n: int) -> list[int]:
-    """Return the distances to the right over which rank 0 sends, in the order of its sends."""
-    sends = sorted((one for one in spans if one.is_send), key=lambda one: one.start_ns)
-    return [one.peer % n for one in sends if one.rank == 0 and one.peer is not None]
-
-
-def counts(did: Sequence[Did], *, settled: bool, whole: bool, in_turn: bool) -> Observed:
+def counts(did: Sequence[Did], *, settled: bool, whole: bool) -> Observed:
     """Return the part of the traffic that is equal in all right answers.
 
-    `settled`, `whole` and `in_turn` have the same meaning as in `Way`. With 2, 3 and 5 ranks, right
-    answers differ in the rank that skips a round or has a longer chunk. Therefore the numbers of
-    messages of all ranks are sorted, the largest first. A rank that takes part in every message is
-    still visible.
+    `settled` and `whole` have the same meaning as in `Way`. With 2, 3 and 5 ranks, right answers
+    differ in the rank that skips a round or has a longer chunk. Therefore the numbers of messages
+    of all ranks are sorted, the largest first. A rank that takes part in every message is still
+    visible.
     """
     first = did[0]
     in_a_row = latencies(first.trace.spans)
@@ -71,6 +65,4 @@ def counts(did: Sequence[Did], *, settled: bool, whole: bool, in_turn: bool) -> 
                 others["messages"] = most_first
             return others | ({"latencies": in_a_row} if n == 2 else {})
     told: dict[str, object] = dict(zip(("bytes", "messages"), by_rank, strict=True))
-    if in_turn:
-        told["distances"] = distances(first.trace.spans, n)
     return {**told, "to": " ".join([to, *first.collectives]), "latencies": in_a_row}

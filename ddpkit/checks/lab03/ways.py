@@ -20,7 +20,6 @@ class Way:
     row: str = "Do not wait for a send before you receive: isend, then recv, then wait."
     # true if the sender and receiver of each message are fixed; a tree may have several forms
     settled: bool = True
-    in_turn: bool = False  # a rank sends over the distances 1, 2, ..., n - 1, in this order
     whole: bool = True  # messages hold whole tensors; otherwise chunks of any lengths
     same_bits: bool = True  # the result has the same bits on all ranks
     uneven: int = 5  # number of ranks in the case with one or two ranks beyond a power of two
@@ -45,7 +44,6 @@ WAYS = (
         lacks="The algorithm takes n - 1 rounds, with a new distance in each: 1, 2, ..., n - 1.",
         twice="Send x in each round, not the current sum.",
         much="In each round, send x to one rank, receive one tensor, and add it.",
-        in_turn=True,
         same_bits=False,
     ),
     Way(

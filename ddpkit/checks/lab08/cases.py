@@ -30,9 +30,8 @@ TALKS = (  # servers, world size, length, dtype
     ([0], 2, 5, "float32"),
     ([0, 1], 3, 7, "float32"),
     ([2, 0], 3, 4, "float64"),
-    ([0, 1], 4, 6, "float32"),
     ([1, 3, 0], 4, 4, "float32"),
-    ([0, 1, 2], 4, 2, "float32"),  # the last chunk is empty
+    ([0, 1, 2], 5, 2, "float32"),  # the last chunk is empty
 )
 LATE = (([1, 0], 3, 5, "float32"), True)  # servers that take the chunk, and then its header
 

@@ -110,7 +110,7 @@ AGAIN = (
     Hint("not cut off", lambda s: s.kind == "graph freed",
          "Your backward went on into the earlier blocks. Detach the inputs, and let the detached "
          "inputs require a gradient."),
-    Hint("an index", lambda s: s.kind == "dtypes",
+    Hint("an index", lambda s: s.kind == "no floats",
          "An input may be an index, which cannot require a gradient. Ask each input for its own "
          "requires_grad."),
     KEEPS,

@@ -93,7 +93,7 @@ class Mixed(nn.Module):
         return self.layer(x).exp() * y
 
 
-class Chain(nn.Module):
+class BufferedProducts(nn.Module):
     """Eight products with a buffer, which is saved, and sines that save their inputs.
 
     The inputs have equal sizes, over 200 kB. If an answer does not hold a saved tensor, the address
@@ -138,7 +138,7 @@ def drawn(rng: random.Random) -> list[tuple[str, nn.Module, tuple[Tensor, ...]]]
             Mixed(t),
             (x(r, t, dtype=torch.bfloat16), x(r, t, dtype=torch.bfloat16)),
         ),
-        ("eight products with a buffer", Chain(100), (x(rng.randrange(500, 900), 100),)),
+        ("eight products with a buffer", BufferedProducts(100), (x(rng.randrange(500, 900), 100),)),
         ("nothing to keep", nn.Identity(), (x(rows(), width()),)),
     ]
 

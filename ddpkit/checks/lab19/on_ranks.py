@@ -118,6 +118,6 @@ def caught_up(
 ) -> list[Tensor]:
     """Return the rank's tensors after the answer's call; the second tensor is a parameter."""
     mine = [each.clone() for each in tensors]
-    mine[1] = torch.nn.Parameter(mine[1])
+    mine[1] = torch.nn.Parameter(mine[1], requires_grad=False)
     answer(mine, list(have), list(lack))
     return [each.detach() for each in mine]

@@ -47,7 +47,7 @@ class SegmentState(TypedDict):
 
 
 @dataclass(eq=False)
-class Block:
+class SegmentBlock:
     """A part of a segment, between its neighbours `before` and `after`."""
 
     stream: int
@@ -55,8 +55,8 @@ class Block:
     size: int
     address: int
     requested: int = 0  # 0: free
-    before: Block | None = None
-    after: Block | None = None
+    before: SegmentBlock | None = None
+    after: SegmentBlock | None = None
 
     @property
     def key(self) -> tuple[int, int, int]:
@@ -89,10 +89,10 @@ class CachingAllocator:
     _free: dict[bool, list[tuple[int, int, int]]] = field(
         default_factory=lambda: {False: [], True: []}
     )
-    _blocks: dict[int, Block] = field(default_factory=dict)  # address -> block
+    _blocks: dict[int, SegmentBlock] = field(default_factory=dict)  # address -> block
     _segments: dict[int, int] = field(default_factory=dict)  # address -> size
 
-    def malloc(self, nbytes: int, stream: int = 0) -> Block:
+    def malloc(self, nbytes: int, stream: int = 0) -> SegmentBlock:
         """Return an allocated block for `nbytes` bytes. Raises NoRoom."""
         size = max(BLOCK, -(-nbytes // BLOCK) * BLOCK)
         small = size <= SMALL
@@ -104,7 +104,7 @@ class CachingAllocator:
         self.active += block.size
         return block
 
-    def free(self, block: Block) -> None:
+    def free(self, block: SegmentBlock) -> None:
         """Free a block, and join the block and its free neighbours."""
         self.active -= block.size
         block.requested = 0
@@ -131,7 +131,7 @@ class CachingAllocator:
         """Return the segments in the form of torch.cuda.memory_snapshot()."""
         found: list[SegmentState] = []
         for address, size in sorted(self._segments.items()):
-            block: Block | None = self._blocks[address]
+            block: SegmentBlock | None = self._blocks[address]
             assert block is not None
             segment = SegmentState(
                 device=0,
@@ -164,14 +164,14 @@ class CachingAllocator:
             found.append(segment)
         return found
 
-    def _fitting(self, size: int, small: bool, stream: int) -> Block | None:
+    def _fitting(self, size: int, small: bool, stream: int) -> SegmentBlock | None:
         free = self._free[small]
         place = bisect_left(free, (stream, size, 0))
         if place == len(free) or free[place][0] != stream:
             return None
         return self._blocks[free.pop(place)[2]]
 
-    def _segment(self, size: int, small: bool, stream: int) -> Block:
+    def _segment(self, size: int, small: bool, stream: int) -> SegmentBlock:
         """Return a new segment for a request, as one block."""
         if small:
             needed = SMALL_SEGMENT
@@ -184,22 +184,22 @@ class CachingAllocator:
             self.empty_cache()
             if self.reserved + needed > self.limit:
                 raise NoRoom(needed)
-        block = self._blocks[self._next] = Block(stream, small, needed, self._next)
+        block = self._blocks[self._next] = SegmentBlock(stream, small, needed, self._next)
         self._segments[self._next] = needed
         self._next += needed
         self.reserved += needed
         self.most_reserved = max(self.most_reserved, self.reserved)
         return block
 
-    def _split(self, block: Block, size: int) -> None:
-        rest = Block(block.stream, block.small, block.size - size, block.address + size)
+    def _split(self, block: SegmentBlock, size: int) -> None:
+        rest = SegmentBlock(block.stream, block.small, block.size - size, block.address + size)
         rest.before, rest.after, block.size, block.after = block, block.after, size, rest
         if rest.after is not None:
             rest.after.before = rest
         self._blocks[rest.address] = rest
         insort(self._free[rest.small], rest.key)
 
-    def _joined(self, block: Block, other: Block) -> Block:
+    def _joined(self, block: SegmentBlock, other: SegmentBlock) -> SegmentBlock:
         first, second = (other, block) if other is block.before else (block, other)
         first.size += second.size
         first.after = second.after
@@ -208,6 +208,6 @@ class CachingAllocator:
         del self._blocks[second.address]
         return first
 
-    def _take(self, block: Block) -> None:
+    def _take(self, block: SegmentBlock) -> None:
         free = self._free[block.small]
         free.pop(bisect_left(free, block.key))

@@ -11,7 +11,7 @@ import torch
 
 from ddpkit import torch_private
 from ddpkit.protocol.raised import MemoryFull
-from ddpkit.rank.emulation.allocator import Block, CachingAllocator, NoRoom
+from ddpkit.rank.emulation.allocator import CachingAllocator, NoRoom, SegmentBlock
 from ddpkit.text import size
 from ddpkit.trace import MemoryLevel
 
@@ -28,7 +28,7 @@ class Held:
     collected_ns: int | None = None  # the end of the wait for an operation that carried the storage
     place: str = UNDECIDED  # on a machine with a device; may be decided after the first use
     stream: int = 0  # the current stream when the storage was made
-    block: Block | None = None  # in torch's allocator, as far as `Reserved` has followed
+    block: SegmentBlock | None = None  # in torch's allocator, as far as `Reserved` has followed
     followed: int = 0  # bytes, likewise
 
 
@@ -94,7 +94,7 @@ class Reserved:
                 held.block = self._malloc(held)
         self._done = len(changes)
 
-    def _malloc(self, held: Held) -> Block:
+    def _malloc(self, held: Held) -> SegmentBlock:
         try:
             return self.allocator.malloc(held.followed, held.stream)
         except NoRoom:  # the run goes on, as long as the requested bytes fit

@@ -121,11 +121,6 @@ edits(
     of=other_master_worker,
 )
 edits(
-    ("round_robin", "the_farthest_first", "range(1, world_size)", "range(world_size - 1, 0, -1)",
-     "other distances"),
-    ("round_robin", "to_the_left",
-     {"(rank + far)": "(rank - far)", "dist.recv(received, (rank - far)":
-      "dist.recv(received, (rank + far)"}, "other distances"),
     ("tree", "torchs_own", "    reduce(total, dst=0)", "    dist.reduce(total, dst=0)",
      "collective"),
 )

@@ -147,8 +147,6 @@ edits(
     ("worth_keeping", "dropout_kept", "op in products + travelled",
      "op in (*products, *travelled, aten.native_dropout.default, aten.bernoulli_.float)",
      "more than products"),
-    ("worth_keeping", "all_functional_collectives", "op in products + travelled",
-     'op in products or "c10d_functional" in str(op)', "more than products"),
     ("worth_keeping", "mm_in_the_name", "op in products + travelled",
      'op in travelled or "mm" in str(op)', "more than products"),
     ("worth_keeping", "exchanged", "CheckpointPolicy.MUST_SAVE if keep",
