@@ -53,10 +53,13 @@ def races(answer: Answer, seconds: float, offsets: Sequence[float]) -> Observed:
 
 
 def read_races(seen: Observed) -> Observed:
-    """Say if all ranks have one list in each round; `apart` is the first round with two lists."""
+    """Say if all ranks have one list in each round; `apart` is the first round with two lists.
+
+    A list has at least the two ranks that are needed.
+    """
     rounds = list(zip(*seen["lists"], strict=True))
     apart = [number for number, each in enumerate(rounds) if any(one != each[0] for one in each)]
-    lists = all(isinstance(one, list) for each in rounds for one in each)
+    lists = all(isinstance(one, list) and len(one) > 1 for each in rounds for one in each)
     return {"lists": seen["lists"], "one list": not apart and lists, "apart": apart[:1]}
 
 

@@ -35,7 +35,6 @@ edits(
      "        module(*inputs)", "        module(*inputs).sum().backward()", "backward"),
     ("kept", "by_shape", "found[storage.data_ptr()]", "found[tuple(tensor.shape)]", "outputs"),
     ("kept", "as_a_float", f"return {SUM}", f"return float({SUM})", "no int"),
-    ("kept", "holds_no_tensor", "        return tensor\n", "        return None\n", "other count"),
     ("kept", "without_buffers", "for p in module.parameters()}",
      "for p in (*module.parameters(), *module.buffers())}", "other count"),
     ("kept", "megabytes", f"return {SUM}", f"return {SUM} // 1000", "other count"),
