@@ -142,11 +142,13 @@ def main() -> None:
     parser.add_argument("--only", default="", help="rows whose line has this text")
     parser.add_argument("--fit", action="store_true", help="fit the three shares again")
     asked = parser.parse_args()
-    columns = table(asked.rows)[0].keys()
-    if "parameters_1e9" in columns:
-        others = _by_formulas(_megatron.gpt(table(asked.rows)), asked.only)
-    elif "release" in columns:
-        steps, others = _megatron.llama(table(asked.rows))
+    rows, others = table(asked.rows), list[str]()
+    if not rows:
+        parser.error(f"{asked.rows} has no rows")
+    if "parameters_1e9" in rows[0]:
+        _by_formulas(_megatron.gpt(rows), asked.only)
+    elif "release" in rows[0]:
+        steps, others = _megatron.llama(rows)
         _by_formulas(steps, asked.only)
     else:
         others = _by_counting(asked)
@@ -154,8 +156,11 @@ def main() -> None:
         print(f"left out: {other}")
 
 
-def _by_formulas(steps: Sequence[_megatron.Step], only: str) -> list[str]:
+def _by_formulas(steps: Sequence[_megatron.Step], only: str) -> None:
     steps = [step for step in steps if only in step.name]
+    if not steps:
+        print(f"No row has {only!r} in its name.")
+        return
     for step in steps:
         print(_line(step.name, step.predicted, step.published))
     by_gpu: dict[str, list[float]] = defaultdict(list)
@@ -163,7 +168,6 @@ def _by_formulas(steps: Sequence[_megatron.Step], only: str) -> list[str]:
         by_gpu[step.gpu].append(step.predicted / step.published)
     for gpu, ratios in (by_gpu | {"all": list(itertools.chain(*by_gpu.values()))}).items():
         print(f"{gpu}: {summary(ratios)}")
-    return []
 
 
 def _by_counting(asked: argparse.Namespace) -> list[str]:

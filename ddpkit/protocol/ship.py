@@ -38,7 +38,7 @@ OF_A_CLASS = ("__dict__", "__weakref__", "_abc_impl")
 Part: TypeAlias = bytes | bytearray | memoryview  # a pickle or a large buffer
 UnpackedCall: TypeAlias = tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]
 IN_BAND = 1 << 16  # bytes; smaller buffers stay in the pickle
-NAMES_HASH = b"_hashing_"  # in the pickle of a call whose code names the builtin `hash`
+NAMES_HASH = b"_hashing_"  # in the pickle of a call with code that names the builtin `hash`
 
 
 def pack_call(

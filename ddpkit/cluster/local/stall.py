@@ -19,11 +19,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
+from ddpkit.cluster.local.watched import GLOOS_LOOP
+
 PATIENCE = 30.0  # seconds without work
 LOOKS = 20  # number of looks during the patience
 BUSY = 0.02  # CPU seconds per second; a rank's agent uses a tenth of this
 POLLS = b"TP_"  # beginning of the names of TensorPipe's threads, which poll for remote calls
-GLOOS_LOOP = b"gloo_tcp_loop"  # gloo's thread of a group: it polls, and also carries bytes
 LOOPS_SHARE = 0.002  # CPU seconds per second of such a thread at rest (measured: 0.0009 to 0.0015)
 SOME = 1 << 16  # bytes; a rank's agent and an idle worker move fewer
 TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100

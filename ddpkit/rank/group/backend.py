@@ -31,7 +31,7 @@ _init_process_group = dist.init_process_group  # torch's own; scripts get a repl
 _times_joined = 1
 _default_name = ""
 _asked: str | None = None  # the backend that the user has asked for, while a group is made
-_beside_nccl = False  # True while a group of gloo is made for a script whose default is NCCL
+_beside_nccl = False  # True while a script with NCCL as its default makes a group of gloo
 
 
 @contextmanager
